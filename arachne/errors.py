@@ -1,0 +1,104 @@
+"""Everything Arachne raises on purpose, and the exit code each error has on the command line.
+
+    ArachneError                      70
+    ├── UsageError (ValueError)        2   the call itself is wrong
+    │   ├── UnknownLayerError (KeyError)
+    │   └── WeightShapeError
+    ├── InputError (ValueError)        3   a model, data or patch that is bad or unsafe
+    │   ├── ModelError
+    │   │   └── UnsafeModelError
+    │   ├── DataError
+    │   └── PatchError
+    ├── EnvironmentFaultError          4   disk, memory, a missing package
+    │   └── BackendUnavailableError (ImportError)
+    ├── NothingToRepairError           5   the model does not make this mistake
+    └── GateFailedError                1   a gate said no
+
+A message is one sentence: what was expected, what came, what to do. It starts in lower case and has no full stop.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import ClassVar
+
+
+class ArachneError(Exception):
+    """Root of all errors that Arachne raises on purpose."""
+
+    exit_code: ClassVar[int] = 70
+
+
+class UsageError(ArachneError, ValueError):
+    """The call is wrong: an option, a name or a target that does not exist."""
+
+    exit_code = 2
+
+
+class UnknownLayerError(UsageError, KeyError):
+    """The model has no such layer or parameter."""
+
+    def __str__(self) -> str:
+        """The sentence itself; `KeyError` would put it in quotes."""
+        return str(self.args[0])
+
+
+class WeightShapeError(UsageError):
+    """Values of another shape than the parameter they are for."""
+
+
+class InputError(ArachneError, ValueError):
+    """Something the user handed over is bad or unsafe."""
+
+    exit_code = 3
+
+
+class ModelError(InputError):
+    """A model that cannot be read or repaired."""
+
+
+class UnsafeModelError(ModelError):
+    """A model file that could run code or write outside its folder."""
+
+
+class DataError(InputError):
+    """Labelled inputs that cannot be used."""
+
+
+class PatchError(InputError):
+    """A patch that is malformed or does not fit the model."""
+
+
+class EnvironmentFaultError(ArachneError):
+    """The machine lacks something: disk, memory, a package."""
+
+    exit_code = 4
+
+
+class BackendUnavailableError(EnvironmentFaultError, ImportError):
+    """A backend whose framework is not installed."""
+
+
+class NothingToRepairError(ArachneError):
+    """The model makes no such mistake on this data."""
+
+    exit_code = 5
+
+
+class GateFailedError(ArachneError):
+    """A condition the user set on the evidence does not hold."""
+
+    exit_code = 1
+
+
+def did_you_mean(name: str, choices: Iterable[str]) -> str:
+    """The end of a sentence about an unknown name: a close match, or else the first choices."""
+    known = [str(choice) for choice in choices]
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean '{close[0]}'?"
+    if not known:
+        return ""
+    shown = ", ".join(known[:12]) + (", …" if len(known) > 12 else "")
+    return f"; available: {shown}"

@@ -1,0 +1,154 @@
+"""From a name, a file or a model object to the backend that handles it.
+
+Ours and third parties' backends come through the same door, the entry-point group `arachne.backends`. Nothing is
+imported before it is needed: a framework's object is recognised by the name of its module, a file by its ending.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from arachne.backend import ModelBackend, WeightFile
+from arachne.errors import BackendUnavailableError, ModelError, UsageError, did_you_mean
+
+GROUP = "arachne.backends"
+
+
+@dataclass(frozen=True)
+class KnownBackend:
+    """What is known of one of our own backends before its framework is imported."""
+
+    framework: str
+    suffixes: tuple[str, ...]
+    object_modules: tuple[str, ...]
+    extra: str
+
+
+KNOWN = {
+    "torch": KnownBackend("torch", (".pt2", ".pt", ".pth", ".safetensors"), ("torch",), "torch"),
+}
+"""Our own backends. A third party's says the same in the constants of its class."""
+
+
+def names() -> list[str]:
+    """Every registered backend, installed framework or not."""
+    return sorted({entry.name for entry in importlib.metadata.entry_points(group=GROUP)})
+
+
+def get(name: str) -> type[ModelBackend]:
+    """The class of a backend.
+
+    Raises:
+        UsageError: No backend of that name.
+        BackendUnavailableError: Its framework is not installed; the message says how to get it.
+    """
+    entries = {entry.name: entry for entry in importlib.metadata.entry_points(group=GROUP)}
+    if name not in entries:
+        raise UsageError(f"no backend named '{name}'" + did_you_mean(name, sorted(entries)))
+    entry = entries[name]
+    adapter = entry.value.partition(":")[0].partition(".")[0]
+    try:
+        return cast("type[ModelBackend]", entry.load())
+    except ImportError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing in ("", "arachne", adapter):  # a bug inside an adapter must show its own trace
+            raise
+        hint = f': pip install "arachne-repair[{KNOWN[name].extra}]"' if name in KNOWN else f": pip install {missing}"
+        raise BackendUnavailableError(
+            f"backend '{name}' needs a package that is not installed ({missing}){hint}"
+        ) from error
+
+
+def load(
+    source: Any,
+    *,
+    backend: str | None = None,
+    weights: str | Path | None = None,
+    device: str | None = None,
+    output: str | None = None,
+    trust_code: bool = False,
+) -> ModelBackend:
+    """Open a model for repair.
+
+    Args:
+        source: A model file, `package.module:factory`, a model object of a framework, or a backend of your own.
+        backend: The backend's name, where the source alone does not tell.
+        weights: The weight file for a factory's model.
+        device: Where to compute, in the framework's words (`cpu`, `cuda:0`).
+        output: Which of several outputs holds the class scores.
+        trust_code: Whether code inside a model file may run.
+
+    Returns:
+        A backend; a backend passed in comes back as it is.
+    """
+    if isinstance(source, ModelBackend):
+        return source
+    if isinstance(source, (str, Path)):
+        name = backend or _for_file(Path(weights) if weights is not None else source)
+        if ":" not in str(source) or Path(source).exists():
+            source = existing_file(source, "model")
+    else:
+        name = backend or _for_object(source)
+    return get(name).load(
+        source,
+        weights=None if weights is None else existing_file(weights, "weight file"),
+        device=device,
+        output=output,
+        trust_code=trust_code,
+    )
+
+
+def weight_file(path: str | Path, *, backend: str | None = None) -> WeightFile:
+    """Open the weights of a model file for patching, without the code that makes a model of them."""
+    path = existing_file(path, "model")
+    return get(backend or _for_file(path)).weight_file(path)
+
+
+def existing_file(path: str | Path, what: str) -> Path:
+    """The path, if something readable is there.
+
+    Raises:
+        ModelError: Nothing is there, or it is a directory.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise ModelError(f"{what} '{path}' does not exist")
+    if path.is_dir():
+        raise ModelError(f"{what} '{path}' is a directory, expected a file")
+    return path
+
+
+def _for_file(path: str | Path) -> str:
+    text = str(path)
+    if ":" in text and not Path(text).exists():
+        raise UsageError(f"'{text}' names code, so the backend must be given: a weight file or a backend name")
+    suffix = Path(text).suffix.lower()
+    for name, known in KNOWN.items():
+        if suffix in known.suffixes:
+            return name
+    for name in _third_party():
+        if suffix in get(name).SUFFIXES:
+            return name
+    endings = sorted({ending for known in KNOWN.values() for ending in known.suffixes})
+    raise ModelError(f"no backend reads '{Path(text).name}' (ending '{suffix}'); known endings: {', '.join(endings)}")
+
+
+def _for_object(model: Any) -> str:
+    modules = {base.__module__.partition(".")[0] for base in type(model).__mro__}
+    for name, known in KNOWN.items():
+        if modules & set(known.object_modules):
+            return name
+    for name in _third_party():
+        if modules & set(get(name).OBJECT_MODULES):
+            return name
+    raise ModelError(
+        f"no backend takes a model of type '{type(model).__module__}.{type(model).__qualname__}'; available: "
+        + ", ".join(names())
+    )
+
+
+def _third_party() -> list[str]:
+    return [name for name in names() if name not in KNOWN]

@@ -1,0 +1,145 @@
+"""The values that cross the border between the engine and a backend.
+
+Weights cross in one canonical layout, whatever the framework stores, so that an address means one weight everywhere:
+
+    dense       weight (out, in)                     bias (out,)
+    conv        weight (out, in / groups, *kernel)   bias (out,)
+    recurrent   weight_ih (gates * units, in)        weight_hh (gates * units, units)    bias_ih, bias_hh
+                gates in the order i f g o (LSTM) or r z n (GRU)
+    embedding   weight (rows, width)
+    norm        scale (channels,)                    bias (channels,)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Inputs = Array | Mapping[str, Array]
+"""What a model takes: one array `(n, ...)`, or a mapping of such arrays for models with several inputs."""
+
+WEIGHT_PARAMETERS = ("weight", "weight_ih", "weight_hh")
+"""Matrices and kernels, in canonical order: what localisation looks at unless told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where one weight lives: the same in every framework."""
+
+    layer: str
+    parameter: str
+    index: tuple[int, ...]
+
+    def __str__(self) -> str:
+        """`fc2.weight[0, 13]`."""
+        return f"{self.layer}.{self.parameter}[{', '.join(map(str, self.index))}]"
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """How a convolution walks over its input; one number, or one pair, for each spatial axis.
+
+    Attributes:
+        stride: Step between two positions.
+        padding: Zeros before and after.
+        dilation: Step between two elements of the kernel.
+        groups: Number of groups the channels fall into.
+    """
+
+    stride: tuple[int, ...]
+    padding: tuple[tuple[int, int], ...]
+    dilation: tuple[int, ...]
+    groups: int = 1
+
+
+@dataclass(frozen=True)
+class ParameterInfo:
+    """Shape of a parameter in the canonical layout, and the dtype it is stored in."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    @property
+    def size(self) -> int:
+        """Number of weights."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class LayerInfo:
+    """One repairable layer.
+
+    Attributes:
+        name: The layer's name in its framework.
+        kind: `dense`, `conv`, `conv_transpose`, `recurrent`, `embedding` or `norm`.
+        parameters: What it stores, weight matrices first.
+        geometry: For convolutions.
+        uses: How often the model calls it in one forward pass; a patch to a shared layer changes every use.
+        followed_by: What stands between this layer and the next linear one (`relu`, `flatten`, ...), where the backend
+            knows; only the evaluator's speed depends on it.
+    """
+
+    name: str
+    kind: str
+    parameters: Mapping[str, ParameterInfo]
+    geometry: Geometry | None = None
+    uses: int = 1
+    followed_by: tuple[str, ...] | None = None
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """The names of its matrices and kernels."""
+        return tuple(name for name in WEIGHT_PARAMETERS if name in self.parameters)
+
+
+@dataclass(frozen=True)
+class Activation:
+    """What passes through one use of a layer.
+
+    Attributes:
+        entering: For each weight parameter, what it is multiplied with: `(n, in)` for a dense layer (further axes may
+            stand between, as in `(n, steps, in)`), `(n, channels, *positions)` for a convolution.
+        leaving: What leaves the layer before the non-linearity: `(n, out)` or `(n, channels, *positions)`.
+    """
+
+    entering: Mapping[str, Array]
+    leaving: Array
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a backend tells about the model it holds, for people and for result files."""
+
+    backend: str
+    framework: str
+    format: str
+    device: str
+    scores: str
+    source: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+def count(inputs: Inputs) -> int:
+    """How many inputs there are."""
+    if isinstance(inputs, Mapping):
+        return len(next(iter(inputs.values())))
+    return len(inputs)
+
+
+def take(inputs: Inputs, rows: Array | slice | Sequence[int]) -> Inputs:
+    """The chosen rows of an array, or of every array of a mapping."""
+    if isinstance(inputs, Mapping):
+        return {name: array[rows] for name, array in inputs.items()}
+    chosen: Array = inputs[rows]
+    return chosen
+
+
+def batches(n: int, size: int) -> Iterator[slice]:
+    """Slices of at most `size` that cover `range(n)`."""
+    for start in range(0, n, size):
+        yield slice(start, min(start + size, n))
