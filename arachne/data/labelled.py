@@ -1,0 +1,94 @@
+"""Labelled inputs, whatever they were read from."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from arachne.errors import DataError
+from arachne.values import Array, Inputs, batches, count, take
+
+HASH_BATCH = 256
+"""Rows hashed at once, so that memory-mapped data is never in memory as a whole."""
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledData:
+    """Inputs with the class each of them should get.
+
+    Attributes:
+        inputs: One array `(n, ...)`, or a mapping of such arrays.
+        labels: True classes, int64 `(n,)`.
+        class_names: The name of every class in order, where known.
+        names: The file name of every row, where there is one.
+        columns: Metadata, one array `(n,)` by column name.
+        source: What the data was read from.
+    """
+
+    inputs: Inputs
+    labels: Array
+    class_names: tuple[str, ...] | None = None
+    names: tuple[str, ...] | None = None
+    columns: Mapping[str, Array] = field(default_factory=dict)
+    source: str | None = None
+
+    def __post_init__(self) -> None:
+        arrays = self.inputs if isinstance(self.inputs, Mapping) else {"x": self.inputs}
+        if not arrays:
+            raise DataError("expected at least one input array, got none")
+        object.__setattr__(self, "labels", np.asarray(self.labels, dtype=np.int64))
+        for what, array in [*arrays.items(), *self.columns.items()]:
+            if len(array) != len(self.labels):
+                raise DataError(
+                    f"expected one label per input, got {len(array)} rows in '{what}' and {len(self)} labels"
+                )
+        if self.names is not None and len(self.names) != len(self):
+            raise DataError(f"expected one file name per input, got {len(self.names)} names and {len(self)} labels")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, rows: Array | Sequence[int]) -> LabelledData:
+        """The chosen rows, in the order given."""
+        chosen = np.asarray(rows, dtype=np.int64)
+        if len(chosen) == len(self) and np.array_equal(chosen, np.arange(len(self))):
+            return self  # a copy of everything would bring memory-mapped data into memory
+        return LabelledData(
+            inputs=take(self.inputs, chosen),
+            labels=self.labels[chosen],
+            class_names=self.class_names,
+            names=None if self.names is None else tuple(self.names[row] for row in chosen),
+            columns={name: column[chosen] for name, column in self.columns.items()},
+            source=self.source,
+        )
+
+    def sha256(self) -> str:
+        """A hash of the inputs' and labels' content, not of names or where they came from."""
+        arrays = dict(self.inputs) if isinstance(self.inputs, Mapping) else {"": self.inputs}
+        digest = hashlib.sha256()
+        for name, array in sorted({**arrays, "\0labels": self.labels}.items()):
+            digest.update(f"{name}\0{array.dtype.str}\0{array.shape}\0".encode())
+            for rows in batches(len(array), HASH_BATCH):
+                digest.update(np.ascontiguousarray(array[rows]).tobytes())
+        return digest.hexdigest()
+
+    def class_name(self, label: int) -> str:
+        """The name of a class, or its number as text."""
+        if self.class_names is not None and 0 <= label < len(self.class_names):
+            return self.class_names[label]
+        return str(int(label))
+
+
+def row_hashes(inputs: Inputs) -> Iterator[bytes]:
+    """A hash of each input's content (dtype, shape and bytes; labels do not count)."""
+    arrays = dict(inputs) if isinstance(inputs, Mapping) else {"": inputs}
+    header = "".join(
+        f"{name}\0{arrays[name].dtype.str}\0{arrays[name].shape[1:]}\0" for name in sorted(arrays)
+    ).encode()
+    for rows in batches(count(inputs), HASH_BATCH):
+        chunk = [np.ascontiguousarray(arrays[name][rows]) for name in sorted(arrays)]
+        for row in range(len(chunk[0])):
+            yield hashlib.blake2b(header + b"".join(array[row].tobytes() for array in chunk), digest_size=16).digest()

@@ -1,0 +1,49 @@
+"""Row numbers from a file: one per line, or the column `row` of a csv."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from arachne.errors import DataError
+
+
+def read_rows(path: Path, n: int) -> tuple[int, ...]:
+    """The row numbers in a file, sorted, each once.
+
+    Args:
+        path: A text file with one number per line, or a csv with a column `row`; a header is allowed.
+        n: How many rows the data has; the first is 0.
+
+    Raises:
+        DataError: The file cannot be read, holds no rows, something else than numbers, or rows outside the data.
+    """
+    try:
+        lines = list(csv.reader(path.read_text(encoding="utf-8-sig").splitlines()))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"cannot read the rows file '{path}': {error}") from error
+    numbered = [(number, cells) for number, cells in enumerate(lines, start=1) if any(cell.strip() for cell in cells)]
+    if not numbered:
+        raise DataError(f"the rows file '{path}' is empty")
+    column = 0
+    header = [cell.strip() for cell in numbered[0][1]]
+    if "row" in header:
+        column = header.index("row")
+        numbered = numbered[1:]
+    elif len(header) > 1:
+        raise DataError(f"the rows file '{path}' has {len(header)} columns, but none named 'row'")
+    elif not header[0].lstrip("-").isdecimal():
+        numbered = numbered[1:]
+    if not numbered:
+        raise DataError(f"the rows file '{path}' has a header but no rows")
+    return tuple(sorted({_row(path, number, cells, column, n) for number, cells in numbered}))
+
+
+def _row(path: Path, number: int, cells: list[str], column: int, n: int) -> int:
+    text = cells[column].strip() if column < len(cells) else ""
+    if not text.lstrip("-").isdecimal():
+        raise DataError(f"line {number} of the rows file '{path}' has '{text}', expected a row number")
+    row = int(text)
+    if not 0 <= row < n:
+        raise DataError(f"line {number} of the rows file '{path}' has row {row}, but the data has rows 0 to {n - 1}")
+    return row

@@ -1,0 +1,252 @@
+"""The parts of the data: seen by the repair, kept for choosing between candidates, held out for the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from arachne.data.labelled import LabelledData, row_hashes
+from arachne.data.strata import divide
+from arachne.data.targets import Target, parse_targets
+from arachne.errors import DataError, ModelError, NothingToRepairError, UsageError, did_you_mean
+from arachne.values import Array
+
+if TYPE_CHECKING:
+    from arachne.backend import ModelBackend
+
+DUPLICATES = "duplicates"
+"""As `group_by`: inputs of the same content are one group."""
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """One thing the fitness counts: some rows of a part, each with the same weight."""
+
+    name: str
+    rows: Array
+    weight: float
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Some rows of the user's data, and what the original model makes of them.
+
+    Attributes:
+        data: The inputs and labels, `n` of them.
+        rows: Their row numbers in the user's data `(n,)`.
+        predictions: What the original model predicts `(n,)`.
+        targets: The faults to repair.
+    """
+
+    data: LabelledData
+    rows: Array
+    predictions: Array
+    targets: tuple[Target, ...]
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    @cached_property
+    def positives(self) -> Array:
+        """Rows of the part that are classified correctly."""
+        return np.flatnonzero(self.data.labels == self.predictions)
+
+    @cached_property
+    def negatives(self) -> Array:
+        """Rows of the part that show any target."""
+        shown = np.zeros(len(self), dtype=bool)
+        for target in self.targets:
+            shown |= self.shows(target)
+        return np.flatnonzero(shown)
+
+    def shows(self, target: Target) -> Array:
+        """Which rows of the part show a target, bool `(n,)`."""
+        return target.shows(self.data.labels, self.predictions, self.rows)
+
+    def terms(self, alpha: float) -> tuple[Term, ...]:
+        """What the fitness counts: the positives, then every target's negatives, these `alpha` times.
+
+        A row that shows two targets counts for the first.
+        """
+        terms = [Term("positives", self.positives, 1.0)]
+        taken = np.zeros(len(self), dtype=bool)
+        for target in self.targets:
+            shown = self.shows(target) & ~taken
+            taken |= shown
+            terms.append(Term(target.text, np.flatnonzero(shown), alpha * target.weight))
+        return tuple(terms)
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """The three parts, and the targets they were made for."""
+
+    seen: Part
+    choose: Part
+    held_out: Part
+    targets: tuple[Target, ...]
+
+
+def split_by_outcome(
+    backend: ModelBackend,
+    data: LabelledData,
+    target: str | Target | Sequence[str | Target],
+    *,
+    rng: np.random.Generator,
+    holdout: LabelledData | None = None,
+    choose: float = 0.0,
+    drop_overlap: bool = False,
+    group_by: str | Array | None = None,
+) -> Split:
+    """Divide the data into what the repair sees and what the verdict comes from.
+
+    Halves are stratified by (label, prediction), as in the paper; the same generator state gives the same halves.
+
+    Args:
+        backend: The original model.
+        data: The user's data.
+        target: What to repair.
+        rng: Where the random choices come from.
+        holdout: Other data for the verdict; all of `data` is then seen.
+        choose: Share of the seen part taken out for choosing between candidates.
+        drop_overlap: Whether inputs of `holdout` that are also in `data` are dropped rather than refused.
+        group_by: A metadata column, one value per input `(n,)`, or `duplicates`: inputs with the same value stay on
+            one side.
+
+    Raises:
+        NothingToRepairError: No seen input shows a target.
+        DataError: Data without inputs, labels the model does not have, or a holdout that overlaps.
+    """
+    if not 0 <= choose < 1:
+        raise UsageError(f"expected a share from 0 to below 1 for choosing, got {choose:g}")
+    data = _with_class_names(backend, data)
+    predictions, n_classes = predict_checked(backend, data)
+    targets = _targets(target, data, predictions, n_classes)
+    whole = Part(data, np.arange(len(data)), predictions, targets)
+    groups = None if group_by is None else groups_of(data, group_by)
+    if holdout is None:
+        in_seen = divide(_outcomes(whole), 0.5, rng=rng, groups=groups)
+        seen, held_out = whole.rows[in_seen], _part(whole, whole.rows[~in_seen])
+    else:
+        held_out = _holdout(backend, whole, _with_class_names(backend, holdout), drop_overlap)
+        seen = whole.rows
+    in_choose = np.zeros(len(seen), dtype=bool)
+    if choose > 0:
+        part_groups = None if groups is None else groups[seen]
+        in_choose = ~divide(_outcomes(whole)[seen], 1 - choose, rng=rng, groups=part_groups)
+    split = Split(_part(whole, seen[~in_choose]), _part(whole, seen[in_choose]), held_out, targets)
+    if not len(split.seen.negatives):
+        raise NothingToRepairError(_nothing(whole, holdout is not None))
+    return split
+
+
+def predict_checked(backend: ModelBackend, data: LabelledData) -> tuple[Array, int]:
+    """Predicted classes `(n,)` and the number of classes, once the labels are known to fit the model.
+
+    Raises:
+        DataError: No inputs, or a label the model has no class for.
+        ModelError: Scores that are not numbers.
+    """
+    if not len(data):
+        raise DataError("the data has no inputs")
+    scores = backend.forward(data.inputs)
+    unknown = np.flatnonzero(np.isnan(scores).any(axis=1))
+    if len(unknown):
+        raise ModelError(f"the model's scores are not numbers (NaN) for {len(unknown)} inputs, first row {unknown[0]}")
+    n_classes = scores.shape[1]
+    outside = np.flatnonzero((data.labels < 0) | (data.labels >= n_classes))
+    if len(outside):
+        row = int(outside[0])
+        raise DataError(
+            f"row {row} has the label {data.labels[row]}, but the model has the classes 0 to {n_classes - 1}"
+        )
+    return np.argmax(scores, axis=1), n_classes
+
+
+def groups_of(data: LabelledData, group_by: str | Array) -> Array:
+    """A number for each input's group, int64 `(n,)`.
+
+    Args:
+        data: The data.
+        group_by: A metadata column, one value per input, or `duplicates`.
+    """
+    values: Array
+    if not isinstance(group_by, str):
+        values = np.asarray(group_by)
+    elif group_by in data.columns:
+        values = data.columns[group_by]
+    elif group_by == DUPLICATES:
+        values = np.array([digest.hex() for digest in row_hashes(data.inputs)])
+    else:
+        choices = did_you_mean(group_by, [*data.columns, DUPLICATES])
+        raise UsageError(f"no metadata column named '{group_by}' to group by{choices}")
+    if values.shape != (len(data),):
+        raise DataError(f"expected one group per input, {len(data)} in all, got an array of shape {values.shape}")
+    return np.unique(values.astype(str), return_inverse=True)[1].astype(np.int64)
+
+
+def overlap(data: LabelledData, holdout: LabelledData) -> Array:
+    """Rows of the holdout whose inputs are also in the data, by content."""
+    known = set(row_hashes(data.inputs))
+    return np.flatnonzero([digest in known for digest in row_hashes(holdout.inputs)])
+
+
+def _targets(
+    target: str | Target | Sequence[str | Target], data: LabelledData, predictions: Array, n_classes: int
+) -> tuple[Target, ...]:
+    wanted = [target] if isinstance(target, (str, Target)) else list(target)
+    if wanted and all(isinstance(one, Target) for one in wanted):
+        return tuple(one for one in wanted if isinstance(one, Target))
+    texts = [str(one) for one in wanted]
+    return parse_targets(texts, data, predictions, n_classes)
+
+
+def _with_class_names(backend: ModelBackend, data: LabelledData) -> LabelledData:
+    if data.class_names is None and backend.class_names is not None:
+        return replace(data, class_names=backend.class_names)
+    return data
+
+
+def _outcomes(part: Part) -> Array:
+    pairs = np.stack([part.data.labels, part.predictions], axis=1)
+    return np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)
+
+
+def _part(whole: Part, rows: Array) -> Part:
+    return Part(whole.data.take(rows), whole.rows[rows], whole.predictions[rows], whole.targets)
+
+
+def _holdout(backend: ModelBackend, whole: Part, holdout: LabelledData, drop_overlap: bool) -> Part:
+    shared = overlap(whole.data, holdout)
+    rows = np.arange(len(holdout))
+    if len(shared):
+        if not drop_overlap:
+            first = ", ".join(map(str, shared[:5].tolist())) + (", …" if len(shared) > 5 else "")
+            raise DataError(
+                f"{len(shared)} of {len(holdout)} held-out inputs are also in the data (held-out rows {first}), so "
+                "they cannot show whether the repair generalises; drop them or hold out others"
+            )
+        rows = np.setdiff1d(rows, shared)
+        if not len(rows):
+            raise DataError(f"all {len(holdout)} held-out inputs are also in the data, so none is left to judge by")
+    targets = tuple(target.elsewhere(holdout) for target in whole.targets)
+    predictions, _ = predict_checked(backend, holdout)
+    return _part(Part(holdout, np.arange(len(holdout)), predictions, targets), rows)
+
+
+def _nothing(whole: Part, all_seen: bool) -> str:
+    texts = ", ".join(f"'{target.text}'" for target in whole.targets)
+    if len(whole.positives) == len(whole):
+        return (
+            f"no negative inputs: the model classifies all {len(whole)} inputs correctly, so there is nothing to repair"
+        )
+    if not len(whole.negatives) or all_seen:
+        return f"no negative inputs: none of {len(whole)} inputs shows {texts}, so there is nothing to repair"
+    return (
+        f"no negative inputs seen: only {len(whole.negatives)} of {len(whole)} inputs show {texts}, and all are "
+        "outside the part the repair sees; give more data"
+    )

@@ -1,0 +1,64 @@
+"""Dividing rows in two so that both sides look alike."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from arachne.values import Array
+
+
+def divide(strata: Array, share: float, *, rng: np.random.Generator, groups: Array | None = None) -> Array:
+    """Which rows go to the first side, bool `(n,)`.
+
+    Every stratum gives its share to within one row, and so do all of them together: with halves, odd strata leave their
+    odd row to one side and the other in turn. Groups stay whole, which comes before balance.
+
+    Args:
+        strata: The stratum of each row `(n,)`; neighbouring numbers balance each other.
+        share: The first side's share, between 0 and 1.
+        rng: Chooses the rows within a stratum.
+        groups: The group of each row `(n,)`.
+    """
+    if groups is not None and len(np.unique(groups)) < len(groups):
+        return _divide_groups(strata, share, groups, rng)
+    chosen = np.zeros(len(strata), dtype=bool)
+    before = 0
+    for stratum in np.unique(strata):
+        rows = np.flatnonzero(strata == stratum)
+        after = before + len(rows)
+        # The running total is rounded, not each stratum, so that the roundings never add up.
+        quota = _rounded(share * after) - _rounded(share * before)
+        chosen[rng.permutation(rows)[:quota]] = True
+        before = after
+    return chosen
+
+
+def _rounded(number: float) -> int:
+    return int(np.floor(number + 0.5))
+
+
+def _divide_groups(strata: Array, share: float, groups: Array, rng: np.random.Generator) -> Array:
+    """Whole groups, the largest first, each to the side that lacks its strata more."""
+    strata = np.unique(strata, return_inverse=True)[1]
+    totals = np.bincount(strata).astype(float)
+    # How many rows each side still lacks, in every stratum; the last entry stands for all rows together.
+    scale = np.append(totals, len(strata))
+    lacking = {True: share * scale, False: (1 - share) * scale}
+    chosen = np.zeros(len(strata), dtype=bool)
+    names, members = _members(groups)
+    order = rng.permutation(len(names))
+    for group in order[np.argsort([-len(members[group]) for group in order], kind="stable")]:
+        rows = members[group]
+        counts = np.append(np.bincount(strata[rows], minlength=len(totals)), len(rows))
+        need = {side: float(np.sum(counts * lacking[side] / scale)) for side in (True, False)}
+        side = need[True] >= need[False]
+        lacking[side] -= counts
+        chosen[rows] = side
+    return chosen
+
+
+def _members(groups: Array) -> tuple[Array, list[Array]]:
+    names, numbers = np.unique(groups, return_inverse=True)
+    order = np.argsort(numbers, kind="stable")
+    ends = np.cumsum(np.bincount(numbers))[:-1]
+    return names, np.split(order, ends)

@@ -1,0 +1,257 @@
+"""What to repair: which inputs show the fault.
+
+| text | the inputs it means |
+|---|---|
+| `6:0`, `cat:dog` | of class 6, read as 0 |
+| `cat:*`, `*:dog`, `*:*` | cats read as anything else; anything else read as dog; every mistake |
+| `top:3` | the three most frequent confusions, as three targets |
+| `rows:bad.csv` | the misclassified ones of these rows of the data |
+| `group:sex=female`, `group:female` | the misclassified ones with this value in a metadata column |
+
+`=3` at the end is a weight. Names may contain `:` and `=`: every reading of the text is tried, and a text with two
+meanings is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from arachne.data.confusions import confusions
+from arachne.data.labelled import LabelledData
+from arachne.data.rows_file import read_rows
+from arachne.errors import DataError, NothingToRepairError, UsageError, did_you_mean
+from arachne.values import Array
+
+FORMS = "class:class, class:*, *:class, top:k, rows:FILE, group:VALUE"
+
+
+@dataclass(frozen=True)
+class Target:
+    """One fault: inputs of a class, read as a class, in some rows; None means any.
+
+    Attributes:
+        text: The user's words for it, without the weight.
+        weight: How much one of its inputs counts against one of another target.
+        label: The true class.
+        prediction: The class it is read as.
+        rows: Row numbers of the user's data it is limited to.
+        column: The metadata column of a `group:` target.
+        value: The value in that column.
+    """
+
+    text: str
+    weight: float = 1.0
+    label: int | None = None
+    prediction: int | None = None
+    rows: tuple[int, ...] | None = None
+    column: str | None = None
+    value: str | None = None
+
+    def __str__(self) -> str:
+        """The text that gives this target again."""
+        return self.text if self.weight == 1 else f"{self.text}={self.weight:g}"
+
+    def shows(self, labels: Array, predictions: Array, rows: Array) -> Array:
+        """Which inputs show the fault, bool `(n,)`.
+
+        Args:
+            labels: True classes `(n,)`.
+            predictions: Predicted classes `(n,)`.
+            rows: Row numbers of the inputs in the user's data `(n,)`.
+        """
+        shown: Array = np.asarray(labels) != np.asarray(predictions)
+        if self.label is not None:
+            shown = shown & (labels == self.label)
+        if self.prediction is not None:
+            shown = shown & (predictions == self.prediction)
+        if self.rows is not None:
+            shown = shown & np.isin(rows, np.asarray(self.rows, dtype=np.int64))
+        return shown
+
+    def elsewhere(self, data: LabelledData) -> Target:
+        """The same target on other data: a group is looked up there, row numbers mean nothing there.
+
+        Raises:
+            DataError: The other data has no such metadata column.
+        """
+        if self.rows is None:
+            return self
+        if self.column is None:
+            return replace(self, rows=())
+        if self.column not in data.columns:
+            choices = did_you_mean(self.column, data.columns)
+            raise DataError(f"the held-out data has no column '{self.column}' for target '{self.text}'{choices}")
+        return replace(self, rows=_rows_with(data, self.column, self.value or ""))
+
+
+def parse_targets(
+    texts: str | Sequence[str], data: LabelledData, predictions: Array, n_classes: int
+) -> tuple[Target, ...]:
+    """Targets from the user's words.
+
+    Args:
+        texts: One target, or several.
+        data: The data the targets speak of: its class names, rows and metadata columns.
+        predictions: What the original model predicts for it `(n,)`; `top:k` counts them.
+        n_classes: How many classes the model has.
+
+    Raises:
+        UsageError: A text that means nothing, or two things.
+        NothingToRepairError: `top:k` of a model without mistakes.
+    """
+    parser = _Parser(data, predictions, n_classes)
+    targets: list[Target] = []
+    for text in [texts] if isinstance(texts, str) else texts:
+        for target in parser.parse(text.strip()):
+            if any(_same(target, other) for other in targets):
+                raise UsageError(f"target '{target.text}' is given twice")
+            targets.append(target)
+    if not targets:
+        raise UsageError(f"expected a target, got none; forms: {FORMS}")
+    return tuple(targets)
+
+
+class _Parser:
+    """All readings of a target's text; exactly one must make sense."""
+
+    def __init__(self, data: LabelledData, predictions: Array, n_classes: int) -> None:
+        self._data = data
+        self._predictions = predictions
+        self._n_classes = n_classes
+        self._class_names = data.class_names or tuple(str(number) for number in range(n_classes))
+
+    def parse(self, text: str) -> tuple[Target, ...]:
+        readings = {_meaning(reading): reading for reading in self._readings(text)}
+        if len(readings) > 1:
+            meanings = " or ".join(sorted(f"'{meaning}'" for meaning in readings))
+            raise UsageError(f"target '{text}' can mean {meanings}; use class numbers or rename")
+        if not readings:
+            raise self._refusal(text)
+        (reading,) = readings.values()
+        for target in reading:
+            if target.label is not None and target.label == target.prediction:
+                raise UsageError(f"target '{text}' has the same class on both sides, so it is no mistake")
+        return reading
+
+    def _readings(self, text: str) -> Iterator[tuple[Target, ...]]:
+        for body, weight in _weights(text):
+            for pair in self._pairs(body, weight):
+                yield (pair,)
+            keyword, _, rest = body.partition(":")
+            if keyword == "top" and rest.isdecimal() and int(rest) > 0:
+                yield self._top(int(rest), weight)
+            if keyword == "rows" and Path(rest).is_file():
+                yield (Target(body, weight, rows=read_rows(Path(rest), len(self._data))),)
+            if keyword == "group":
+                for column, value in self._groups(rest):
+                    rows = _rows_with(self._data, column, value)
+                    yield (Target(body, weight, rows=rows, column=column, value=value),)
+
+    def _pairs(self, body: str, weight: float) -> Iterator[Target]:
+        for position, character in enumerate(body):
+            if character != ":":
+                continue
+            sides = body[:position].strip(), body[position + 1 :].strip()
+            if all(side == "*" or self._class(side) is not None for side in sides):
+                label, prediction = (None if side == "*" else self._class(side) for side in sides)
+                yield Target(body, weight, label=label, prediction=prediction)
+
+    def _class(self, name: str) -> int | None:
+        """A class by its name, or else by its number."""
+        if name in self._class_names:
+            return self._class_names.index(name)
+        if name.isdecimal() and int(name) < self._n_classes:
+            return int(name)
+        return None
+
+    def _top(self, k: int, weight: float) -> tuple[Target, ...]:
+        ranked = confusions(self._data.labels, self._predictions, self._n_classes, self._data.class_names)
+        if not ranked:
+            raise NothingToRepairError(f"the model classifies all {len(self._data)} inputs correctly")
+        return tuple(
+            Target(fault.target, weight, label=fault.label, prediction=fault.prediction) for fault in ranked[:k]
+        )
+
+    def _groups(self, text: str) -> Iterator[tuple[str, str]]:
+        columns = {name: set(map(str, column.tolist())) for name, column in self._data.columns.items()}
+        holders = [name for name, values in columns.items() if text in values]
+        if len(holders) > 1:
+            raise UsageError(
+                f"several columns have the value '{text}': write " + " or ".join(f"'group:{c}={text}'" for c in holders)
+            )
+        for name in holders:
+            yield name, text
+        for name, values in columns.items():
+            if text.startswith(f"{name}=") and text[len(name) + 1 :] in values:
+                yield name, text[len(name) + 1 :]
+
+    def _refusal(self, text: str) -> UsageError | DataError:
+        body = max(_weights(text), key=lambda reading: -len(reading[0]))[0]
+        keyword, colon, rest = body.partition(":")
+        if keyword == "rows":
+            return DataError(f"the rows file '{rest}' of target '{text}' does not exist")
+        if keyword == "top":
+            return UsageError(f"target '{text}' wants a number above 0 after 'top:', got '{rest}'")
+        if keyword == "group":
+            return UsageError(self._no_group(text, rest))
+        if not colon:
+            return UsageError(f"target '{text}' is not of a known form; forms: {FORMS}")
+        _, equals, weight = text.rpartition("=")
+        if equals and body == text and self._known(text.rpartition("=")[0]):
+            return UsageError(f"target '{text}' has the weight '{weight}', expected a number above 0")
+        for side in (keyword.strip(), rest.strip()):
+            if side != "*" and self._class(side) is None:
+                if side.lstrip("-").isdecimal() and self._data.class_names is None:
+                    return UsageError(f"no class '{side}': the model has the classes 0 to {self._n_classes - 1}")
+                return UsageError(f"no class named '{side}'" + did_you_mean(side, self._class_names))
+        return UsageError(f"target '{text}' is not of a known form; forms: {FORMS}")
+
+    def _known(self, body: str) -> bool:
+        return any(True for _ in self._pairs(body, 1.0))
+
+    def _no_group(self, text: str, rest: str) -> str:
+        columns = self._data.columns
+        if not columns:
+            return f"target '{text}' needs data with metadata columns, and this data has none"
+        name, equals, value = rest.partition("=")
+        if equals and name in columns:
+            choices = did_you_mean(value, sorted(set(map(str, columns[name].tolist()))))
+            return f"no input has '{value}' in column '{name}'{choices}"
+        values = sorted({str(value) for column in columns.values() for value in column.tolist()})
+        choices = did_you_mean(rest, values if len(values) <= 1000 else [])
+        return f"no group '{rest}' in the columns {', '.join(columns)}{choices}"
+
+
+def _weights(text: str) -> Iterator[tuple[str, float]]:
+    """The text as it is, and, where it ends in `=number`, without it."""
+    yield text, 1.0
+    body, equals, tail = text.rpartition("=")
+    try:
+        weight = float(tail)
+    except ValueError:
+        return
+    if equals and math.isfinite(weight) and weight > 0:
+        yield body, weight
+
+
+def _rows_with(data: LabelledData, column: str, value: str) -> tuple[int, ...]:
+    return tuple(row for row, entry in enumerate(data.columns[column].tolist()) if str(entry) == value)
+
+
+def _same(one: Target, other: Target) -> bool:
+    return (one.label, one.prediction, one.rows) == (other.label, other.prediction, other.rows)
+
+
+def _meaning(reading: tuple[Target, ...]) -> str:
+    return ", ".join(
+        f"class {_number(t.label)} read as {_number(t.prediction)}" if t.rows is None else f"{t.text}" for t in reading
+    ) + (f" with weight {reading[0].weight:g}" if reading[0].weight != 1 else "")
+
+
+def _number(label: int | None) -> str:
+    return "anything" if label is None else str(label)
