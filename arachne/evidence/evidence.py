@@ -1,0 +1,116 @@
+"""The evidence of a repair: every part of the data before and after, and the verdict from the part it never saw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from arachne.backend import ModelBackend
+from arachne.data.split import Part, Split
+from arachne.evidence.measures import PartEvidence
+from arachne.evidence.statistics import LEVEL, holm
+from arachne.evidence.verdict import BREAK_BUDGET, Verdict, judge, p_value
+from arachne.values import Array
+
+if TYPE_CHECKING:
+    from arachne.patch import Patch
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a repair did, and what to think of it.
+
+    Attributes:
+        held_out: The inputs the repair never saw: the verdict comes from here.
+        seen: The inputs it worked on; None when a finished patch is evaluated.
+        choose: The inputs on which candidate patches were compared; None when there were none.
+        budget: The break rate the repair may cost.
+        patches_compared: How many finished patches were compared before this one was taken.
+    """
+
+    held_out: PartEvidence
+    seen: PartEvidence | None = None
+    choose: PartEvidence | None = None
+    budget: float = BREAK_BUDGET
+    patches_compared: int = 1
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """One of four words, and why."""
+        return judge(self.held_out, self.budget)
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What a careful reader should know beside the verdict, in whole sentences."""
+        return (*_moved(self.held_out), *_several_targets(self.held_out), *_several_patches(self))
+
+
+@dataclass(frozen=True)
+class SplitScores:
+    """Class scores `(n, classes)` of every part of a split."""
+
+    held_out: Array
+    seen: Array
+    choose: Array
+
+
+def score(backend: ModelBackend, split: Split) -> SplitScores:
+    """Run a model over every part of the data."""
+    parts = (split.held_out, split.seen, split.choose)
+    scores = [backend.forward(part.data.inputs) if len(part) else None for part in parts]
+    classes = max((array.shape[1] for array in scores if array is not None), default=1)
+    return SplitScores(*(np.zeros((0, classes)) if array is None else array for array in scores))
+
+
+def compare(split: Split, before: SplitScores, after: SplitScores, *, budget: float = BREAK_BUDGET) -> Evidence:
+    """The evidence from two sets of scores, such as those of the original and of the patched file, loaded anew."""
+    return Evidence(
+        held_out=PartEvidence.measure(split.held_out, before.held_out, after.held_out),
+        seen=_unless_empty(split.seen, before.seen, after.seen),
+        choose=_unless_empty(split.choose, before.choose, after.choose),
+        budget=budget,
+    )
+
+
+def measure(backend: ModelBackend, patch: Patch, split: Split, *, budget: float = BREAK_BUDGET) -> Evidence:
+    """Run a model as it is and with a patch over every part of the data; the model keeps its weights."""
+    before = score(backend, split)
+    with patch.applied(backend):
+        after = score(backend, split)
+    return compare(split, before, after, budget=budget)
+
+
+def _unless_empty(part: Part, before: Array, after: Array) -> PartEvidence | None:
+    return PartEvidence.measure(part, before, after) if len(part) else None
+
+
+def _moved(held_out: PartEvidence) -> tuple[str, ...]:
+    moved = held_out.target.gone - held_out.repaired
+    if not moved:
+        return ()
+    whole = f"{moved} of the {held_out.negatives} held-out negatives"
+    return (f"{whole} no longer show the fault but are wrong in another way.",)
+
+
+def _several_targets(held_out: PartEvidence) -> tuple[str, ...]:
+    if len(held_out.targets) < 2:
+        return ()
+    corrected = holm([target.sign_p for target in held_out.targets])
+    each = ", ".join(f"{target.target} {p_value(p)}" for target, p in zip(held_out.targets, corrected, strict=True))
+    shown = sum(p < LEVEL for p in corrected)
+    return (
+        f"{len(held_out.targets)} faults were tested at once, so each one's p-value is corrected by Holm's method: "
+        f"{each}; {shown} of them changed beyond chance.",
+    )
+
+
+def _several_patches(evidence: Evidence) -> tuple[str, ...]:
+    if evidence.patches_compared < 2:
+        return ()
+    return (
+        f"{evidence.patches_compared} patches were compared and the best was taken on inputs the repair could see; its "
+        "numbers there flatter it, those held out do not, because they were looked at once.",
+    )

@@ -1,0 +1,107 @@
+"""From the numbers to one of four words, and a sentence a person can check against the table."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from arachne.evidence.measures import PartEvidence
+from arachne.evidence.statistics import LEVEL, Rate, fewest_for_level
+
+TOO_FEW = "too few inputs to say"
+REPAIRED = "repaired"
+DAMAGE = "repaired with damage"
+NOT_REPAIRED = "not repaired"
+VERDICTS = (TOO_FEW, REPAIRED, DAMAGE, NOT_REPAIRED)
+
+BREAK_BUDGET = 0.005
+"""The break rate that a repair may cost unless the user says otherwise."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What to think of a repair.
+
+    Attributes:
+        word: One of `VERDICTS`.
+        sentence: Why, with numbers.
+    """
+
+    word: str
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"{self.word}: {self.sentence}"
+
+
+def judge(held_out: PartEvidence, budget: float = BREAK_BUDGET) -> Verdict:
+    """The verdict on a repair, from inputs it has never seen."""
+    needed = fewest_for_level()
+    if held_out.negatives < needed:
+        return Verdict(TOO_FEW, _too_few(held_out, needed))
+    target = held_out.target
+    if not (held_out.repaired and target.gone > target.new and target.sign_p < LEVEL):
+        return Verdict(NOT_REPAIRED, _not_repaired(held_out))
+    low, _ = held_out.breakage.interval
+    done = (
+        f"{held_out.repaired} of {held_out.negatives} held-out inputs that showed the fault are right now "
+        f"({percent(held_out.repair_rate)}), "
+    )
+    if held_out.positives and low > budget:
+        return Verdict(
+            DAMAGE,
+            f"{done}but {broken(held_out.breakage)}, at least {percent(low)} with 95 % confidence, "
+            f"more than the budget of {percent(budget)}",
+        )
+    return Verdict(REPAIRED, f"{done}and {broken(held_out.breakage)}; the fault went from {_net(held_out)}")
+
+
+def percent(share: float) -> str:
+    """A share as people read it: `74.1 %`, `0.35 %`; `-` of no inputs."""
+    if math.isnan(share):
+        return "-"
+    value = 100 * share
+    if value == 0 or value == 100 or abs(value) >= 10:
+        return f"{value:.1f} %".replace(".0 %", " %") if value in (0, 100) else f"{value:.1f} %"
+    return f"{value:.2f} %"
+
+
+def p_value(p: float) -> str:
+    """A p-value as people read it: `p = 0.031`, `p < 0.001`."""
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+
+
+def broken(rate: Rate) -> str:
+    """`12 of 4,487 inputs that were right broke (0.27 %)`."""
+    return f"{rate.count:,} of {rate.total:,} inputs that were right broke ({percent(rate.value)})"
+
+
+def _net(held_out: PartEvidence) -> str:
+    target = held_out.target
+    return f"{target.errors_before} to {target.errors_after} inputs ({p_value(target.sign_p)})"
+
+
+def _too_few(held_out: PartEvidence, needed: int) -> str:
+    seen = {0: "no held-out input shows", 1: "only 1 held-out input shows"}
+    start = seen.get(held_out.negatives, f"only {held_out.negatives} held-out inputs show")
+    return (
+        f"{start} the fault and {held_out.repaired} of them is right now; at least {needed} are needed "
+        "before any result could be told from chance"
+        if held_out.negatives
+        else f"{start} the fault; at least {needed} are needed before any result could be told from chance"
+    )
+
+
+def _not_repaired(held_out: PartEvidence) -> str:
+    target = held_out.target
+    if target.gone == target.new == 0:
+        return f"all {held_out.negatives} held-out inputs that showed the fault still show it"
+    if held_out.repaired == 0:
+        return (
+            f"none of the {held_out.negatives} held-out inputs that showed the fault is right now; "
+            f"{target.gone} of them are wrong in another way"
+        )
+    start = f"{held_out.repaired} of {held_out.negatives} held-out inputs that showed the fault are right now, but it"
+    if target.gone <= target.new:
+        return f"{start} appeared in {target.new} others: from {_net(held_out)}"
+    return f"{start} went from {_net(held_out)} only, which chance alone could do"

@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from arachne.data.labelled import LabelledData
+from arachne.data.split import Part
+from arachne.data.targets import Target
+from arachne.errors import DataError
+from arachne.evidence import BREAK_BUDGET, Evidence, PartEvidence, judge
+from arachne.evidence.measures import confidences
+from arachne.evidence.verdict import percent
+from arachne.values import Array
+
+SIX_TO_ZERO = Target("6:0", label=2, prediction=0)
+ZERO_TO_ONE = Target("0:1", label=0, prediction=1)
+
+
+def scores_of(predictions: list[int], classes: int = 3, margin: float = 2.0) -> Array:
+    scores = np.zeros((len(predictions), classes), dtype=np.float32)
+    scores[np.arange(len(predictions)), predictions] = margin
+    return scores
+
+
+def part_of(labels: list[int], predictions: list[int], targets: tuple[Target, ...] = (SIX_TO_ZERO,)) -> Part:
+    data = LabelledData(
+        np.zeros((len(labels), 1)),
+        np.array(labels),
+        ("shirt", "boot", "bag"),
+        columns={"light": np.array(["day", "night"] * len(labels))[: len(labels)]},
+    )
+    return Part(data, np.arange(len(labels)) + 100, np.array(predictions), targets)
+
+
+LABELS = [2, 2, 2, 2, 2, 0, 0, 1, 1, 2]
+BEFORE = [0, 0, 0, 0, 1, 0, 0, 1, 0, 2]
+AFTER_ = [2, 2, 1, 0, 2, 0, 1, 1, 1, 0]
+
+
+@pytest.fixture
+def part_evidence() -> PartEvidence:
+    return PartEvidence.measure(part_of(LABELS, BEFORE), scores_of(BEFORE), scores_of(AFTER_, margin=3.0))
+
+
+def test_counts_are_those_worked_out_by_hand(part_evidence: PartEvidence) -> None:
+    assert (part_evidence.inputs, part_evidence.negatives, part_evidence.positives) == (10, 4, 4)
+    assert (part_evidence.repaired, part_evidence.broken, part_evidence.others_fixed) == (2, 2, 2)
+    assert (part_evidence.repair_rate, part_evidence.break_rate) == (0.5, 0.5)
+    assert (part_evidence.accuracy_before, part_evidence.accuracy_after) == (0.4, 0.6)
+
+
+def test_target_errors_count_the_fault_where_it_is_new_too(part_evidence: PartEvidence) -> None:
+    target = part_evidence.target
+    assert (target.errors_before, target.errors_after) == (4, 2)
+    assert (target.gone, target.new, target.repaired) == (3, 1, 2)
+    assert part_evidence.sign_p == pytest.approx(2 * (1 + 4) / 16)
+    assert part_evidence.mcnemar_p == pytest.approx(2 * (1 + 6 + 15) / 64)
+
+
+def test_accuracy_is_told_for_every_class_and_group(part_evidence: PartEvidence) -> None:
+    assert [(c.name, c.total, c.right_before, c.right_after) for c in part_evidence.classes] == [
+        ("shirt", 2, 2, 1),
+        ("boot", 2, 1, 2),
+        ("bag", 6, 1, 3),
+    ]
+    assert [(g.name, g.total, g.right_before, g.right_after) for g in part_evidence.groups["light"]] == [
+        ("day", 5, 1, 3),
+        ("night", 5, 3, 3),
+    ]
+    assert part_evidence.classes[0].change == -0.5
+
+
+def test_a_column_of_many_values_is_no_grouping() -> None:
+    part = part_of([0] * 60, [0] * 60)
+    part = replace(part, data=replace(part.data, columns={"id": np.arange(60)}))
+    scores = scores_of([0] * 60)
+    assert PartEvidence.measure(part, scores, scores).groups == {}
+
+
+def test_confusions_count_true_class_by_row_and_prediction_by_column(part_evidence: PartEvidence) -> None:
+    np.testing.assert_array_equal(part_evidence.confusion_before, [[2, 0, 0], [1, 1, 0], [4, 1, 1]])
+    np.testing.assert_array_equal(part_evidence.confusion_after, [[1, 1, 0], [0, 2, 0], [2, 1, 3]])
+
+
+def test_inputs_fixed_and_broken_are_listed_with_confidences(part_evidence: PartEvidence) -> None:
+    fixed, damaged = part_evidence.fixed, part_evidence.damaged
+    np.testing.assert_array_equal(fixed.rows, [100, 101, 104, 108])
+    np.testing.assert_array_equal(fixed.on_target, [True, True, False, False])
+    np.testing.assert_array_equal(damaged.rows, [106, 109])
+    np.testing.assert_array_equal(damaged.before, [0, 2])
+    np.testing.assert_array_equal(damaged.after, [1, 0])
+    assert fixed.confidence_before == pytest.approx(math.exp(2) / (math.exp(2) + 2))
+    assert damaged.confidence_after == pytest.approx(math.exp(3) / (math.exp(3) + 2))
+
+
+def test_changed_inputs_come_with_the_surest_first() -> None:
+    before, after = scores_of([0, 0, 0]), scores_of([2, 2, 2])
+    after *= np.array([[1.0], [3.0], [2.0]], dtype=np.float32)
+    fixed = PartEvidence.measure(part_of([2, 2, 2], [0, 0, 0]), before, after).fixed
+    np.testing.assert_array_equal(fixed.rows, [101, 102, 100])
+    assert list(fixed.confidence_after) == sorted(fixed.confidence_after, reverse=True)
+
+
+def test_confidences_are_the_same_from_logits_and_log_probabilities() -> None:
+    logits = np.array([[800.0, 799.0, -3.0], [0.0, 1.0, 2.0]])
+    log_p = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+    classes = np.array([1, 2])
+    assert confidences(logits, classes) == pytest.approx(confidences(log_p, classes))
+    assert confidences(logits, classes)[0] == pytest.approx(1 / (1 + math.e))
+
+
+def test_several_targets_are_told_apart() -> None:
+    part = part_of(LABELS, BEFORE, (SIX_TO_ZERO, ZERO_TO_ONE))
+    measured = PartEvidence.measure(part, scores_of(BEFORE), scores_of(AFTER_))
+    assert [(t.target, t.errors_before, t.errors_after) for t in measured.targets] == [("6:0", 4, 2), ("0:1", 0, 1)]
+    assert (measured.target.target, measured.target.errors_before, measured.target.errors_after) == ("6:0, 0:1", 4, 3)
+    notes = Evidence(measured).notes
+    assert any("2 faults were tested at once" in note and "Holm" in note for note in notes)
+
+
+def test_without_a_target_every_error_is_a_negative() -> None:
+    measured = PartEvidence.measure(part_of(LABELS, BEFORE, ()), scores_of(BEFORE), scores_of(AFTER_))
+    assert (measured.negatives, measured.repaired, measured.others_fixed) == (6, 4, 0)
+    assert measured.targets == ()
+
+
+def test_an_empty_part_has_rates_that_are_no_numbers() -> None:
+    measured = PartEvidence.measure(part_of([], []), np.zeros((0, 3)), np.zeros((0, 3)))
+    assert math.isnan(measured.repair_rate)
+    assert math.isnan(measured.accuracy_after)
+    assert measured.breakage.interval == (0.0, 1.0)
+
+
+def test_scores_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(DataError, match=r"expected two sets of scores for 10 inputs, got shapes \(9, 3\)"):
+        PartEvidence.measure(part_of(LABELS, BEFORE), scores_of(BEFORE[:9]), scores_of(AFTER_))
+    after = scores_of(AFTER_)
+    after[3] = np.nan
+    with pytest.raises(DataError, match="after the repair are not numbers for 1 of 10"):
+        PartEvidence.measure(part_of(LABELS, BEFORE), scores_of(BEFORE), after)
+
+
+def outcome(
+    *, negatives: int, repaired: int, moved: int = 0, new: int = 0, positives: int = 1000, broken: int = 0
+) -> PartEvidence:
+    """Held-out numbers as asked for: `new` of the positives are read as the fault, and count as broken."""
+    labels = [2] * negatives + [2] * positives
+    before = [0] * negatives + [2] * positives
+    after = [2] * repaired + [1] * moved + [0] * (negatives - repaired - moved)
+    after += [0] * new + [1] * (broken - new) + [2] * (positives - broken)
+    return PartEvidence.measure(part_of(labels, before), scores_of(before), scores_of(after))
+
+
+def test_under_six_negatives_there_are_too_few_to_say() -> None:
+    verdict = judge(outcome(negatives=5, repaired=5))
+    assert verdict.word == "too few inputs to say"
+    assert "only 5 held-out inputs show the fault" in verdict.sentence
+    assert "at least 6 are needed" in verdict.sentence
+    assert judge(outcome(negatives=0, repaired=0)).word == "too few inputs to say"
+
+
+def test_six_of_six_is_repaired() -> None:
+    verdict = judge(outcome(negatives=6, repaired=6))
+    assert verdict.word == "repaired"
+    assert "6 of 6 held-out inputs that showed the fault are right now (100 %)" in verdict.sentence
+    assert "p = 0.031" in verdict.sentence
+
+
+def test_five_of_six_is_not_told_from_chance() -> None:
+    verdict = judge(outcome(negatives=6, repaired=5))
+    assert verdict.word == "not repaired"
+    assert "from 6 to 1 inputs (p = 0.062)" in verdict.sentence
+
+
+def test_damage_is_called_when_the_lower_bound_of_the_break_rate_is_above_the_budget() -> None:
+    # Wilson's lower bounds: 9 of 1,000 gives 0.47 %, 10 of 1,000 gives 0.54 %.
+    assert judge(outcome(negatives=20, repaired=12, broken=9)).word == "repaired"
+    damaged = judge(outcome(negatives=20, repaired=12, broken=10))
+    assert damaged.word == "repaired with damage"
+    assert "10 of 1,000 inputs that were right broke (1.00 %), at least 0.54 %" in damaged.sentence
+    assert judge(outcome(negatives=20, repaired=12, broken=10), budget=0.02).word == "repaired"
+
+
+def test_a_fault_that_only_moves_to_other_inputs_is_not_repaired() -> None:
+    verdict = judge(outcome(negatives=20, repaired=12, new=12, broken=12))
+    assert verdict.word == "not repaired"
+    assert "appeared in 12 others" in verdict.sentence
+
+
+def test_a_fault_that_turns_into_another_fault_is_not_repaired() -> None:
+    verdict = judge(outcome(negatives=20, repaired=0, moved=15))
+    assert verdict.word == "not repaired"
+    assert "none of the 20" in verdict.sentence
+    note = Evidence(outcome(negatives=20, repaired=10, moved=5)).notes[0]
+    assert note.startswith("5 of the 20 held-out negatives no longer show the fault but are wrong in another way")
+
+
+def test_doing_nothing_is_not_a_repair() -> None:
+    verdict = judge(outcome(negatives=8, repaired=0))
+    assert verdict.word == "not repaired"
+    assert verdict.sentence == "all 8 held-out inputs that showed the fault still show it"
+
+
+def test_the_verdict_comes_from_held_out_inputs_alone() -> None:
+    seen, held_out = outcome(negatives=20, repaired=20), outcome(negatives=20, repaired=0)
+    evidence = Evidence(held_out=held_out, seen=seen)
+    assert evidence.budget == BREAK_BUDGET == 0.005
+    assert evidence.verdict.word == "not repaired"
+
+
+def test_comparing_several_patches_is_said() -> None:
+    evidence = Evidence(held_out=outcome(negatives=20, repaired=20), patches_compared=7)
+    assert "7 patches were compared" in evidence.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0.7407, "74.1 %"), (0.0349, "3.49 %"), (0.0, "0 %"), (1.0, "100 %"), (0.0007, "0.07 %"), (math.nan, "-")],
+)
+def test_shares_read_as_people_write_them(share: float, text: str) -> None:
+    assert percent(share) == text
