@@ -1,0 +1,230 @@
+"""`ReferenceBackend`: the contract fulfilled in plain NumPy, with hand-written gradients.
+
+A test double, a worked example for authors of backends, and the arbiter when two frameworks disagree. It is written to
+be read: a forward pass is a loop over the nodes, a backward pass the same loop in reverse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from arachne.backend import ModelBackend, Trace, WeightFile, check_count
+from arachne.errors import DataError, ModelError, WeightShapeError
+from arachne.testing import reference_file
+from arachne.testing.networks import Network
+from arachne.testing.nodes import Layer, Node
+from arachne.testing.reference_cut import ReferenceCut
+from arachne.testing.running import ByLayer, Values, checked_inputs, run, run_back
+from arachne.values import Activation, Array, Description, Inputs, LayerInfo, ParameterInfo, batches, count
+
+
+class ReferenceBackend(ModelBackend):
+    """A network spec that runs.
+
+    Example:
+        >>> backend = ReferenceBackend(mlp([4, 8, 3], seed=0))
+        >>> backend.forward(np.zeros((2, 4), np.float32)).shape
+        (2, 3)
+    """
+
+    NAME = "reference"
+    SUFFIXES = (".refnet",)
+
+    def __init__(
+        self, network: Network, *, dtype: str = "float32", batch_size: int = 512, source: str | None = None
+    ) -> None:
+        """Take a copy of a spec's weights.
+
+        Args:
+            network: The spec; it is never changed.
+            dtype: What weights are stored and everything is computed in. With `float64` the scores are float64 too,
+                beyond the contract: finite differences need them.
+            batch_size: How many inputs pass through at once.
+            source: Where the network came from, for `describe`.
+        """
+        self.native = network
+        self._network = network
+        self._dtype = np.dtype(dtype)
+        self._batch_size = batch_size
+        self._source = source
+        self._weights: ByLayer = {
+            name: {parameter: np.array(values, self._dtype) for parameter, values in layer.parameters.items()}
+            for name, layer in network.layers.items()
+        }
+
+    @classmethod
+    def load(
+        cls,
+        source: Any,
+        *,
+        weights: Path | None = None,
+        device: str | None = None,
+        output: str | None = None,
+        trust_code: bool = False,
+    ) -> Self:
+        """Make a backend of a `Network` or of a `.refnet` file, which holds no code that could run."""
+        if isinstance(source, Network):
+            return cls(source)
+        if weights is not None or output is not None:
+            raise ModelError("a reference network has its weights in one file and a single output")
+        network, dtype = reference_file.read_network(Path(source))
+        return cls(network, dtype=dtype, source=str(source))
+
+    @classmethod
+    def weight_file(cls, path: Path) -> WeightFile:
+        """Open the weights of a `.refnet` file for patching."""
+        return reference_file.RefnetWeights(path)
+
+    @property
+    def layers(self) -> Sequence[LayerInfo]:
+        """The layers in the order in which the spec's nodes use them."""
+        return tuple(self._describe_layer(layer) for layer in self._network.layers.values())
+
+    def get_weights(self, layer: str) -> Mapping[str, Array]:
+        """A copy of every parameter of a layer."""
+        return {parameter: values.copy() for parameter, values in self._weights[self.info(layer).name].items()}
+
+    def set_weights(self, layer: str, parameter: str, values: Array) -> None:
+        """Copy other values into one parameter."""
+        self.check_values(layer, parameter, values)
+        # A new array rather than new values in the old one: cuts and traces keep the old weights without copying them.
+        self._weights[layer] = {**self._weights[layer], parameter: np.array(values, self._dtype)}
+
+    def forward(self, inputs: Inputs) -> Array:
+        """Class scores `(n, classes)`."""
+        scores = self._network.nodes[-1].name
+        return np.concatenate([self._run(part)[scores] for part in self._parts(inputs)])
+
+    def activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
+        """What enters and leaves each use of a layer."""
+        return self.trace(inputs, [layer]).activations[layer]
+
+    def weight_gradients(self, inputs: Inputs, labels: Array) -> Mapping[str, Mapping[str, Array]]:
+        """The scores' gradient, (softmax − one-hot) / n, carried back and multiplied with what entered each layer."""
+        check_count(inputs, labels, "labels")
+        total = {
+            layer: {parameter: np.zeros_like(values) for parameter, values in parameters.items()}
+            for layer, parameters in self._weights.items()
+        }
+        scores = self._network.nodes[-1].name
+        for part, rows in zip(self._parts(inputs), self._slices(inputs), strict=True):
+            values = self._run(part)
+            seed = cross_entropy_gradient(values[scores], labels[rows]) / len(labels)
+            gradients = self._run_back(values, seed)
+            for node in self._network.nodes:
+                layer = self._network.layer_of(node)
+                if layer is None:
+                    continue
+                entering = [values[source] for source in node.sources]
+                found = layer.weight_gradients(gradients[node.name], entering, self._weights[layer.name])
+                for parameter, gradient in found.items():
+                    total[layer.name][parameter] += gradient
+        return total
+
+    def output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
+        """The seed carried back to each use of a layer."""
+        return self.trace(inputs, [layer]).output_gradients(seed)[layer]
+
+    def trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
+        """Every value of one pass, kept; a backward pass over them for each seed."""
+        uses = {layer: self._network.uses(self.info(layer).name) for layer in layers}
+        return ReferenceTrace(
+            self._network, dict(self._weights), [self._run(part) for part in self._parts(inputs)], uses
+        )
+
+    def cut(self, inputs: Inputs, layers: Sequence[str]) -> ReferenceCut:
+        """The values that cross the cut, kept; see `arachne.testing.reference_cut`."""
+        touched = [self.info(layer).name for layer in layers]
+        cut = ReferenceCut(self._network, dict(self._weights), touched, self._batch_size)
+        cut.keep([self._run(part) for part in self._parts(inputs)])
+        return cut
+
+    def save(self, path: Path) -> None:
+        """Write the network with its current weights as a `.refnet` file."""
+        reference_file.write_network(path, self._network, self._weights)
+
+    def describe(self) -> Description:
+        """NumPy, on the processor."""
+        return Description(
+            backend=self.NAME,
+            framework=f"numpy {np.__version__}",
+            format="refnet",
+            device="cpu",
+            scores=self.score_kind,
+            source=self._source,
+        )
+
+    def _describe_layer(self, layer: Layer) -> LayerInfo:
+        return LayerInfo(
+            name=layer.name,
+            kind=layer.kind,
+            parameters={
+                parameter: ParameterInfo(values.shape, str(self._dtype))
+                for parameter, values in layer.parameters.items()
+            },
+            geometry=layer.geometry,
+            uses=len(self._network.uses(layer.name)),
+            followed_by=self._network.followers(layer),
+        )
+
+    def _run(self, values: Values) -> Values:
+        return run(self._network, self._network.nodes, values, self._weights)
+
+    def _run_back(self, values: Values, seed: Array) -> Values:
+        return run_back(self._network, values, seed, self._weights)
+
+    def _slices(self, inputs: Inputs) -> list[slice]:
+        # No inputs are still one part, an empty one, so that the shapes of the results come out right.
+        return list(batches(max(count(inputs), 1), self._batch_size))
+
+    def _parts(self, inputs: Inputs) -> Iterable[Values]:
+        named = checked_inputs(self._network, inputs, self._dtype)
+        for rows in self._slices(inputs):
+            yield {name: values[rows] for name, values in named.items()}
+
+
+class ReferenceTrace(Trace):
+    """One forward pass, part by part, with every value kept."""
+
+    def __init__(
+        self, network: Network, weights: ByLayer, parts: Sequence[Values], uses: Mapping[str, tuple[Node, ...]]
+    ) -> None:
+        self._network = network
+        self._weights = weights
+        self._parts = parts
+        self._uses = uses
+        self.activations = {layer: tuple(self._activation(node) for node in nodes) for layer, nodes in uses.items()}
+
+    def output_gradients(self, seed: Array) -> Mapping[str, tuple[Array, ...]]:
+        """One backward pass for all layers."""
+        scores = self._network.nodes[-1].name
+        n = sum(len(part[scores]) for part in self._parts)
+        if len(seed) != n:
+            raise WeightShapeError(f"expected {n} seeds, one per input, got {len(seed)}")
+        start, gradients = 0, []
+        for part in self._parts:
+            stop = start + len(part[scores])
+            gradients.append(run_back(self._network, part, seed[start:stop].astype(part[scores].dtype), self._weights))
+            start = stop
+        return {
+            layer: tuple(np.concatenate([part[node.name] for part in gradients]) for node in nodes)
+            for layer, nodes in self._uses.items()
+        }
+
+    def _activation(self, node: Node) -> Activation:
+        entering = np.concatenate([part[node.sources[0]] for part in self._parts])
+        return Activation({"weight": entering}, np.concatenate([part[node.name] for part in self._parts]))
+
+
+def cross_entropy_gradient(scores: Array, labels: Array) -> Array:
+    """softmax(scores) − one-hot(labels), `(n, classes)`."""
+    if len(labels) and not (labels.min() >= 0 and labels.max() < scores.shape[1]):
+        raise DataError(f"labels should lie between 0 and {scores.shape[1] - 1}, got {labels.min()} to {labels.max()}")
+    exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
+    gradient: Array = exponentials / exponentials.sum(axis=1, keepdims=True)
+    gradient[np.arange(len(labels)), labels] -= 1
+    return gradient
