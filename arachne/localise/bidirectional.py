@@ -1,0 +1,153 @@
+"""Bidirectional localisation, the paper's Algorithm 1: gradient loss and forward impact, and their Pareto front."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from arachne.backend import ModelBackend
+from arachne.data.split import Part
+from arachne.errors import NothingToRepairError, UsageError
+from arachne.localise.base import Localisation, Localiser, ParameterScores, Suspects, sample_positives
+from arachne.localise.impact import LINEAR, MAX_CLASSES, impact_ratio, measure_flows
+from arachne.localise.pareto import front, order_by_fronts, survivors
+from arachne.values import Address, Array, LayerInfo, take
+
+
+class Bidirectional(Localiser):
+    """The weights on the Pareto front of gradient loss and forward impact.
+
+    Args:
+        min_weights: A front can be a single weight, and then a search has nothing to trade with: add the next fronts,
+            best first, until there are so many suspects. 0 keeps to the first front, as the paper does.
+        include: Layers to look at; all when empty.
+        exclude: Layers to leave out.
+        biases: Whether biases count too.
+        count: Take so many from the top of the ranking instead of the first front.
+    """
+
+    name = "bl"
+
+    def __init__(
+        self,
+        *,
+        min_weights: int = 0,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        biases: bool = False,
+        count: int | None = None,
+    ) -> None:
+        super().__init__(include=include, exclude=exclude, biases=biases, count=count)
+        self.min_weights = min_weights
+
+    def localise(self, backend: ModelBackend, part: Part, *, rng: np.random.Generator) -> Localisation:
+        scores = self.scores(backend, part, rng=rng)
+        ranked, first = most_suspicious(scores, self.count or self.min_weights)
+        chosen = ranked[: self.count] if self.count else ranked
+        return Localisation(
+            method=self.name,
+            suspects=Suspects.of(backend, chosen),
+            scores=scores,
+            front=min(first, len(chosen)),
+            n_candidates=sum(map(len, scores)),
+        )
+
+    def scores(self, backend: ModelBackend, part: Part, *, rng: np.random.Generator) -> tuple[ParameterScores, ...]:
+        """Both scores of every weight, Algorithm 1 up to line 11."""
+        if not backend.SUPPORTS_GRADIENTS:
+            raise UsageError(f"backend '{backend.NAME}' has no gradients, so only the localiser 'rs' works with it")
+        if not len(part.negatives):
+            raise NothingToRepairError("no negative inputs: the model does not make this mistake on the seen data")
+        layers = self.layers(backend)
+        positives = sample_positives(part, rng=rng)
+        losses = self._gradient_loss(backend, part, positives, layers)
+        impacts = self._forward_impact(backend, part, positives, layers)
+        return tuple(
+            ParameterScores(info.name, parameter, losses[info.name][parameter], impacts[info.name][parameter])
+            for info, parameter in self.candidates(backend)
+        )
+
+    def _gradient_loss(
+        self, backend: ModelBackend, part: Part, positives: Array, layers: Sequence[LayerInfo]
+    ) -> Mapping[str, Mapping[str, Array]]:
+        """|dL/dw| of the negatives over 1 + the same of the positives, in the memory of the first."""
+        negative = _loss_gradients(backend, part, part.negatives)
+        positive = _loss_gradients(backend, part, positives) if len(positives) else None
+        for info in layers:
+            for parameter in self.parameters(info):
+                above = negative[info.name][parameter]
+                np.abs(above, out=above)
+                if positive is not None:
+                    below = positive[info.name][parameter]
+                    np.abs(below, out=below)
+                    below += 1
+                    above /= below
+        return negative
+
+    def _forward_impact(
+        self, backend: ModelBackend, part: Part, positives: Array, layers: Sequence[LayerInfo]
+    ) -> Mapping[str, Mapping[str, Array]]:
+        n_classes = backend.forward(take(part.data.inputs, part.negatives[:1])).shape[1]
+        classes = scored_classes(part, n_classes)
+        names = [info.name for info in layers if info.kind in LINEAR]
+        negative = measure_flows(backend, take(part.data.inputs, part.negatives), names, classes, n_classes)
+        positive = (
+            measure_flows(backend, take(part.data.inputs, positives), names, classes, n_classes)
+            if len(positives)
+            else {name: [] for name in names}
+        )
+        impacts: dict[str, dict[str, Array]] = {}
+        for info in layers:
+            weights = backend.get_weights(info.name)
+            impacts[info.name] = {
+                name: np.zeros(info.parameters[name].shape, np.float32)
+                for name in self.parameters(info)
+                if name not in info.weights or info.kind not in LINEAR
+            }
+            if info.kind in LINEAR:
+                matrices = {name: _float32(weights[name]) for name in info.weights}
+                impact_ratio(info, matrices, negative[info.name], positive[info.name])
+                impacts[info.name].update(matrices)
+        return impacts
+
+
+def scored_classes(part: Part, n_classes: int) -> list[int]:
+    """The classes whose scores the forward impact looks at: all, or with very many those that matter for the fault."""
+    if n_classes <= MAX_CLASSES:
+        return list(range(n_classes))
+    fault = np.concatenate([part.data.labels[part.negatives], part.predictions[part.negatives]])
+    common = np.argsort(-np.bincount(part.predictions, minlength=n_classes), kind="stable")
+    return list(dict.fromkeys([*np.unique(fault).tolist(), *common.tolist()]))[:MAX_CLASSES]
+
+
+def most_suspicious(scores: Sequence[ParameterScores], at_least: int) -> tuple[list[Address], int]:
+    """The first front over all parameters, then what follows it in the ranking until so many weights are found.
+
+    Only what is on an early front of its own parameter can be on an early front of all, so the parameters are filtered
+    one by one and the whole is never put together.
+
+    Returns:
+        The weights, best first, and how many of them are on the first front.
+    """
+    fronts = max(1, at_least)
+    addresses: list[Address] = []
+    points: list[Array] = []
+    for part in scores:
+        losses, impacts = part.gradient_loss.ravel(), part.forward_impact.ravel()
+        rows = survivors(losses, impacts, fronts)
+        indices = np.stack(np.unravel_index(rows, part.gradient_loss.shape), axis=1).tolist()
+        addresses += [Address(part.layer, part.parameter, tuple(index)) for index in indices]
+        points.append(np.stack([losses[rows], impacts[rows]], axis=1))
+    together = np.concatenate(points)
+    first = len(front(together))
+    order = order_by_fronts(together)[: max(first, at_least)]
+    return [addresses[row] for row in order], first
+
+
+def _loss_gradients(backend: ModelBackend, part: Part, rows: Array) -> Mapping[str, Mapping[str, Array]]:
+    return backend.weight_gradients(take(part.data.inputs, rows), part.data.labels[rows])
+
+
+def _float32(values: Array) -> Array:
+    return values.astype(np.float32, copy=False)
