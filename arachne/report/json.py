@@ -1,0 +1,222 @@
+"""`result.json` and what `--json` prints: numbers under stable names, described by `result.schema.json`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from arachne.data.confusions import Confusion
+from arachne.evidence import Accuracy, Changed, Evidence, PartEvidence, TargetEvidence
+from arachne.values import Address
+
+if TYPE_CHECKING:
+    from arachne.localise.base import Localisation
+
+SCHEMA = "arachne.result/1"
+SCAN_SCHEMA = "arachne.scan/1"
+LOCALISATION_SCHEMA = "arachne.localisation/1"
+
+MOST_ROWS = 1000
+"""How many inputs fixed, and how many broken, a result lists; the counts are always of all."""
+
+LINE = 120
+"""What fits on one line of a file is written on one."""
+
+
+def result_object(
+    evidence: Evidence,
+    *,
+    command: str,
+    seed: int | None,
+    backend: str,
+    weights: int,
+    generations: int | None = None,
+    seconds: Mapping[str, float] | None = None,
+    more: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What `result.json` and `--json` of `repair` and `evaluate` hold, with nothing in it that is not JSON.
+
+    Args:
+        evidence: The numbers; without a `seen` part it is an evaluation's, which has no generations or seconds.
+        command: `repair` or `evaluate`.
+        seed: The seed of the run.
+        backend: The backend's name.
+        weights: How many weights the patch changes.
+        generations: How long the search ran.
+        seconds: Time by step, at least `localise` and `search`.
+        more: Whatever else is worth keeping: settings, versions, hashes.
+    """
+    target = evidence.held_out.target.target
+    result: dict[str, Any] = {
+        "schema": SCHEMA,
+        "command": command,
+        "verdict": evidence.verdict.word,
+        "sentence": evidence.verdict.sentence,
+        "notes": evidence.notes,
+        "target": target,
+        "seed": seed,
+        "backend": backend,
+        "accuracy": evidence.held_out.accuracy_after,
+        "weights": weights,
+        "budget": evidence.budget,
+    }
+    if evidence.seen is not None:
+        result |= {"generations": generations, "seconds": seconds or {}, "seen": part_object(evidence.seen)}
+    if evidence.choose is not None:
+        result["choose"] = part_object(evidence.choose)
+    result["held_out"] = part_object(evidence.held_out)
+    cleaned: dict[str, Any] = clean(result | dict(more or {}))
+    return cleaned
+
+
+def part_object(part: PartEvidence) -> dict[str, Any]:
+    """One part's numbers; rates and p-values as shares of 1, intervals as `[low, high]` at 95 %."""
+    return {
+        "inputs": part.inputs,
+        "negatives": part.negatives,
+        "positives": part.positives,
+        "repaired": part.repaired,
+        "broken": part.broken,
+        "others_fixed": part.others_fixed,
+        "repair_rate": part.repair_rate,
+        "repair_interval": part.repair.interval,
+        "break_rate": part.break_rate,
+        "break_interval": part.breakage.interval,
+        "target_errors_before": part.target_errors_before,
+        "target_errors_after": part.target_errors_after,
+        "accuracy_before": part.accuracy_before,
+        "accuracy_after": part.accuracy_after,
+        "sign_p": part.sign_p,
+        "mcnemar_p": part.mcnemar_p,
+        "targets": [_target(target) for target in part.targets],
+        "classes": [_accuracy(accuracy) for accuracy in part.classes],
+        "groups": {column: [_accuracy(group) for group in groups] for column, groups in part.groups.items()},
+        "rows_fixed": _rows(part.fixed),
+        "rows_broken": _rows(part.damaged),
+    }
+
+
+def scan_object(confusions: Sequence[Confusion], *, accuracy: float, inputs: int, backend: str) -> dict[str, Any]:
+    """What `scan --json` prints: every mistake the model makes, the most frequent first."""
+    faults = [
+        {"target": c.target, "count": c.count, "share": c.share, "share_of_class": c.share_of_class} for c in confusions
+    ]
+    scan: dict[str, Any] = clean(
+        {"schema": SCAN_SCHEMA, "backend": backend, "inputs": inputs, "accuracy": accuracy, "faults": faults}
+    )
+    return scan
+
+
+def localisation_object(localisation: Localisation, *, target: str, seed: int | None, backend: str) -> dict[str, Any]:
+    """What `localise --json` prints: the suspects, the most suspicious first, with both scores where there are any."""
+    weights = [
+        {"layer": address.layer, "parameter": address.parameter, "index": address.index, "value": value}
+        | dict(zip(("gradient_loss", "forward_impact"), scores, strict=False))
+        for address, value, scores in ranked_suspects(localisation)
+    ]
+    found: dict[str, Any] = clean(
+        {
+            "schema": LOCALISATION_SCHEMA,
+            "localiser": localisation.method,
+            "target": target,
+            "seed": seed,
+            "backend": backend,
+            "candidates": localisation.n_candidates,
+            "front": localisation.front,
+            "weights": weights,
+        }
+    )
+    return found
+
+
+def result_schema() -> dict[str, Any]:
+    """The JSON Schema of `result.json`."""
+    schema: dict[str, Any] = json.loads(
+        resources.files("arachne.report").joinpath("result.schema.json").read_text(encoding="utf-8")
+    )
+    return schema
+
+
+def ranked_suspects(localisation: Localisation) -> list[tuple[Address, float, tuple[float, ...]]]:
+    """Address, value and scores of every suspect, by the sum of its scores, each against the largest."""
+    suspects = localisation.suspects
+    scores = [localisation.score(address) if localisation.scores else () for address in suspects.addresses]
+    rows = list(zip(suspects.addresses, suspects.values.tolist(), scores, strict=True))
+    largest = [max(column) or 1.0 for column in zip(*scores, strict=True)]
+    return sorted(rows, key=lambda row: -sum(score / most for score, most in zip(row[2], largest, strict=True)))
+
+
+def clean(value: Any) -> Any:
+    """The same value with JSON's types only; what is not a finite number becomes null."""
+    if isinstance(value, Mapping):
+        return {str(key): clean(entry) for key, entry in value.items()}
+    if isinstance(value, np.ndarray):
+        return clean(value.tolist())
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [clean(entry) for entry in value]
+    if isinstance(value, np.generic):
+        return clean(value.item())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    return str(value)
+
+
+def dumps(value: Any) -> str:
+    """JSON for people: indented, but what fits on a line stays on one. Ends without a newline."""
+    return _dumps(clean(value), "")
+
+
+def _dumps(value: Any, indent: str) -> str:
+    line = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    if not isinstance(value, (dict, list)) or not value or (indent and len(indent) + len(line) < LINE):
+        return line
+    deeper = indent + "  "
+    if isinstance(value, dict):
+        entries = [
+            f"{deeper}{json.dumps(key, ensure_ascii=False)}: {_dumps(entry, deeper)}" for key, entry in value.items()
+        ]
+        return "{\n" + ",\n".join(entries) + f"\n{indent}}}"
+    return "[\n" + ",\n".join(deeper + _dumps(entry, deeper) for entry in value) + f"\n{indent}]"
+
+
+def _target(target: TargetEvidence) -> dict[str, Any]:
+    return {
+        "target": target.target,
+        "errors_before": target.errors_before,
+        "errors_after": target.errors_after,
+        "repaired": target.repaired,
+        "sign_p": target.sign_p,
+    }
+
+
+def _accuracy(accuracy: Accuracy) -> dict[str, Any]:
+    return {
+        "name": accuracy.name,
+        "inputs": accuracy.total,
+        "accuracy_before": accuracy.before.value,
+        "accuracy_after": accuracy.after.value,
+    }
+
+
+def _rows(changed: Changed) -> list[dict[str, Any]]:
+    columns = (
+        changed.rows,
+        changed.labels,
+        changed.before,
+        changed.after,
+        np.round(changed.confidence_before, 6),
+        np.round(changed.confidence_after, 6),
+        changed.on_target,
+    )
+    names = ("row", "label", "before", "after", "confidence_before", "confidence_after", "on_target")
+    return [
+        dict(zip(names, values, strict=True))
+        for values in zip(*(column[:MOST_ROWS].tolist() for column in columns), strict=True)
+    ]

@@ -1,0 +1,189 @@
+"""Tables for a terminal of 80 columns; plain text where there is none."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from arachne.data.confusions import Confusion
+from arachne.evidence import Accuracy, Evidence, PartEvidence, Rate
+from arachne.evidence.verdict import DAMAGE, NOT_REPAIRED, REPAIRED, TOO_FEW, p_value, percent
+from arachne.report.json import ranked_suspects
+
+if TYPE_CHECKING:
+    from arachne.localise.base import Localisation
+    from arachne.patch import Patch
+
+WIDTH = 80
+MOST_CLASSES = 5
+MOST_WEIGHTS = 6
+MOST_FAULTS = 20
+MOST_SUSPECTS = 20
+BAR = 20
+STYLES = {REPAIRED: "bold green", DAMAGE: "bold yellow", NOT_REPAIRED: "bold red", TOO_FEW: "bold magenta"}
+
+
+@dataclass(frozen=True)
+class EvidenceTable:
+    """The verdict, what it rests on, and what changed."""
+
+    evidence: Evidence
+    patch: Patch | None = None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        """Called by rich when the table is printed."""
+        ink = Ink(options.ascii_only)
+        verdict = self.evidence.verdict
+        yield Text.assemble((verdict.word.upper(), STYLES[verdict.word]), ": ", ink.text(verdict.sentence), ".")
+        yield self._numbers(ink)
+        yield from self._classes(ink)
+        if self.patch is not None:
+            yield from self._weights(self.patch, ink)
+        for note in self.evidence.notes:
+            yield ink.text(note)
+
+    def _numbers(self, ink: Ink) -> Table:
+        parts = [part for part in (self.evidence.seen, self.evidence.held_out) if part is not None]
+        table = _table("", *("seen", "held out")[-len(parts) :], justify="left")
+        for label in _LABELS:
+            table.add_row(label, *(ink.text(_cells(part)[label]) for part in parts))
+        if len(self.evidence.held_out.targets) > 1:
+            for several in zip(*(part.targets for part in parts), strict=True):
+                counts = (f"{target.errors_before} → {target.errors_after}" for target in several)
+                table.add_row(ink.text(f"  {several[0].target}"), *map(ink.text, counts))
+        return table
+
+    def _classes(self, ink: Ink) -> Iterator[RenderableType]:
+        changed = most_changed(self.evidence.held_out.classes)
+        if not changed:
+            return
+        table = _table("classes that changed most, held out", "inputs", "accuracy", "points")
+        for accuracy in changed[:MOST_CLASSES]:
+            before, after = percent(accuracy.before.value), percent(accuracy.after.value)
+            points = ink.text(f"{100 * accuracy.change:+.1f}")
+            points.stylize("green" if accuracy.change > 0 else "red")
+            table.add_row(ink.text(accuracy.name), str(accuracy.total), ink.text(f"{before} → {after}"), points)
+        yield table
+
+    def _weights(self, patch: Patch, ink: Ink) -> Iterator[RenderableType]:
+        table = _table("weight", "old", "new")
+        for entry in patch.entries[:MOST_WEIGHTS]:
+            table.add_row(ink.text(str(entry.address)), f"{entry.old:.6g}", f"{entry.new:.6g}")
+        if len(patch.entries) > MOST_WEIGHTS:
+            table.add_row(f"and {len(patch.entries) - MOST_WEIGHTS:,} more", "", "")
+        yield table
+
+
+@dataclass(frozen=True)
+class ScanTable:
+    """The mistakes a model makes, the most frequent first."""
+
+    confusions: Sequence[Confusion]
+    accuracy: float
+    inputs: int
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        """Called by rich when the table is printed."""
+        ink = Ink(options.ascii_only)
+        wrong = sum(confusion.count for confusion in self.confusions)
+        kinds = len(self.confusions)
+        counts = f"{wrong:,} of {self.inputs:,} inputs wrong, {kinds:,} kinds of mistake"
+        yield Text(f"accuracy {percent(self.accuracy)}: {counts}")
+        if not self.confusions:
+            return
+        table = _table("target", "count", "share of mistakes")
+        table.add_column("")
+        most = self.confusions[0].count
+        for fault in self.confusions[:MOST_FAULTS]:
+            bar = ink.bar(fault.count / most)
+            table.add_row(ink.text(fault.target), str(fault.count), percent(fault.share), bar)
+        yield table
+        if kinds > MOST_FAULTS:
+            yield Text(f"and {kinds - MOST_FAULTS:,} rarer kinds")
+
+
+@dataclass(frozen=True)
+class Ink:
+    """What a terminal can show: names without control characters, and ASCII where nothing else comes through."""
+
+    ascii_only: bool
+
+    def text(self, value: str) -> Text:
+        """A name as text, never as markup or an escape sequence."""
+        safe = "".join(one if one.isprintable() or one == "\n" else "\N{REPLACEMENT CHARACTER}" for one in value)
+        if self.ascii_only:
+            safe = safe.replace("→", "->").replace("–", "-").encode("ascii", "backslashreplace").decode("ascii")
+        return Text(safe)
+
+    def bar(self, share: float) -> str:
+        """A bar of at most `BAR` characters."""
+        if self.ascii_only:
+            return "#" * max(1, round(BAR * share))
+        whole, part = divmod(max(1, round(8 * BAR * share)), 8)
+        return "█" * whole + ("▏▎▍▌▋▊▉"[part - 1] if part else "")
+
+
+@dataclass(frozen=True)
+class LocalisationTable:
+    """The suspects with both their scores, the most suspicious first."""
+
+    localisation: Localisation
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        """Called by rich when the table is printed."""
+        ink = Ink(options.ascii_only)
+        found = self.localisation
+        behind = f", {found.widened} of them from behind the first front" if found.widened > 0 else ""
+        yield ink.text(f"{found.method}: {len(found.suspects)} of {found.n_candidates:,} weights are suspects{behind}")
+        table = _table("weight", "value", *(("gradient loss", "forward impact") if found.scores else ()))
+        for address, value, scores in ranked_suspects(found)[:MOST_SUSPECTS]:
+            table.add_row(ink.text(str(address)), f"{value:.6g}", *(f"{score:.4g}" for score in scores))
+        yield table
+        if len(found.suspects) > MOST_SUSPECTS:
+            yield Text(f"and {len(found.suspects) - MOST_SUSPECTS:,} more")
+
+
+def most_changed(accuracies: Sequence[Accuracy]) -> list[Accuracy]:
+    """The classes or groups whose accuracy changed, the largest change first."""
+    changed = [accuracy for accuracy in accuracies if accuracy.right_before != accuracy.right_after]
+    return sorted(changed, key=lambda accuracy: -abs(accuracy.change))
+
+
+def as_text(renderable: RenderableType, width: int = WIDTH) -> str:
+    """What a table looks like in plain text, for `print(result)` and files."""
+    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False, legacy_windows=False)
+    with console.capture() as captured:
+        console.print(renderable)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines()).strip("\n")
+
+
+_LABELS = ("repaired", "broken", "fault, all inputs", "other errors fixed", "accuracy", "McNemar's test")
+
+
+def _cells(part: PartEvidence) -> dict[str, str]:
+    fault = f"{part.target_errors_before:,} → {part.target_errors_after:,}, {p_value(part.sign_p)}"
+    accuracy = f"{percent(part.accuracy_before)} → {percent(part.accuracy_after)}"
+    cells = (_rate(part.repair), _rate(part.breakage), fault, f"{part.others_fixed:,}", accuracy)
+    return dict(zip(_LABELS, (*cells, p_value(part.mcnemar_p)), strict=True))
+
+
+def _rate(rate: Rate) -> str:
+    if not rate.total:
+        return "no such inputs"
+    low, high = rate.interval
+    return f"{rate.count:,} of {rate.total:,}: {percent(rate.value)}\n95 %: {percent(low)} – {percent(high)}"
+
+
+def _table(name: str, *columns: str, justify: Literal["left", "right"] = "right") -> Table:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    table.add_column(name, overflow="fold", max_width=40)
+    for column in columns:
+        table.add_column(column, justify=justify)
+    return table
