@@ -1,0 +1,62 @@
+"""The dtypes weights are stored in: rounding to them, and the exact bits of a stored value.
+
+bfloat16, which NumPy does not have, travels as float32 that happens to use 16 bits only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from arachne.values import Array
+
+CARRIERS: dict[str, Any] = {
+    "float16": np.float16,
+    "bfloat16": np.float32,
+    "float32": np.float32,
+    "float64": np.float64,
+}
+"""The NumPy dtype in which arrays of each stored dtype travel."""
+
+_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+
+
+def digits(dtype: str) -> int:
+    """How many hexadecimal digits the bits of one value have."""
+    return 2 * _BYTES[dtype]
+
+
+def round_to(values: Any, dtype: str) -> Array:
+    """Values as they come back once stored: nearest, ties to even; what is too large becomes infinite.
+
+    Returns:
+        An array of the same shape, in the carrier of `dtype`.
+    """
+    with np.errstate(over="ignore"):
+        rounded = np.asarray(values).astype(CARRIERS[dtype])
+    if dtype != "bfloat16":
+        return rounded
+    bits = np.asarray(rounded, np.float32).view(np.uint32).astype(np.uint64)
+    kept = ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+    return np.asarray(np.where(np.isfinite(rounded), kept, rounded), np.float32)
+
+
+def to_bits(value: float, dtype: str) -> str:
+    """The stored bits of a value in hex, most significant first; 1.0 in float32 is `3f800000`."""
+    stored = np.asarray(round_to(value, dtype))
+    text = stored.astype(stored.dtype.newbyteorder(">")).tobytes().hex()
+    return text[: digits(dtype)]
+
+
+def from_bits(bits: str, dtype: str) -> float:
+    """The value of stored bits, exactly."""
+    carrier = np.dtype(CARRIERS[dtype])
+    raw = bytes.fromhex(bits.ljust(2 * carrier.itemsize, "0"))
+    return float(np.frombuffer(raw, carrier.newbyteorder(">"))[0])
+
+
+def shortest(value: float, dtype: str) -> float:
+    """The number with the fewest decimals that is rounded to the stored value, for people to read."""
+    short = float(str(CARRIERS[dtype](value)))
+    return short if to_bits(short, dtype) == to_bits(value, dtype) else float(value)

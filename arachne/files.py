@@ -1,0 +1,95 @@
+"""Files that are either wholly there or not there at all, their hashes, and whether two paths are one file.
+
+A file is written under another name, forced to the disk and renamed, so that a crash or a full disk leaves what was
+there before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from arachne.errors import EnvironmentFaultError
+
+CHUNK = 1 << 20
+
+
+def atomic_write(path: str | Path, content: bytes | Callable[[BinaryIO], object]) -> None:
+    """Write a file so that it appears whole or not at all.
+
+    Args:
+        path: Where it ends up; what was there is replaced.
+        content: The bytes, or a function that writes them to the open file it is given.
+
+    Raises:
+        EnvironmentFaultError: The disk is full, the folder is missing or read-only.
+    """
+    path = Path(path)
+    with environment_faults(path):
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        try:
+            with cast("BinaryIO", os.fdopen(handle, "wb")) as stream:
+                if callable(content):
+                    content(stream)
+                else:
+                    stream.write(content)
+                stream.flush()
+                os.fchmod(stream.fileno(), 0o666 & ~_umask())
+                os.fsync(stream.fileno())
+            os.replace(name, path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def environment_faults(path: Path) -> Iterator[None]:
+    """Turn what the operating system refuses while `path` is written into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise EnvironmentFaultError(f"cannot write '{path}': {error.strerror or error}") from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Force a rename in this folder to the disk, where the system allows it."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def sha256_of(path: str | Path) -> str:
+    """The sha256 of a file's bytes, in hex.
+
+    Raises:
+        EnvironmentFaultError: The file cannot be read.
+    """
+    try:
+        with open(path, "rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise EnvironmentFaultError(f"cannot read '{path}': {error.strerror or error}") from error
+
+
+def same_file(a: str | Path, b: str | Path) -> bool:
+    """Whether two paths lead to one file, also through symbolic or hard links; a file not there yet is its path."""
+    try:
+        return os.path.samefile(a, b)
+    except OSError:
+        return os.path.realpath(a) == os.path.realpath(b)
+
+
+def _umask() -> int:
+    """The permissions new files go without; reading them means setting them for a moment."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,121 @@
+"""What a patch was made for: the touched tensors by content, and the file they came from.
+
+The tensors are the identity; the file's name and hash are information. So a patch still fits a file in which other
+layers were trained on, and never one in which a touched tensor differs in a single bit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from arachne.values import Array
+
+PROJECTIONS = 4
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """A few numbers that recognise one row of a tensor, also when an exporter has multiplied it by a factor.
+
+    Attributes:
+        row: The index along the first axis; 0 for a vector, which is one row.
+        norm: The row's Euclidean norm.
+        projections: The row times fixed vectors of +1 and -1, `PROJECTIONS` numbers.
+    """
+
+    row: int
+    norm: float
+    projections: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class BaseTensor:
+    """One touched tensor.
+
+    Attributes:
+        layer: The layer.
+        parameter: The parameter.
+        shape: Its canonical shape.
+        dtype: The dtype it is stored in.
+        sha256: Hash of its content before the patch, as `tensor_sha256` has it; None where it was never seen.
+        patched_sha256: The same after the patch. At least one of the two is known.
+        uses: How often the model calls the layer; the patch changes every use.
+        fingerprints: One per touched row.
+    """
+
+    layer: str
+    parameter: str
+    shape: tuple[int, ...]
+    dtype: str
+    sha256: str | None
+    patched_sha256: str | None
+    uses: int = 1
+    fingerprints: tuple[Fingerprint, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """`fc2.weight`."""
+        return f"{self.layer}.{self.parameter}"
+
+
+@dataclass(frozen=True)
+class Base:
+    """What a patch was made for.
+
+    Attributes:
+        file: The name of the model's file, where it came from one.
+        sha256: That file's hash.
+        backend: The backend the model was in.
+        tensors: The touched tensors, in the order of the model.
+    """
+
+    file: str | None = None
+    sha256: str | None = None
+    backend: str | None = None
+    tensors: tuple[BaseTensor, ...] = field(default=())
+
+
+def tensor_sha256(values: Array) -> str:
+    """Hash of a tensor's content: its little-endian float32 bytes in canonical layout.
+
+    float16 and bfloat16 fit into float32 exactly, so a tensor keeps its hash when it is widened. float64 does not fit
+    and is hashed in its own eight bytes.
+    """
+    carrier = "<f8" if values.dtype == np.float64 else "<f4"
+    return hashlib.sha256(np.ascontiguousarray(values, dtype=carrier).data).hexdigest()
+
+
+def fingerprints(values: Array, rows: Iterable[int]) -> tuple[Fingerprint, ...]:
+    """The fingerprints of some rows of a tensor `(rows, ...)`; a vector is one row, number 0."""
+    table = values[None] if values.ndim < 2 else values
+    found = []
+    for row in sorted(set(rows)):
+        flat = np.asarray(table[row], np.float64).ravel()
+        found.append(
+            Fingerprint(row, _short(float(np.linalg.norm(flat))), tuple(map(_short, _signs(flat.size) @ flat)))
+        )
+    return tuple(found)
+
+
+def row_of(index: tuple[int, ...]) -> int:
+    """The row an index falls into."""
+    return index[0] if len(index) > 1 else 0
+
+
+def _signs(size: int) -> Array:
+    """Fixed vectors of +1 and -1, `(PROJECTIONS, size)`: bits of the splitmix64 sequence, the same on every machine."""
+    state = (np.arange(size, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    state ^= state >> np.uint64(31)
+    bits = (state[None] >> np.arange(PROJECTIONS, dtype=np.uint64)[:, None]) & np.uint64(1)
+    return np.asarray(1.0 - 2.0 * bits.astype(np.float64))
+
+
+def _short(number: float) -> float:
+    """Ten digits: more than float32 holds, and short enough to read."""
+    return float(f"{number:.10g}")

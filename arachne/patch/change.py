@@ -1,0 +1,163 @@
+"""The checks between a patch and one tensor: the same for a model in memory and for a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from arachne.dtypes import CARRIERS, to_bits
+from arachne.errors import PatchError
+from arachne.patch.base import Base, BaseTensor, tensor_sha256
+from arachne.patch.entry import Entry
+from arachne.values import Array
+
+
+@dataclass(frozen=True)
+class TensorChange:
+    """Everything a patch does to one tensor."""
+
+    tensor: BaseTensor
+    entries: tuple[Entry, ...]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Layer and parameter."""
+        return self.tensor.layer, self.tensor.parameter
+
+    def inverse(self) -> TensorChange:
+        """What takes this change back."""
+        tensor = self.tensor
+        swapped = BaseTensor(
+            tensor.layer,
+            tensor.parameter,
+            tensor.shape,
+            tensor.dtype,
+            tensor.patched_sha256,
+            tensor.sha256,
+            tensor.uses,
+        )
+        return TensorChange(swapped, tuple(entry.inverse() for entry in self.entries))
+
+    def on(self, values: Array, dtype: str, where: str) -> Array:
+        """The tensor after the change, as a fresh array.
+
+        Args:
+            values: The tensor as it is now, in canonical layout.
+            dtype: What it is stored in.
+            where: The model's name, for the sentence when it does not fit.
+
+        Raises:
+            PatchError: The tensor is not the one the patch was made for.
+        """
+        tensor = self.tensor
+        if values.shape != tensor.shape or dtype != tensor.dtype:
+            raise PatchError(
+                f"the patch is for a '{tensor.name}' of shape {tensor.shape} in {tensor.dtype}, "
+                f"but '{where}' has one of shape {values.shape} in {dtype}"
+            )
+        current = np.asarray(values, CARRIERS[dtype])
+        self._check_old_values(current, where)
+        if tensor.sha256 is not None and tensor_sha256(current) != tensor.sha256:
+            raise PatchError(
+                f"'{tensor.name}' in '{where}' is not the tensor this patch was made for: "
+                "the listed weights agree, others differ"
+            )
+        return self._written(current)
+
+    def is_done_on(self, values: Array, dtype: str) -> bool:
+        """Whether a tensor is what this change leaves behind."""
+        tensor = self.tensor
+        if values.shape != tensor.shape or dtype != tensor.dtype:
+            return False
+        current = np.asarray(values, CARRIERS[dtype])
+        if any(to_bits(current[entry.address.index], dtype) != entry.new_bits for entry in self.entries):
+            return False
+        if tensor.patched_sha256 is not None:
+            return tensor_sha256(current) == tensor.patched_sha256
+        return tensor_sha256(self._put(current, new=False)) == tensor.sha256
+
+    def _check_old_values(self, current: Array, where: str) -> None:
+        for entry in self.entries:
+            now = to_bits(current[entry.address.index], entry.dtype)
+            if now != entry.old_bits:
+                raise PatchError(
+                    f"the patch expects {entry.address} to be {entry.old:.9g} (bits {entry.old_bits}), "
+                    f"but '{where}' has {float(current[entry.address.index]):.9g} (bits {now})"
+                )
+
+    def _written(self, current: Array) -> Array:
+        changed = self._put(current, new=True)
+        expected = self.tensor.patched_sha256
+        if expected is not None and tensor_sha256(changed) != expected:
+            raise PatchError(
+                f"the patch does not give the '{self.tensor.name}' it promises: "
+                "entries were edited, added or removed by hand"
+            )
+        return changed
+
+    def _put(self, current: Array, *, new: bool) -> Array:
+        changed = current.copy()
+        for entry in self.entries:
+            changed[entry.address.index] = entry.new if new else entry.old
+        return changed
+
+
+def changes(base: Base, entries: Sequence[Entry]) -> tuple[TensorChange, ...]:
+    """A patch, tensor by tensor.
+
+    Raises:
+        PatchError: An address twice, an index outside its tensor, or a tensor that the base does not list.
+    """
+    by_key: dict[tuple[str, str], list[Entry]] = {(tensor.layer, tensor.parameter): [] for tensor in base.tensors}
+    if len(by_key) != len(base.tensors):
+        raise PatchError("the patch lists a tensor of its base twice")
+    shapes = {(tensor.layer, tensor.parameter): tensor for tensor in base.tensors}
+    seen = set()
+    for entry in entries:
+        address = entry.address
+        tensor = shapes.get((address.layer, address.parameter))
+        if tensor is None:
+            raise PatchError(f"the patch changes {address}, but its base does not list that tensor")
+        if len(address.index) != len(tensor.shape) or any(
+            not 0 <= i < n for i, n in zip(address.index, tensor.shape, strict=True)
+        ):
+            raise PatchError(f"the patch changes {address}, which is outside a tensor of shape {tensor.shape}")
+        if entry.dtype != tensor.dtype:
+            raise PatchError(f"the patch changes {address} as {entry.dtype}, but its base says {tensor.dtype}")
+        if address in seen:
+            raise PatchError(f"the patch changes {address} twice")
+        seen.add(address)
+        by_key[address.layer, address.parameter].append(entry)
+    untouched = [tensor.name for tensor in base.tensors if not by_key[tensor.layer, tensor.parameter]]
+    if untouched:
+        raise PatchError(f"the patch lists '{untouched[0]}' in its base but changes nothing in it")
+    return tuple(TensorChange(tensor, tuple(by_key[tensor.layer, tensor.parameter])) for tensor in base.tensors)
+
+
+def changed_weights(
+    wanted: Sequence[TensorChange], read: Callable[[str, str], tuple[Array, str]], where: str, done: str
+) -> dict[tuple[str, str], Array]:
+    """Every touched tensor after the change, all of them checked before the first is handed out.
+
+    Args:
+        wanted: The changes.
+        read: Gives a tensor's values in canonical layout, and the dtype it is stored in.
+        where: The model's name.
+        done: What to say when the model already is what the changes would make of it.
+
+    Raises:
+        PatchError: A tensor is not the one the patch was made for, or everything is done already.
+    """
+    result = {}
+    for index, change in enumerate(wanted):
+        values, dtype = read(*change.key)
+        try:
+            result[change.key] = change.on(values, dtype, where)
+        except PatchError:
+            # Only the first tensor can tell "already done" from a half-changed model.
+            if index == 0 and all(other.is_done_on(*read(*other.key)) for other in wanted):
+                raise PatchError(done) from None
+            raise
+    return result

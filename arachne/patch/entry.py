@@ -1,0 +1,55 @@
+"""One changed weight: its address, and the stored bits before and after."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from arachne.dtypes import from_bits, round_to, to_bits
+from arachne.errors import PatchError
+from arachne.values import Address
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One changed weight. Values, not differences: a difference often misses the old value by a rounding.
+
+    Attributes:
+        address: Which weight.
+        dtype: What it is stored in: `float16`, `bfloat16`, `float32` or `float64`.
+        old_bits: The stored bits before, in hex, most significant first.
+        new_bits: The stored bits after.
+    """
+
+    address: Address
+    dtype: str
+    old_bits: str
+    new_bits: str
+
+    @classmethod
+    def of(cls, address: Address, dtype: str, old: float, new: float) -> Entry:
+        """An entry from values; the new one is rounded to the stored dtype.
+
+        Raises:
+            PatchError: A value is not finite, or too large for the dtype.
+        """
+        for name, value in (("old", old), ("new", new)):
+            if not math.isfinite(value):
+                raise PatchError(f"the {name} value of {address} is {value}, expected a finite number")
+            if not math.isfinite(float(round_to(value, dtype))):
+                raise PatchError(f"the {name} value of {address} is {value}, which is out of range for {dtype}")
+        return cls(address, dtype, to_bits(old, dtype), to_bits(new, dtype))
+
+    @property
+    def old(self) -> float:
+        """The value before, exactly."""
+        return from_bits(self.old_bits, self.dtype)
+
+    @property
+    def new(self) -> float:
+        """The value after, exactly."""
+        return from_bits(self.new_bits, self.dtype)
+
+    def inverse(self) -> Entry:
+        """The entry that takes this one back."""
+        return Entry(self.address, self.dtype, self.new_bits, self.old_bits)

@@ -1,0 +1,164 @@
+"""Changing weights in a model file: everything is checked before and proven after, and only then does it appear."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+
+from arachne.backend import WeightFile, Weights
+from arachne.errors import PatchError, UnknownLayerError, did_you_mean
+from arachne.files import CHUNK, environment_faults, same_file, sha256_of, sync_folder
+from arachne.patch.change import TensorChange, changed_weights
+from arachne.values import Array
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was proven about a file that was written.
+
+    Attributes:
+        path: The new file.
+        sha256: Its hash.
+        weights: How many weights differ from the source.
+        tensors: How many tensors were compared bit for bit, touched ones included.
+        bytes_changed: How many bytes of the file differ from the source; None where the lengths differ (an archive
+            that had to be written anew).
+    """
+
+    path: Path
+    sha256: str
+    weights: int
+    tensors: int
+    bytes_changed: int | None
+
+
+def write_changed(
+    source: WeightFile,
+    destination: Path,
+    wanted: Sequence[TensorChange],
+    *,
+    done: str,
+    reopen: Callable[[Path], WeightFile] | None = None,
+) -> Written:
+    """A copy of a model file with some weights changed, or nothing at all.
+
+    Args:
+        source: The file; it is only read.
+        destination: Where the copy goes.
+        wanted: The changes.
+        done: What to say when the file already is what the changes would make of it.
+        reopen: Opens the copy for the proof; the class of `source` with a path unless told.
+
+    Raises:
+        PatchError: The patch does not fit, or the destination is the source itself.
+        EnvironmentFaultError: The disk is full, or the folder cannot be written.
+    """
+    destination = Path(destination)
+    check_destination(source.path, destination)
+    listed = list(source.parameters())
+    for change in wanted:
+        _check_listed(change, listed, source.path.name)
+    weights = changed_weights(
+        wanted, lambda layer, parameter: (source.read(layer, parameter), source.dtype(layer, parameter)),
+        source.path.name, done,
+    )  # fmt: skip
+    opener = reopen or cast("Callable[[Path], WeightFile]", type(source))
+    with environment_faults(destination), _workshop(destination) as folder:
+        draft = folder / destination.name
+        source.rewrite(draft, weights)
+        _prove(source, opener(draft), listed, weights)
+        _publish(folder, draft, source.path, destination)
+    return Written(
+        destination,
+        sha256_of(destination),
+        sum(len(change.entries) for change in wanted),
+        len(listed),
+        differing_bytes(source.path, destination),
+    )
+
+
+def check_destination(source: Path, destination: Path) -> None:
+    """Refuse to write over the file that is read, whatever name or link leads to it."""
+    if same_file(source, destination):
+        raise PatchError(f"the output '{destination}' is the input itself, choose another name")
+    if destination.is_dir():
+        raise PatchError(f"the output '{destination}' is a directory, expected a file name")
+
+
+def differing_bytes(a: Path, b: Path) -> int | None:
+    """How many bytes of two files differ; None when their lengths do."""
+    if a.stat().st_size != b.stat().st_size:
+        return None
+    count = 0
+    with open(a, "rb") as left, open(b, "rb") as right:
+        while chunk := left.read(CHUNK):
+            other = right.read(CHUNK)
+            if chunk != other:
+                count += int(np.count_nonzero(np.frombuffer(chunk, np.uint8) != np.frombuffer(other, np.uint8)))
+    return count
+
+
+def same_bits(a: Array, b: Array) -> bool:
+    """Whether two arrays have the same shape, dtype and bits; a zero and a negative zero differ."""
+    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
+
+
+def _check_listed(change: TensorChange, listed: Sequence[tuple[str, str]], where: str) -> None:
+    if change.key not in listed:
+        names = [f"{layer}.{parameter}" for layer, parameter in listed]
+        raise PatchError(
+            f"the patch changes '{change.tensor.name}', which '{where}' does not have"
+            + did_you_mean(change.tensor.name, names)
+        )
+
+
+@contextmanager
+def _workshop(destination: Path) -> Iterator[Path]:
+    """A folder beside the destination in which the copy is made; a model may be more than one file."""
+    folder = Path(tempfile.mkdtemp(dir=destination.parent, prefix=".arachne-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _prove(source: WeightFile, copy: WeightFile, listed: Sequence[tuple[str, str]], weights: Weights) -> None:
+    """Compare every tensor of the copy, bit for bit, with what it must be."""
+    if list(copy.parameters()) != listed:
+        raise PatchError(f"writing '{source.path.name}' anew changed which tensors it holds; nothing was written")
+    for layer, parameter in listed:
+        try:
+            found = copy.read(layer, parameter)
+        except UnknownLayerError as error:
+            raise PatchError(f"'{layer}.{parameter}' is gone from the written copy; nothing was kept") from error
+        expected = weights[layer, parameter] if (layer, parameter) in weights else source.read(layer, parameter)
+        same_dtype = copy.dtype(layer, parameter) == source.dtype(layer, parameter)
+        if not same_dtype or not same_bits(found, np.asarray(expected, found.dtype)):
+            raise PatchError(f"'{layer}.{parameter}' in the written copy is not what it must be; nothing was kept")
+
+
+def _publish(folder: Path, draft: Path, source: Path, destination: Path) -> None:
+    """Move the finished copy to its place, the file that names the others last."""
+    beside = sorted(path for path in folder.rglob("*") if path.is_file() and path != draft)
+    for path in beside:
+        target = destination.parent / path.relative_to(folder)
+        if target.exists():
+            raise PatchError(
+                f"'{source.name}' keeps weights in '{target.name}' beside it, which exists where "
+                f"'{destination.name}' should go; write into another folder"
+            )
+    for path in [*beside, draft]:
+        with open(path, "rb+") as stream:
+            os.fsync(stream.fileno())
+        target = destination.parent / path.relative_to(folder)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(path, target)
+    sync_folder(destination.parent)

@@ -1,0 +1,66 @@
+"""Files appear whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from arachne.errors import EnvironmentFaultError
+from arachne.files import atomic_write, same_file, sha256_of
+
+
+def test_written_bytes_are_there_and_nothing_else_is(tmp_path: Path) -> None:
+    atomic_write(tmp_path / "a.txt", b"one")
+    atomic_write(tmp_path / "a.txt", lambda stream: stream.write(b"two"))
+    assert (tmp_path / "a.txt").read_bytes() == b"two"
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_failed_write_leaves_the_old_file_and_no_rubbish(tmp_path: Path) -> None:
+    target = tmp_path / "a.txt"
+    target.write_bytes(b"old")
+
+    def disk_full(stream: BinaryIO) -> None:
+        stream.write(b"half of it")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(EnvironmentFaultError, match="No space left on device"):
+        atomic_write(target, disk_full)
+    assert target.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_missing_folder_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentFaultError, match=r"cannot write .*nowhere"):
+        atomic_write(tmp_path / "nowhere" / "a.txt", b"")
+
+
+def test_new_files_get_the_usual_permissions(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_bytes(b"")
+    atomic_write(tmp_path / "atomic", b"")
+    assert (tmp_path / "atomic").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_sha256_is_that_of_the_bytes(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    assert sha256_of(tmp_path / "a") == hashlib.sha256(b"abc").hexdigest()
+    with pytest.raises(EnvironmentFaultError, match="cannot read"):
+        sha256_of(tmp_path / "missing")
+
+
+def test_links_lead_to_the_same_file(tmp_path: Path) -> None:
+    original, other = tmp_path / "a", tmp_path / "b"
+    original.write_bytes(b"x")
+    other.write_bytes(b"x")
+    (tmp_path / "soft").symlink_to(original)
+    os.link(original, tmp_path / "hard")
+    (tmp_path / "folder").symlink_to(tmp_path)
+    assert same_file(original, tmp_path / "soft")
+    assert same_file(original, tmp_path / "hard")
+    assert same_file(tmp_path / "folder" / "new", tmp_path / "new")
+    assert not same_file(original, other)
+    assert not same_file(original, tmp_path / "missing")
