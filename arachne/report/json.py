@@ -77,28 +77,27 @@ def result_object(
 def part_object(part: PartEvidence) -> dict[str, Any]:
     """One part's numbers; rates and p-values as shares of 1, intervals as `[low, high]` at 95 %."""
     return {
-        "inputs": part.inputs,
-        "negatives": part.negatives,
-        "positives": part.positives,
-        "repaired": part.repaired,
-        "broken": part.broken,
-        "others_fixed": part.others_fixed,
-        "repair_rate": part.repair_rate,
-        "repair_interval": part.repair.interval,
-        "break_rate": part.break_rate,
-        "break_interval": part.breakage.interval,
-        "target_errors_before": part.target_errors_before,
-        "target_errors_after": part.target_errors_after,
-        "accuracy_before": part.accuracy_before,
-        "accuracy_after": part.accuracy_after,
-        "sign_p": part.sign_p,
-        "mcnemar_p": part.mcnemar_p,
+        **_counts(part),
         "targets": [_target(target) for target in part.targets],
         "classes": [_accuracy(accuracy) for accuracy in part.classes],
         "groups": {column: [_accuracy(group) for group in groups] for column, groups in part.groups.items()},
         "rows_fixed": _rows(part.fixed),
         "rows_broken": _rows(part.damaged),
     }
+
+
+def patch_evidence(evidence: Evidence) -> dict[str, Any]:
+    """What a patch was accepted with, short enough for a file that people review: counts, rates and the verdict."""
+    parts = {"seen": evidence.seen, "held_out": evidence.held_out}
+    short: dict[str, Any] = clean(
+        {
+            "verdict": evidence.verdict.word,
+            "sentence": evidence.verdict.sentence,
+            "budget": evidence.budget,
+            **{name: _counts(part) for name, part in parts.items() if part is not None},
+        }
+    )
+    return short
 
 
 def scan_object(confusions: Sequence[Confusion], *, accuracy: float, inputs: int, backend: str) -> dict[str, Any]:
@@ -184,6 +183,27 @@ def _dumps(value: Any, indent: str) -> str:
         ]
         return "{\n" + ",\n".join(entries) + f"\n{indent}}}"
     return "[\n" + ",\n".join(deeper + _dumps(entry, deeper) for entry in value) + f"\n{indent}]"
+
+
+def _counts(part: PartEvidence) -> dict[str, Any]:
+    return {
+        "inputs": part.inputs,
+        "negatives": part.negatives,
+        "positives": part.positives,
+        "repaired": part.repaired,
+        "broken": part.broken,
+        "others_fixed": part.others_fixed,
+        "repair_rate": part.repair_rate,
+        "repair_interval": part.repair.interval,
+        "break_rate": part.break_rate,
+        "break_interval": part.breakage.interval,
+        "target_errors_before": part.target_errors_before,
+        "target_errors_after": part.target_errors_after,
+        "accuracy_before": part.accuracy_before,
+        "accuracy_after": part.accuracy_after,
+        "sign_p": part.sign_p,
+        "mcnemar_p": part.mcnemar_p,
+    }
 
 
 def _target(target: TargetEvidence) -> dict[str, Any]:

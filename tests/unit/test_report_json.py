@@ -13,7 +13,16 @@ from arachne.data.labelled import LabelledData
 from arachne.data.split import Part
 from arachne.data.targets import Target
 from arachne.evidence import Evidence, PartEvidence
-from arachne.report.json import MOST_ROWS, clean, dumps, part_object, result_object, result_schema, scan_object
+from arachne.report.json import (
+    MOST_ROWS,
+    clean,
+    dumps,
+    part_object,
+    patch_evidence,
+    result_object,
+    result_schema,
+    scan_object,
+)
 from arachne.values import Array
 
 PART_KEYS = {
@@ -125,6 +134,16 @@ def test_clean_leaves_only_json() -> None:
     value = {"a": np.float32(1.5), 2: (np.int64(3), math.nan, math.inf), "c": np.array([1.0, np.nan]), "d": object}
     assert clean(value) == {"a": 1.5, "2": [3, None, None], "c": [1.0, None], "d": "<class 'object'>"}
     assert clean([True, None, np.bool_(False)]) == [True, None, False]
+
+
+def test_a_patch_keeps_the_numbers_it_was_accepted_with() -> None:
+    evidence = Evidence(held_out=part(seed=1), seen=part(seed=0))
+    short, result = patch_evidence(evidence), repair_object(evidence)
+    assert short["verdict"] == result["verdict"]
+    assert set(short["held_out"]) >= PART_KEYS
+    for name in ("seen", "held_out"):
+        assert short[name].items() <= result[name].items()
+    assert "rows_fixed" not in short["held_out"]
 
 
 def test_a_scan_lists_faults_with_count_and_share() -> None:
