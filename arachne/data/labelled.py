@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from arachne.data.mapped import gather
 from arachne.errors import DataError
-from arachne.values import Array, Inputs, batches, count, take
+from arachne.values import Array, Inputs, batches, count
 
 HASH_BATCH = 256
 """Rows hashed at once, so that memory-mapped data is never in memory as a whole."""
@@ -57,7 +58,9 @@ class LabelledData:
         if len(chosen) == len(self) and np.array_equal(chosen, np.arange(len(self))):
             return self  # a copy of everything would bring memory-mapped data into memory
         return LabelledData(
-            inputs=take(self.inputs, chosen),
+            inputs={name: gather(array, chosen) for name, array in self.inputs.items()}
+            if isinstance(self.inputs, Mapping)
+            else gather(self.inputs, chosen),
             labels=self.labels[chosen],
             class_names=self.class_names,
             names=None if self.names is None else tuple(self.names[row] for row in chosen),

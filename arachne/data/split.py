@@ -125,7 +125,7 @@ def split_by_outcome(
         raise UsageError(f"expected a share from 0 to below 1 for choosing, got {choose:g}")
     data = _with_class_names(backend, data)
     predictions, n_classes = predict_checked(backend, data)
-    targets = _targets(target, data, predictions, n_classes)
+    targets = parse_targets(target, data, predictions, n_classes)
     whole = Part(data, np.arange(len(data)), predictions, targets)
     groups = None if group_by is None else groups_of(data, group_by)
     if holdout is None:
@@ -193,16 +193,6 @@ def overlap(data: LabelledData, holdout: LabelledData) -> Array:
     """Rows of the holdout whose inputs are also in the data, by content."""
     known = set(row_hashes(data.inputs))
     return np.flatnonzero([digest in known for digest in row_hashes(holdout.inputs)])
-
-
-def _targets(
-    target: str | Target | Sequence[str | Target], data: LabelledData, predictions: Array, n_classes: int
-) -> tuple[Target, ...]:
-    wanted = [target] if isinstance(target, (str, Target)) else list(target)
-    if wanted and all(isinstance(one, Target) for one in wanted):
-        return tuple(one for one in wanted if isinstance(one, Target))
-    texts = [str(one) for one in wanted]
-    return parse_targets(texts, data, predictions, n_classes)
 
 
 def _with_class_names(backend: ModelBackend, data: LabelledData) -> LabelledData:

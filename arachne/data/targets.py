@@ -90,12 +90,12 @@ class Target:
 
 
 def parse_targets(
-    texts: str | Sequence[str], data: LabelledData, predictions: Array, n_classes: int
+    texts: str | Target | Sequence[str | Target], data: LabelledData, predictions: Array, n_classes: int
 ) -> tuple[Target, ...]:
     """Targets from the user's words.
 
     Args:
-        texts: One target, or several.
+        texts: One target, or several; a `Target` stays as it is.
         data: The data the targets speak of: its class names, rows and metadata columns.
         predictions: What the original model predicts for it `(n,)`; `top:k` counts them.
         n_classes: How many classes the model has.
@@ -106,8 +106,8 @@ def parse_targets(
     """
     parser = _Parser(data, predictions, n_classes)
     targets: list[Target] = []
-    for text in [texts] if isinstance(texts, str) else texts:
-        for target in parser.parse(text.strip()):
+    for text in [texts] if isinstance(texts, (str, Target)) else texts:
+        for target in (text,) if isinstance(text, Target) else parser.parse(text.strip()):
             if any(_same(target, other) for other in targets):
                 raise UsageError(f"target '{target.text}' is given twice")
             targets.append(target)

@@ -1,0 +1,155 @@
+"""Is the model any good on this data? Most of "it does not work" is preprocessing, so that is tried first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from arachne.data.image_steps import CHANNELS
+from arachne.data.labelled import LabelledData
+from arachne.data.preprocess import Preprocess
+from arachne.errors import ArachneError, DataError
+from arachne.values import Array, Inputs, count, take
+
+if TYPE_CHECKING:
+    from arachne.backend import ModelBackend
+
+SAMPLE = 500
+"""Inputs each preprocessing is tried on."""
+
+FEWEST = 20
+"""With fewer inputs, chance cannot be told from a bad model."""
+
+IMAGENET = "mean=0.485,0.456,0.406 std=0.229,0.224,0.225"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One preprocessing: its text (empty: inputs as they are), and the accuracy, or why it cannot run."""
+
+    text: str
+    accuracy: float | None
+    reason: str = ""
+
+
+def near_chance(accuracy: float, n_classes: int) -> bool:
+    """Whether an accuracy is about what guessing gives: up to twice chance, or a tenth of the way from there to 1."""
+    chance = 1 / n_classes
+    return accuracy <= min(2 * chance, chance + 0.1 * (1 - chance))
+
+
+def check_accuracy(
+    backend: ModelBackend, data: LabelledData, scores: Array, *, raw: Callable[[], Inputs] | None = None
+) -> None:
+    """Stop when the model does no better than guessing, and show how it does under the common preprocessings.
+
+    Args:
+        backend: The original model.
+        data: The data.
+        scores: What the model gives for it `(n, classes)`.
+        raw: Gives the inputs before preprocessing; asked only when they are needed.
+
+    Raises:
+        DataError: Accuracy near chance; the message ends in a table.
+    """
+    accuracy = float(np.mean(np.argmax(scores, axis=1) == data.labels))
+    n_classes = scores.shape[1]
+    if len(data) < FEWEST or not near_chance(accuracy, n_classes):
+        return
+    problem = (
+        f"the model is right on {accuracy:.1%} of {len(data)} inputs, which is near chance for {n_classes} classes"
+    )
+    raise DataError(preprocessing_advice(backend, raw() if raw is not None else data.inputs, data.labels, problem))
+
+
+def compare_preprocessings(backend: ModelBackend, inputs: Inputs, labels: Array) -> list[Trial]:
+    """How the model does under the common preprocessings, the best first; those that cannot run last.
+
+    Args:
+        backend: The original model.
+        inputs: The inputs as they are in the file.
+        labels: Their classes `(n,)`.
+    """
+    if isinstance(inputs, Mapping):
+        return [_try(backend, "", inputs, labels)]
+    rows = np.unique(np.linspace(0, len(labels) - 1, min(SAMPLE, len(labels))).astype(np.int64))
+    sample, chosen = np.asarray(take(inputs, rows)), labels[rows]
+    trials = []
+    for shape in _shapes(sample):
+        first = _try(backend, shape, sample, chosen)
+        trials.append(first)
+        if first.accuracy is None:  # values do not change what fits
+            continue
+        for values in _values(sample):
+            trials.append(_try(backend, f"{values} {shape}".strip(), sample, chosen))
+    return sorted(trials, key=lambda trial: -1.0 if trial.accuracy is None else trial.accuracy, reverse=True)
+
+
+def preprocessing_advice(backend: ModelBackend, inputs: Inputs, labels: Array, problem: str) -> str:
+    """A problem, and what the common preprocessings would make of it, as plain text.
+
+    Args:
+        backend: The original model.
+        inputs: The inputs as they are in the file.
+        labels: Their classes `(n,)`.
+        problem: The sentence that comes first, without a full stop.
+    """
+    trials = compare_preprocessings(backend, inputs, labels)
+    width = max(len(trial.text or "as it is") for trial in trials)
+    lines = [
+        f"  {trial.text or 'as it is':<{width}}  "
+        + (f"{trial.accuracy:6.1%}" if trial.accuracy is not None else f"cannot run: {trial.reason}")
+        for trial in trials
+    ]
+    n = min(SAMPLE, count(inputs))
+    return "\n".join([f"{problem}; accuracy under the common preprocessings ({n} inputs):", *lines])
+
+
+def _try(backend: ModelBackend, text: str, inputs: Inputs, labels: Array) -> Trial:
+    try:
+        scores = backend.forward(Preprocess.parse(text)(inputs))
+    except ArachneError as error:
+        return Trial(text, None, str(error).splitlines()[0])
+    return Trial(text, float(np.mean(np.argmax(scores, axis=1) == labels)))
+
+
+def _shapes(inputs: Array) -> Iterator[str]:
+    """Other shapes the same numbers may be wanted in."""
+    yield ""
+    sides = inputs.shape[1:]
+    if len(sides) in (2, 3):
+        last = sides[-1] in CHANNELS
+        first = len(sides) == 3 and sides[0] in CHANNELS
+        yield from ("layout=nchw", "layout=nhwc") if len(sides) == 2 else ()
+        yield from ("layout=nchw",) if len(sides) == 3 and last else ()
+        yield from ("layout=nhwc",) if first and not last else ()
+        if len(sides) == 3 and 1 in (sides[0], sides[-1]):
+            height, width = sides[:2] if last else sides[1:]
+            yield f"shape={height}x{width}"
+        yield "flatten"
+    if len(sides) == 1:
+        side = round(float(np.sqrt(sides[0])))
+        yield from (f"shape=1x{side}x{side}", f"shape={side}x{side}x1") if side * side == sides[0] and side > 1 else ()
+        yield f"shape=1x{sides[0]}"
+
+
+def _values(inputs: Array) -> Iterator[str]:
+    """Other scales the same numbers may be wanted in."""
+    if inputs.dtype.kind not in "uif" or not inputs.size:
+        return
+    colour = inputs.ndim == 4 and 3 in (inputs.shape[1], inputs.shape[-1])
+    if float(inputs.max()) > 1.5:  # 0 to 255, or something like it
+        yield "scale=1/255"
+        yield "scale=1/127.5 mean=1"
+        if colour:
+            yield f"scale=1/255 {IMAGENET}"
+        if float(inputs.max()) <= 16:  # scikit-learn's digits
+            yield "scale=1/16"
+    else:
+        yield "scale=255"
+        yield "scale=2 mean=1"
+        if colour:
+            yield IMAGENET

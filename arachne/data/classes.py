@@ -1,0 +1,156 @@
+"""From labels of any kind to class numbers.
+
+Numbers are taken as they are. Names need an order, and the order is never guessed: it is given, or the source says it,
+or there are exactly as many names as the model has classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from arachne.errors import DataError, UsageError, did_you_mean
+from arachne.values import Array
+
+Classes = str | Path | Sequence[str] | None
+"""Class names in order: a list, comma-separated text, or a file with one per line."""
+
+
+def read_class_names(classes: Classes, n_classes: int | None = None) -> tuple[str, ...] | None:
+    """The class names in order, or None when none are given.
+
+    Raises:
+        UsageError: No such file, a name given twice, or not one per class of the model.
+    """
+    if classes is None:
+        return None
+    names = _from_text(str(classes)) if isinstance(classes, (str, Path)) else tuple(map(str, classes))
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise UsageError(f"the class name '{doubled[0]}' is given twice")
+    if not names or "" in names:
+        raise UsageError("expected class names, got an empty one" if names else "expected class names, got none")
+    if n_classes is not None and len(names) != n_classes:
+        raise UsageError(f"expected one name for each of the model's {n_classes} classes, got {len(names)}")
+    return names
+
+
+def _from_text(text: str) -> tuple[str, ...]:
+    path = Path(text)
+    try:
+        if path.is_file():
+            return tuple(line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip())
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read the class names in '{text}': {error}") from error
+    if "," not in text:
+        raise UsageError(f"no file with class names '{text}', and no list of names with commas either")
+    return tuple(name.strip() for name in text.split(","))
+
+
+def class_numbers(
+    labels: Any,
+    class_names: tuple[str, ...] | None,
+    *,
+    n_classes: int | None = None,
+    known_names: Sequence[str] | None = None,
+) -> tuple[Array, tuple[str, ...] | None]:
+    """Class numbers, int64 `(n,)`, and the class names they stand for, where there are names.
+
+    Args:
+        labels: Numbers, names, or rows with a single one `(n, classes)`.
+        class_names: The names in order, where they are known.
+        n_classes: How many classes the model has, where that is known.
+        known_names: Names that are classes without being anyone's label.
+
+    Raises:
+        DataError: Labels that are neither numbers nor known names, or outside the model's classes.
+    """
+    values = _one_per_row(labels)
+    if values.dtype.kind in "US":
+        numbers, class_names = _from_names(values.astype(str), class_names, n_classes, known_names)
+    else:
+        numbers = _whole(values)
+    limit = n_classes if n_classes is not None else len(class_names) if class_names is not None else None
+    outside = np.flatnonzero((numbers < 0) | (numbers >= (limit if limit is not None else np.inf)))
+    if len(outside):
+        row = int(outside[0])
+        allowed = "0 and up" if limit is None else f"0 to {limit - 1}"
+        raise DataError(f"row {row} has the label {numbers[row]}, expected class numbers from {allowed}")
+    return numbers, class_names
+
+
+def _one_per_row(labels: Any) -> Array:
+    try:
+        values = np.asarray(labels)
+    except ValueError as error:
+        raise DataError("the labels are ragged: expected one per input") from error
+    if values.dtype.kind == "O":
+        kinds = {type(value).__name__ for value in values.ravel().tolist()}
+        if kinds == {"str"}:
+            values = values.astype(str)
+        else:
+            raise DataError(f"expected labels that are numbers or names, got {' and '.join(sorted(kinds))}")
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim == 2 and _is_one_hot(values):
+        values = values.argmax(axis=1)
+    if values.ndim != 1:
+        raise DataError(f"expected one label per input, got labels of shape {values.shape}")
+    if values.dtype.kind not in "biufUS":
+        raise DataError(f"expected labels that are numbers or names, got {values.dtype}")
+    return values
+
+
+def _is_one_hot(values: Array) -> bool:
+    if values.dtype.kind not in "biuf" or not values.size:
+        return False
+    return bool(np.isin(values, (0, 1)).all() and (values.sum(axis=1) == 1).all())
+
+
+def _whole(values: Array) -> Array:
+    if values.dtype.kind == "f":
+        broken = np.flatnonzero(~np.isfinite(values) | (values != np.round(values)) | (np.abs(values) >= 2**53))
+        if len(broken):
+            row = int(broken[0])
+            raise DataError(f"row {row} has the label {values[row]:g}, expected a whole number or a class name")
+    return values.astype(np.int64)
+
+
+def _from_names(
+    labels: Array, class_names: tuple[str, ...] | None, n_classes: int | None, known_names: Sequence[str] | None
+) -> tuple[Array, tuple[str, ...] | None]:
+    labels = np.char.strip(labels)
+    found = sorted({*labels.tolist(), *(known_names or ())})
+    strangers = [name for name in found if class_names is None or name not in class_names]
+    if strangers and all(_is_number(name) for name in found):
+        return np.array([int(float(name)) for name in labels.tolist()], dtype=np.int64), class_names
+    if class_names is None:
+        class_names = _sorted_names(found, n_classes)
+    elif strangers:
+        raise DataError(_unknown(labels, strangers[0], class_names))
+    order = {name: number for number, name in enumerate(class_names)}
+    return np.array([order[name] for name in labels.tolist()], dtype=np.int64), class_names
+
+
+def _is_number(text: str) -> bool:
+    """Whether a text is a whole number; tables write them as `3.0` too."""
+    whole, _, rest = text.removeprefix("-").partition(".")
+    return whole.isascii() and whole.isdecimal() and not rest.strip("0")
+
+
+def _sorted_names(found: list[str], n_classes: int | None) -> tuple[str, ...]:
+    """Sorted names, but only where each class of the model has exactly one."""
+    if n_classes is not None and len(found) == n_classes and not any(_is_number(name) for name in found):
+        return tuple(found)
+    shown = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
+    why = "the order of the model's classes is not known" if n_classes is None else f"the model has {n_classes} classes"
+    raise DataError(f"found {len(found)} class names ({shown}), but {why}; give all names in order with --classes")
+
+
+def _unknown(labels: Array, name: str, class_names: tuple[str, ...]) -> str:
+    rows = np.flatnonzero(labels == name)
+    where = f"row {rows[0]} has" if len(rows) else "there is"
+    return f"{where} the class '{name}', which is not among the class names{did_you_mean(name, class_names)}"

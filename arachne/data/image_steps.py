@@ -1,0 +1,128 @@
+"""What preprocessing does to images: batches `(n, height, width, channels)` or `(n, height, width)`."""
+
+from __future__ import annotations
+
+import numpy as np
+from PIL import Image
+
+from arachne.errors import DataError
+from arachne.values import Array
+
+ON_IMAGES = ("resize", "shorter", "crop", "grey", "rgb")
+"""The steps that work on images of different sizes, one by one."""
+
+CHANNELS = (1, 3, 4)
+"""Numbers of channels a picture has."""
+
+
+def channel_axis(batch: Array) -> int | None:
+    """Where the channels are: the last axis unless only axis 1 can be it; None when there is no such axis.
+
+    Raises:
+        DataError: Not a batch of images.
+    """
+    if batch.ndim == 3:
+        return None
+    if batch.ndim != 4:
+        raise DataError(f"expected images of shape (height, width, channels), got inputs of shape {batch.shape[1:]}")
+    return 1 if batch.shape[1] in CHANNELS and batch.shape[-1] not in CHANNELS else 3
+
+
+def channels_first(batch: Array) -> Array:
+    """`(n, channels, height, width)`, as PyTorch has it."""
+    axis = channel_axis(batch)
+    if axis is None:
+        return batch[:, None]
+    return np.moveaxis(batch, 3, 1) if axis == 3 else batch
+
+
+def channels_last(batch: Array) -> Array:
+    """`(n, height, width, channels)`, as Keras has it."""
+    axis = channel_axis(batch)
+    if axis is None:
+        return batch[..., None]
+    return np.moveaxis(batch, 1, 3) if axis == 1 else batch
+
+
+def along_channels(batch: Array, numbers: Array, name: str) -> Array:
+    """Numbers, one per channel, shaped so that they meet the channels of a batch."""
+    if len(numbers) == 1:
+        return numbers
+    axes = [channel_axis(batch)] if batch.ndim == 4 else [batch.ndim - 1, 1]
+    for axis in axes:
+        if axis is not None and axis < batch.ndim and batch.shape[axis] == len(numbers):
+            return numbers.reshape([-1 if other == axis else 1 for other in range(batch.ndim)])
+    raise DataError(f"'{name}' has {len(numbers)} numbers, which fit no channels of inputs of shape {batch.shape[1:]}")
+
+
+def resize(batch: Array, height: int, width: int) -> Array:
+    """Images of another size, bilinear with antialiasing; the channels stay where they are."""
+    last = channels_last(batch)
+    if last.shape[1:3] == (height, width):
+        return batch
+    resized = np.stack([_resized(image, height, width) for image in last])
+    if batch.ndim == 3:
+        return resized[..., 0]
+    return np.moveaxis(resized, 3, 1) if channel_axis(batch) == 1 else resized
+
+
+def resize_shorter(batch: Array, side: int) -> Array:
+    """The shorter side to a length, the longer one in proportion."""
+    height, width = channels_last(batch).shape[1:3]
+    shorter = min(height, width)
+    return resize(batch, max(side, height * side // shorter), max(side, width * side // shorter))
+
+
+def crop(batch: Array, height: int, width: int) -> Array:
+    """The centre of each image."""
+    first = 2 if batch.ndim == 4 and channel_axis(batch) == 1 else 1
+    had = batch.shape[first : first + 2]
+    channel_axis(batch)
+    if height > had[0] or width > had[1]:
+        raise DataError(f"cannot crop images of {had[0]}x{had[1]} to {height}x{width}; resize them first")
+    top, left = (had[0] - height) // 2, (had[1] - width) // 2
+    window = (slice(None),) * first + (slice(top, top + height), slice(left, left + width))
+    cropped: Array = batch[window]
+    return cropped
+
+
+def grey(batch: Array) -> Array:
+    """One channel, by the weights Pillow uses for brightness."""
+    axis = channel_axis(batch)
+    if axis is None or batch.shape[axis] == 1:
+        return batch
+    if batch.shape[axis] not in CHANNELS:
+        raise DataError(f"cannot make grey images of {batch.shape[axis]} channels")
+    red, green, blue = (np.take(batch, [channel], axis=axis) for channel in range(3))
+    if batch.dtype == np.uint8:
+        wide = red.astype(np.uint32) * 19595 + green.astype(np.uint32) * 38470 + blue.astype(np.uint32) * 7471
+        return ((wide + 0x8000) >> 16).astype(np.uint8)
+    mixed: Array = (0.299 * red + 0.587 * green + 0.114 * blue).astype(batch.dtype)
+    return mixed
+
+
+def rgb(batch: Array) -> Array:
+    """Three channels: a grey one three times, an alpha channel left out."""
+    axis = channel_axis(batch)
+    if axis is None:
+        return np.repeat(batch[..., None], 3, axis=3)
+    if batch.shape[axis] == 1:
+        return np.repeat(batch, 3, axis=axis)
+    if batch.shape[axis] not in CHANNELS:
+        raise DataError(f"cannot make colour images of {batch.shape[axis]} channels")
+    return np.take(batch, range(3), axis=axis) if batch.shape[axis] == 4 else batch
+
+
+def _resized(image: Array, height: int, width: int) -> Array:
+    """One `(height, width, channels)` image."""
+    size = (width, height)
+    if image.dtype == np.uint8 and image.shape[2] in CHANNELS:
+        plain = image[..., 0] if image.shape[2] == 1 else image
+        small = np.asarray(Image.fromarray(plain).resize(size, Image.Resampling.BILINEAR))
+        return small.reshape(height, width, image.shape[2])
+    channels = [
+        np.asarray(Image.fromarray(channel.astype(np.float32)).resize(size, Image.Resampling.BILINEAR))
+        for channel in np.moveaxis(image, 2, 0)
+    ]
+    small = np.stack(channels, axis=2)
+    return small if image.dtype.kind == "f" else np.round(small).astype(image.dtype)

@@ -1,0 +1,162 @@
+"""Pictures from files: a directory per class, or a list of paths."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from arachne.data.found import Found
+from arachne.data.preprocess import Preprocess
+from arachne.errors import DataError
+from arachne.values import Array
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp", ".gif")
+MAX_PIXELS = 50_000_000
+"""A picture with more is not decoded: a file of a few kilobytes can claim any size."""
+
+SPLITS = frozenset({"train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval", "holdout"})
+"""Directory names that stand for parts of a data set rather than for classes."""
+
+KEPT_MODES = ("L", "RGB", "I;16", "I;16B", "I", "F")
+
+
+def read_image_folder(folder: Path, preprocess: Preprocess, limit: int | None) -> Found:
+    """A directory for each class; below it files may be nested, and `folder` becomes a metadata column.
+
+    Raises:
+        DataError: No classes, no pictures, pictures outside the classes, or files that cannot be read.
+    """
+    classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    stray = sorted(path.name for path in folder.iterdir() if path.is_file() and path.suffix.lower() in SUFFIXES)
+    if not classes:
+        raise DataError(f"'{folder}' has no directories, expected one for each class")
+    if stray:
+        raise DataError(f"{len(stray)} pictures in '{folder}' lie outside the class directories: {_first(stray)}")
+    names = [path.name for path in classes]
+    if set(map(str.lower, names)) <= SPLITS and all(any(c.is_dir() for c in path.iterdir()) for path in classes):
+        raise DataError(f"'{folder}' holds parts of a data set ({', '.join(names)}); name one, as in '{classes[0]}'")
+    paths: list[Path] = []
+    labels: list[str] = []
+    for directory in classes:
+        files = _pictures(directory)
+        paths += files
+        labels += [directory.name] * len(files)
+    if not paths:
+        raise DataError(f"no pictures below '{folder}'; known endings: {', '.join(SUFFIXES)}")
+    paths, labels = paths[:limit], labels[:limit]
+    nested = [str(path.parent.relative_to(folder)) for path in paths]
+    head, rest = preprocess.split_images()
+    return Found(
+        inputs=read_images(paths, head, folder),
+        labels=np.array(labels),
+        known_names=names,
+        names=tuple(str(path.relative_to(folder)) for path in paths),
+        columns={"folder": np.array(nested)} if nested != labels else {},
+        preprocess=rest,
+    )
+
+
+def read_images(paths: Sequence[Path], head: Preprocess, folder: Path) -> Array:
+    """Pictures as one array `(n, height, width, channels)`, uint8 unless the files hold more.
+
+    Args:
+        paths: The files.
+        head: Steps done on each picture by itself, so that they come to one size.
+        folder: What file names in messages are relative to.
+
+    Raises:
+        DataError: Files that cannot be read, the first five by name, or pictures of different sizes.
+    """
+    images: list[Array] = []
+    wrong: list[str] = []
+    with warnings.catch_warnings(), ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        for path, (image, reason) in zip(paths, pool.map(lambda path: _decoded(path, head), paths), strict=True):
+            if image is None:
+                wrong.append(f"{_relative(path, folder)} ({reason})")
+            else:
+                images.append(image)
+    if wrong:
+        raise DataError(f"{len(wrong)} of {len(paths)} files cannot be read as pictures: {_first(wrong)}")
+    return stacked(images, [_relative(path, folder) for path in paths])
+
+
+def pixels(image: Image.Image) -> Array:
+    """A picture as `(height, width, channels)`; palettes and transparency become plain colours."""
+    if image.mode == "1":
+        image = image.convert("L")
+    array = np.asarray(image if image.mode in KEPT_MODES else image.convert("RGB"))
+    return array if array.ndim == 3 else array[..., None]
+
+
+def stacked(images: Sequence[Array], names: Sequence[str]) -> Array:
+    """Pictures of one size as one array.
+
+    Args:
+        images: `(height, width, channels)` each.
+        names: What to call them in a message.
+    """
+    if {image.shape[2] for image in images} == {1, 3}:  # some grey ones among colour pictures: nothing is in doubt
+        images = [np.repeat(image, 3, axis=2) if image.shape[2] == 1 else image for image in images]
+    first = images[0]
+    for name, image in zip(names, images, strict=True):
+        if image.shape[:2] != first.shape[:2]:
+            one, other = (f"{shape[0]}x{shape[1]}" for shape in (first.shape, image.shape))
+            raise DataError(
+                f"pictures have different sizes ({names[0]} is {one}, {name} is {other}); "
+                "bring them to one with --preprocess 'resize=N'"
+            )
+        if image.dtype != first.dtype or image.shape != first.shape:
+            raise DataError(f"pictures are of different kinds ({names[0]} is {first.dtype}, {name} is {image.dtype})")
+    return np.stack(images)
+
+
+def _decoded(path: Path, head: Preprocess) -> tuple[Array | None, str]:
+    """A picture `(height, width, channels)`, or None and the reason."""
+    try:
+        with Image.open(path) as image:
+            width, height = image.size
+            if width * height > MAX_PIXELS:
+                return None, f"{width}x{height} pixels, more than {MAX_PIXELS:,}"
+            picture = pixels(image)
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError):
+        return None, f"more than {MAX_PIXELS:,} pixels"
+    except FileNotFoundError:
+        return None, "does not exist"
+    except Exception as error:  # Pillow's decoders raise anything on broken files
+        return None, _reason(error)
+    return np.asarray(head(picture[None]))[0], ""
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnidentifiedImageError):
+        return "not a picture"
+    text = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return "truncated" if "truncated" in text.lower() else text.rstrip(".")
+
+
+def _pictures(directory: Path) -> list[Path]:
+    """All pictures below a directory, sorted; hidden files and other endings are left out."""
+    found = []
+    for parent, folders, files in os.walk(directory):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [Path(parent) / name for name in files if not name.startswith(".") and _is_picture(name)]
+    return sorted(found)
+
+
+def _is_picture(name: str) -> bool:
+    return Path(name).suffix.lower() in SUFFIXES
+
+
+def _relative(path: Path, folder: Path) -> str:
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+
+
+def _first(items: Sequence[str]) -> str:
+    return ", ".join(items[:5]) + (", …" if len(items) > 5 else "")
