@@ -9,6 +9,7 @@ import numpy as np
 
 from arachne.data.split import Part
 from arachne.errors import DataError
+from arachne.evidence.confidence import Confidence, confidences_of
 from arachne.evidence.statistics import Rate, mcnemar, sign_test
 from arachne.values import Array
 
@@ -38,7 +39,7 @@ class Accuracy:
     @property
     def change(self) -> float:
         """Accuracy after minus before; NaN of no inputs."""
-        return self.after.value - self.before.value
+        return (self.right_after - self.right_before) / self.total if self.total else float("nan")
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,8 @@ class PartEvidence:
         confusion_after: The same with the patch.
         fixed: Inputs that were wrong and are right.
         damaged: Inputs that were right and are wrong.
+        confidence_before: How sure the model was, and whether it was right to be.
+        confidence_after: The same with the patch.
     """
 
     inputs: int
@@ -130,6 +133,8 @@ class PartEvidence:
     confusion_after: Array
     fixed: Changed
     damaged: Changed
+    confidence_before: Confidence
+    confidence_after: Confidence
 
     @property
     def repair(self) -> Rate:
@@ -222,6 +227,8 @@ class PartEvidence:
             confusion_after=_confusion(labels, new, before.shape[1]),
             fixed=changes.take(~was_right & is_right),
             damaged=changes.take(was_right & ~is_right),
+            confidence_before=Confidence.measure(confidences_of(before, old), was_right),
+            confidence_after=Confidence.measure(confidences_of(after, new), is_right),
         )
 
 
@@ -237,7 +244,7 @@ class _Changes:
 
     def take(self, chosen: Array) -> Changed:
         positions = np.flatnonzero(chosen)
-        confidence = confidences(self.after[positions], self.new[positions])
+        confidence = confidences_of(self.after[positions], self.new[positions])
         order = np.lexsort((positions, -np.round(confidence, 6)))  # the last bits differ from machine to machine
         positions = positions[order]
         return Changed(
@@ -246,20 +253,10 @@ class _Changes:
             labels=self.labels[positions],
             before=self.old[positions],
             after=self.new[positions],
-            confidence_before=confidences(self.before[positions], self.old[positions]),
+            confidence_before=confidences_of(self.before[positions], self.old[positions]),
             confidence_after=confidence[order],
             on_target=self.showed[positions],
         )
-
-
-def confidences(scores: Array, classes: Array) -> Array:
-    """Probability `(n,)` that scores `(n, classes)`, logits or log-probabilities, give to one class per input."""
-    scores = np.asarray(scores, dtype=np.float64)
-    if not len(scores):
-        return np.zeros(0)
-    shifted = scores - scores.max(axis=1, keepdims=True)
-    chosen = np.take_along_axis(shifted, np.asarray(classes)[:, None], axis=1)[:, 0]
-    return np.asarray(np.exp(chosen) / np.exp(shifted).sum(axis=1))
 
 
 def _target(text: str, showed: Array, shows: Array, is_right: Array) -> TargetEvidence:

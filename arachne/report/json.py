@@ -81,6 +81,9 @@ def part_object(part: PartEvidence) -> dict[str, Any]:
         "targets": [_target(target) for target in part.targets],
         "classes": [_accuracy(accuracy) for accuracy in part.classes],
         "groups": {column: [_accuracy(group) for group in groups] for column, groups in part.groups.items()},
+        "calibration_error_before": part.confidence_before.error,
+        "calibration_error_after": part.confidence_after.error,
+        "thresholds": _thresholds(part),
         "rows_fixed": _rows(part.fixed),
         "rows_broken": _rows(part.damaged),
     }
@@ -223,6 +226,19 @@ def _accuracy(accuracy: Accuracy) -> dict[str, Any]:
         "accuracy_before": accuracy.before.value,
         "accuracy_after": accuracy.after.value,
     }
+
+
+def _thresholds(part: PartEvidence) -> list[dict[str, Any]]:
+    return [
+        {
+            "threshold": before.threshold,
+            "decided_before": before.decided.value,
+            "decided_after": after.decided.value,
+            "accuracy_before": before.right.value,
+            "accuracy_after": after.right.value,
+        }
+        for before, after in zip(part.confidence_before.thresholds, part.confidence_after.thresholds, strict=True)
+    ]
 
 
 def _rows(changed: Changed) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from arachne.data.split import Part
 from arachne.data.targets import Target
 from arachne.errors import DataError
 from arachne.evidence import BREAK_BUDGET, Evidence, PartEvidence, judge
-from arachne.evidence.measures import confidences
+from arachne.evidence.confidence import confidences_of
 from arachne.evidence.verdict import percent
 from arachne.values import Array
 
@@ -85,7 +85,7 @@ def test_confusions_count_true_class_by_row_and_prediction_by_column(part_eviden
     np.testing.assert_array_equal(part_evidence.confusion_after, [[1, 1, 0], [0, 2, 0], [2, 1, 3]])
 
 
-def test_inputs_fixed_and_broken_are_listed_with_confidences(part_evidence: PartEvidence) -> None:
+def test_inputs_fixed_and_broken_are_listed_with_confidences_of(part_evidence: PartEvidence) -> None:
     fixed, damaged = part_evidence.fixed, part_evidence.damaged
     np.testing.assert_array_equal(fixed.rows, [100, 101, 104, 108])
     np.testing.assert_array_equal(fixed.on_target, [True, True, False, False])
@@ -108,8 +108,8 @@ def test_confidences_are_the_same_from_logits_and_log_probabilities() -> None:
     logits = np.array([[800.0, 799.0, -3.0], [0.0, 1.0, 2.0]])
     log_p = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
     classes = np.array([1, 2])
-    assert confidences(logits, classes) == pytest.approx(confidences(log_p, classes))
-    assert confidences(logits, classes)[0] == pytest.approx(1 / (1 + math.e))
+    assert confidences_of(logits, classes) == pytest.approx(confidences_of(log_p, classes))
+    assert confidences_of(logits, classes)[0] == pytest.approx(1 / (1 + math.e))
 
 
 def test_several_targets_are_told_apart() -> None:

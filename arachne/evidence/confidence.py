@@ -1,0 +1,91 @@
+"""How sure a model is, whether it is right to be, and what a threshold on its confidence would do.
+
+Decisions are rarely a bare argmax: below some confidence a person or a fallback decides. A repair that moves the
+confidences moves that line too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from arachne.evidence.statistics import Rate
+from arachne.values import Array
+
+BINS = 10
+THRESHOLDS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """What happens when only predictions at least this sure are acted on.
+
+    Attributes:
+        threshold: The least confidence.
+        decided: Predictions that reach it, of all.
+        right: Right ones among those.
+    """
+
+    threshold: float
+    decided: Rate
+    right: Rate
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """Confidences of one model on one part of the data, in `BINS` bins of equal width; arrays `(BINS,)`.
+
+    Attributes:
+        counts: Inputs in each bin.
+        confidence: Mean confidence in each bin; NaN where it is empty.
+        accuracy: Share of right ones in each bin; NaN where it is empty.
+        mean: Mean confidence of all inputs; NaN of none.
+        thresholds: What thresholds would do.
+    """
+
+    counts: Array
+    confidence: Array
+    accuracy: Array
+    mean: float
+    thresholds: tuple[Threshold, ...]
+
+    @property
+    def error(self) -> float:
+        """Expected calibration error: mean gap between confidence and accuracy, weighted by counts; NaN of none."""
+        total = int(self.counts.sum())
+        if not total:
+            return float("nan")
+        gaps = np.abs(self.confidence - self.accuracy)
+        return float(np.nansum(self.counts * gaps) / total)
+
+    @classmethod
+    def measure(cls, confidences: Array, right: Array) -> Confidence:
+        """From the confidence of every prediction `(n,)` and whether it is right `(n,)`."""
+        bins = np.minimum((np.asarray(confidences) * BINS).astype(np.int64), BINS - 1)
+        counts = np.bincount(bins, minlength=BINS)
+        shares = np.where(counts > 0, counts, 1)
+        empty = np.where(counts > 0, 0.0, np.nan)
+        return cls(
+            counts=counts,
+            confidence=np.bincount(bins, weights=confidences, minlength=BINS) / shares + empty,
+            accuracy=np.bincount(bins, weights=right, minlength=BINS) / shares + empty,
+            mean=float(confidences.mean()) if len(confidences) else float("nan"),
+            thresholds=tuple(_threshold(threshold, confidences, right) for threshold in THRESHOLDS),
+        )
+
+
+def confidences_of(scores: Array, classes: Array) -> Array:
+    """Probability `(n,)` that scores `(n, classes)`, logits or log-probabilities, give to one class per input."""
+    scores = np.asarray(scores, dtype=np.float64)
+    if not len(scores):
+        return np.zeros(0)
+    shifted = scores - scores.max(axis=1, keepdims=True)
+    chosen = np.take_along_axis(shifted, np.asarray(classes)[:, None], axis=1)[:, 0]
+    return np.asarray(np.exp(chosen) / np.exp(shifted).sum(axis=1))
+
+
+def _threshold(threshold: float, confidences: Array, right: Array) -> Threshold:
+    decided = confidences >= threshold
+    sure = int(decided.sum())
+    return Threshold(threshold, Rate(sure, len(decided)), Rate(int((decided & right).sum()), sure))

@@ -1,0 +1,172 @@
+"""Conditions on the evidence that make a pipeline stop: `--fail-if "break_rate > 0.5%"`.
+
+A gate names a number of the evidence, a comparison and a limit; it fails when the comparison holds, and also when the
+number cannot be known, because there were no inputs to count.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from arachne.errors import UsageError, did_you_mean
+from arachne.evidence.evidence import Evidence
+from arachne.evidence.measures import Accuracy, PartEvidence
+from arachne.evidence.verdict import percent
+
+COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+PARTS = ("held_out", "seen", "choose")
+
+SHARES: Mapping[str, Callable[[PartEvidence], float]] = {
+    "repair_rate": lambda part: part.repair_rate,
+    "break_rate": lambda part: part.break_rate,
+    "repair_rate_low": lambda part: part.repair.interval[0],
+    "break_rate_high": lambda part: part.breakage.interval[1],
+    "accuracy": lambda part: part.accuracy_after,
+    "accuracy_before": lambda part: part.accuracy_before,
+    "accuracy_after": lambda part: part.accuracy_after,
+    "accuracy_drop": lambda part: -part.accuracy.change,
+    "calibration_error": lambda part: part.confidence_after.error,
+    "sign_p": lambda part: part.sign_p,
+    "mcnemar_p": lambda part: part.mcnemar_p,
+}
+COUNTS: Mapping[str, Callable[[PartEvidence], int]] = {
+    "inputs": lambda part: part.inputs,
+    "negatives": lambda part: part.negatives,
+    "positives": lambda part: part.positives,
+    "repaired": lambda part: part.repaired,
+    "broken": lambda part: part.broken,
+    "others_fixed": lambda part: part.others_fixed,
+    "target_errors_before": lambda part: part.target_errors_before,
+    "target_errors_after": lambda part: part.target_errors_after,
+}
+NAMED = ("class_drop", "class_accuracy", "group_drop", "group_accuracy", "group_gap")
+"""Numbers that take a class, a group or a column in brackets; without one, the worst of all."""
+
+NAMES = (*SHARES, *COUNTS, *NAMED)
+_FORM = re.compile(r"(?:(\w+)\.)?(\w+)(?:\[(.*)\])?\s*(<=|>=|<|>)\s*([0-9.eE+-]+)\s*(%?)")
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One condition that must not hold.
+
+    Attributes:
+        text: As the user wrote it.
+        part: The part of the data it looks at.
+        name: Which number.
+        of: The class, group or column in brackets.
+        comparison: `>`, `<`, `>=` or `<=`.
+        limit: What the number is compared with; shares of 1.
+    """
+
+    text: str
+    part: str
+    name: str
+    of: str | None
+    comparison: str
+    limit: float
+
+    @classmethod
+    def parse(cls, text: str) -> Gate:
+        """A gate from the user's words.
+
+        Raises:
+            UsageError: Words that make no gate.
+        """
+        found = _FORM.fullmatch(text.strip())
+        if found is None:
+            raise UsageError(f"cannot read the gate '{text}', expected something like 'break_rate > 0.5%'")
+        part, name, of, comparison, number, unit = found.groups()
+        if part is not None and part not in PARTS:
+            raise UsageError(f"the gate '{text}' names no part of the data" + did_you_mean(part, PARTS))
+        if name not in NAMES:
+            raise UsageError(f"the gate '{text}' names no number of the evidence" + did_you_mean(name, NAMES))
+        if of is not None and name not in NAMED:
+            raise UsageError(f"the gate '{text}' asks for '{of}', but '{name}' is one number")
+        try:
+            limit = float(number)
+        except ValueError:
+            raise UsageError(f"the gate '{text}' compares with '{number}', expected a number") from None
+        if unit and name in COUNTS:
+            raise UsageError(f"the gate '{text}' has a %, but '{name}' is a count")
+        return cls(text.strip(), part or "held_out", name, of, comparison, limit / 100 if unit else limit)
+
+    def check(self, evidence: Evidence) -> GateResult:
+        """Compare with the evidence.
+
+        Raises:
+            UsageError: The evidence has no such part, class or group.
+        """
+        part = {"held_out": evidence.held_out, "seen": evidence.seen, "choose": evidence.choose}[self.part]
+        if part is None:
+            raise UsageError(f"the gate '{self.text}' looks at '{self.part}' inputs, and there are none here")
+        value = round(self._value(part), 12)  # a difference of shares must not miss its limit by a last bit
+        return GateResult(self, value, math.isnan(value) or COMPARISONS[self.comparison](value, self.limit))
+
+    def _value(self, part: PartEvidence) -> float:
+        if self.name in SHARES:
+            return SHARES[self.name](part)
+        if self.name in COUNTS:
+            return COUNTS[self.name](part)
+        if self.name == "group_gap":
+            return self._gap(part)
+        rows = part.classes if self.name.startswith("class") else [g for groups in part.groups.values() for g in groups]
+        rows = [row for row in rows if row.total or row.name == self.of]
+        if self.of is not None:
+            rows = [row for row in rows if row.name == self.of]
+            if not rows:
+                raise UsageError(f"the gate '{self.text}' names nothing there is" + self._hint(part))
+        if self.name.endswith("drop"):
+            return max((-row.change for row in rows), default=math.nan)
+        return min((row.after.value for row in rows), default=math.nan)
+
+    def _gap(self, part: PartEvidence) -> float:
+        if self.of is not None and self.of not in part.groups:
+            raise UsageError(f"the gate '{self.text}' names no column of the data" + did_you_mean(self.of, part.groups))
+        columns = [part.groups[self.of]] if self.of is not None else list(part.groups.values())
+        return max((_spread(groups) for groups in columns), default=math.nan)
+
+    def _hint(self, part: PartEvidence) -> str:
+        rows = part.classes if self.name.startswith("class") else [g for groups in part.groups.values() for g in groups]
+        return did_you_mean(self.of or "", [row.name for row in rows])
+
+
+@dataclass(frozen=True)
+class GateResult:
+    """A gate, the number it found, and whether it failed."""
+
+    gate: Gate
+    value: float
+    failed: bool
+
+    @property
+    def shown(self) -> str:
+        """The number as people read it."""
+        if math.isnan(self.value):
+            return "unknown: no inputs to count"
+        if self.gate.name in COUNTS:
+            return f"{self.value:,.0f}"
+        return f"{self.value:.3g}" if self.gate.name.endswith("_p") else percent(self.value)
+
+    def __str__(self) -> str:
+        """`gate failed: break_rate > 0.5% (it is 3.49 %)`."""
+        return f"gate {'failed' if self.failed else 'passed'}: {self.gate.text} (it is {self.shown})"
+
+
+def check_gates(texts: Sequence[str], evidence: Evidence) -> tuple[GateResult, ...]:
+    """Every gate's result, in the order given."""
+    return tuple(Gate.parse(text).check(evidence) for text in texts)
+
+
+def _spread(groups: Sequence[Accuracy]) -> float:
+    shares = [group.after.value for group in groups if group.total]
+    return max(shares) - min(shares) if shares else math.nan
