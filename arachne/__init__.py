@@ -5,4 +5,85 @@ Importing this package loads nothing else; every public name is fetched when it 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from arachne.api import Scan, apply, evaluate, localise, repair, revert, scan
+    from arachne.backend import Cut, ModelBackend, Trace, WeightFile
+    from arachne.data.labelled import LabelledData
+    from arachne.data.readers import read_data
+    from arachne.engine import PatchedModel, RepairResult, Settings
+    from arachne.errors import ArachneError
+    from arachne.evidence import Evidence
+    from arachne.localise import Bidirectional, GradientLoss, Localisation, Localiser, RandomChoice
+    from arachne.patch import Patch
+    from arachne.registry import load
+    from arachne.search import DifferentialEvolution, Searcher, SearchResult
+    from arachne.values import Address, LayerInfo
+
 __version__ = "0.1.0"
+
+_HOMES = {
+    "arachne.api": ("Scan", "apply", "evaluate", "localise", "repair", "revert", "scan"),
+    "arachne.backend": ("Cut", "ModelBackend", "Trace", "WeightFile"),
+    "arachne.data.labelled": ("LabelledData",),
+    "arachne.data.readers": ("read_data",),
+    "arachne.engine": ("PatchedModel", "RepairResult", "Settings"),
+    "arachne.errors": ("ArachneError",),
+    "arachne.evidence": ("Evidence",),
+    "arachne.localise": ("Bidirectional", "GradientLoss", "Localisation", "Localiser", "RandomChoice"),
+    "arachne.patch": ("Patch",),
+    "arachne.registry": ("load",),
+    "arachne.search": ("DifferentialEvolution", "SearchResult", "Searcher"),
+    "arachne.values": ("Address", "LayerInfo"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Address",
+    "ArachneError",
+    "Bidirectional",
+    "Cut",
+    "DifferentialEvolution",
+    "Evidence",
+    "GradientLoss",
+    "LabelledData",
+    "LayerInfo",
+    "Localisation",
+    "Localiser",
+    "ModelBackend",
+    "Patch",
+    "PatchedModel",
+    "RandomChoice",
+    "RepairResult",
+    "Scan",
+    "SearchResult",
+    "Searcher",
+    "Settings",
+    "Trace",
+    "WeightFile",
+    "apply",
+    "evaluate",
+    "load",
+    "localise",
+    "read_data",
+    "repair",
+    "revert",
+    "scan",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Fetch a public name from the module it lives in, the first time it is asked for."""
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'arachne' has no attribute '{name}'")
+    import importlib
+
+    value = getattr(importlib.import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return [*__all__, "__version__"]

@@ -217,6 +217,12 @@ class ModelBackend(ABC):
     def save(self, path: Path) -> None:
         """Write the model with its current weights in the format it came in; the original file stays as it is."""
 
+    @property
+    def suffix(self) -> str:
+        """The ending of the file `save` writes: that of the file the model came from, unless the backend says else."""
+        source = self.describe().source
+        return (Path(source).suffix if source else "") or (self.SUFFIXES[0] if self.SUFFIXES else "")
+
     @abstractmethod
     def describe(self) -> Description:
         """What the model is, where it came from and where it runs."""

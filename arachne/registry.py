@@ -38,6 +38,46 @@ def names() -> list[str]:
     return sorted({entry.name for entry in importlib.metadata.entry_points(group=GROUP)})
 
 
+@dataclass(frozen=True)
+class BackendState:
+    """Whether a backend can be used here.
+
+    Attributes:
+        name: Its name.
+        suffixes: The file endings it reads; empty when a third party's is not installed.
+        version: The framework and its version, when it is there.
+        problem: What is missing, when it is not.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    version: str | None = None
+    problem: str | None = None
+
+    @property
+    def available(self) -> bool:
+        """Whether it can be used."""
+        return self.problem is None
+
+
+def states() -> list[BackendState]:
+    """Every registered backend, and whether it can be used here."""
+    return [_state(name) for name in names()]
+
+
+def _state(name: str) -> BackendState:
+    known = KNOWN.get(name)
+    try:
+        backend = get(name)
+    except BackendUnavailableError as error:
+        return BackendState(name, known.suffixes if known else (), problem=str(error))
+    try:
+        found = f"{known.framework} {importlib.metadata.version(known.framework)}" if known else "installed"
+    except importlib.metadata.PackageNotFoundError:
+        found = known.framework if known else "installed"
+    return BackendState(name, known.suffixes if known else backend.SUFFIXES, version=found)
+
+
 def get(name: str) -> type[ModelBackend]:
     """The class of a backend.
 

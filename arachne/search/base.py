@@ -11,6 +11,7 @@ import numpy as np
 from arachne.backend import ModelBackend
 from arachne.data.labelled import LabelledData
 from arachne.data.split import Split
+from arachne.dtypes import round_to
 from arachne.evaluate.base import UNIT, Evaluator
 from arachne.localise.base import Suspects
 from arachne.values import Address, Array
@@ -40,8 +41,8 @@ class Problem:
 
     def stored(self, values: Array) -> Array:
         """The nearest values the model can store, float64 `(..., k)`."""
-        columns = [_rounded(values[..., number], dtype) for number, dtype in enumerate(self.suspects.dtypes)]
-        return np.stack(columns, axis=-1)
+        columns = [round_to(values[..., number], dtype) for number, dtype in enumerate(self.suspects.dtypes)]
+        return np.stack(columns, axis=-1).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -125,12 +126,3 @@ class Searcher(ABC):
             start: Candidates to start from, `(m, k)`, instead of the searcher's own.
             on_generation: Called after each generation; what it raises ends the search.
         """
-
-
-def _rounded(values: Array, dtype: str) -> Array:
-    if dtype == "bfloat16":
-        bits = values.astype(np.float32).view(np.uint32)
-        nearest = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
-        return nearest.view(np.float32).astype(np.float64)
-    with np.errstate(over="ignore"):  # a candidate beyond the dtype's range becomes infinite and loses
-        return values.astype(dtype).astype(np.float64)

@@ -1,0 +1,198 @@
+"""What `import arachne` offers: every command of the tool as a function, for model files and model objects alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from arachne import engine
+from arachne.backend import ModelBackend
+from arachne.data.confusions import Confusion, confusions
+from arachne.data.labelled import LabelledData
+from arachne.data.readers import read_data
+from arachne.data.split import Part, predict_checked
+from arachne.data.targets import parse_targets
+from arachne.engine import OnStep, PatchedModel, RepairResult, Settings
+from arachne.errors import UsageError
+from arachne.evidence import Evidence, PartEvidence
+from arachne.localise import Localisation, Localiser, localiser_named
+from arachne.patch import Patch, Written
+from arachne.registry import load, weight_file
+from arachne.report.terminal import ScanTable, as_text
+from arachne.search.base import OnGeneration
+from arachne.values import Array
+
+
+@dataclass(frozen=True, eq=False)
+class Scan:
+    """The mistakes a model makes on some data.
+
+    Attributes:
+        data: The data.
+        predictions: What the model makes of it `(n,)`.
+        n_classes: How many classes the model has.
+    """
+
+    data: LabelledData
+    predictions: Array
+    n_classes: int
+
+    @property
+    def accuracy(self) -> float:
+        """Share of inputs classified correctly."""
+        return float(np.mean(self.predictions == self.data.labels))
+
+    @cached_property
+    def faults(self) -> Sequence[Confusion]:
+        """Every confusion of two classes, the most frequent first; `target` is what `repair` takes."""
+        return confusions(self.data.labels, self.predictions, self.n_classes, self.data.class_names)
+
+    def __str__(self) -> str:
+        """The faults as a table of plain text."""
+        return as_text(ScanTable(self.faults, self.accuracy, len(self.data)))
+
+
+def scan(model: Any, data: Any) -> Scan:
+    """Which mistakes does a model make? Ranked.
+
+    Args:
+        model: A model file, a framework's model object, or a backend.
+        data: Whatever `read_data` takes.
+    """
+    backend = load(model)
+    labelled = _named(backend, read_data(data))
+    return Scan(labelled, *predict_checked(backend, labelled))
+
+
+def localise(
+    model: Any, data: Any, target: str | Sequence[str], *, localiser: str | Localiser = "bl", seed: int = 0
+) -> Localisation:
+    """Which weights are behind a mistake? All of the data is looked at.
+
+    Args:
+        model: A model file, a framework's model object, or a backend.
+        data: Whatever `read_data` takes.
+        target: The mistake, such as `6:0`.
+        localiser: `bl`, `gl`, `rs`, or one of your own.
+        seed: What all randomness starts from.
+    """
+    backend = load(model)
+    chosen = localiser_named(localiser)() if isinstance(localiser, str) else localiser
+    return chosen.localise(backend, _whole(backend, data, target), rng=np.random.default_rng(seed))
+
+
+def repair(
+    model: Any,
+    data: Any,
+    target: str | Sequence[str],
+    *,
+    settings: Settings | None = None,
+    faithful: bool = False,
+    holdout: Any = None,
+    on_step: OnStep | None = None,
+    on_generation: OnGeneration | None = None,
+    **changes: Any,
+) -> RepairResult:
+    """Find a patch for a mistake, and measure it on inputs the search never saw.
+
+    Args:
+        model: A model file, a framework's model object, or a backend; it is left as it was.
+        data: Whatever `read_data` takes; inputs the model was not trained on.
+        target: The mistake, such as `6:0`, `cat:*` or `top:1`; several are repaired at once.
+        settings: How to repair; `faithful` and the keywords below are the short way to make them.
+        faithful: The paper to the letter.
+        holdout: Other data for the verdict; half of `data` when None.
+        on_step: Called with the name of each step as it begins.
+        on_generation: Called after each generation of the search.
+        **changes: Any attribute of `Settings`: `seed`, `alpha`, `localiser`, `searcher`, ...
+
+    Returns:
+        The patch, the evidence, and the patched model.
+    """
+    unknown = set(changes) - set(Settings.__dataclass_fields__)
+    if unknown:
+        raise UsageError(f"unknown setting '{min(unknown)}'; available: {', '.join(Settings.__dataclass_fields__)}")
+    if settings is None:
+        settings = Settings.faithful(**changes) if faithful else Settings(**changes)
+    elif changes or faithful:
+        settings = replace(settings, **changes)
+    backend = load(model)
+    return engine.repair(
+        backend,
+        read_data(data),
+        target,
+        settings=settings,
+        holdout=None if holdout is None else read_data(holdout),
+        on_step=on_step,
+        on_generation=on_generation,
+    )
+
+
+def evaluate(
+    model: Any, data: Any, *, target: str | Sequence[str] | None = None, patch: Patch | str | Path | None = None
+) -> Evidence:
+    """What does a patch do to a model on some data?
+
+    Args:
+        model: The model without the patch.
+        data: Whatever `read_data` takes; all of it counts as held out.
+        target: The mistake; the patch's own when None, every mistake when there is no patch either.
+        patch: The patch, or its file; None measures the model as it is.
+    """
+    backend = load(model)
+    patch = Patch.load(patch) if isinstance(patch, (str, Path)) else patch
+    if target is None:
+        target = list(patch.provenance.get("target", ["*:*"])) if patch is not None else "*:*"
+    part = _whole(backend, data, target)
+    before = after = backend.forward(part.data.inputs)
+    if patch is not None:
+        after = PatchedModel(backend, patch).forward(part.data.inputs)
+    return Evidence(PartEvidence.measure(part, before, after))
+
+
+def apply(patch: Patch | str | Path, model: Any, output: str | Path | None = None) -> Written | None:
+    """Put a patch into a model: a file is copied to `output`, a model object is changed in place.
+
+    Raises:
+        PatchError: The patch was made for another model; nothing is changed or written.
+    """
+    return _change(patch, model, output, "apply")
+
+
+def revert(patch: Patch | str | Path, model: Any, output: str | Path | None = None) -> Written | None:
+    """Take a patch out of a model again, bit for bit: a file is copied to `output`, an object changed in place.
+
+    Raises:
+        PatchError: The model does not carry the patch; nothing is changed or written.
+    """
+    return _change(patch, model, output, "revert")
+
+
+def _change(patch: Patch | str | Path, model: Any, output: str | Path | None, verb: str) -> Written | None:
+    patch = Patch.load(patch) if isinstance(patch, (str, Path)) else patch
+    if not isinstance(model, (str, Path)):
+        getattr(patch, verb)(load(model))
+        return None
+    if output is None:
+        raise UsageError(f"a model file is never changed: give the path of the copy to {verb} the patch in")
+    written: Written = getattr(patch, f"{verb}_file")(weight_file(model), Path(output), reopen=weight_file)
+    return written
+
+
+def _whole(backend: ModelBackend, data: Any, target: str | Sequence[str]) -> Part:
+    """All of the data as one part."""
+    labelled = _named(backend, read_data(data))
+    predictions, n_classes = predict_checked(backend, labelled)
+    targets = parse_targets(target, labelled, predictions, n_classes)
+    return Part(labelled, np.arange(len(labelled)), predictions, targets)
+
+
+def _named(backend: ModelBackend, data: LabelledData) -> LabelledData:
+    if data.class_names is None and backend.class_names is not None:
+        return replace(data, class_names=backend.class_names)
+    return data

@@ -1,0 +1,99 @@
+"""The command `arachne`. Each subcommand is a file of its own, read only when it is used."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from collections.abc import Sequence
+
+import click
+
+from arachne import __version__
+from arachne.errors import ArachneError
+
+COMMANDS = {
+    "demo": "Scan and repair a small model that comes with Arachne.",
+    "scan": "List the mistakes a model makes, the most frequent first.",
+    "localise": "Find the weights behind a mistake.",
+    "repair": "Repair a mistake and show what that did.",
+    "evaluate": "Measure a model, or what a patch does to it.",
+    "apply": "Put a patch into a copy of a model file.",
+    "revert": "Take a patch out of a model file again, bit for bit.",
+    "backends": "List the frameworks whose models can be repaired.",
+}
+"""Every subcommand and the sentence `arachne --help` shows, so that listing them imports none."""
+
+
+class LazyGroup(click.Group):
+    """A group whose subcommands are imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"arachne.cli.{cmd_name}").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS:
+            from arachne.errors import did_you_mean
+
+            ctx.fail(f"no command named '{args[0]}'{did_you_mean(args[0], COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="arachne")
+def cli() -> None:
+    """Repair trained neural networks.
+
+    Arachne finds the few weights behind a mistake, searches new values for them, and shows what that fixed and what it
+    broke on inputs it never saw.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command and leave with its exit code: one sentence on standard error, no traceback."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command and return its exit code.
+
+    0 done, 1 a gate failed, 2 usage, 3 bad or unsafe input, 4 environment, 5 nothing to repair, 70 a bug of ours,
+    130 interrupted.
+    """
+    try:
+        result = cli.main(args=arguments, prog_name="arachne", standalone_mode=False)
+    except ArachneError as error:
+        return _fail(str(error), error.exit_code, arguments)
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except (click.Abort, KeyboardInterrupt):
+        return _fail("interrupted", 130, arguments)
+    except MemoryError:
+        return _fail("out of memory; use fewer inputs or a machine with more", 4, arguments)
+    except OSError as error:
+        return _fail(f"{error.strerror or error}" + (f": '{error.filename}'" if error.filename else ""), 4, arguments)
+    except Exception as error:
+        message = f"this is a bug in Arachne ({type(error).__name__}: {error}); --debug shows where"
+        return _fail(message, 70, arguments)
+    return result if isinstance(result, int) else 0
+
+
+def _fail(message: str, code: int, arguments: list[str]) -> int:
+    if "--debug" in arguments and sys.exc_info()[0] is not None:
+        traceback.print_exc()
+    click.echo(f"error: {message}", err=True)
+    return code

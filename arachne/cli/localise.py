@@ -1,0 +1,60 @@
+"""`arachne localise`: which weights are behind the mistake?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from arachne.cli.options import (
+    DataChoice,
+    ModelChoice,
+    data_options,
+    localiser_options,
+    model_options,
+    output_options,
+    target_option,
+)
+
+
+@click.command(short_help="Find the weights behind a mistake.")
+@model_options
+@data_options
+@target_option
+@localiser_options
+@click.option("--min-weights", type=click.IntRange(0), default=0, show_default=True, help="Widen a smaller front.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw both scores with the front (svg, png, pdf).")
+@output_options
+def command(
+    as_json: bool,
+    quiet: bool,
+    debug: bool,
+    targets: tuple[str, ...],
+    localiser: str,
+    seed: int,
+    plot: Path | None,
+    **arguments: Any,
+) -> None:
+    """Find the weights of MODEL behind a mistake: gradient loss, forward impact, and their Pareto front."""
+    from arachne.api import localise
+    from arachne.cli.console import Output
+    from arachne.localise import Bidirectional, localiser_named
+    from arachne.report.json import localisation_object
+    from arachne.report.terminal import LocalisationTable
+
+    output = Output(as_json=as_json, quiet=quiet)
+    model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
+    chosen = localiser_named(localiser)
+    if not issubclass(chosen, Bidirectional):
+        arguments.pop("min_weights")
+    backend = model.load()
+    found = localise(backend, data.read(backend), targets, localiser=chosen(**arguments), seed=seed)
+    if plot is not None:
+        from arachne.report.plots import save_localisation
+
+        save_localisation(found, plot)
+        output.say(f"drew both scores in '{plot}'")
+    value = localisation_object(found, target=" ".join(targets), seed=seed, backend=backend.NAME)
+    output.result(LocalisationTable(found), value)

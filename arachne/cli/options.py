@@ -1,0 +1,134 @@
+"""Options that several commands share, and what becomes of them. Nothing heavy is imported before a command runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from arachne.errors import UsageError
+
+if TYPE_CHECKING:
+    from arachne.backend import ModelBackend
+    from arachne.data.labelled import LabelledData
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def options(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Several options as one decorator, shown by `--help` in this order."""
+
+    def decorate(command: Command) -> Command:
+        for decorator in reversed(decorators):
+            command = decorator(command)
+        return command
+
+    return decorate
+
+
+model_options = options(
+    click.argument("model_file", metavar="[MODEL]", required=False),
+    click.option("--model", "factory", metavar="MODULE:FACTORY", help="Code that makes the network, for a state dict."),
+    click.option("--weights", type=click.Path(path_type=Path), help="The weights for --model."),
+    click.option("--backend", help="The backend, where the file's ending does not tell."),
+    click.option("--device", help="Where to compute, in the framework's words (cpu, cuda:0)."),
+    click.option("--output", metavar="NAME", help="Which of several outputs holds the class scores."),
+    click.option("--trust-code", is_flag=True, help="Allow code inside the model file to run."),
+)
+
+data_options = options(
+    click.option("--data", required=True, help="Labelled inputs: npz with x and y, a folder of images, csv, ..."),
+    click.option("--classes", help="Class names in order: a,b,c or a file with one per line."),
+    click.option(
+        "--preprocess", metavar="STEPS", help="Such as 'resize=48 scale=1/255 layout=nchw', or module:function."
+    ),
+)
+
+target_option = click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    required=True,
+    help="The mistake: 6:0, cat:dog, cat:*, *:dog, top:1, rows:FILE; =3 at the end is a weight. Repeatable.",
+)
+
+localiser_options = options(
+    click.option("--localiser", default="bl", show_default=True, help="bl (the paper's), gl or rs."),
+    click.option("--include", multiple=True, metavar="LAYER", help="Look only at these layers (* works). Repeatable."),
+    click.option("--exclude", multiple=True, metavar="LAYER", help="Leave these layers out. Repeatable."),
+    click.option("--biases", is_flag=True, help="Count biases and normalisation scales as weights too."),
+    click.option("--count", type=click.IntRange(1), help="Take so many weights instead of the first front."),
+)
+
+output_options = options(
+    click.option(
+        "--json", "as_json", is_flag=True, help="One JSON object on standard output, the rest on standard error."
+    ),
+    click.option("-q", "--quiet", is_flag=True, help="Only the result."),
+    click.option("--debug", is_flag=True, help="Show a traceback when something goes wrong."),
+)
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """What the command line says about the model."""
+
+    model_file: str | None
+    factory: str | None
+    weights: Path | None
+    backend: str | None
+    device: str | None
+    output: str | None
+    trust_code: bool
+
+    @classmethod
+    def taken_from(cls, arguments: dict[str, Any]) -> ModelChoice:
+        """Take the model's options out of a command's arguments."""
+        choice = cls(**{name: arguments.pop(name) for name in cls.__dataclass_fields__})
+        if (choice.model_file is None) == (choice.factory is None):
+            raise UsageError("give a model: a file, or --model MODULE:FACTORY with --weights FILE")
+        if choice.factory is None and choice.weights is not None:
+            raise UsageError("--weights goes with --model MODULE:FACTORY; a model file has its own weights")
+        return choice
+
+    @property
+    def file(self) -> Path | None:
+        """The file the weights are in."""
+        return self.weights if self.factory else Path(str(self.model_file))
+
+    def load(self, file: Path | None = None) -> ModelBackend:
+        """Open the model, or another file of the same kind in its place."""
+        from arachne.registry import load
+
+        common: dict[str, Any] = {
+            "backend": self.backend,
+            "device": self.device,
+            "output": self.output,
+            "trust_code": self.trust_code,
+        }
+        if self.factory:
+            return load(self.factory, weights=file or self.weights, **common)
+        return load(file or self.model_file, **common)
+
+
+@dataclass(frozen=True)
+class DataChoice:
+    """What the command line says about the data."""
+
+    data: str
+    classes: str | None
+    preprocess: str | None
+
+    @classmethod
+    def taken_from(cls, arguments: dict[str, Any]) -> DataChoice:
+        """Take the data's options out of a command's arguments."""
+        return cls(**{name: arguments.pop(name) for name in cls.__dataclass_fields__})
+
+    def read(self, backend: ModelBackend, source: str | None = None) -> LabelledData:
+        """Read the data, or other data in the same way."""
+        from arachne.data.readers import read_data
+
+        return read_data(source or self.data, classes=self.classes or backend.class_names, preprocess=self.preprocess)

@@ -1,0 +1,127 @@
+"""`arachne repair`: repair a mistake, and show what that did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from arachne.cli.options import (
+    DataChoice,
+    ModelChoice,
+    data_options,
+    localiser_options,
+    model_options,
+    output_options,
+    target_option,
+)
+from arachne.errors import UsageError
+
+if TYPE_CHECKING:
+    from arachne.cli.console import Output
+    from arachne.engine import RepairResult, Settings
+
+
+@click.command(short_help="Repair a mistake and show what that did.")
+@model_options
+@data_options
+@target_option
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder for the patch, the model and the result.")
+@click.option("--holdout", help="Other labelled inputs for the verdict; half of --data when left out.")
+@click.option("--drop-overlap", is_flag=True, help="Drop held-out inputs that are also in --data instead of refusing.")
+@click.option("--group-by", metavar="COLUMN", help="Keep inputs with the same value on one side of the split.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Same seed, same patch.")
+@click.option("--alpha", type=float, default=10.0, show_default=True, help="What a negative counts against a positive.")
+@click.option("--faithful", is_flag=True, help="The paper to the letter: no widening, no clipping, its Gaussians.")
+@localiser_options
+@click.option("--min-weights", type=click.IntRange(0), help="Widen a front smaller than this (5; 0 when faithful).")
+@click.option("--population", type=click.IntRange(4), default=100, show_default=True)
+@click.option("--generations", type=click.IntRange(0), default=100, show_default=True)
+@click.option(
+    "--patience", type=click.IntRange(1), default=10, show_default=True, help="Stop after so many without gain."
+)
+@click.option("--evaluator", type=click.Choice(["fast", "plain"]), default="fast", show_default=True)
+@click.option("--accept-near-chance", is_flag=True, help="Go on although the model is hardly better than guessing.")
+@output_options
+def command(
+    as_json: bool,
+    quiet: bool,
+    debug: bool,
+    targets: tuple[str, ...],
+    out: Path | None,
+    holdout: str | None,
+    **arguments: Any,
+) -> None:
+    """Repair a mistake of MODEL: find the weights behind it, search new values, and measure what that did."""
+    from arachne import engine
+    from arachne.cli.console import Output
+    from arachne.report.terminal import EvidenceTable
+
+    output = Output(as_json=as_json, quiet=quiet)
+    model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
+    settings = settings_from(**arguments)
+    if out is not None and out.exists() and not out.is_dir():
+        raise UsageError(f"'{out}' is a file, expected a folder for the result")
+    backend = model.load()
+    description = backend.describe()
+    output.say(f"model: {description.source or description.format} ({description.framework}, {description.device})")
+    labelled = data.read(backend)
+    other = None if holdout is None else data.read(backend, holdout)
+    with output.search_progress(int(arguments["generations"])) as on_generation:
+        result = engine.repair(
+            backend,
+            labelled,
+            targets,
+            settings=settings,
+            holdout=other,
+            on_step=output.step,
+            on_generation=on_generation,
+        )
+    if out is not None:
+        result = result.save(out, reopen=model.load)
+    tell(output, result)
+    output.result(EvidenceTable(result.evidence, result.patch), result.to_json())
+    if out is not None:
+        output.say(f"wrote {', '.join(sorted(path.name for path in out.iterdir()))} to '{out}'")
+
+
+def settings_from(
+    *,
+    localiser: str,
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
+    biases: bool,
+    count: int | None,
+    min_weights: int | None,
+    faithful: bool,
+    population: int,
+    generations: int,
+    patience: int,
+    **common: Any,
+) -> Settings:
+    """The settings a command line asks for."""
+    from arachne.engine import MIN_WEIGHTS, Settings
+    from arachne.localise import Bidirectional, localiser_named
+    from arachne.search import DifferentialEvolution
+
+    chosen = localiser_named(localiser)
+    where: dict[str, Any] = {"include": include, "exclude": exclude, "biases": biases, "count": count}
+    if issubclass(chosen, Bidirectional):
+        where["min_weights"] = (0 if faithful else MIN_WEIGHTS) if min_weights is None else min_weights
+    search: dict[str, Any] = {"population": population, "generations": generations, "patience": patience}
+    make = DifferentialEvolution.faithful if faithful else DifferentialEvolution
+    return Settings(localiser=chosen(**where), searcher=make(**search), **common)
+
+
+def tell(output: Output, result: RepairResult) -> None:
+    """What happened on the way, for people."""
+    seen, found = result.split.seen, result.localisation
+    output.say(
+        f"seen: {len(seen.negatives)} negatives, {len(seen.positives)} positives; "
+        f"held out: {len(result.split.held_out.negatives)} and {len(result.split.held_out.positives)}"
+    )
+    widened = f", widened from a front of {found.front}" if found.widened else ""
+    output.say(f"localised {len(found.suspects)} of {found.n_candidates:,} weights ({found.method}{widened})")
+    output.say(f"searched {result.search.generations} generations ({result.search.stopped})")
+    output.say("seconds: " + ", ".join(f"{step} {seconds:.1f}" for step, seconds in result.seconds.items()))
