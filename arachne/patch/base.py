@@ -7,8 +7,9 @@ layers were trained on, and never one in which a touched tensor differs in a sin
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -95,10 +96,17 @@ def fingerprints(values: Array, rows: Iterable[int]) -> tuple[Fingerprint, ...]:
     found = []
     for row in sorted(set(rows)):
         flat = np.asarray(table[row], np.float64).ravel()
-        found.append(
-            Fingerprint(row, _short(float(np.linalg.norm(flat))), tuple(map(_short, _signs(flat.size) @ flat)))
-        )
-    return tuple(found)
+        with np.errstate(over="ignore"):
+            found.append(_mark(row, float(flat @ flat), _signs(flat.size) @ flat))
+    return tuple(mark for mark in found if mark is not None)
+
+
+def moved(mark: Fingerprint, size: int, values: Mapping[int, tuple[float, float]]) -> Fingerprint | None:
+    """The fingerprint of a row of `size` weights after some of them changed: `position -> (old, new)`."""
+    old, new = np.array(list(values.values()), np.float64).reshape(-1, 2).T
+    with np.errstate(over="ignore", invalid="ignore"):
+        projections = np.array(mark.projections) + _signs(size)[:, list(values)] @ (new - old)
+        return _mark(mark.row, max(mark.norm**2 + float(new @ new - old @ old), 0.0), projections)
 
 
 def row_of(index: tuple[int, ...]) -> int:
@@ -106,6 +114,7 @@ def row_of(index: tuple[int, ...]) -> int:
     return index[0] if len(index) > 1 else 0
 
 
+@lru_cache(maxsize=4)
 def _signs(size: int) -> Array:
     """Fixed vectors of +1 and -1, `(PROJECTIONS, size)`: bits of the splitmix64 sequence, the same on every machine."""
     state = (np.arange(size, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
@@ -116,6 +125,9 @@ def _signs(size: int) -> Array:
     return np.asarray(1.0 - 2.0 * bits.astype(np.float64))
 
 
-def _short(number: float) -> float:
-    """Ten digits: more than float32 holds, and short enough to read."""
-    return float(f"{number:.10g}")
+def _mark(row: int, square: float, projections: Array) -> Fingerprint | None:
+    """Ten digits of each number: more than float32 holds, and short enough to read. None where it would overflow."""
+    if not (np.isfinite(square) and np.isfinite(projections).all()):
+        return None
+    norm, *others = (float(f"{number:.10g}") for number in (np.sqrt(square), *projections))
+    return Fingerprint(row, norm, tuple(others))

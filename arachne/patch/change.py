@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from arachne.dtypes import CARRIERS, to_bits
 from arachne.errors import PatchError
-from arachne.patch.base import Base, BaseTensor, tensor_sha256
+from arachne.patch.base import Base, BaseTensor, Fingerprint, fingerprints, moved, row_of, tensor_sha256
 from arachne.patch.entry import Entry
 from arachne.values import Array
 
@@ -21,6 +22,25 @@ class TensorChange:
     tensor: BaseTensor
     entries: tuple[Entry, ...]
 
+    @classmethod
+    def of(cls, values: Array, entries: Sequence[Entry], *, uses: int = 1) -> TensorChange:
+        """The change that these entries, all of one tensor and in any order, make to its present values."""
+        first = entries[0]
+        ordered = tuple(sorted(entries, key=lambda entry: entry.address.index))
+        before = np.asarray(values, CARRIERS[first.dtype])
+        after = _put(before, {entry.address.index: entry.new for entry in ordered})
+        tensor = BaseTensor(
+            first.address.layer,
+            first.address.parameter,
+            tuple(values.shape),
+            first.dtype,
+            tensor_sha256(before),
+            tensor_sha256(after),
+            uses,
+            fingerprints(before, (row_of(entry.address.index) for entry in ordered)),
+        )
+        return cls(tensor, ordered)
+
     @property
     def key(self) -> tuple[str, str]:
         """Layer and parameter."""
@@ -29,14 +49,11 @@ class TensorChange:
     def inverse(self) -> TensorChange:
         """What takes this change back."""
         tensor = self.tensor
-        swapped = BaseTensor(
-            tensor.layer,
-            tensor.parameter,
-            tensor.shape,
-            tensor.dtype,
-            tensor.patched_sha256,
-            tensor.sha256,
-            tensor.uses,
+        swapped = replace(
+            tensor,
+            sha256=tensor.patched_sha256,
+            patched_sha256=tensor.sha256,
+            fingerprints=tuple(filter(None, map(self._moved, tensor.fingerprints))),
         )
         return TensorChange(swapped, tuple(entry.inverse() for entry in self.entries))
 
@@ -76,7 +93,18 @@ class TensorChange:
             return False
         if tensor.patched_sha256 is not None:
             return tensor_sha256(current) == tensor.patched_sha256
-        return tensor_sha256(self._put(current, new=False)) == tensor.sha256
+        return tensor_sha256(_put(current, {entry.address.index: entry.old for entry in self.entries})) == tensor.sha256
+
+    def _moved(self, mark: Fingerprint) -> Fingerprint | None:
+        """The fingerprint of a row after the change."""
+        shape = self.tensor.shape[1:] if len(self.tensor.shape) > 1 else self.tensor.shape
+        values = {}
+        for entry in self.entries:
+            index = entry.address.index
+            if row_of(index) == mark.row:
+                within = index[1:] if len(index) > 1 else index
+                values[int(np.ravel_multi_index(within, shape))] = (entry.old, entry.new)
+        return moved(mark, math.prod(shape), values)
 
     def _check_old_values(self, current: Array, where: str) -> None:
         for entry in self.entries:
@@ -88,7 +116,7 @@ class TensorChange:
                 )
 
     def _written(self, current: Array) -> Array:
-        changed = self._put(current, new=True)
+        changed = _put(current, {entry.address.index: entry.new for entry in self.entries})
         expected = self.tensor.patched_sha256
         if expected is not None and tensor_sha256(changed) != expected:
             raise PatchError(
@@ -97,11 +125,13 @@ class TensorChange:
             )
         return changed
 
-    def _put(self, current: Array, *, new: bool) -> Array:
-        changed = current.copy()
-        for entry in self.entries:
-            changed[entry.address.index] = entry.new if new else entry.old
-        return changed
+
+def _put(values: Array, new: Mapping[tuple[int, ...], float]) -> Array:
+    """A copy with some elements replaced."""
+    changed = values.copy()
+    for index, value in new.items():
+        changed[index] = value
+    return changed
 
 
 def changes(base: Base, entries: Sequence[Entry]) -> tuple[TensorChange, ...]:

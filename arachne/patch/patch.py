@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from arachne.backend import ModelBackend, WeightFile, restored
-from arachne.dtypes import CARRIERS
-from arachne.errors import PatchError, UnknownLayerError
-from arachne.files import atomic_write, sha256_of
-from arachne.patch.base import Base, BaseTensor, fingerprints, row_of, tensor_sha256
-from arachne.patch.change import TensorChange, changed_weights, changes
+from arachne.errors import PatchError
+from arachne.files import atomic_write
+from arachne.patch.algebra import composed, without
+from arachne.patch.base import Base
+from arachne.patch.change import TensorChange, changes
 from arachne.patch.entry import Entry
 from arachne.patch.file import Written, write_changed
-from arachne.patch.text import read_base, read_entry, read_text, write_text
+from arachne.patch.memory import base_of, changes_between, set_changed
+from arachne.patch.text import read_base, read_entry, read_file, read_text, write_text
+from arachne.patch.values_file import read_values, write_values
 from arachne.values import Address, Array
 
-MAX_BYTES = 256 << 20
-"""A longer file is no patch, and is not read."""
+LARGE = 2000
+"""With more weights than this, the values go into a file beside the text."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Patch:
     evidence: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        changes(self.base, self.entries)  # a patch that contradicts itself is never made
+        _ = self.changes  # a patch that contradicts itself is never made
 
     def __len__(self) -> int:
         """Number of changed weights."""
@@ -71,29 +72,65 @@ class Patch:
         Raises:
             PatchError: A value is not finite or too large for its dtype, or an address is outside its tensor.
         """
-        wanted: dict[tuple[str, str], list[tuple[Address, float]]] = {}
-        for address, value in zip(addresses, new_values, strict=True):
-            wanted.setdefault((address.layer, address.parameter), []).append((address, float(value)))
-        tensors, entries = [], []
-        for info in backend.layers:
-            for parameter, stored in info.parameters.items():
-                pairs = wanted.pop((info.name, parameter), [])
-                values = np.asarray(backend.get_weights(info.name)[parameter]) if pairs else np.empty(0)
-                found = [Entry.of(a, stored.dtype, _at(values, a), new) for a, new in pairs]
-                found = sorted((e for e in found if e.old_bits != e.new_bits), key=lambda e: e.address.index)
-                if found:
-                    tensors.append(base_tensor(values, found, uses=info.uses))
-                    entries += found
-        for layer, parameter in wanted:
-            backend.check_values(layer, parameter, np.empty(0))
-        return cls(tuple(entries), base_of(backend, tensors), provenance or {}, evidence or {})
+        made = changes_between(backend, addresses, new_values)
+        return cls.of(made, base_of(backend), provenance=provenance, evidence=evidence)
+
+    @classmethod
+    def of(
+        cls,
+        wanted: Sequence[TensorChange],
+        base: Base,
+        *,
+        provenance: Mapping[str, Any] | None = None,
+        evidence: Mapping[str, Any] | None = None,
+    ) -> Patch:
+        """The patch that makes these changes; `base` says which file they are for, its tensors come from them."""
+        tensors = tuple(change.tensor for change in wanted)
+        entries = tuple(entry for change in wanted for entry in change.entries)
+        return cls(entries, replace(base, tensors=tensors), provenance or {}, evidence or {})
+
+    @property
+    def changes(self) -> tuple[TensorChange, ...]:
+        """The patch, tensor by tensor."""
+        return changes(self.base, self.entries)
+
+    @property
+    def digest(self) -> str:
+        """sha256 of what the patch changes; provenance and evidence do not count."""
+        return hashlib.sha256(write_text(Base(), self.entries, {}, {}).encode()).hexdigest()
 
     def with_evidence(self, evidence: Mapping[str, Any]) -> Patch:
         """The same patch with other evidence."""
         return replace(self, evidence=evidence)
 
+    def compose(self, other: Patch) -> Patch:
+        """Both patches as one: `other` was made on the same model, or on what this one leaves.
+
+        Raises:
+            PatchError: They want different values for a weight, or were made for different models.
+        """
+        parts = [*_parts(self), *_parts(other)]
+        return Patch.of(composed(self.changes, other.changes), self.base, provenance={"stack": parts})
+
+    def minus(self, other: Patch) -> Patch:
+        """What is left of this patch when another one, which it contains, is taken out.
+
+        Raises:
+            PatchError: It does not contain it, or changes its weights again.
+        """
+        gone = {part["digest"] for part in _parts(other)}
+        left = [part for part in _parts(self) if part["digest"] not in gone]
+        taken_out = [] if len(left) < len(_parts(self)) else [{"without": other.digest}]
+        return Patch.of(without(self.changes, other.changes), self.base, provenance={"stack": [*left, *taken_out]})
+
+    def inverse(self) -> Patch:
+        """The patch that takes this one back; for the file this one leaves behind."""
+        turned = [change.inverse() for change in self.changes]
+        base = Base(self.base.file, None, self.base.backend)
+        return Patch.of(turned, base, provenance={"inverse_of": _parts(self)})
+
     def to_json(self) -> str:
-        """The text of the patch."""
+        """The text of the patch, with every weight in it however many there are."""
         return write_text(self.base, self.entries, self.provenance, self.evidence)
 
     @classmethod
@@ -103,13 +140,24 @@ class Patch:
         Raises:
             PatchError: The text is no patch, or contradicts itself.
         """
-        document = read_text(text)
-        entries = tuple(read_entry(item) for item in document["entries"])
-        return cls(entries, read_base(document), document["provenance"], document["evidence"])
+        return cls._from_document(read_text(text), None)
 
     def save(self, path: str | Path) -> None:
-        """Write the patch, whole or not at all."""
-        atomic_write(path, self.to_json().encode())
+        """Write the patch, whole or not at all.
+
+        The values of more than `LARGE` weights go into a safetensors file of the same name beside the text.
+        """
+        path = Path(path)
+        if len(self.entries) <= LARGE:
+            atomic_write(path, self.to_json().encode())
+            return
+        beside = path.with_suffix(".safetensors")
+        content = write_values(self.changes)
+        values = {"file": beside.name, "sha256": hashlib.sha256(content).hexdigest(), "weights": len(self.entries)}
+        bare = replace(self.base, tensors=tuple(replace(tensor, fingerprints=()) for tensor in self.base.tensors))
+        text = write_text(bare, (), self.provenance, self.evidence, values)
+        atomic_write(beside, content)
+        atomic_write(path, text.encode())
 
     @classmethod
     def load(cls, path: str | Path) -> Patch:
@@ -118,7 +166,23 @@ class Patch:
         Raises:
             PatchError: Nothing is there, or it is no patch.
         """
-        return cls.from_json(_read(Path(path)))
+        path = Path(path)
+        return cls._from_document(read_text(read_file(path)), path.parent)
+
+    @classmethod
+    def _from_document(cls, document: Mapping[str, Any], folder: Path | None) -> Patch:
+        base = read_base(document)
+        entries = tuple(read_entry(item) for item in document["entries"])
+        values = document.get("values")
+        if values is not None:
+            if folder is None:
+                raise PatchError(f"the patch keeps its values in '{values['file']}': load it from its folder")
+            if entries:
+                raise PatchError(f"the patch lists weights and also keeps them in '{values['file']}'")
+            base, entries = read_values(folder / values["file"], values["sha256"], base)
+            if len(entries) != values["weights"]:
+                raise PatchError(f"the patch has {values['weights']} weights and '{values['file']}' {len(entries)}")
+        return cls(entries, base, document["provenance"], document["evidence"])
 
     def apply(self, backend: ModelBackend) -> None:
         """Set the new weights in a model, after checking that it is the one the patch was made for.
@@ -126,7 +190,7 @@ class Patch:
         Raises:
             PatchError: It is another model, or carries the patch already; the model is as it was.
         """
-        self._set(backend, changes(self.base, self.entries), "the model already carries this patch")
+        set_changed(backend, self.changes, "the model already carries this patch")
 
     def revert(self, backend: ModelBackend) -> None:
         """Set the old weights again, bit for bit, after checking that the model carries the patch.
@@ -134,8 +198,8 @@ class Patch:
         Raises:
             PatchError: It does not; the model is as it was.
         """
-        wanted = [change.inverse() for change in changes(self.base, self.entries)]
-        self._set(backend, wanted, "the model does not carry this patch")
+        wanted = [change.inverse() for change in self.changes]
+        set_changed(backend, wanted, "the model does not carry this patch")
 
     @contextmanager
     def applied(self, backend: ModelBackend) -> Iterator[None]:
@@ -154,7 +218,7 @@ class Patch:
                 written.
         """
         done = f"'{source.path.name}' already carries this patch"
-        return write_changed(source, destination, changes(self.base, self.entries), done=done, reopen=reopen)
+        return write_changed(source, destination, self.changes, done=done, reopen=reopen)
 
     def revert_file(
         self, source: WeightFile, destination: Path, *, reopen: Callable[[Path], WeightFile] | None = None
@@ -164,73 +228,15 @@ class Patch:
         Raises:
             PatchError: The file does not carry the patch, or is the destination itself; nothing is written.
         """
-        wanted = [change.inverse() for change in changes(self.base, self.entries)]
+        wanted = [change.inverse() for change in self.changes]
         done = f"'{source.path.name}' does not carry this patch"
         return write_changed(source, destination, wanted, done=done, reopen=reopen)
 
-    def _set(self, backend: ModelBackend, wanted: Sequence[TensorChange], done: str) -> None:
-        def read(layer: str, parameter: str) -> tuple[Array, str]:
-            try:
-                info = backend.info(layer)
-            except UnknownLayerError as error:
-                raise PatchError(f"the patch changes layer '{layer}': {error}") from error
-            if parameter not in info.parameters:
-                raise PatchError(f"the patch changes '{layer}.{parameter}', which the model does not have")
-            return np.asarray(backend.get_weights(layer)[parameter]), info.parameters[parameter].dtype
 
-        weights = changed_weights(wanted, read, backend.describe().source or "the model", done)
-        kept = {key: read(*key)[0] for key in weights}
-        try:
-            for (layer, parameter), values in weights.items():
-                backend.set_weights(layer, parameter, values)
-        except BaseException:
-            for (layer, parameter), values in kept.items():
-                backend.set_weights(layer, parameter, values)
-            raise
-
-
-def base_tensor(values: Array, entries: Sequence[Entry], *, uses: int = 1) -> BaseTensor:
-    """The identity of a tensor that all these entries are in, before and after them."""
-    first = entries[0]
-    carried = np.asarray(values, CARRIERS[first.dtype])
-    changed = carried.copy()
-    for entry in entries:
-        changed[entry.address.index] = entry.new
-    return BaseTensor(
-        first.address.layer,
-        first.address.parameter,
-        tuple(values.shape),
-        first.dtype,
-        tensor_sha256(carried),
-        tensor_sha256(changed),
-        uses,
-        fingerprints(carried, (row_of(entry.address.index) for entry in entries)),
-    )
-
-
-def base_of(backend: ModelBackend, tensors: Sequence[BaseTensor]) -> Base:
-    """The identity of a model, with its file's name and hash where it came from one."""
-    description = backend.describe()
-    path = None if description.source is None else Path(description.source)
-    if path is None or not path.is_file():
-        return Base(None, None, description.backend, tuple(tensors))
-    return Base(path.name, sha256_of(path), description.backend, tuple(tensors))
-
-
-def _at(values: Array, address: Address) -> float:
-    if len(address.index) != values.ndim or any(
-        not 0 <= i < n for i, n in zip(address.index, values.shape, strict=True)
-    ):
-        raise PatchError(f"{address} is outside a tensor of shape {values.shape}")
-    return float(values[address.index])
-
-
-def _read(path: Path) -> str:
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise PatchError(f"'{path}' is too large to be a patch")
-        return path.read_bytes().decode("utf-8")
-    except OSError as error:
-        raise PatchError(f"cannot read patch '{path}': {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise PatchError(f"'{path}' is no patch: it is not text") from error
+def _parts(patch: Patch) -> list[dict[str, Any]]:
+    """What a patch was put together from: the patches of a stack, or itself."""
+    stack = patch.provenance.get("stack")
+    if isinstance(stack, list):
+        return [part for part in stack if isinstance(part, dict) and "digest" in part]
+    own = {"digest": patch.digest, "weights": len(patch)}
+    return [{**own, "provenance": dict(patch.provenance), "evidence": dict(patch.evidence)}]

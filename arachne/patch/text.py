@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ from arachne.patch.base import Base, BaseTensor, Fingerprint
 from arachne.patch.entry import Entry
 from arachne.patch.schema import SCHEMA, check, check_version
 from arachne.values import Address
+
+MAX_BYTES = 256 << 20
+"""A longer file is no patch, and is not read."""
 
 
 def write_text(
@@ -42,6 +46,22 @@ def write_text(
     if prints:
         parts.append(f'"fingerprints": {_lines(prints, 2)}')
     return "{\n  " + ",\n  ".join(parts) + "\n}\n"
+
+
+def read_file(path: Path) -> str:
+    """The text in a file.
+
+    Raises:
+        PatchError: Nothing is there, it is too large, or it is no text.
+    """
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise PatchError(f"'{path}' is too large to be a patch")
+        return path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise PatchError(f"cannot read patch '{path}': {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise PatchError(f"'{path}' is no patch: it is not text") from error
 
 
 def read_text(text: str) -> dict[str, Any]:

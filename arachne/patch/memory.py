@@ -1,0 +1,92 @@
+"""Patches and a model in memory: what is there, what would change, and setting it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from arachne.backend import ModelBackend
+from arachne.errors import PatchError, UnknownLayerError
+from arachne.files import sha256_of
+from arachne.patch.base import Base
+from arachne.patch.change import TensorChange, changed_weights
+from arachne.patch.entry import Entry
+from arachne.values import Address, Array
+
+
+def changes_between(
+    backend: ModelBackend, addresses: Sequence[Address], new_values: Array | Sequence[float]
+) -> tuple[TensorChange, ...]:
+    """What takes a model from its present weights to new ones, in the order of the model.
+
+    Raises:
+        PatchError: A value is not finite or too large for its dtype, or an address is outside its tensor.
+    """
+    wanted: dict[tuple[str, str], list[tuple[Address, float]]] = {}
+    for address, value in zip(addresses, new_values, strict=True):
+        wanted.setdefault((address.layer, address.parameter), []).append((address, float(value)))
+    made = []
+    for info in backend.layers:
+        for parameter, stored in info.parameters.items():
+            pairs = wanted.pop((info.name, parameter), None)
+            if pairs is None:
+                continue
+            values = np.asarray(backend.get_weights(info.name)[parameter])
+            entries = [Entry.of(address, stored.dtype, _at(values, address), new) for address, new in pairs]
+            changed = [entry for entry in entries if entry.old_bits != entry.new_bits]
+            if changed:
+                made.append(TensorChange.of(values, changed, uses=info.uses))
+    for layer, parameter in wanted:
+        backend.check_values(layer, parameter, np.empty(0))  # raises: what is left is not in the model
+    return tuple(made)
+
+
+def set_changed(backend: ModelBackend, wanted: Sequence[TensorChange], done: str) -> None:
+    """Change some weights of a model, or none.
+
+    Args:
+        backend: The model.
+        wanted: The changes.
+        done: What to say when the model already is what the changes would make of it.
+
+    Raises:
+        PatchError: The changes do not fit; the model is as it was.
+    """
+
+    def read(layer: str, parameter: str) -> tuple[Array, str]:
+        try:
+            info = backend.info(layer)
+        except UnknownLayerError as error:
+            raise PatchError(f"the patch changes layer '{layer}': {error}") from error
+        if parameter not in info.parameters:
+            raise PatchError(f"the patch changes '{layer}.{parameter}', which the model does not have")
+        return np.asarray(backend.get_weights(layer)[parameter]), info.parameters[parameter].dtype
+
+    weights = changed_weights(wanted, read, backend.describe().source or "the model", done)
+    kept = {key: read(*key)[0] for key in weights}
+    try:
+        for (layer, parameter), values in weights.items():
+            backend.set_weights(layer, parameter, values)
+    except BaseException:
+        for (layer, parameter), values in kept.items():
+            backend.set_weights(layer, parameter, values)
+        raise
+
+
+def base_of(backend: ModelBackend) -> Base:
+    """Where a model comes from: its file's name and hash, if it came from one."""
+    description = backend.describe()
+    path = None if description.source is None else Path(description.source)
+    if path is None or not path.is_file():
+        return Base(None, None, description.backend)
+    return Base(path.name, sha256_of(path), description.backend)
+
+
+def _at(values: Array, address: Address) -> float:
+    if len(address.index) != values.ndim or any(
+        not 0 <= i < n for i, n in zip(address.index, values.shape, strict=True)
+    ):
+        raise PatchError(f"{address} is outside a tensor of shape {values.shape}")
+    return float(values[address.index])
