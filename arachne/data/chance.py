@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from arachne.data.image_steps import CHANNELS
-from arachne.data.labelled import LabelledData
 from arachne.data.preprocess import Preprocess
 from arachne.errors import ArachneError, DataError
-from arachne.values import Array, Inputs, count, take
+from arachne.values import Array, Inputs, take
 
 if TYPE_CHECKING:
     from arachne.backend import ModelBackend
+    from arachne.data.split import Part
 
 SAMPLE = 500
 """Inputs each preprocessing is tried on."""
@@ -23,6 +23,7 @@ SAMPLE = 500
 FEWEST = 20
 """With fewer inputs, chance cannot be told from a bad model."""
 
+AS_IT_IS = "as it is"
 IMAGENET = "mean=0.485,0.456,0.406 std=0.229,0.224,0.225"
 
 
@@ -41,28 +42,28 @@ def near_chance(accuracy: float, n_classes: int) -> bool:
     return accuracy <= min(2 * chance, chance + 0.1 * (1 - chance))
 
 
-def check_accuracy(
-    backend: ModelBackend, data: LabelledData, scores: Array, *, raw: Callable[[], Inputs] | None = None
-) -> None:
+def check_accuracy(backend: ModelBackend, part: Part, *, raw: Callable[[], tuple[Inputs, Array]] | None = None) -> None:
     """Stop when the model does no better than guessing, and show how it does under the common preprocessings.
 
     Args:
         backend: The original model.
-        data: The data.
-        scores: What the model gives for it `(n, classes)`.
-        raw: Gives the inputs before preprocessing; asked only when they are needed.
+        part: What it was run on.
+        raw: Gives inputs before preprocessing, and their labels; asked only when they are needed.
 
     Raises:
         DataError: Accuracy near chance; the message ends in a table.
     """
-    accuracy = float(np.mean(np.argmax(scores, axis=1) == data.labels))
-    n_classes = scores.shape[1]
-    if len(data) < FEWEST or not near_chance(accuracy, n_classes):
+    if len(part) < FEWEST:
         return
+    accuracy = len(part.positives) / len(part)
+    n_classes = backend.forward(take(part.data.inputs, slice(0, 1))).shape[1]
+    if not near_chance(accuracy, n_classes):
+        return
+    inputs, labels = (part.data.inputs, part.data.labels) if raw is None else raw()
     problem = (
-        f"the model is right on {accuracy:.1%} of {len(data)} inputs, which is near chance for {n_classes} classes"
+        f"the model is right on {accuracy:.1%} of {len(part)} inputs, which is near chance for {n_classes} classes"
     )
-    raise DataError(preprocessing_advice(backend, raw() if raw is not None else data.inputs, data.labels, problem))
+    raise DataError(preprocessing_advice(backend, inputs, labels, problem))
 
 
 def compare_preprocessings(backend: ModelBackend, inputs: Inputs, labels: Array) -> list[Trial]:
@@ -97,15 +98,18 @@ def preprocessing_advice(backend: ModelBackend, inputs: Inputs, labels: Array, p
         labels: Their classes `(n,)`.
         problem: The sentence that comes first, without a full stop.
     """
-    trials = compare_preprocessings(backend, inputs, labels)
-    width = max(len(trial.text or "as it is") for trial in trials)
+    return advice(compare_preprocessings(backend, inputs, labels), problem)
+
+
+def advice(trials: Sequence[Trial], problem: str) -> str:
+    """A problem and a table of trials below it."""
+    width = max(len(trial.text or AS_IT_IS) for trial in trials)
     lines = [
-        f"  {trial.text or 'as it is':<{width}}  "
+        f"  {trial.text or AS_IT_IS:<{width}}  "
         + (f"{trial.accuracy:6.1%}" if trial.accuracy is not None else f"cannot run: {trial.reason}")
         for trial in trials
     ]
-    n = min(SAMPLE, count(inputs))
-    return "\n".join([f"{problem}; accuracy under the common preprocessings ({n} inputs):", *lines])
+    return "\n".join([f"{problem}; accuracy under the common preprocessings, on at most {SAMPLE} inputs:", *lines])
 
 
 def _try(backend: ModelBackend, text: str, inputs: Inputs, labels: Array) -> Trial:

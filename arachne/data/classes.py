@@ -1,7 +1,8 @@
 """From labels of any kind to class numbers.
 
-Numbers are taken as they are. Names need an order, and the order is never guessed: it is given, or the source says it,
-or there are exactly as many names as the model has classes.
+Numbers are taken as they are. Names need an order: it is given, or the source says it, or the names are sorted, which
+holds only where there are exactly as many as the model has classes. Where the model is not known yet, that is checked
+when it is.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ def class_numbers(
     *,
     n_classes: int | None = None,
     known_names: Sequence[str] | None = None,
-) -> tuple[Array, tuple[str, ...] | None]:
-    """Class numbers, int64 `(n,)`, and the class names they stand for, where there are names.
+) -> tuple[Array, tuple[str, ...] | None, bool]:
+    """Class numbers, int64 `(n,)`, the class names they stand for, and whether the names' order is only assumed.
 
     Args:
         labels: Numbers, names, or rows with a single one `(n, classes)`.
@@ -69,6 +70,7 @@ def class_numbers(
         DataError: Labels that are neither numbers nor known names, or outside the model's classes.
     """
     values = _one_per_row(labels)
+    given = class_names
     if values.dtype.kind in "US":
         numbers, class_names = _from_names(values.astype(str), class_names, n_classes, known_names)
     else:
@@ -79,7 +81,24 @@ def class_numbers(
         row = int(outside[0])
         allowed = "0 and up" if limit is None else f"0 to {limit - 1}"
         raise DataError(f"row {row} has the label {numbers[row]}, expected class numbers from {allowed}")
-    return numbers, class_names
+    return numbers, class_names, class_names != given
+
+
+def check_names(class_names: Sequence[str], n_classes: int, *, assumed: bool) -> None:
+    """Refuse class names that are not one for each class of the model.
+
+    Raises:
+        DataError: Another number of names; where their order was only assumed, it asks for the names.
+    """
+    if len(class_names) == n_classes:
+        return
+    if not assumed:
+        raise DataError(f"expected one name for each of the model's {n_classes} classes, got {len(class_names)}")
+    shown = ", ".join(class_names[:5]) + (", …" if len(class_names) > 5 else "")
+    raise DataError(
+        f"found {len(class_names)} class names ({shown}), but the model has {n_classes} classes; "
+        "give all names in order with --classes"
+    )
 
 
 def _one_per_row(labels: Any) -> Array:
@@ -142,12 +161,15 @@ def _is_number(text: str) -> bool:
 
 
 def _sorted_names(found: list[str], n_classes: int | None) -> tuple[str, ...]:
-    """Sorted names, but only where each class of the model has exactly one."""
-    if n_classes is not None and len(found) == n_classes and not any(_is_number(name) for name in found):
-        return tuple(found)
-    shown = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
-    why = "the order of the model's classes is not known" if n_classes is None else f"the model has {n_classes} classes"
-    raise DataError(f"found {len(found)} class names ({shown}), but {why}; give all names in order with --classes")
+    """Sorted names, but only where each class of the model can have exactly one."""
+    numbers = [name for name in found if _is_number(name)]
+    if numbers:
+        raise DataError(
+            f"the labels are partly numbers ('{numbers[0]}') and partly names; give all names in order with --classes"
+        )
+    if n_classes is not None:
+        check_names(found, n_classes, assumed=True)
+    return tuple(found)
 
 
 def _unknown(labels: Array, name: str, class_names: tuple[str, ...]) -> str:

@@ -27,6 +27,8 @@ class LabelledData:
         names: The file name of every row, where there is one.
         columns: Metadata, one array `(n,)` by column name.
         source: What the data was read from.
+        names_assumed: Whether the class names are merely sorted, which holds only for a model with as many classes and
+            no names of its own; `predict_checked` looks.
     """
 
     inputs: Inputs
@@ -35,6 +37,7 @@ class LabelledData:
     names: tuple[str, ...] | None = None
     columns: Mapping[str, Array] = field(default_factory=dict)
     source: str | None = None
+    names_assumed: bool = False
 
     def __post_init__(self) -> None:
         arrays = self.inputs if isinstance(self.inputs, Mapping) else {"x": self.inputs}
@@ -66,6 +69,7 @@ class LabelledData:
             names=None if self.names is None else tuple(self.names[row] for row in chosen),
             columns={name: column[chosen] for name, column in self.columns.items()},
             source=self.source,
+            names_assumed=self.names_assumed,
         )
 
     def sha256(self) -> str:

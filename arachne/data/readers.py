@@ -9,7 +9,7 @@ from typing import Any
 
 from arachne.data.arrays import read_npy_folder, read_npz
 from arachne.data.checks import as_inputs, check_finite, check_lengths
-from arachne.data.classes import Classes, class_numbers, read_class_names
+from arachne.data.classes import Classes, check_names, class_numbers, read_class_names
 from arachne.data.found import Found
 from arachne.data.images import read_image_folder
 from arachne.data.labelled import LabelledData
@@ -116,12 +116,14 @@ def _from_labelled(data: LabelledData, preprocess: Preprocess, limit: int | None
 def _numbered(found: Found, names: tuple[str, ...] | None, n_classes: int | None) -> LabelledData:
     """Labels as numbers. Names the user gives come before those of the source."""
     own = found.class_names
-    if own is not None and n_classes is not None and len(own) != n_classes and names is None:
-        raise DataError(f"the data has {len(own)} class names, but the model has {n_classes} classes")
+    if own is not None and n_classes is not None and names is None:
+        check_names(own, n_classes, assumed=False)
     inputs = as_inputs(found.inputs)
-    numbers, class_names = class_numbers(found.labels, names or own, n_classes=n_classes, known_names=found.known_names)
+    numbers, class_names, assumed = class_numbers(
+        found.labels, names or own, n_classes=n_classes, known_names=found.known_names
+    )
     check_lengths(inputs, numbers)
-    return LabelledData(inputs, numbers, class_names, found.names, found.columns)
+    return LabelledData(inputs, numbers, class_names, found.names, found.columns, names_assumed=assumed)
 
 
 def _source(source: Any) -> str | None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from arachne.data.chance import advice, compare_preprocessings
+from arachne.data.classes import check_names
 from arachne.data.labelled import LabelledData, row_hashes
 from arachne.data.strata import divide
 from arachne.data.targets import Target, parse_targets
@@ -123,7 +125,7 @@ def split_by_outcome(
     """
     if not 0 <= choose < 1:
         raise UsageError(f"expected a share from 0 to below 1 for choosing, got {choose:g}")
-    data = _with_class_names(backend, data)
+    data = with_model_names(backend, data)
     predictions, n_classes = predict_checked(backend, data)
     targets = parse_targets(target, data, predictions, n_classes)
     whole = Part(data, np.arange(len(data)), predictions, targets)
@@ -132,7 +134,7 @@ def split_by_outcome(
         in_seen = divide(_outcomes(whole), 0.5, rng=rng, groups=groups)
         seen, held_out = whole.rows[in_seen], _part(whole, whole.rows[~in_seen])
     else:
-        held_out = _holdout(backend, whole, _with_class_names(backend, holdout), drop_overlap)
+        held_out = _holdout(backend, whole, with_model_names(backend, holdout), drop_overlap)
         seen = whole.rows
     in_choose = np.zeros(len(seen), dtype=bool)
     if choose > 0:
@@ -144,20 +146,42 @@ def split_by_outcome(
     return split
 
 
+def with_model_names(backend: ModelBackend, data: LabelledData) -> LabelledData:
+    """The data with the model's class names, where it has no better ones; assumed ones give way, and labels follow.
+
+    Raises:
+        DataError: A class of the data that the model does not have.
+    """
+    if backend.class_names is None or not (data.class_names is None or data.names_assumed):
+        return data
+    names = tuple(backend.class_names)
+    if data.class_names is None:
+        return replace(data, class_names=names)
+    for name in data.class_names:
+        if name not in names:
+            raise DataError(f"the model has no class '{name}'{did_you_mean(name, names)}")
+    numbers = np.array([names.index(name) for name in data.class_names])
+    return replace(data, labels=numbers[data.labels], class_names=names, names_assumed=False)
+
+
 def predict_checked(backend: ModelBackend, data: LabelledData) -> tuple[Array, int]:
     """Predicted classes `(n,)` and the number of classes, once the labels are known to fit the model.
 
     Raises:
-        DataError: No inputs, or a label the model has no class for.
+        DataError: No inputs, a label the model has no class for, or not one name for each class.
         ModelError: Scores that are not numbers.
     """
     if not len(data):
         raise DataError("the data has no inputs")
-    scores = backend.forward(data.inputs)
+    scores = _scores(backend, data)
     unknown = np.flatnonzero(np.isnan(scores).any(axis=1))
     if len(unknown):
         raise ModelError(f"the model's scores are not numbers (NaN) for {len(unknown)} inputs, first row {unknown[0]}")
     n_classes = scores.shape[1]
+    if data.class_names is not None:
+        check_names(data.class_names, n_classes, assumed=data.names_assumed)
+    if data.names_assumed and backend.class_names not in (None, data.class_names):
+        raise DataError("the model's class names are in another order than the data's; give them with --classes")
     outside = np.flatnonzero((data.labels < 0) | (data.labels >= n_classes))
     if len(outside):
         row = int(outside[0])
@@ -165,6 +189,16 @@ def predict_checked(backend: ModelBackend, data: LabelledData) -> tuple[Array, i
             f"row {row} has the label {data.labels[row]}, but the model has the classes 0 to {n_classes - 1}"
         )
     return np.argmax(scores, axis=1), n_classes
+
+
+def _scores(backend: ModelBackend, data: LabelledData) -> Array:
+    try:
+        return backend.forward(data.inputs)
+    except DataError as error:
+        trials = compare_preprocessings(backend, data.inputs, data.labels)
+        if all(trial.accuracy is None for trial in trials):
+            raise
+        raise DataError(advice(trials, str(error))) from error
 
 
 def groups_of(data: LabelledData, group_by: str | Array) -> Array:
@@ -193,12 +227,6 @@ def overlap(data: LabelledData, holdout: LabelledData) -> Array:
     """Rows of the holdout whose inputs are also in the data, by content."""
     known = set(row_hashes(data.inputs))
     return np.flatnonzero([digest in known for digest in row_hashes(holdout.inputs)])
-
-
-def _with_class_names(backend: ModelBackend, data: LabelledData) -> LabelledData:
-    if data.class_names is None and backend.class_names is not None:
-        return replace(data, class_names=backend.class_names)
-    return data
 
 
 def _outcomes(part: Part) -> Array:
