@@ -1,6 +1,11 @@
-"""For authors of backends and for tests: a reference network in NumPy, and the suite every backend must pass."""
+"""For authors of backends and for tests: a reference network in NumPy, and the suite every backend must pass.
+
+`BackendConformance` needs pytest; nothing else here does, so it is fetched when it is first used.
+"""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from arachne.testing.networks import (
     Network,
@@ -14,7 +19,11 @@ from arachne.testing.networks import (
 )
 from arachne.testing.reference import ReferenceBackend
 
+if TYPE_CHECKING:
+    from arachne.testing.conformance import BackendConformance
+
 __all__ = [
+    "BackendConformance",
     "Network",
     "ReferenceBackend",
     "branches",
@@ -25,3 +34,11 @@ __all__ = [
     "shared",
     "two_inputs",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "BackendConformance":
+        from arachne.testing.conformance import BackendConformance
+
+        return BackendConformance
+    raise AttributeError(f"module 'arachne.testing' has no attribute '{name}'")

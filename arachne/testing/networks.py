@@ -22,7 +22,9 @@ from arachne.testing.nodes import (
     Relu,
     Reuse,
     Sigmoid,
+    Softmax,
     Tanh,
+    TwoClasses,
 )
 from arachne.values import Array
 
@@ -42,6 +44,8 @@ FOLLOWER_NAMES: Mapping[type[Node], str] = {
 @dataclass(frozen=True, eq=False)
 class Network:
     """A network as a list of nodes in order of execution; the last one gives the class scores.
+
+    A last node that is a softmax, or a sigmoid of one output, gives probabilities; the scores are what enters it.
 
     Attributes:
         inputs: The shape of one input by name, without the axis of inputs. A network with one input takes a plain
@@ -66,6 +70,16 @@ class Network:
             known.add(node.name)
         if not self.nodes:
             raise ModelError("a network needs at least one node")
+
+    def with_scores(self) -> Network:
+        """The same network up to its scores: a final softmax or a single sigmoid output is looked behind."""
+        last = self.nodes[-1]
+        if isinstance(last, Softmax):
+            return Network(self.inputs, self.nodes[:-1])
+        before = {node.name: node for node in self.nodes}.get(last.sources[0])
+        if isinstance(last, Sigmoid) and isinstance(before, Dense) and len(before.weight) == 1:
+            return Network(self.inputs, (*self.nodes[:-1], TwoClasses(last.name, last.inputs)))
+        return self
 
     @property
     def layers(self) -> dict[str, Layer]:
@@ -93,6 +107,8 @@ class Network:
                 return None
             if not takers or self.layer_of(takers[0]) is not None:
                 return tuple(path)
+            if type(takers[0]) not in FOLLOWER_NAMES:
+                return None
             path.append(FOLLOWER_NAMES[type(takers[0])])
             name = takers[0].name
 

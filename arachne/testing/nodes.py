@@ -277,3 +277,29 @@ class Concat(Node):
     ) -> tuple[Array, ...]:
         edges = np.cumsum([value.shape[1] for value in inputs])[:-1]
         return tuple(np.split(gradient, edges, axis=1))
+
+
+class Softmax(Node):
+    """Class probabilities out of scores, along the last axis; as a network's last node it is looked behind."""
+
+    def forward(self, inputs: Sequence[Array], weights: Mapping[str, Array]) -> Array:
+        exponentials = np.exp(inputs[0] - inputs[0].max(axis=-1, keepdims=True))
+        probabilities: Array = exponentials / exponentials.sum(axis=-1, keepdims=True)
+        return probabilities
+
+    def backward(
+        self, gradient: Array, inputs: Sequence[Array], output: Array, weights: Mapping[str, Array]
+    ) -> tuple[Array, ...]:
+        return (output * (gradient - (gradient * output).sum(axis=-1, keepdims=True)),)
+
+
+class TwoClasses(Node):
+    """One score z `(n, 1)` as the scores (0, z) of two classes: what a single sigmoid output means."""
+
+    def forward(self, inputs: Sequence[Array], weights: Mapping[str, Array]) -> Array:
+        return np.concatenate([np.zeros_like(inputs[0]), inputs[0]], axis=1)
+
+    def backward(
+        self, gradient: Array, inputs: Sequence[Array], output: Array, weights: Mapping[str, Array]
+    ) -> tuple[Array, ...]:
+        return (gradient[:, 1:],)

@@ -47,7 +47,7 @@ class ReferenceBackend(ModelBackend):
             source: Where the network came from, for `describe`.
         """
         self.native = network
-        self._network = network
+        self._network = network.with_scores()
         self._dtype = np.dtype(dtype)
         self._batch_size = batch_size
         self._source = source
@@ -145,7 +145,7 @@ class ReferenceBackend(ModelBackend):
 
     def save(self, path: Path) -> None:
         """Write the network with its current weights as a `.refnet` file."""
-        reference_file.write_network(path, self._network, self._weights)
+        reference_file.write_network(path, self.native, self._weights)
 
     def describe(self) -> Description:
         """NumPy, on the processor."""

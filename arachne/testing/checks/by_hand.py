@@ -1,0 +1,133 @@
+"""Networks small enough to be worked out on paper; the numbers here are, and owe nothing to any code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from arachne.testing.networks import Network
+from arachne.testing.nodes import Conv, Dense, Flatten, Layer, Node, Relu, Reuse
+from arachne.values import Array
+
+
+@dataclass(frozen=True)
+class Case:
+    """One layer called `layer`, its inputs `(n, ...)`, and the scores `(n, classes)` that leave it."""
+
+    name: str
+    layer: Layer
+    inputs: Array
+    scores: Array
+
+    @property
+    def network(self) -> Network:
+        """The layer, flattened where it is a convolution."""
+        nodes: tuple[Node, ...] = (self.layer,)
+        if isinstance(self.layer, Conv):
+            nodes = (self.layer, Flatten("flatten", "layer"))
+        return Network({"input": self.inputs.shape[1:]}, nodes)
+
+
+def f32(values: object) -> Array:
+    """Numbers as a float32 array."""
+    return np.array(values, np.float32)
+
+
+CASES = (
+    # 1·1 + 2·10 + 0.5, 3·1 + 4·10 − 0.5, 5·1 + 6·10
+    Case(
+        "dense",
+        Dense("layer", "input", f32([[1, 2], [3, 4], [5, 6]]), f32([0.5, -0.5, 0])),
+        f32([[1, 10]]),
+        f32([[21.5, 42.5, 65]]),
+    ),
+    # Zeros around 1 2 3 4; windows 0 1 2 and 2 3 4: 10·1 + 100·2 and 2 + 10·3 + 100·4
+    Case(
+        "conv1d with stride and padding",
+        Conv("layer", "input", f32([[[1, 10, 100]]]), f32([0]), stride=(2,), padding=((1, 1),)),
+        f32([[[1, 2, 3, 4]]]),
+        f32([[210, 432]]),
+    ),
+    # Every other number: 1 + 10·3 + 100·5 and 2 + 10·4 + 100·6
+    Case(
+        "conv1d with dilation",
+        Conv("layer", "input", f32([[[1, 10, 100]]]), f32([0]), dilation=(2,)),
+        f32([[[1, 2, 3, 4, 5, 6]]]),
+        f32([[531, 642]]),
+    ),
+    # 1·1 + 2·2 + 3·4 + 4·5 at the upper left, and so on; a flipped kernel would give 23 there
+    Case(
+        "conv2d",
+        Conv("layer", "input", f32([[[[1, 2], [3, 4]]]]), f32([1000])),
+        f32([[[[1, 2, 3], [4, 5, 6], [7, 8, 9]]]]),
+        f32([[1037, 1047, 1067, 1077]]),
+    ),
+    # One output channel for each of the two: 1 + 2·10, 3 + 4·10
+    Case(
+        "conv2d with several channels",
+        Conv("layer", "input", f32([[[[1]], [[2]]], [[[3]], [[4]]]]), f32([0, 0])),
+        f32([[[[1]], [[10]]]]),
+        f32([[21, 43]]),
+    ),
+    # Outputs 0 and 1 see channels 0 and 1 alone, outputs 2 and 3 see channels 2 and 3
+    Case(
+        "conv2d with groups",
+        Conv("layer", "input", f32([[1, 2], [3, 4], [5, 6], [7, 8]]).reshape(4, 2, 1, 1), f32([0, 0, 0, 0]), groups=2),
+        f32([1, 10, 100, 1000]).reshape(1, 4, 1, 1),
+        f32([[21, 43, 6500, 8700]]),
+    ),
+    # Depthwise: output channel = channel × 2 + m
+    Case(
+        "depthwise conv1d",
+        Conv("layer", "input", f32([1, 2, 3, 4]).reshape(4, 1, 1), f32([0, 0, 0, 0]), groups=2),
+        f32([1, 10]).reshape(1, 2, 1),
+        f32([[1, 2, 30, 40]]),
+    ),
+    # The kernel spans the first axis: 1 + 10·5, 2 + 10·6, ...
+    Case(
+        "conv3d",
+        Conv("layer", "input", f32([1, 10]).reshape(1, 1, 2, 1, 1), f32([0])),
+        f32([1, 2, 3, 4, 5, 6, 7, 8]).reshape(1, 1, 2, 2, 2),
+        f32([[51, 62, 73, 84]]),
+    ),
+)
+
+UNTRAINED = Network({"input": (2,)}, (Dense("layer", "input", f32([[0, 0], [0, 0]]), f32([0, 0])),))
+"""Both classes get probability 1/2 whatever comes in, so each input's gradient at the scores is ∓1/2."""
+UNTRAINED_INPUTS = f32([[1, 2], [3, 4]])
+UNTRAINED_LABELS = np.array([0, 1])
+UNTRAINED_GRADIENTS = {
+    # (−1/2·[1 2] + 1/2·[3 4]) / 2 for class 0, the opposite for class 1
+    "weight": f32([[0.5, 0.5], [-0.5, -0.5]]),
+    "bias": f32([0, 0]),
+}
+
+HALF_OPEN = Network(
+    {"input": (2,)},
+    (
+        Dense("hidden", "input", f32([[1, 0], [0, 1]]), f32([0, 0])),
+        Relu("relu", "hidden"),
+        Dense("scores", "relu", f32([[1, 2], [3, 4]]), f32([0, 0])),
+    ),
+)
+"""A relu that lets its first unit through and stops its second."""
+HALF_OPEN_INPUT = f32([[5, -5]])
+HALF_OPEN_SEED = f32([[1, 10]])
+HALF_OPEN_GRADIENT = f32([[31, 0]])  # 1·1 + 10·3 through the open unit
+
+SHARED = Network(
+    {"input": (1,)},
+    (
+        Dense("twice", "input", f32([[0.5]])),
+        Reuse("again", "twice", "twice"),
+        Dense("scores", "again", f32([[1], [-1]])),
+    ),
+)
+"""Scores ±w·w·x: with w = 1/2 and x = 2, 1 leaves the first use and 1/2 the second."""
+SHARED_INPUT = f32([[2]])
+SHARED_SEED = f32([[1, 0]])
+SHARED_GRADIENTS = (f32([[0.5]]), f32([[1]]))  # at the first use and at the second
+# With p = 1 / (1 + e⁻¹) for the right class, −2 (1 − p) arrives behind the second use, where 1 entered; through it,
+# half of that arrives behind the first, where 2 entered
+SHARED_WEIGHT_GRADIENT = f32([[-2 * (1 - 1 / (1 + np.exp(-1))) * (1 + 1)]])

@@ -1,0 +1,214 @@
+"""The cut: always what a full forward pass would say, whatever is kept and whatever is computed again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from arachne.backend import Cut, ModelBackend, restored
+from arachne.errors import ArachneError, WeightShapeError
+from arachne.testing.checks import by_hand
+from arachne.testing.checks.suite import MakeBackend, Specimen, Suite, assert_close, assert_same_weights
+from arachne.values import Array
+
+ROWS = np.array([5, 0, 3, 3])
+"""Rows in no order, one of them twice."""
+
+
+class CutChecks(Suite):
+    """`cut`, and the `Cut` it returns."""
+
+    def test_a_cut_is_made_at_the_earliest_layer(self, specimen: Specimen) -> None:
+        """The model is held open at the earliest of the layers asked for, in whatever order they are named."""
+        layers = specimen.layers
+        assert specimen.backend.cut(specimen.inputs, layers[::-1]).layer == layers[0]
+        assert specimen.backend.cut(specimen.inputs, layers[:0:-1]).layer == layers[1]
+
+    def test_outputs_are_what_leaves_the_layer_at_its_first_use(self, specimen: Specimen) -> None:
+        """What leaves `layer` at its first use, of all rows or of some."""
+        for layer in specimen.layers:
+            cut = specimen.backend.cut(specimen.inputs, [layer])
+            leaving = specimen.backend.activations(specimen.inputs, layer)[0].leaving
+            assert_close(cut.outputs(), leaving, f"'{layer}'")
+            assert_close(cut.outputs(ROWS), leaving[ROWS], f"'{layer}', some rows")
+
+    def test_unchanged_outputs_give_the_models_scores(self, specimen: Specimen) -> None:
+        """Continuing from what leaves the layer anyway gives the scores of a full forward pass."""
+        scores = specimen.backend.forward(specimen.inputs)
+        for layer in specimen.layers:
+            cut = _continuing(specimen.backend.cut(specimen.inputs, [layer]), specimen.backend)
+            assert_close(cut.scores_from_outputs(cut.outputs()), scores, f"'{layer}'")
+            assert_close(cut.scores_from_outputs(cut.outputs(ROWS), ROWS), scores[ROWS], f"'{layer}', some rows")
+
+    def test_changed_outputs_are_continued_from(self, specimen: Specimen) -> None:
+        """Class scores when the first use of `layer` gives other outputs instead."""
+        rng = np.random.default_rng(14)
+        for layer in specimen.layers:
+            cut = _continuing(specimen.backend.cut(specimen.inputs, [layer]), specimen.backend)
+            expected = specimen.reference.cut(specimen.inputs, [layer])
+            changed = (cut.outputs() + rng.normal(size=cut.outputs().shape)).astype(np.float32)
+            assert_close(cut.scores_from_outputs(changed), expected.scores_from_outputs(changed), f"'{layer}'")
+            some = cut.scores_from_outputs(changed[ROWS], ROWS)
+            assert_close(some, expected.scores_from_outputs(changed[ROWS], ROWS), f"'{layer}', some rows")
+
+    def test_only_the_first_use_of_a_shared_layer_is_replaced(self, make_backend: MakeBackend) -> None:
+        """Outputs given replace those of the first use; later uses run as ever."""
+        backend = make_backend(by_hand.SHARED)
+        cut = _continuing(backend.cut(by_hand.SHARED_INPUT, ["twice"]), backend)
+        assert_close(cut.outputs(), np.array([[1.0]]))
+        assert_close(cut.scores_from_outputs(np.array([[8]], np.float32)), np.array([[4.0, -4.0]]))
+        assert_close(cut.scores_with({("twice", "weight"): np.array([[3]], np.float32)}), np.array([[18.0, -18.0]]))
+
+    def test_changed_weights_of_one_layer_give_the_scores_of_a_changed_model(self, specimen: Specimen) -> None:
+        """Class scores with other values for whole parameters of the layer the cut was made for."""
+        for layer in specimen.layers:
+            cut = specimen.backend.cut(specimen.inputs, [layer])
+            weights = specimen.other_weights(layer)
+            expected = _scores_of_changed_model(specimen, weights)
+            assert_close(cut.scores_with(weights), expected, f"'{layer}'")
+            assert_close(cut.scores_with(weights, ROWS), expected[ROWS], f"'{layer}', some rows")
+
+    def test_one_parameter_may_be_changed_alone(self, specimen: Specimen) -> None:
+        """Parameters that are not given keep the values the model had when it was cut."""
+        layer = specimen.layers[0]
+        cut = specimen.backend.cut(specimen.inputs, [layer])
+        assert_close(cut.scores_with({}), specimen.backend.forward(specimen.inputs))
+        for key, values in specimen.other_weights(layer).items():
+            assert_close(cut.scores_with({key: values}), _scores_of_changed_model(specimen, {key: values}), str(key))
+        assert_close(cut.scores_with({}), specimen.backend.forward(specimen.inputs))
+
+    def test_layers_may_be_changed_together(self, specimen: Specimen) -> None:
+        """Changed weights anywhere behind the cut, on parallel branches and inside residual blocks too."""
+        for start in range(len(specimen.layers)):
+            touched = specimen.layers[start:]
+            cut = specimen.backend.cut(specimen.inputs, touched)
+            weights = {key: values for layer in touched for key, values in specimen.other_weights(layer).items()}
+            expected = _scores_of_changed_model(specimen, weights)
+            assert_close(cut.scores_with(weights), expected, f"from '{touched[0]}' on")
+            assert_close(cut.scores_with(weights, ROWS), expected[ROWS], f"from '{touched[0]}' on, some rows")
+
+    @pytest.mark.parametrize(
+        ("name", "touched"),
+        [("branches", ("right", "left")), ("residual", ("inner2",)), ("residual", ("head", "inner1"))],
+    )
+    def test_branches_that_were_kept_are_kept_whole(
+        self, make_backend: MakeBackend, name: str, touched: tuple[str, ...]
+    ) -> None:
+        """All tensors that cross the cut are kept: a residual block and parallel branches have more than one."""
+        specimen = self.build(make_backend, name)
+        cut = specimen.backend.cut(specimen.inputs, touched)
+        for changed in ([layer] for layer in touched):
+            weights = {key: values for layer in changed for key, values in specimen.other_weights(layer).items()}
+            expected = specimen.reference.cut(specimen.inputs, touched).scores_with(weights)
+            assert_close(cut.scores_with(weights), expected, f"changed {changed}")
+
+    def test_a_cut_keeps_the_model_as_it_is(self, specimen: Specimen) -> None:
+        """The model itself keeps its weights, and so does every array the caller handed over."""
+        before, scores = specimen.all_weights(), specimen.backend.forward(specimen.inputs)
+        layer = specimen.layers[0]
+        weights = specimen.other_weights(layer)
+        kept = {key: values.copy() for key, values in weights.items()}
+        specimen.backend.cut(specimen.inputs, [layer]).scores_with(weights)
+        assert_same_weights(specimen.all_weights(), before)
+        assert_same_weights(weights, kept)
+        np.testing.assert_array_equal(specimen.backend.forward(specimen.inputs), scores)
+
+    def test_a_cut_keeps_the_model_as_it_is_when_it_fails(self, specimen: Specimen) -> None:
+        """The model itself keeps its weights, also when values of a wrong shape are refused."""
+        before, layers = specimen.all_weights(), specimen.layers
+        cut = specimen.backend.cut(specimen.inputs, [layers[0]])
+        values = before[layers[0], "weight"]
+        with pytest.raises(WeightShapeError):
+            cut.scores_with({(layers[0], "weight"): values[:1]})
+        assert_same_weights(specimen.all_weights(), before)
+        assert_close(cut.scores_with({}), specimen.backend.forward(specimen.inputs))
+
+    def test_layers_the_cut_was_not_made_for_cannot_be_changed(self, specimen: Specimen) -> None:
+        """Only layers the cut was made for can be changed; the model keeps its weights whatever is asked."""
+        before, layers = specimen.all_weights(), specimen.layers
+        cut = specimen.backend.cut(specimen.inputs, [layers[-1]])
+        with pytest.raises(ArachneError, match=layers[0]):
+            cut.scores_with(specimen.other_weights(layers[0]))
+        assert_same_weights(specimen.all_weights(), before)
+
+    def test_weights_set_afterwards_do_not_reach_the_cut(self, specimen: Specimen) -> None:
+        """Weights set on the model afterwards, in the layers cut at or in any other, do not reach the cut."""
+        scores = specimen.backend.forward(specimen.inputs)
+        touched = specimen.layers[0]
+        cut = specimen.backend.cut(specimen.inputs, [touched])
+        outputs, weights = cut.outputs(), specimen.other_weights(touched)
+        expected = cut.scores_with(weights)
+        for layer in specimen.layers:
+            for (_, parameter), values in specimen.other_weights(layer).items():
+                specimen.backend.set_weights(layer, parameter, values)
+            assert_close(cut.outputs(), outputs, f"outputs after '{layer}' was set")
+            assert_close(cut.scores_with({}), scores, f"unchanged scores after '{layer}' was set")
+            assert_close(cut.scores_with(weights), expected, f"changed scores after '{layer}' was set")
+            if cut.CONTINUES_FROM_OUTPUTS:
+                assert_close(cut.scores_from_outputs(outputs), scores, f"continued scores after '{layer}' was set")
+
+    def test_cuts_do_not_disturb_each_other(self, make_backend: MakeBackend) -> None:
+        """Several cuts may be open at once, each with the weights and inputs it was made with."""
+        specimen = self.build(make_backend, "residual")
+        first = specimen.backend.cut(specimen.inputs, ["inner1"])
+        alone = first.scores_with(specimen.other_weights("inner1"))
+        second = specimen.backend.cut(specimen.inputs, ["stem", "head"])
+        second.scores_with(specimen.other_weights("stem"))
+        assert_close(first.scores_with(specimen.other_weights("inner1")), alone)
+
+    def test_what_a_cut_gives_belongs_to_the_caller(self, specimen: Specimen) -> None:
+        """Changing what a cut gave changes nothing in it."""
+        cut = specimen.backend.cut(specimen.inputs, [specimen.layers[0]])
+        outputs, scores = cut.outputs(), cut.scores_with({})
+        kept_outputs, kept_scores = outputs.copy(), scores.copy()
+        outputs *= 0
+        scores *= 0
+        assert_close(cut.outputs(), kept_outputs)
+        assert_close(cut.scores_with({}), kept_scores)
+
+    def test_a_cut_may_be_asked_for_no_rows(self, specimen: Specimen) -> None:
+        """Rows come in any number, also none."""
+        cut = specimen.backend.cut(specimen.inputs, [specimen.layers[0]])
+        none = np.array([], np.int64)
+        assert cut.outputs(none).shape == (0, *cut.outputs().shape[1:])
+        assert cut.scores_with({}, none).shape == (0, specimen.classes)
+
+    def test_a_cut_holds_any_number_of_inputs(self, make_backend: MakeBackend) -> None:
+        """Inputs come in any number, for a cut too."""
+        specimen = self.build(make_backend, "convnet", n=1100)
+        rows = np.arange(1099, 0, -2)
+        layer = "conv2"
+        weights = specimen.other_weights(layer)
+        cut = specimen.backend.cut(specimen.inputs, [layer])
+        expected = specimen.reference.cut(specimen.inputs, [layer]).scores_with(weights)
+        assert_close(cut.scores_with(weights), expected)
+        assert_close(cut.scores_with(weights, rows), expected[rows])
+        if cut.CONTINUES_FROM_OUTPUTS:
+            assert_close(
+                cut.scores_from_outputs(cut.outputs(rows), rows), specimen.backend.forward(specimen.inputs)[rows]
+            )
+
+    def test_a_cut_overridden_for_speed_says_what_the_default_says(self, specimen: Specimen) -> None:
+        """A cut is overridden for speed alone: the slow default of `ModelBackend` gives the same."""
+        for layer in specimen.layers:
+            cut = specimen.backend.cut(specimen.inputs, [layer])
+            default = ModelBackend.cut(specimen.backend, specimen.inputs, [layer])
+            weights = specimen.other_weights(layer)
+            assert cut.layer == default.layer
+            assert_close(cut.outputs(ROWS), default.outputs(ROWS), f"'{layer}'")
+            assert_close(cut.scores_with(weights), default.scores_with(weights), f"'{layer}'")
+            assert_close(cut.scores_with(weights, ROWS), default.scores_with(weights, ROWS), f"'{layer}', some rows")
+
+
+def _continuing(cut: Cut, backend: ModelBackend) -> Cut:
+    if not cut.CONTINUES_FROM_OUTPUTS:
+        pytest.skip(f"the cut of backend '{backend.NAME}' declares CONTINUES_FROM_OUTPUTS = False")
+    return cut
+
+
+def _scores_of_changed_model(specimen: Specimen, weights: dict[tuple[str, str], Array]) -> Array:
+    """What a full forward pass says with these weights set on the model."""
+    with restored(specimen.backend, weights):
+        for (layer, parameter), values in weights.items():
+            specimen.backend.set_weights(layer, parameter, values)
+        return specimen.backend.forward(specimen.inputs)

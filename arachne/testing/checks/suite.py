@@ -1,0 +1,132 @@
+"""What all parts of the conformance suite share: the one fixture, the networks, and what counts as equal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from arachne.backend import ModelBackend
+from arachne.testing.checks.specimens import PROBABILITIES, SMOOTH, SPECIMENS
+from arachne.testing.networks import Network, random_inputs
+from arachne.testing.reference import ReferenceBackend
+from arachne.values import Array, Inputs
+
+MakeBackend = Callable[[Network], ModelBackend]
+
+ROWS = 7
+
+
+@dataclass(frozen=True)
+class Specimen:
+    """A network in the backend under test, in the reference backend (float64), and inputs for both.
+
+    Attributes:
+        network: The spec.
+        backend: The backend under test, holding that network.
+        reference: The same network in NumPy.
+        inputs: `(n, ...)`, an array or a mapping.
+        labels: `(n,)`, any class.
+        classes: How many there are.
+    """
+
+    network: Network
+    backend: ModelBackend
+    reference: ReferenceBackend
+    inputs: Inputs
+    labels: Array
+    classes: int
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The names of the layers, in order of execution."""
+        return tuple(self.network.layers)
+
+    def seed(self, number: int = 0) -> Array:
+        """A vector `(n, classes)` for vector-Jacobian products, float32."""
+        rng = np.random.default_rng(100 + number)
+        return rng.normal(size=(len(self.labels), self.classes)).astype(np.float32)
+
+    def other_weights(self, layer: str) -> dict[tuple[str, str], Array]:
+        """Other values for every parameter of a layer."""
+        rng = np.random.default_rng(sum(map(ord, layer)))
+        return {
+            (layer, parameter): (values + 0.3 * rng.normal(size=values.shape)).astype(np.float32)
+            for parameter, values in self.network.layers[layer].parameters.items()
+        }
+
+    def all_weights(self) -> dict[tuple[str, str], Array]:
+        """What the backend holds now."""
+        return {
+            (layer, parameter): values
+            for layer in self.layers
+            for parameter, values in self.backend.get_weights(layer).items()
+        }
+
+
+class Suite:
+    """The fixture a subclass provides, and how the suite uses it."""
+
+    UNSUPPORTED: ClassVar[Mapping[str, str]] = {}
+    """Networks of `arachne.testing.checks.specimens` this backend cannot hold, with the reason; they are skipped."""
+
+    @pytest.fixture
+    def make_backend(self) -> MakeBackend:
+        """A function that builds the backend under test from a network spec; the one thing a subclass writes."""
+        raise NotImplementedError("a subclass of BackendConformance provides the fixture 'make_backend'")
+
+    @pytest.fixture(params=list(SPECIMENS))
+    def specimen(self, request: pytest.FixtureRequest, make_backend: MakeBackend) -> Specimen:
+        """Every network in turn."""
+        return self.build(make_backend, request.param)
+
+    @pytest.fixture(params=list(SMOOTH))
+    def smooth_specimen(self, request: pytest.FixtureRequest, make_backend: MakeBackend) -> Specimen:
+        """Every network without kinks, where finite differences can be trusted."""
+        return self.build(make_backend, request.param)
+
+    def build(self, make_backend: MakeBackend, name: str, *, n: int = ROWS) -> Specimen:
+        """One network by name, with `n` inputs; skips where the backend declares it unsupported."""
+        specimens = {**SPECIMENS, **PROBABILITIES}
+        unknown = set(self.UNSUPPORTED) - set(specimens)
+        assert not unknown, f"UNSUPPORTED names networks that do not exist: {sorted(unknown)}"
+        if name in self.UNSUPPORTED:
+            pytest.skip(f"declared unsupported: {name}: {self.UNSUPPORTED[name]}")
+        return self.specimen_of(make_backend, specimens[name](), n=n)
+
+    def specimen_of(self, make_backend: MakeBackend, network: Network, *, n: int = ROWS) -> Specimen:
+        """Any network, with `n` random inputs and labels."""
+        reference = ReferenceBackend(network, dtype="float64")
+        inputs = random_inputs(network, n, seed=11)
+        classes = reference.forward(inputs).shape[1]
+        labels = np.random.default_rng(12).integers(0, classes, n)
+        return Specimen(network, make_backend(network), reference, inputs, labels, classes)
+
+    def needs_gradients(self, backend: ModelBackend) -> None:
+        """Skip where the backend declares that it has no gradients."""
+        if not backend.SUPPORTS_GRADIENTS:
+            pytest.skip(f"backend '{backend.NAME}' declares SUPPORTS_GRADIENTS = False")
+
+
+def assert_close(actual: Array, expected: Array, what: str = "", *, rtol: float = 1e-4, atol: float = 2e-5) -> None:
+    """Equal in shape, and in value as far as float32 arithmetic in another order allows."""
+    assert actual.shape == np.shape(expected), f"{what}: shape {actual.shape}, expected {np.shape(expected)}"
+    np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol, err_msg=what)
+
+
+def assert_same_weights(actual: Mapping[tuple[str, str], Array], expected: Mapping[tuple[str, str], Array]) -> None:
+    """Equal bit for bit."""
+    assert list(actual) == list(expected)
+    for key, values in expected.items():
+        np.testing.assert_array_equal(actual[key], values, err_msg=".".join(key))
+
+
+def mean_cross_entropy(scores: Array, labels: Array) -> float:
+    """The loss whose gradients `weight_gradients` gives, in float64."""
+    exact = scores.astype(np.float64)
+    exact = exact - exact.max(axis=1, keepdims=True)
+    losses = np.log(np.exp(exact).sum(axis=1)) - exact[np.arange(len(labels)), labels]
+    return float(losses.mean())

@@ -1,0 +1,58 @@
+"""`BackendConformance`: the contract of `arachne.backend` as a pytest suite, for authors of backends to subclass."""
+
+from __future__ import annotations
+
+from arachne.testing.checks.cuts import CutChecks
+from arachne.testing.checks.files import FileChecks
+from arachne.testing.checks.forward import ForwardChecks
+from arachne.testing.checks.gradients import GradientChecks
+from arachne.testing.checks.weights import WeightChecks
+
+
+class BackendConformance(WeightChecks, ForwardChecks, GradientChecks, CutChecks, FileChecks):
+    """Whether a backend keeps the contract; the docstring of each test is the sentence it checks.
+
+    A subclass provides one fixture, `make_backend`: a function from a network spec to the backend under test, holding
+    that network with exactly those weights. The spec lists nodes in order of execution (`arachne.testing.nodes` says
+    what each computes); weights are in the canonical layout, inputs are `(n, features)` or `(n, channels, *axes)`. Keep
+    the layers' names. For a framework that knows dense layers and relus, a whole test file reads:
+
+        import jaxlike
+        import pytest
+        from arachne_jaxlike import JaxlikeBackend
+
+        from arachne.testing import BackendConformance, Network
+        from arachne.testing.nodes import Dense, Relu
+
+
+        def build(network: Network) -> JaxlikeBackend:
+            graph = jaxlike.Graph(network.inputs)
+            for node in network.nodes:
+                if isinstance(node, Dense):
+                    graph.add(jaxlike.Linear(node.weight.T, node.bias), name=node.name, inputs=node.sources)
+                elif isinstance(node, Relu):
+                    graph.add(jaxlike.Relu(), name=node.name, inputs=node.sources)
+                else:
+                    raise NotImplementedError(type(node).__name__)
+            return JaxlikeBackend(graph)
+
+
+        class TestJaxlike(BackendConformance):
+            UNSUPPORTED = {
+                "convnet": "no convolutions yet",
+                "two_inputs": "a graph has one input",
+            }
+
+            @pytest.fixture
+            def make_backend(self):
+                return build
+
+    What a backend cannot do is declared, and shows as a skip with its reason:
+
+    - networks it cannot hold: `UNSUPPORTED`, from a name in `arachne.testing.checks.specimens` to the reason;
+    - no gradients: `SUPPORTS_GRADIENTS = False` in the backend;
+    - a cut that cannot continue from outputs: `CONTINUES_FROM_OUTPUTS = False` in the cut;
+    - no files: no `SUFFIXES` in the backend; no `weight_file`: leave it undefined.
+
+    Where a saved file alone does not make a model (it takes a factory, say), override `reload`.
+    """
