@@ -1,0 +1,211 @@
+"""`TorchBackend`: PyTorch modules, state dicts with a factory, and exported programs.
+
+Training mode
+    A module is run in evaluation mode and gets its flags back after every call, each submodule its own. An exported
+    program has no such switch: exported dropout is turned off, batch norm exported in training mode is refused.
+
+Layout
+    torch stores weights as the canonical layout wants them. The one exception is a product `x @ weight`, whose stored
+    matrix is `(in, out)`; its canonical form is the transpose, seen as a view.
+
+Copies
+    The user's module is wrapped, not copied: `set_weights` writes into it and nothing else about it ever changes, not
+    even `requires_grad` or `.grad`, because gradients are taken on tensors that stand in for the parameters while it
+    runs. Only a module asked for on another device is copied there first.
+
+Devices
+    Everything runs where the weights are. Arrays come and go through the CPU; half precision crosses as float32.
+
+Outputs
+    A final softmax, log-softmax or sigmoid is looked behind, whoever calls it; probabilities made in any other way are
+    told by their sum and become log-probabilities. One sigmoid output z is two classes with scores (0, z).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from arachne.backend import Cut, ModelBackend, Trace, WeightFile, check_count
+from arachne.errors import DataError, ModelError
+from arachne.values import Activation, Array, Description, Inputs, LayerInfo, count
+from arachne_torch import io
+from arachne_torch.layers import declared, gather, layer_name
+from arachne_torch.running import Runner, to_array
+from arachne_torch.trace import TorchTrace
+
+
+class TorchBackend(ModelBackend):
+    """A PyTorch classifier.
+
+    Args:
+        model: The model and where it came from; `load` makes it.
+        output: Which of several outputs holds the class scores.
+    """
+
+    NAME = "torch"
+    SUFFIXES = (".pt2", ".pt", ".pth", ".safetensors")
+    OBJECT_MODULES = ("torch",)
+
+    def __init__(self, model: io.Opened, output: str | None = None) -> None:
+        self._model = model
+        self._runner = Runner(model.module, output, model.batch)
+        self._parameters = self._runner.parameters
+        self._layers = gather(declared(model.module), self._parameters)
+        self._notes = list(model.notes)
+        self.native = model.module
+        self.class_names = io.class_names(model.module)
+        for name, tensor in self._parameters.items():
+            if not bool(torch.isfinite(tensor).all()):
+                raise ModelError(f"layer '{layer_name(name)}' has weights that are not finite, in '{name}'")
+
+    @classmethod
+    def load(
+        cls,
+        source: Any,
+        *,
+        weights: Path | None = None,
+        device: str | None = None,
+        output: str | None = None,
+        trust_code: bool = False,
+    ) -> Self:
+        """Wrap an `nn.Module`, open a `.pt2` program, or call `module:factory` and load its weights."""
+        return cls(io.open_model(source, weights=weights, device=device, trust_code=trust_code), output)
+
+    @classmethod
+    def weight_file(cls, path: Path) -> WeightFile:
+        """The weights of a `.safetensors`, `.pt`, `.pth` or `.pt2` file."""
+        return io.open_weights(path)
+
+    @property
+    def layers(self) -> Sequence[LayerInfo]:
+        """In order of execution once inputs were seen; before that, a module's are in order of declaration."""
+        return tuple(layer.info for layer in self._layers.values())
+
+    def get_weights(self, layer: str) -> Mapping[str, Array]:
+        """Copies in the canonical layout."""
+        self.info(layer)
+        stored = self._layers[layer].stored
+        return {name: to_array(place.view(self._parameters[place.name])) for name, place in stored.items()}
+
+    def set_weights(self, layer: str, parameter: str, values: Array) -> None:
+        """Written into the stored tensor, rounded to its dtype."""
+        self.check_values(layer, parameter, values)
+        place = self._layers[layer].stored[parameter]
+        with torch.no_grad():
+            place.view(self._parameters[place.name]).copy_(torch.from_numpy(np.array(values, order="C")))
+
+    def forward(self, inputs: Inputs) -> Array:
+        """Class scores, batch by batch."""
+        self._look(inputs)
+        with torch.no_grad():
+            parts = [to_array(self._runner.scores(batch).float()) for batch in self._runner.batches(inputs)]
+        return np.concatenate(parts)
+
+    def activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
+        """Taken from the calls that use the layer's weight."""
+        self._look(inputs)
+        self.info(layer)
+        return TorchTrace(self._runner, inputs, [layer], gradients=False).activations[layer]
+
+    def weight_gradients(self, inputs: Inputs, labels: Array) -> Mapping[str, Mapping[str, Array]]:
+        """Batches add up in one set of buffers, as large as the weights, which become the arrays."""
+        check_count(inputs, labels, "labels")
+        self._look(inputs)
+        leaves = {name: tensor.detach().requires_grad_() for name, tensor in self._parameters.items()}
+        done = 0
+        with self._runner.swapped(leaves), torch.enable_grad():
+            for batch in self._runner.batches(inputs):
+                loss = self._loss(batch, labels[done : done + count(batch)]) / len(labels)
+                loss.backward(inputs=list(leaves.values()))  # type: ignore[no-untyped-call]  # torch does not type it
+                done += count(batch)
+        return {
+            name: {
+                parameter: place.view(_gradient(leaves[place.name])).numpy()
+                for parameter, place in layer.stored.items()
+            }
+            for name, layer in self._layers.items()
+        }
+
+    def output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
+        """One backward pass per batch, down to the layer and no further."""
+        check_count(inputs, seed, "rows of the seed")
+        self._look(inputs)
+        self.info(layer)
+        found, done = [], 0
+        for batch in self._runner.batches(inputs):
+            trace = TorchTrace(self._runner, batch, [layer])
+            found.append(trace.output_gradients(seed[done : done + count(batch)])[layer])
+            done += count(batch)
+        return tuple(np.concatenate(uses) for uses in zip(*found, strict=True))
+
+    def trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
+        """One pass kept open; every gradient asked of it is one backward pass."""
+        self._look(inputs)
+        for layer in layers:
+            self.info(layer)
+        return TorchTrace(self._runner, inputs, layers)
+
+    def cut(self, inputs: Inputs, layers: Sequence[str]) -> Cut:
+        """The recorded calls behind the layers; the plain cut where a pass cannot be recorded."""
+        self._look(inputs)
+        return super().cut(inputs, layers)
+
+    def save(self, path: Path) -> None:
+        """A model from a file becomes a copy of that file in which only the changed weights differ."""
+        io.save(self._model, Path(path))
+
+    @property
+    def suffix(self) -> str:
+        """That of the file the model came from; an object is saved as a safe state dict."""
+        return ".safetensors" if self._model.path is None else self._model.path.suffix
+
+    def describe(self) -> Description:
+        """The notes tell what had to be done to the model to run it."""
+        return Description(
+            backend=self.NAME,
+            framework=f"torch {torch.__version__}",
+            format=self._model.format,
+            device=str(self._runner.device),
+            scores=self.score_kind,
+            source=None if self._model.path is None else str(self._model.path),
+            notes=tuple(self._notes),
+        )
+
+    def _look(self, inputs: Inputs) -> None:
+        """At the first inputs, find out what only a run can tell: order and uses of the layers, the model's ending."""
+        if self._runner.ending is not None:
+            return
+        layers = self._runner.look(inputs)
+        if not layers:
+            raise ModelError(
+                "the model uses no layer that can be repaired: no dense layer, convolution or norm was seen"
+            )
+        self._layers = layers
+        if self._runner.ending == "probabilities":
+            self.score_kind = "log-probabilities"
+
+    def _loss(self, inputs: Inputs, labels: Array) -> torch.Tensor:
+        """The summed cross-entropy of one batch."""
+        scores = self._runner.scores(inputs)
+        classes = scores.shape[1]
+        if len(labels) and (int(np.min(labels)) < 0 or int(np.max(labels)) >= classes):
+            raise DataError(
+                f"labels lie between 0 and {classes - 1}, got {int(np.min(labels))} to {int(np.max(labels))}"
+            )
+        target = torch.from_numpy(np.array(labels, dtype=np.int64)).to(scores.device)
+        if self.score_kind == "log-probabilities":
+            return functional.nll_loss(scores, target, reduction="sum")
+        return functional.cross_entropy(scores, target, reduction="sum")
+
+
+def _gradient(leaf: torch.Tensor) -> torch.Tensor:
+    """What was added up for a parameter, on the CPU and no less precise than float32; not copied unless it must be."""
+    gradient = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+    wide = gradient.float() if gradient.dtype in (torch.bfloat16, torch.float16) else gradient
+    return wide.detach().cpu()

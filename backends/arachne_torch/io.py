@@ -1,0 +1,231 @@
+"""Opening and saving models: module objects, `module:factory` with weights, and checked exported programs."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+
+from arachne.errors import ModelError, UnsafeModelError, UsageError, did_you_mean
+from arachne_torch.archive import written
+from arachne_torch.program import load_program, runnable
+from arachne_torch.weights import TorchWeightFile, open_program, open_safetensors, open_state_dict
+
+STATE_DICTS = (".safetensors", ".pt", ".pth")
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A model and where it came from.
+
+    Attributes:
+        module: What is run.
+        format: `module`, `state dict` or `exported program`.
+        path: The file the weights came from.
+        program: The exported program behind `module`.
+        batch: The only batch size it takes.
+        notes: What a user should know about it.
+    """
+
+    module: nn.Module
+    format: str
+    path: Path | None = None
+    program: ExportedProgram | None = None
+    batch: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+def open_model(source: Any, *, weights: Path | None, device: str | None, trust_code: bool) -> Opened:
+    """The model behind a path, a `module:factory` or an object, on the device asked for."""
+    if isinstance(source, (nn.Module, ExportedProgram)):
+        opened = _from_object(source)
+    elif isinstance(source, Path) or Path(str(source)).exists():
+        opened = _from_file(Path(source), trust_code)
+    elif isinstance(source, str) and ":" in source:
+        opened = Opened(_call_factory(source), "module")
+    else:
+        raise ModelError(f"expected an nn.Module, a model file or 'module:factory', got '{source}'")
+    if weights is not None:
+        if opened.path is not None or opened.program is not None:
+            raise UsageError(f"weights '{weights.name}' need a module or a factory to load them into")
+        opened = Opened(_load_weights(opened.module, open_weights(weights)), "state dict", weights)
+    return opened if device is None else _on_device(opened, device)
+
+
+def open_weights(path: Path) -> TorchWeightFile:
+    """The weights of a file, by its ending."""
+    openers = {".safetensors": open_safetensors, ".pt": open_state_dict, ".pth": open_state_dict, ".pt2": open_program}
+    suffix = path.suffix.lower()
+    if suffix not in openers:
+        raise ModelError(f"'{path.name}' is no weight file of torch; known endings: {', '.join(openers)}")
+    return openers[suffix](path)
+
+
+def save(opened: Opened, path: Path) -> None:
+    """Write the model with its current weights, in the kind it came in.
+
+    Raises:
+        ModelError: The ending is of another kind.
+    """
+    suffix = path.suffix.lower()
+    state = opened.module.state_dict()
+    if opened.path is not None:
+        kinds = (".pt", ".pth") if opened.path.suffix.lower() in (".pt", ".pth") else (opened.path.suffix.lower(),)
+        if suffix not in kinds:
+            raise ModelError(
+                f"the model came from '{opened.path.name}', so it is saved as '{kinds[0]}', not as '{suffix}'"
+            )
+        _save_copy(open_weights(opened.path), state, path)
+    elif opened.program is not None:
+        raise ModelError(
+            "an exported program in memory is not saved; write it with torch.export.save and open the file"
+        )
+    elif suffix == ".safetensors":
+        with written(path) as temporary:
+            safetensors.torch.save_model(opened.module, str(temporary))
+    elif suffix in (".pt", ".pth"):
+        with written(path) as temporary:
+            torch.save(state, temporary)
+    else:
+        raise ModelError(f"a module is saved as a state dict, '.safetensors' or '.pt', not as '{suffix}'")
+
+
+def class_names(module: nn.Module) -> tuple[str, ...] | None:
+    """The names a module carries in `class_names` or `classes`."""
+    for attribute in ("class_names", "classes"):
+        names = getattr(module, attribute, None)
+        if isinstance(names, (list, tuple)) and names and all(isinstance(name, str) for name in names):
+            return tuple(names)
+    return None
+
+
+def _from_object(source: nn.Module | ExportedProgram) -> Opened:
+    if isinstance(source, ExportedProgram):
+        module, batch, notes = runnable(source)
+        return Opened(module, "exported program", program=source, batch=batch, notes=notes)
+    if isinstance(source, torch.jit.ScriptModule):
+        raise ModelError("a TorchScript model cannot be looked into; open the module it was made of")
+    return Opened(getattr(source, "_orig_mod", source), "module")
+
+
+def _from_file(path: Path, trust_code: bool) -> Opened:
+    if path.suffix.lower() == ".pt2":
+        program = load_program(path)
+        module, batch, notes = runnable(program)
+        return Opened(module, "exported program", path, program, batch, notes)
+    if path.suffix.lower() not in STATE_DICTS:
+        raise ModelError(f"'{path.name}' is no model of torch; known endings: .pt2, {', '.join(STATE_DICTS)}")
+    try:
+        open_weights(path)
+    except UnsafeModelError:
+        if not trust_code:
+            raise
+        model = torch.load(path, map_location="cpu", weights_only=False)
+        if isinstance(model, nn.Module):
+            return _from_object(model)
+    raise ModelError(
+        f"'{path.name}' is a state dict, which needs the code that makes the model: give 'module:factory' as the model "
+        "and this file as its weights"
+    )
+
+
+def _call_factory(source: str) -> nn.Module:
+    """Import and call what the user named; a path relative to the current directory counts."""
+    name, _, attribute = source.partition(":")
+    with _current_directory_importable():
+        try:
+            module = importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name and not name.startswith(error.name):
+                raise ModelError(f"module '{name}' needs '{error.name}', which is not installed") from error
+            raise ModelError(f"no module named '{name}', looked for '{source}'") from error
+        if not hasattr(module, attribute):
+            choices = [public for public in vars(module) if not public.startswith("_")]
+            raise ModelError(f"module '{name}' has no '{attribute}'" + did_you_mean(attribute, choices))
+        made = getattr(module, attribute)
+        if not isinstance(made, nn.Module):
+            made = made()
+    if not isinstance(made, nn.Module):
+        raise ModelError(f"'{source}' gives a '{type(made).__name__}', expected an nn.Module")
+    return made
+
+
+@contextmanager
+def _current_directory_importable() -> Iterator[None]:
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        if here in sys.path:
+            sys.path.remove(here)
+
+
+def _load_weights(module: nn.Module, file: TorchWeightFile) -> nn.Module:
+    state = {name: torch.from_numpy(file.tensor(name)) for name in file.places}
+    wanted = module.state_dict()
+    tied = _tied(module)
+    missing = [name for name in wanted if name not in state and not tied.get(name, set()) & state.keys()]
+    unknown = [name for name in state if name not in wanted]
+    wrong = [name for name in state if name in wanted and state[name].shape != wanted[name].shape]
+    if missing:
+        raise ModelError(f"'{file.path.name}' lacks {len(missing)} weights of the model, the first is '{missing[0]}'")
+    if unknown:
+        raise ModelError(
+            f"'{file.path.name}' has {len(unknown)} weights that the model has not, the first is '{unknown[0]}'"
+            + did_you_mean(unknown[0], wanted)
+        )
+    if wrong:
+        name, got, expected = wrong[0], tuple(state[wrong[0]].shape), tuple(wanted[wrong[0]].shape)
+        raise ModelError(f"'{file.path.name}' has a '{name}' of shape {got}, the model expects {expected}")
+    module.load_state_dict(state, strict=False)
+    return module
+
+
+def _tied(module: nn.Module) -> dict[str, set[str]]:
+    """For each tensor's name the other names of the same tensor."""
+    names: dict[int, set[str]] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), set()).add(name)
+    return {name: group for group in names.values() for name in group}
+
+
+def _on_device(opened: Opened, device: str) -> Opened:
+    try:
+        where = torch.device(device)
+        torch.empty(0, device=where)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise UsageError(f"torch cannot compute on '{device}': {reason}") from error
+    current = next((parameter.device for parameter in opened.module.parameters()), where)
+    if current == where:
+        return opened
+    module = copy.deepcopy(opened.module) if opened.path is None else opened.module
+    return Opened(module.to(where), opened.format, opened.path, opened.program, opened.batch, opened.notes)
+
+
+def _save_copy(file: TorchWeightFile, state: dict[str, Any], path: Path) -> None:
+    """Only tensors whose stored bits differ from the model's are written."""
+    changed = {}
+    for name in file.places:
+        values = state.get(name)
+        if isinstance(values, Tensor) and values.is_floating_point():
+            array = (
+                values.detach().cpu().float().numpy()
+                if values.dtype == torch.bfloat16
+                else values.detach().cpu().numpy()
+            )
+            if not np.array_equal(array, file.tensor(name)):
+                changed[name] = array
+    file.rewrite_tensors(path, changed)

@@ -1,0 +1,206 @@
+"""Running the model and leaving no trace: inputs to tensors, outputs to class scores, the user's module as it was."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from arachne.errors import DataError, EnvironmentFaultError, ModelError, UsageError, did_you_mean
+from arachne.values import Array, Inputs, batches, count, take
+from arachne_torch.calls import Recorder, Watch
+from arachne_torch.layers import Layer, Owners, Stored
+
+ROWS = 1024
+"""At most so many inputs in one batch."""
+
+MEMORY = 64 * 2**20
+"""Bytes that the intermediate results of one batch may take, or as much as the weights if that is more."""
+
+FEW = 4
+"""How many inputs the first look at a model takes."""
+
+SMALLEST = 1e-12
+"""Probabilities below this are taken for this."""
+
+
+class Runner:
+    """One model, ready to be run on batches.
+
+    Args:
+        module: The model.
+        output: Which of several outputs holds the class scores.
+        fixed: The only batch size the model takes, if it is an exported program with one.
+    """
+
+    def __init__(self, module: nn.Module, output: str | None = None, fixed: int | None = None) -> None:
+        self.module = module
+        self.fixed = fixed
+        self.parameters = {name: tensor for name, tensor in module.named_parameters() if tensor.is_floating_point()}
+        if not self.parameters:
+            raise ModelError("the model has no floating-point weights, so there is nothing to repair")
+        first = next(iter(self.parameters.values()))
+        self.device, self.dtype = first.device, first.dtype
+        self.rows = fixed or ROWS
+        self.ending: str | None = None
+        self._output = output
+
+    def owners(self, swapped: Mapping[str, Tensor] | None = None) -> Owners:
+        """The model's tensors by identity, or what stands in for them."""
+        standing = {**self.parameters, **(swapped or {})}
+        return {id(tensor): Stored(name) for name, tensor in standing.items()}
+
+    def look(self, inputs: Inputs) -> dict[str, Layer]:
+        """Run the model once on a few inputs: its layers in order of execution, its ending, its appetite for memory."""
+        rows = min(count(inputs), FEW)
+        recorder = Recorder(self.owners())
+        with torch.no_grad(), recorder:
+            output = self.choose(self.call(self.tensors(take(inputs, slice(0, rows)))))
+        self._check(output, self.fixed or rows)
+        self.ending = recorder.ending(output) or ("probabilities" if _are_probabilities(output) else "logits")
+        if self.ending == "sigmoid" and output.numel() != len(output):
+            raise ModelError("the model ends in a sigmoid for each class, so it marks several classes at once, not one")
+        if self.ending != "sigmoid" and (output.ndim != 2 or output.shape[1] < 2):
+            raise ModelError(f"the model gives outputs of shape {_shape(output)}, not class scores (n, classes)")
+        weights = sum(tensor.nbytes for tensor in self.parameters.values())
+        if not self.fixed:
+            self.rows = max(1, min(ROWS, max(MEMORY, weights) * max(rows, 1) // max(recorder.size(), 1)))
+        return recorder.layers(self.parameters)
+
+    def scores(self, inputs: Inputs, watch: Watch | None = None) -> Tensor:
+        """Class scores `(n, classes)` of one batch, as a tensor; `look` has been called before."""
+        n = count(inputs)
+        if watch is None and self.ending not in ("softmax", "sigmoid"):
+            return self.finish(self.choose(self.call(self.tensors(inputs))))[:n]
+        watch = watch or Watch()
+        with watch:
+            output = self.choose(self.call(self.tensors(inputs)))
+        return self.finish(watch.behind(output) if self.ending in ("softmax", "sigmoid") else output)[:n]
+
+    def finish(self, output: Tensor) -> Tensor:
+        """From what the model gives, or what stood before its last call, to class scores."""
+        if self.ending == "sigmoid":
+            logit = output.reshape(-1, 1)
+            return torch.cat([torch.zeros_like(logit), logit], dim=1)
+        return output.clamp_min(SMALLEST).log() if self.ending == "probabilities" else output
+
+    def batches(self, inputs: Inputs) -> Iterator[Inputs]:
+        """The inputs in batches; one empty batch if there are none."""
+        for rows in batches(count(inputs), self.rows) if count(inputs) else [slice(0, 0)]:
+            yield take(inputs, rows)
+
+    def tensors(self, inputs: Inputs) -> Tensor | dict[str, Tensor]:
+        """Arrays as tensors on the model's device; floats and bytes in its dtype."""
+        if isinstance(inputs, Mapping):
+            return {name: self._tensor(array) for name, array in inputs.items()}
+        return self._tensor(inputs)
+
+    def _tensor(self, array: Array) -> Tensor:
+        array = np.asarray(array)
+        if array.dtype.kind not in "fiub":
+            raise DataError(f"inputs are numbers, got an array of dtype '{array.dtype}'")
+        if self.fixed and len(array) < self.fixed:  # the padded rows are cut off again behind the model
+            array = np.concatenate([array, np.zeros((self.fixed - len(array), *array.shape[1:]), array.dtype)])
+        tensor = torch.from_numpy(np.array(array, order="C"))
+        if array.dtype.kind == "f" or array.dtype == np.uint8:
+            return tensor.to(self.device, self.dtype)
+        return tensor.to(self.device, torch.int64 if array.dtype.kind in "iu" else tensor.dtype)
+
+    def call(self, inputs: Tensor | dict[str, Tensor]) -> Any:
+        """The model's own answer; an error inside it is taken for the inputs' fault."""
+        try:
+            with _as_found(self.module, self.device):
+                return self.module(**inputs) if isinstance(inputs, dict) else self.module(inputs)
+        except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
+            reason = (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(".")
+            if "allocate memory" in reason or isinstance(error, torch.OutOfMemoryError):
+                raise EnvironmentFaultError(f"not enough memory to run the model: {reason}") from error
+            given = inputs if isinstance(inputs, dict) else {"": inputs}
+            shapes = ", ".join(f"{name} {_shape(tensor)}".strip() for name, tensor in given.items())
+            raise DataError(f"the model does not take inputs of shape {shapes}: {reason}") from error
+
+    def choose(self, answer: Any) -> Tensor:
+        """The output that holds the class scores."""
+        if isinstance(answer, Mapping):
+            named = {str(name): value for name, value in answer.items()}
+        elif isinstance(answer, tuple) and hasattr(answer, "_asdict"):
+            named = answer._asdict()
+        elif isinstance(answer, (tuple, list)):
+            named = {str(position): value for position, value in enumerate(answer)}
+        elif isinstance(answer, Tensor):
+            named = {"": answer}
+        else:
+            fields = getattr(answer, "__dict__", {})
+            named = {name: value for name, value in fields.items() if isinstance(value, Tensor)} or {"": answer}
+        if self._output is not None:
+            if self._output not in named:
+                raise UsageError(f"the model has no output '{self._output}'" + did_you_mean(self._output, named))
+            chosen = named[self._output]
+        elif len(named) == 1:
+            chosen = next(iter(named.values()))
+        elif "logits" in named:
+            chosen = named["logits"]
+        else:
+            raise ModelError(f"the model has {len(named)} outputs, name one: {', '.join(named)}")
+        if not isinstance(chosen, Tensor):
+            raise ModelError(f"the model's output is a '{type(chosen).__name__}', expected a tensor of class scores")
+        return chosen
+
+    def _check(self, output: Tensor, rows: int) -> None:
+        if output.ndim == 0 or len(output) != rows or not output.is_floating_point():
+            raise ModelError(f"the model gives outputs of shape {_shape(output)}, not class scores (n, classes)")
+
+    @contextlib.contextmanager
+    def swapped(self, tensors: Mapping[str, Tensor]) -> Iterator[None]:
+        """Let other tensors stand in for the model's parameters; the parameters themselves are not touched."""
+        names = {id(tensor): name for name, tensor in self.parameters.items()}
+        kept = [
+            (part, key, parameter)
+            for part in self.module.modules()
+            for key, parameter in part._parameters.items()
+            if names.get(id(parameter)) in tensors
+        ]
+        try:
+            for part, key, parameter in kept:
+                part._parameters[key] = tensors[names[id(parameter)]]  # type: ignore[assignment]  # no Parameter needed
+            yield
+        finally:
+            for part, key, parameter in kept:
+                part._parameters[key] = parameter
+
+
+@contextlib.contextmanager
+def _as_found(module: nn.Module, device: torch.device) -> Iterator[None]:
+    """Evaluation mode for the duration; training flags and the random state come back as they were."""
+    flags = [(part, part.training) for part in module.modules()]
+    with torch.random.fork_rng(devices=[device] if device.type != "cpu" else [], device_type=device.type):
+        try:
+            for part, _ in flags:
+                part.training = False
+            yield
+        finally:
+            for part, flag in flags:
+                part.training = flag
+
+
+def to_array(tensor: Tensor) -> Array:
+    """A fresh array of its own; bfloat16 and half precision cross as float32."""
+    tensor = tensor.detach()
+    if tensor.dtype in (torch.bfloat16, torch.float16):
+        tensor = tensor.float()
+    return np.array(tensor.cpu().numpy(), order="C")
+
+
+def _shape(tensor: Tensor) -> str:
+    return str(tuple(tensor.shape))
+
+
+def _are_probabilities(output: Tensor) -> bool:
+    if output.ndim != 2 or output.shape[1] < 2 or not len(output):
+        return False
+    inside = bool((output >= 0).all() and (output <= 1).all())
+    return inside and bool(torch.allclose(output.sum(1), torch.ones_like(output[:, 0]), atol=1e-3))

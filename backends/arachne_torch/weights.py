@@ -1,0 +1,273 @@
+"""Byte-surgical weight files: a patched copy differs from its source only in the changed weights (and checksums).
+
+`.safetensors`, `.pt`/`.pth` and `.pt2` all end in the same table, the place of every tensor in the file; reading and
+writing need nothing else. No code from a file runs, and torch is not asked to read it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from arachne.backend import WeightFile, Weights
+from arachne.errors import ModelError, UnknownLayerError, WeightShapeError, did_you_mean
+from arachne.values import Array
+from arachne_torch.archive import Archive, write_copy
+from arachne_torch.layers import layer_name, parameter_name
+from arachne_torch.pickles import TensorRecord, read_pickle
+
+DTYPES = {
+    "float64": "<f8",
+    "float32": "<f4",
+    "float16": "<f2",
+    "bfloat16": "<u2",
+    "int64": "<i8",
+    "int32": "<i4",
+    "int16": "<i2",
+    "int8": "|i1",
+    "uint8": "|u1",
+    "bool": "|b1",
+}
+"""How each stored dtype is read; bfloat16 as the bits it is."""
+
+FLOATS = ("float64", "float32", "float16", "bfloat16")
+
+SAFETENSORS = {
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "I64": "int64",
+    "I32": "int32",
+    "I16": "int16",
+    "I8": "int8",
+    "U8": "uint8",
+    "BOOL": "bool",
+}
+
+EXPORTED = {1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float16", 7: "float32", 8: "float64"} | {
+    12: "bool",
+    13: "bfloat16",
+}
+"""The numbers exported programs give to dtypes (`torch._export.serde.schema.ScalarType`)."""
+
+LARGEST_HEADER = 100 * 2**20
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor lies in the file.
+
+    Attributes:
+        dtype: As it is stored.
+        shape: Its shape.
+        strides: Elements from one index to the next, per axis.
+        offset: Byte of the file at which its first element stands.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+    @property
+    def span(self) -> int:
+        """Bytes from its first element to the end of its last."""
+        if 0 in self.shape:
+            return 0
+        last = sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
+        return (last + 1) * np.dtype(DTYPES[self.dtype]).itemsize
+
+    def over(self, data: bytearray | memoryview) -> Array:
+        """The stored elements as a view of these `span` bytes."""
+        flat: Array = np.frombuffer(data, DTYPES[self.dtype])
+        steps = tuple(stride * flat.itemsize for stride in self.strides)
+        return np.lib.stride_tricks.as_strided(flat, self.shape, steps)
+
+
+class TorchWeightFile(WeightFile):
+    """The weights of one file by address, and by their names in the state dict.
+
+    Args:
+        path: The file.
+        places: Where each tensor lies, in the file's order.
+        archive: The zip archive around them, whose checksums have to follow.
+    """
+
+    def __init__(self, path: Path, places: Mapping[str, Place], archive: Archive | None = None) -> None:
+        self.path = path
+        self.places = dict(places)
+        self._archive = archive
+        shapes = {name: place.shape for name, place in places.items()}
+        self._names = {
+            (layer_name(name), parameter_name(name, shape, shapes.get(name.removesuffix("weight") + "bias"))): name
+            for name, shape in shapes.items()
+            if places[name].dtype in FLOATS
+        }
+
+    def parameters(self) -> Sequence[tuple[str, str]]:
+        """Every floating-point tensor, in the file's order."""
+        return tuple(self._names)
+
+    def read(self, layer: str, parameter: str) -> Array:
+        """One parameter; torch stores the canonical layout."""
+        return self.tensor(self._name(layer, parameter))
+
+    def dtype(self, layer: str, parameter: str) -> str:
+        """The dtype it is stored in."""
+        return self.places[self._name(layer, parameter)].dtype
+
+    def rewrite(self, destination: Path, weights: Weights) -> None:
+        """Copy the file, write the weights over their old bytes, and set the checksums of an archive right."""
+        self.rewrite_tensors(destination, {self._name(*address): values for address, values in weights.items()})
+
+    def tensor(self, name: str) -> Array:
+        """One tensor by its name in the state dict, as a fresh array."""
+        place = self.places[name]
+        with self.path.open("rb") as file:
+            file.seek(place.offset)
+            stored = place.over(bytearray(file.read(place.span)))
+        return widened(stored) if place.dtype == "bfloat16" else np.array(stored, order="C")
+
+    def rewrite_tensors(self, destination: Path, tensors: Mapping[str, Array]) -> None:
+        """As `rewrite`, by names of the state dict."""
+        edits: dict[int, bytearray] = {}
+        for name, values in tensors.items():
+            place = self.places[name]
+            self._check(name, place, values)
+            with self.path.open("rb") as file:
+                file.seek(place.offset)
+                data = bytearray(file.read(place.span))
+            place.over(data)[...] = narrowed(values) if place.dtype == "bfloat16" else values
+            if edits.setdefault(place.offset, data) != data:
+                raise ModelError(f"'{name}' shares its bytes with another weight that is given another value")
+        write_copy(self.path, destination, edits, self._archive)
+
+    def _name(self, layer: str, parameter: str) -> str:
+        if (layer, parameter) not in self._names:
+            known = {name for name, _ in self._names}
+            wrong, choices = (
+                (parameter, {p for name, p in self._names if name == layer}) if layer in known else (layer, known)
+            )
+            what = f"'{layer}' with a parameter '{parameter}'"
+            raise UnknownLayerError(f"'{self.path.name}' has no layer {what}" + did_you_mean(wrong, sorted(choices)))
+        return self._names[layer, parameter]
+
+    def _check(self, name: str, place: Place, values: Array) -> None:
+        if values.shape != place.shape:
+            raise WeightShapeError(f"'{name}' has shape {place.shape}, got values of shape {values.shape}")
+        # An axis longer than one with a step of nothing: one stored number stands for many.
+        if any(size > 1 and stride == 0 for size, stride in zip(place.shape, place.strides, strict=True)):
+            raise ModelError(f"'{name}' stores one number for many weights, so they cannot be changed one by one")
+
+
+def open_safetensors(path: Path) -> TorchWeightFile:
+    """Read the header; the format has no code to fear, only sizes to distrust."""
+    total = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if total < 8 or length > min(LARGEST_HEADER, total - 8):
+            raise ModelError(f"'{path.name}' is no safetensors file: its header does not fit into it")
+        text = file.read(length)
+    try:
+        header = json.loads(text)
+        places = {
+            name: _safetensors_place(name, entry, 8 + length, total)
+            for name, entry in header.items()
+            if name != "__metadata__"
+        }
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ModelError(f"'{path.name}' is no safetensors file: {error}") from error
+    return TorchWeightFile(path, places)
+
+
+def _safetensors_place(name: str, entry: Mapping[str, Any], start: int, total: int) -> Place:
+    if entry["dtype"] not in SAFETENSORS:
+        raise ValueError(f"tensor '{name}' has the unknown dtype '{entry['dtype']}'")
+    shape = tuple(int(size) for size in entry["shape"])
+    begin, end = (int(value) for value in entry["data_offsets"])
+    place = Place(SAFETENSORS[entry["dtype"]], shape, _contiguous(shape), start + begin)
+    if min(shape, default=0) < 0 or begin < 0 or end - begin != place.span or start + end > total:
+        raise ValueError(f"tensor '{name}' does not lie where the header says")
+    return place
+
+
+def open_state_dict(path: Path) -> TorchWeightFile:
+    """Read the pickle of a `.pt` archive with an interpreter that builds tensors' places and nothing else."""
+    archive = Archive.open(path)
+    root = archive.root()
+    if f"{root}/constants.pkl" in archive.members:
+        raise ModelError(f"'{path.name}' is a TorchScript program; save the state dict of the module it was made of")
+    archive.require_little_endian()
+    content = state_dict_in(read_pickle(archive.read(f"{root}/data.pkl"), path.name))
+    if content is None:
+        raise ModelError(f"'{path.name}' holds no state dict: a mapping from names to tensors was expected")
+    return TorchWeightFile(path, _places(archive, content, lambda record: f"{root}/data/{record.key}"), archive)
+
+
+def open_program(path: Path) -> TorchWeightFile:
+    """Read the table of weights of a `.pt2` archive."""
+    archive = Archive.open(path)
+    root = archive.root()
+    archive.require_little_endian()
+    config = archive.json(f"{root}/data/weights/model_weights_config.json")
+    try:
+        records = {name: _exported(entry) for name, entry in config["config"].items()}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ModelError(f"'{path.name}' has a table of weights that cannot be read: {error}") from error
+    places = _places(archive, records, lambda record: f"{root}/data/weights/{record.key}")
+    return TorchWeightFile(path, places, archive)
+
+
+def _exported(entry: Mapping[str, Any]) -> TensorRecord:
+    meta = entry["tensor_meta"]
+    numbers = {name: tuple(int(size["as_int"]) for size in meta[name]) for name in ("sizes", "strides")}
+    dtype = EXPORTED.get(meta["dtype"], f"dtype {meta['dtype']}")
+    offset = int(meta["storage_offset"]["as_int"])
+    return TensorRecord(str(entry["path_name"]), dtype, offset, numbers["sizes"], numbers["strides"])
+
+
+def state_dict_in(content: Any) -> Mapping[str, Any] | None:
+    """The state dict itself, or the one inside a checkpoint (`state_dict`, `model_state_dict`, `model`)."""
+    if not isinstance(content, Mapping):
+        return None
+    if any(isinstance(value, TensorRecord) for value in content.values()):
+        return {str(name): value for name, value in content.items()}
+    inner = (content.get(key) for key in ("state_dict", "model_state_dict", "model"))
+    return next((found for found in map(state_dict_in, inner) if found is not None), None)
+
+
+def _places(archive: Archive, records: Mapping[str, Any], member: Callable[[TensorRecord], str]) -> dict[str, Place]:
+    places = {}
+    for name, record in records.items():
+        if not isinstance(record, TensorRecord) or record.dtype not in DTYPES:
+            continue
+        start, size = archive.extent(member(record))
+        offset = start + record.offset * np.dtype(DTYPES[record.dtype]).itemsize
+        place = Place(record.dtype, record.shape, record.strides, offset)
+        negative = record.offset < 0 or min((*record.shape, *record.strides), default=0) < 0
+        if negative or len(record.shape) != len(record.strides) or offset + place.span > start + size:
+            raise ModelError(f"'{archive.path.name}' says that tensor '{name}' lies outside its storage")
+        places[name] = place
+    return places
+
+
+def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def widened(bits: Array) -> Array:
+    """Bfloat16 bits as float32 values."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def narrowed(values: Array) -> Array:
+    """Float values as bfloat16 bits, rounded to nearest, ties to even."""
+    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
