@@ -35,8 +35,9 @@ def order_by_fronts(points: Array) -> Array:
 def survivors(first: Array, second: Array, fronts: int = 1) -> Array:
     """Row numbers of all points that can lie on the first so many fronts, and of few others.
 
-    The point with the largest normalised sum dominates most of the rest, the best of those dominates most of them
-    again, and so on: whatever hangs below a chain of `fronts` points lies behind that many fronts.
+    The point with the largest product of scores dominates most of the rest, the best of those dominates most of them
+    again, and so on: whatever hangs below a chain of `fronts` points lies behind that many fronts. (The largest sum can
+    be a point at the edge, which dominates few.)
 
     Args:
         first: One score, `(n,)`.
@@ -57,15 +58,14 @@ def survivors(first: Array, second: Array, fronts: int = 1) -> Array:
 
 
 def _best(first: Array, second: Array, among: Array) -> int | None:
-    """The row with the largest normalised sum among those flagged."""
-    scale = _scale(first, second)
-    best, best_sum = None, -np.inf
+    """The row with the largest product of scores among those flagged."""
+    best, largest = None, -np.inf
     for start in range(0, len(first), BLOCK):
         block = slice(start, start + BLOCK)
-        sums = np.where(among[block], _normalised_sum(first[block], second[block], scale), -np.inf)
-        top = int(np.argmax(sums))
-        if sums[top] > best_sum:
-            best, best_sum = start + top, float(sums[top])
+        products = np.where(among[block], first[block].astype(np.float64) * second[block], -np.inf)
+        top = int(np.argmax(products))
+        if products[top] > largest:
+            best, largest = start + top, float(products[top])
     return best
 
 
