@@ -52,6 +52,8 @@ def _divide_groups(strata: Array, share: float, groups: Array, rng: np.random.Ge
         counts = np.append(np.bincount(strata[rows], minlength=len(totals)), len(rows))
         need = {side: float(np.sum(counts * lacking[side] / scale)) for side in (True, False)}
         side = need[True] >= need[False]
+        if lacking[side][-1] <= 0:  # that side is full, whatever its strata lack
+            side = not side
         lacking[side] -= counts
         chosen[rows] = side
     return chosen

@@ -194,7 +194,7 @@ class _Parser:
         body = max(_weights(text), key=lambda reading: -len(reading[0]))[0]
         keyword, colon, rest = body.partition(":")
         if keyword == "rows":
-            return DataError(f"the rows file '{rest}' of target '{text}' does not exist")
+            return DataError(f"the rows file '{rest}' of target '{text}' is no file")
         if keyword == "top":
             return UsageError(f"target '{text}' wants a number above 0 after 'top:', got '{rest}'")
         if keyword == "group":
