@@ -289,8 +289,9 @@ class _FullForward(Cut):
         order = [info.name for info in backend.layers]
         self._backend = backend
         self._inputs = inputs
+        self._layers = tuple(layers)
         self._weights = {
-            (layer, parameter): values for layer in layers for parameter, values in backend.get_weights(layer).items()
+            (layer, parameter): values for layer in order for parameter, values in backend.get_weights(layer).items()
         }
         self.layer = min((backend.info(layer).name for layer in layers), key=order.index)
 
@@ -303,6 +304,9 @@ class _FullForward(Cut):
         raise NotImplementedError(f"backend '{self._backend.NAME}' cannot continue from a layer's outputs")
 
     def scores_with(self, weights: Weights, rows: Array | None = None) -> Array:
+        for layer, _ in weights:
+            if layer not in self._layers:
+                raise UnknownLayerError(f"the cut was not made for layer '{layer}'" + did_you_mean(layer, self._layers))
         with restored(self._backend, self._weights):
             self._set({**self._weights, **weights})
             return self._backend.forward(self._rows(rows))
