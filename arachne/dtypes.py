@@ -49,6 +49,15 @@ def to_bits(value: float, dtype: str) -> str:
     return text[: digits(dtype)]
 
 
+def all_bits(values: Array, dtype: str) -> list[str]:
+    """`to_bits` of every element of an array, in the array's order."""
+    stored = np.ascontiguousarray(round_to(values, dtype)).ravel()
+    unsigned = stored.view(f"u{stored.itemsize}")
+    if dtype == "bfloat16":
+        unsigned = unsigned >> np.uint32(16)
+    return [format(bits, f"0{digits(dtype)}x") for bits in unsigned.tolist()]
+
+
 def from_bits(bits: str, dtype: str) -> float:
     """The value of stored bits, exactly."""
     carrier = np.dtype(CARRIERS[dtype])

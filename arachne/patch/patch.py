@@ -18,6 +18,7 @@ from arachne.patch.change import TensorChange, changes
 from arachne.patch.entry import Entry
 from arachne.patch.file import Written, write_changed
 from arachne.patch.memory import base_of, changes_between, set_changed
+from arachne.patch.show import as_html, as_text
 from arachne.patch.text import read_base, read_entry, read_file, read_text, write_text
 from arachne.patch.values_file import read_values, write_values
 from arachne.values import Address, Array
@@ -48,6 +49,14 @@ class Patch:
     def __len__(self) -> int:
         """Number of changed weights."""
         return len(self.entries)
+
+    def __str__(self) -> str:
+        """The changed weights by layer, old → new, with the evidence."""
+        return as_text(self.changes, self.provenance, self.evidence)
+
+    def _repr_html_(self) -> str:
+        """The same as a table in a notebook."""
+        return as_html(self.changes, self.provenance, self.evidence)
 
     @classmethod
     def between(

@@ -1,0 +1,186 @@
+"""A patch out of two models of one network: what would have to change in the first to get the second's weights.
+
+Layers are paired by name. Where the names differ, as between frameworks, by what they hold: the layer of the same
+shapes that is nearest by far. Only the first file's own bits are ever compared, so a copy of a model gives an empty
+patch, and a patched copy gives back its patch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from arachne.backend import WeightFile
+from arachne.dtypes import CARRIERS, all_bits, round_to
+from arachne.errors import PatchError, did_you_mean
+from arachne.files import sha256_of
+from arachne.patch.base import Base
+from arachne.patch.change import TensorChange
+from arachne.patch.entry import Entry
+from arachne.patch.patch import Patch
+from arachne.values import WEIGHT_PARAMETERS, Address, Array
+
+MOST = 1_000_000
+"""Two models that differ in more weights than this are not one model and its patch."""
+
+FAR = 0.4
+"""A layer at this distance is another layer."""
+
+Layer = dict[str, tuple[int, ...]]
+
+
+def diff(
+    first: WeightFile,
+    second: WeightFile,
+    *,
+    mapping: Mapping[str, str] | None = None,
+    provenance: Mapping[str, Any] | None = None,
+) -> Patch:
+    """The patch that gives the first model the weights of the second, rounded to the first's dtypes.
+
+    Args:
+        first: The base.
+        second: Another model of the same network, perhaps of another framework.
+        mapping: Which layer of the second is meant, by the first's layer, where content does not tell.
+        provenance: What to say about how the patch came about.
+
+    Raises:
+        PatchError: A layer with weights has no counterpart, or could have several; or they differ all over.
+    """
+    pairs = paired_layers(first, second, mapping or {})
+    made: list[TensorChange] = []
+    alone, count = [], 0
+    for layer, parameter in first.parameters():
+        other = pairs.get(layer)
+        if other is None or (other, parameter) not in second.parameters():
+            alone.append(f"{layer}.{parameter}")
+            continue
+        entries = _differences(first, second, (layer, parameter), other)
+        count += len(entries)
+        if count > MOST:
+            raise PatchError(
+                f"'{first.path.name}' and '{second.path.name}' differ in more than {MOST:,} weights: "
+                "that is another model, not a patch"
+            )
+        if entries:
+            made.append(TensorChange.of(first.read(layer, parameter), entries))
+    base = Base(first.path.name, sha256_of(first.path), None)
+    told: dict[str, Any] = {"second": {"file": second.path.name, "sha256": sha256_of(second.path)}}
+    renamed = {layer: other for layer, other in pairs.items() if layer != other}
+    told |= {"layers": renamed} if renamed else {}
+    told |= {"not_compared": alone} if alone else {}
+    return Patch.of(made, base, provenance={**(provenance or {}), "diff": told})
+
+
+def paired_layers(first: WeightFile, second: WeightFile, mapping: Mapping[str, str]) -> dict[str, str]:
+    """For every layer of the first the one of the second, by name or by content.
+
+    Raises:
+        PatchError: A layer with a weight matrix has no counterpart, or could have several.
+    """
+    own, theirs = _layers(first), _layers(second)
+    for layer, other in mapping.items():
+        if layer not in own:
+            raise PatchError(f"'{first.path.name}' has no layer '{layer}'" + did_you_mean(layer, own))
+        if other not in theirs:
+            raise PatchError(f"'{second.path.name}' has no layer '{other}'" + did_you_mean(other, theirs))
+    by_name = {layer: layer for layer in own if _fits(own[layer], theirs.get(layer, {}))}
+    pairs = {**by_name, **mapping}
+    free = [layer for layer in theirs if layer not in pairs.values()]
+    for layer, shapes in own.items():
+        if layer in pairs:
+            continue
+        near = _nearest(first, layer, second, [other for other in free if _fits(shapes, theirs[other])])
+        if len(near) == 1:
+            pairs[layer] = near[0]
+        elif near:
+            names = ", ".join(f"'{name}'" for name in near[:8])
+            raise PatchError(
+                f"layer '{layer}' could be {names} in '{second.path.name}'; say which with --map {layer}={near[0]}"
+            )
+        elif any(parameter in WEIGHT_PARAMETERS for parameter in shapes):
+            raise PatchError(
+                f"layer '{layer}' of '{first.path.name}' has no counterpart in '{second.path.name}': "
+                "no layer of its shapes comes near it"
+            )
+    _check_once(pairs, second)
+    return pairs
+
+
+def _nearest(first: WeightFile, layer: str, second: WeightFile, candidates: Sequence[str]) -> list[str]:
+    """The layer that is nearest by far; several when none is."""
+    distances = {other: _distance(first, layer, second, other) for other in candidates}
+    near = sorted((d, other) for other, d in distances.items() if d <= FAR)
+    if len(near) > 1 and near[0][0] < near[1][0] / 2:
+        near = near[:1]
+    return [other for _, other in near]
+
+
+def _distance(first: WeightFile, layer: str, second: WeightFile, other: str) -> float:
+    """Mean difference of two layers' weights, each as a share of the first one's size and counted as 1 at most.
+
+    So a few weights may be very different, or all of them a little; strangers come to about 0.7.
+    """
+    apart, count = 0.0, 0
+    shared = set(second.parameters())
+    for name, parameter in first.parameters():
+        if name == layer and (other, parameter) in shared:
+            a = np.asarray(first.read(layer, parameter), np.float64)
+            difference = np.abs(a - second.read(other, parameter))
+            size = float(np.sqrt(np.mean(a**2)))
+            apart += float(np.sum(np.minimum(difference / size, 1) if size else difference > 0))
+            count += a.size
+    return apart / count
+
+
+def _layers(file: WeightFile) -> dict[str, Layer]:
+    found: dict[str, Layer] = {}
+    for layer, parameter in file.parameters():
+        found.setdefault(layer, {})[parameter] = tuple(file.read(layer, parameter).shape)
+    return found
+
+
+def _fits(own: Layer, theirs: Layer) -> bool:
+    """Whether two layers have the same weights; one may store a bias that the other does not."""
+    common = own.keys() & theirs.keys()
+    weights = {name for name in (*own, *theirs) if name in WEIGHT_PARAMETERS}
+    return bool(common) and weights <= common and all(own[name] == theirs[name] for name in common)
+
+
+def _check_once(pairs: Mapping[str, str], second: WeightFile) -> None:
+    taken: dict[str, str] = {}
+    for layer, other in pairs.items():
+        rival = taken.setdefault(other, layer)
+        if rival != layer:
+            raise PatchError(
+                f"layer '{other}' in '{second.path.name}' could be '{rival}' and '{layer}'; "
+                "say which with --map LAYER=OTHER"
+            )
+
+
+def _differences(first: WeightFile, second: WeightFile, key: tuple[str, str], other: str) -> list[Entry]:
+    """One entry per weight of a tensor whose stored bits would change."""
+    dtype = first.dtype(*key)
+    if dtype not in CARRIERS:
+        return []
+    old = np.asarray(first.read(*key), CARRIERS[dtype])
+    new = round_to(second.read(other, key[1]), dtype)
+    if old.shape != new.shape:
+        raise PatchError(f"'{'.'.join(key)}' is of shape {old.shape} in one model and {new.shape} in the other")
+    where = np.argwhere(_unsigned(old) != _unsigned(new))[: MOST + 1]
+    index = tuple(where.T)
+    before, after = old[index], new[index]
+    if not (np.isfinite(before).all() and np.isfinite(after).all()):
+        raise PatchError(f"'{'.'.join(key)}' holds a weight that is not finite, or out of range for {dtype}")
+    return [
+        Entry(Address(*key, tuple(place)), dtype, old_bits, new_bits)
+        for place, old_bits, new_bits in zip(
+            where.tolist(), all_bits(before, dtype), all_bits(after, dtype), strict=True
+        )
+    ]
+
+
+def _unsigned(values: Array) -> Array:
+    return np.ascontiguousarray(values).view(f"u{values.itemsize}")

@@ -1,0 +1,78 @@
+"""Which patches does a model file carry?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from arachne.backend import WeightFile
+from arachne.dtypes import CARRIERS, to_bits
+from arachne.errors import PatchError
+from arachne.patch.change import TensorChange
+from arachne.patch.match import match
+from arachne.patch.patch import Patch
+from arachne.values import Array
+
+CARRIED, CHANGED_SINCE, PARTLY, ABSENT, OTHER = "carried", "changed since", "in part", "not carried", "another model"
+"""What can be said of a patch and a file."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a patch stands to a file.
+
+    Attributes:
+        state: `carried`: the touched tensors are bit for bit what it leaves; `changed since`: all its weights are
+            there, and other weights of the same tensors differ (another patch, training); `in part`; `not carried`:
+            its old values are there; `another model`.
+        weights: How many of its weights have the new value.
+        of: How many it changes.
+    """
+
+    state: str
+    weights: int
+    of: int
+
+
+def standing(patch: Patch, file: WeightFile) -> Standing:
+    """How a patch stands to a file of any framework."""
+    listed = set(file.parameters())
+    tensors = [(change, *_read(file, change.key)) for change in patch.changes if change.key in listed]
+    by_name = len(tensors) == len(patch.changes) and all(
+        values.shape == change.tensor.shape and dtype == change.tensor.dtype for change, values, dtype in tensors
+    )
+    found = _compared(patch, tensors) if by_name else Standing(OTHER, 0, len(patch))
+    return found if found.state != OTHER else _matched(patch, file)
+
+
+def _compared(patch: Patch, tensors: Sequence[tuple[TensorChange, Array, str]]) -> Standing:
+    new = old = 0
+    for change, values, dtype in tensors:
+        for entry in change.entries:
+            bits = to_bits(values[entry.address.index], dtype)
+            new += bits == entry.new_bits
+            old += bits == entry.old_bits
+    total = len(patch)
+    if new == total:
+        whole = all(change.is_done_on(values, dtype) for change, values, dtype in tensors)
+        return Standing(CARRIED if whole else CHANGED_SINCE, new, total)
+    if old == total:
+        return Standing(ABSENT, 0, total)
+    return Standing(PARTLY if new else OTHER, new, total)
+
+
+def _matched(patch: Patch, file: WeightFile) -> Standing:
+    """The same by content, for files whose layers have other names."""
+    try:
+        found = match(patch, file, exact=True)
+    except PatchError:
+        return Standing(OTHER, 0, len(patch))
+    done = all(pair.done for pair in found.pairs)
+    return Standing(CARRIED if done else ABSENT, len(patch) if done else 0, len(patch))
+
+
+def _read(file: WeightFile, key: tuple[str, str]) -> tuple[Array, str]:
+    dtype = file.dtype(*key)
+    return np.asarray(file.read(*key), CARRIERS.get(dtype)), dtype

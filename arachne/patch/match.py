@@ -1,0 +1,214 @@
+"""From a patch made in one framework to the same patch for another one's file.
+
+Names differ between frameworks, contents hardly. A tensor of the file is taken for one of the patch by its content in
+canonical layout; then, where the file may hold rounded values, by the fingerprints of the touched rows; then by the
+same fingerprints up to a factor per row, which is what an exporter does when it folds a batch normalisation into the
+layer before it. The last two give a derived patch with the file's own bits and scaled new values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from arachne.backend import WeightFile
+from arachne.dtypes import CARRIERS
+from arachne.errors import PatchError, did_you_mean
+from arachne.files import sha256_of
+from arachne.patch.base import Base, row_of
+from arachne.patch.change import TensorChange
+from arachne.patch.entry import Entry
+from arachne.patch.patch import Patch
+from arachne.patch.recognise import CLOSE, ORDER, SAME, SCALED, Pair, recognise
+from arachne.values import Address
+
+
+@dataclass(frozen=True)
+class Match:
+    """A patch for one file.
+
+    Attributes:
+        patch: With the file's names and bits; the very patch that was given where nothing had to be changed.
+        pairs: How each tensor was found.
+        derived: Whether its bits are the file's own, so that it has to be kept to be able to revert.
+    """
+
+    patch: Patch
+    pairs: tuple[Pair, ...]
+    derived: bool
+
+
+def match(patch: Patch, file: WeightFile, *, mapping: Mapping[str, str] | None = None, exact: bool = False) -> Match:
+    """Find the tensors of a patch in a file.
+
+    Args:
+        patch: The patch.
+        file: The file, as it was before the patch or as the patch leaves it.
+        mapping: Which layer of the file is meant, by the patch's layer.
+        exact: Whether equal content is required; otherwise rounded and scaled tensors are recognised too.
+
+    Raises:
+        PatchError: A tensor is not there, or could be several; the sentence lists them.
+    """
+    listed = list(file.parameters())
+    mapping = dict(mapping or {})
+    _check_mapping(mapping, patch, listed, file.path.name)
+    candidates = _candidates(patch, file, listed, mapping, exact)
+    pairs = _choose(patch, candidates, file, listed)
+    if all(pair.how == SAME for pair in pairs):
+        return Match(patch, pairs, derived=False)
+    return _translated(patch, pairs, file)
+
+
+def _candidates(
+    patch: Patch, file: WeightFile, listed: Sequence[tuple[str, str]], mapping: Mapping[str, str], exact: bool
+) -> dict[tuple[str, str], list[Pair]]:
+    """For every tensor of the patch what it could be in the file, in one pass over the file."""
+    found: dict[tuple[str, str], list[Pair]] = {change.key: [] for change in patch.changes}
+    wanted = {change.tensor.parameter for change in patch.changes}
+    for layer, parameter in listed:
+        if parameter not in wanted:
+            continue
+        values, dtype = file.read(layer, parameter), file.dtype(layer, parameter)
+        if dtype not in CARRIERS:
+            continue
+        for change in patch.changes:
+            tensor = change.tensor
+            if tensor.parameter != parameter or tensor.shape != values.shape:
+                continue
+            if mapping.get(tensor.layer, layer) != layer:
+                continue
+            pair = recognise(change, (layer, parameter), values, dtype, exact=exact)
+            if pair is not None:
+                found[change.key].append(pair)
+    return found
+
+
+def _choose(
+    patch: Patch,
+    candidates: Mapping[tuple[str, str], Sequence[Pair]],
+    file: WeightFile,
+    listed: Sequence[tuple[str, str]],
+) -> tuple[Pair, ...]:
+    best = {key: _surest(pairs) for key, pairs in candidates.items()}
+    for change in patch.changes:
+        if not best[change.key]:
+            raise _not_found(change, file, listed)
+    # What is certain about one tensor of a layer decides for the others: two zero biases look the same.
+    layers = {key[0]: pairs[0].layer for key, pairs in best.items() if len(pairs) == 1}
+    chosen = []
+    for change in patch.changes:
+        pairs = best[change.key]
+        narrowed = [pair for pair in pairs if pair.layer == layers.get(change.tensor.layer, pair.layer)]
+        if len(narrowed) != 1:
+            raise _ambiguous(change, pairs, file)
+        chosen.append(narrowed[0])
+    taken: dict[str, Pair] = {}
+    for pair in chosen:
+        rival = taken.setdefault(pair.name, pair)
+        if rival is not pair:
+            raise PatchError(
+                f"'{pair.name}' in '{file.path.name}' could be '{rival.change.tensor.name}' and "
+                f"'{pair.change.tensor.name}' of the patch; say which with --map LAYER=OTHER"
+            )
+    if len({pair.done for pair in chosen}) > 1:
+        raise PatchError(f"'{file.path.name}' carries only a part of this patch")
+    return tuple(chosen)
+
+
+def _surest(pairs: Sequence[Pair]) -> list[Pair]:
+    """The candidates recognised in the surest way; a tensor of the patch's own name wins among equals."""
+    if not pairs:
+        return []
+    how = min((pair.how for pair in pairs), key=ORDER.index)
+    best = [pair for pair in pairs if pair.how == how]
+    named = [pair for pair in best if (pair.layer, pair.parameter) == pair.change.key]
+    return named or best
+
+
+def _not_found(change: TensorChange, file: WeightFile, listed: Sequence[tuple[str, str]]) -> PatchError:
+    tensor, where = change.tensor, file.path.name
+    if change.key in listed:
+        try:
+            change.on(file.read(*change.key), file.dtype(*change.key), where)
+        except PatchError as error:
+            return error
+    shaped = [
+        f"'{layer}.{parameter}'"
+        for layer, parameter in listed
+        if parameter == tensor.parameter and file.read(layer, parameter).shape == tensor.shape
+    ]
+    if not shaped:
+        return PatchError(
+            f"the patch changes '{tensor.name}' of shape {tensor.shape}, and '{where}' has no such tensor"
+        )
+    return PatchError(
+        f"no tensor in '{where}' has the values of '{tensor.name}' that the patch was made for; "
+        f"of the same shape {tensor.shape}, but different: {', '.join(shaped[:8])}"
+    )
+
+
+def _ambiguous(change: TensorChange, pairs: Sequence[Pair], file: WeightFile) -> PatchError:
+    names = ", ".join(f"'{pair.name}'" for pair in pairs[:8])
+    return PatchError(
+        f"'{change.tensor.name}' of the patch could be {names} in '{file.path.name}'; "
+        f"say which with --map {change.tensor.layer}={pairs[0].layer}"
+    )
+
+
+def _check_mapping(mapping: Mapping[str, str], patch: Patch, listed: Sequence[tuple[str, str]], where: str) -> None:
+    own = {change.tensor.layer for change in patch.changes}
+    theirs = {layer for layer, _ in listed}
+    for layer, other in mapping.items():
+        if layer not in own:
+            raise PatchError(f"the patch changes no layer '{layer}'" + did_you_mean(layer, sorted(own)))
+        if other not in theirs:
+            raise PatchError(f"'{where}' has no layer '{other}'" + did_you_mean(other, sorted(theirs)))
+
+
+def _translated(patch: Patch, pairs: Sequence[Pair], file: WeightFile) -> Match:
+    derived = any(pair.how in (CLOSE, SCALED) or file.dtype(pair.layer, pair.parameter) != pair.change.tensor.dtype
+                  for pair in pairs)  # fmt: skip
+    done = any(pair.done for pair in pairs)
+    if derived and done:
+        raise PatchError(
+            f"'{file.path.name}' carries this patch in a form derived for it; "
+            "only the derived patch that was written beside it can take it out"
+        )
+    translated = (_derived(pair, file) if derived else _renamed(pair) for pair in pairs)
+    changed = [change for change in translated if change is not None]
+    base = Base(file.path.name, None if done else sha256_of(file.path), None)
+    origin = {
+        "digest": patch.digest,
+        "file": patch.base.file,
+        "backend": patch.base.backend,
+        "tensors": [_told(pair) for pair in pairs],
+    }
+    provenance = {**patch.provenance, "derived_from": origin}
+    return Match(Patch.of(changed, base, provenance=provenance, evidence=patch.evidence), tuple(pairs), derived)
+
+
+def _renamed(pair: Pair) -> TensorChange:
+    def moved_entry(entry: Entry) -> Entry:
+        return replace(entry, address=Address(pair.layer, pair.parameter, entry.address.index))
+
+    tensor = replace(pair.change.tensor, layer=pair.layer, parameter=pair.parameter)
+    return TensorChange(tensor, tuple(map(moved_entry, pair.change.entries)))
+
+
+def _derived(pair: Pair, file: WeightFile) -> TensorChange | None:
+    """The change with the file's own bits; None when rounding to its dtype leaves nothing of it."""
+    values, dtype = file.read(pair.layer, pair.parameter), file.dtype(pair.layer, pair.parameter)
+    entries = []
+    for entry in pair.change.entries:
+        index = entry.address.index
+        new = pair.factors.get(row_of(index), 1.0) * entry.new
+        own = Entry.of(Address(pair.layer, pair.parameter, index), dtype, float(values[index]), new)
+        if own.old_bits != own.new_bits:
+            entries.append(own)
+    return TensorChange.of(values, entries, uses=pair.change.tensor.uses) if entries else None
+
+
+def _told(pair: Pair) -> dict[str, object]:
+    told: dict[str, object] = {"from": pair.change.tensor.name, "to": pair.name, "how": pair.how}
+    return told if not pair.factors else {**told, "factors": {str(row): f for row, f in pair.factors.items()}}

@@ -1,0 +1,116 @@
+"""Whether a tensor of a file is one that a patch was made for: by content, by fingerprints, up to a factor per row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from arachne.dtypes import CARRIERS
+from arachne.patch.base import BaseTensor, Fingerprint, fingerprints, row_of, tensor_sha256
+from arachne.patch.change import TensorChange
+from arachne.values import Array
+
+SAME, CONTENT, CLOSE, SCALED = "same", "content", "close", "scaled"
+ORDER = (SAME, CONTENT, CLOSE, SCALED)
+"""How a tensor was recognised, the surest first."""
+
+TOLERANCE = {"float64": 1e-6, "float32": 1e-6, "float16": 1e-3, "bfloat16": 8e-3}
+"""How far a row may lie from its fingerprint, as a share of its norm: what rounding to the dtype can do."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A tensor of a patch and the one it was found in.
+
+    Attributes:
+        change: What the patch does to it.
+        layer: The layer's name in the file.
+        parameter: The parameter's name in the file.
+        how: `same`, `content`, `close` or `scaled`.
+        factors: For scaled tensors, what each touched row was multiplied by.
+        done: Whether the file's tensor is what the patch leaves behind.
+    """
+
+    change: TensorChange
+    layer: str
+    parameter: str
+    how: str
+    factors: Mapping[int, float]
+    done: bool
+
+    @property
+    def name(self) -> str:
+        """The tensor's name in the file."""
+        return f"{self.layer}.{self.parameter}"
+
+
+def recognise(change: TensorChange, key: tuple[str, str], values: Array, dtype: str, *, exact: bool) -> Pair | None:
+    """How a tensor of a file is the one a change was made for, before or after that change; None if it is not.
+
+    Args:
+        change: What the patch does.
+        key: The tensor's layer and parameter in the file.
+        values: Its values, of the same shape as the patch's.
+        dtype: What it is stored in.
+        exact: Whether only equal content counts.
+    """
+    tensor = change.tensor
+    digest = tensor_sha256(np.asarray(values, CARRIERS[dtype]))
+    before, after = digest == tensor.sha256, digest == tensor.patched_sha256
+    if None in (tensor.sha256, tensor.patched_sha256) and dtype == tensor.dtype and not (before or after):
+        before, after = change.inverse().is_done_on(values, dtype), change.is_done_on(values, dtype)
+    if before or after:
+        how = SAME if key == change.key and dtype == tensor.dtype else CONTENT
+        return Pair(change, *key, how, {}, after and not before)
+    if exact:
+        return None
+    for state in (change, change.inverse()):
+        factors = _factors(state, values, dtype)
+        if factors is not None:
+            tolerance = _tolerance(tensor, dtype)
+            close = all(abs(factor - 1) <= tolerance for factor in factors.values())
+            return Pair(change, *key, CLOSE if close else SCALED, {} if close else factors, state is not change)
+    return None
+
+
+def _factors(change: TensorChange, values: Array, dtype: str) -> dict[int, float] | None:
+    """What each touched row of the patch's tensor was multiplied by to give this one's; None if it was not."""
+    marks = {mark.row: mark for mark in change.tensor.fingerprints}
+    if marks.keys() != {row_of(entry.address.index) for entry in change.entries}:
+        return None
+    tolerance = _tolerance(change.tensor, dtype)
+    factors = {}
+    for found in fingerprints(values, marks):
+        factor = _factor(marks[found.row], found, tolerance)
+        if factor is None:
+            return None
+        factors[found.row] = factor
+    size = math.prod(values.shape[1:]) if values.ndim > 1 else values.size
+    for entry in change.entries:
+        row = row_of(entry.address.index)
+        expected = factors[row] * entry.old
+        scale = max(abs(expected), abs(factors[row]) * marks[row].norm / math.sqrt(size))
+        if abs(float(values[entry.address.index]) - expected) > 4 * tolerance * scale:
+            return None
+    # A vector has no rows to scale, and rows of one weight fit any factor.
+    if (values.ndim < 2 or size < 2) and any(abs(factor - 1) > tolerance for factor in factors.values()):
+        return None
+    return factors if len(factors) == len(marks) else None
+
+
+def _factor(mark: Fingerprint, found: Fingerprint, tolerance: float) -> float | None:
+    if mark.norm == 0 or found.norm == 0:
+        return 1.0 if mark.norm == found.norm else None
+    size = found.norm / mark.norm
+    for factor in (size, -size):
+        scaled = factor * np.array(mark.projections)
+        if np.all(np.abs(scaled - np.array(found.projections)) <= tolerance * found.norm):
+            return factor
+    return None
+
+
+def _tolerance(tensor: BaseTensor, dtype: str) -> float:
+    return max(TOLERANCE[tensor.dtype], TOLERANCE[dtype])

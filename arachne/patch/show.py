@@ -1,0 +1,112 @@
+"""A patch for people: the changed weights by layer, old → new, and the evidence, as text and as HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from arachne.dtypes import shortest
+from arachne.patch.change import TensorChange
+from arachne.patch.entry import Entry
+
+MOST = 30
+"""How many weights of one tensor are shown."""
+
+
+def as_text(changes: Sequence[TensorChange], provenance: Mapping[str, Any], evidence: Mapping[str, Any]) -> str:
+    """The patch as lines of plain text."""
+    lines = [headline(changes)]
+    for change in changes:
+        lines += ["", tensor_line(change)]
+        rows = [(place(entry), *values(entry)) for entry in change.entries[:MOST]]
+        wide = [max(len(row[column]) for row in rows) for column in range(3)]
+        lines += [f"  {a:<{wide[0]}}  {b:>{wide[1]}} → {c:>{wide[2]}}" for a, b, c in rows]
+        lines += [f"  … and {len(change.entries) - MOST:,} more"] if len(change.entries) > MOST else []
+    told = [*facts(provenance), *verdict(evidence)]
+    if told:
+        wide_name = max(len(name) for name, _ in told)
+        lines += ["", *(f"{name:<{wide_name}}  {value}" for name, value in told)]
+    return "\n".join(lines)
+
+
+def as_html(changes: Sequence[TensorChange], provenance: Mapping[str, Any], evidence: Mapping[str, Any]) -> str:
+    """The patch as a fragment of HTML for notebooks; every name in it is escaped."""
+    parts = [f"<p><b>Patch</b>: {escape(headline(changes))}</p>", "<table>"]
+    parts.append("<thead><tr><th>tensor</th><th>index</th><th>old</th><th>new</th></tr></thead><tbody>")
+    for change in changes:
+        for entry in change.entries[:MOST]:
+            cells = (change.tensor.name, place(entry), *values(entry))
+            parts.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
+        if len(change.entries) > MOST:
+            more = f"… and {len(change.entries) - MOST:,} more in {change.tensor.name}"
+            parts.append(f'<tr><td colspan="4">{escape(more)}</td></tr>')
+    parts.append("</tbody></table>")
+    told = [*facts(provenance), *verdict(evidence)]
+    if told:
+        items = "".join(f"<li>{escape(name)}: {escape(value)}</li>" for name, value in told)
+        parts.append(f"<ul>{items}</ul>")
+    return "".join(parts)
+
+
+def headline(changes: Sequence[TensorChange]) -> str:
+    """`3 weights in 2 tensors`."""
+    weights = sum(len(change.entries) for change in changes)
+    if not weights:
+        return "no weights change"
+    return f"{weights:,} weight{'s' * (weights != 1)} in {len(changes)} tensor{'s' * (len(changes) != 1)}"
+
+
+def tensor_line(change: TensorChange) -> str:
+    """`fc2.weight, float32 (10, 100), 3 of 1,000 weights`, and how often it is used when that is more than once."""
+    tensor = change.tensor
+    size = 1
+    for length in tensor.shape:
+        size *= length
+    line = f"{tensor.name}, {tensor.dtype} {tensor.shape}, {len(change.entries):,} of {size:,} weights"
+    return line if tensor.uses == 1 else f"{line}, used {tensor.uses} times: every use changes"
+
+
+def place(entry: Entry) -> str:
+    """`[0, 13]`."""
+    return f"[{', '.join(map(str, entry.address.index))}]"
+
+
+def values(entry: Entry) -> tuple[str, str]:
+    """Old and new value, in the fewest digits that tell them."""
+    return repr(shortest(entry.old, entry.dtype)), repr(shortest(entry.new, entry.dtype))
+
+
+def facts(provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The plain values in a provenance, and what the patch was put together or derived from."""
+    told = [(name, _plain(value)) for name, value in provenance.items() if isinstance(value, (str, int, float, list))]
+    told = [(name, value) for name, value in told if value and name != "stack"]
+    parts = provenance.get("stack")
+    if isinstance(parts, list):
+        told.append(("stack of", f"{len(parts)} patches"))
+    origin = provenance.get("derived_from")
+    if isinstance(origin, Mapping):
+        for tensor in origin.get("tensors", ()):
+            told.append(("derived", f"{tensor.get('from')} → {tensor.get('to')} ({tensor.get('how')})"))
+    return told
+
+
+def verdict(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The verdict and the held-out counts a patch was accepted with."""
+    told = [("verdict", str(evidence[name])) for name in ("verdict", "sentence") if evidence.get(name)]
+    for name in ("seen", "held_out"):
+        part = evidence.get(name)
+        if isinstance(part, Mapping) and {"repaired", "negatives", "broken", "positives"} <= part.keys():
+            counts = (
+                f"repaired {part['repaired']} of {part['negatives']}, broke {part['broken']} of {part['positives']}"
+            )
+            told.append((name.replace("_", " "), counts))
+    return told
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list):
+        return (
+            ", ".join(str(item) for item in value) if all(isinstance(item, (str, int, float)) for item in value) else ""
+        )
+    return str(value)

@@ -1,0 +1,144 @@
+"""A patch out of two models, and which patches a model carries."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from arachne.errors import PatchError
+from arachne.patch import Patch
+from arachne.patch import diff as diffing
+from arachne.patch.diff import diff
+from arachne.patch.history import standing
+from arachne.testing import ReferenceBackend, mlp
+from arachne.testing.reference_file import RefnetWeights
+from arachne.values import Address
+
+PLACES = [Address("fc1", "bias", (2,)), Address("fc2", "weight", (0, 3)), Address("fc2", "weight", (2, 7))]
+
+
+def saved(path: Path, *patches: Patch, dtype: str = "float32", seed: int = 0) -> RefnetWeights:
+    backend = ReferenceBackend(mlp([4, 8, 3], seed=seed), dtype=dtype)
+    for patch in patches:
+        patch.apply(backend)
+    backend.save(path)
+    return RefnetWeights(path)
+
+
+def renamed(file: RefnetWeights, path: Path) -> RefnetWeights:
+    with zipfile.ZipFile(file.path) as source, zipfile.ZipFile(path, "w") as target:
+        for member in source.namelist():
+            target.writestr(member.replace("fc", "dense_"), source.read(member).replace(b'"fc', b'"dense_'))
+    return RefnetWeights(path)
+
+
+@pytest.fixture
+def patch() -> Patch:
+    return Patch.between(ReferenceBackend(mlp([4, 8, 3])), PLACES, [-0.25, 0.5, 1.0])
+
+
+@pytest.fixture
+def before(tmp_path: Path) -> RefnetWeights:
+    return saved(tmp_path / "before.refnet")
+
+
+@pytest.fixture
+def after(patch: Patch, tmp_path: Path) -> RefnetWeights:
+    return saved(tmp_path / "after.refnet", patch)
+
+
+def test_diff_gives_back_the_patch(patch: Patch, before: RefnetWeights, after: RefnetWeights) -> None:
+    made = diff(before, after)
+    assert made.entries == patch.entries
+    assert made.base.tensors == patch.base.tensors
+    assert made.base.file == "before.refnet"
+    assert made.provenance["diff"]["second"]["file"] == "after.refnet"
+
+
+def test_diff_of_equal_models_is_empty(before: RefnetWeights) -> None:
+    assert diff(before, before).entries == ()
+
+
+def test_diff_across_names_pairs_layers_by_what_they_hold(
+    patch: Patch, before: RefnetWeights, after: RefnetWeights, tmp_path: Path
+) -> None:
+    made = diff(before, renamed(after, tmp_path / "other.refnet"))
+    assert made.entries == patch.entries
+    assert made.provenance["diff"]["layers"] == {"fc1": "dense_1", "fc2": "dense_2"}
+
+
+def test_second_model_is_rounded_to_the_first_ones_dtype(tmp_path: Path) -> None:
+    half = saved(tmp_path / "half.refnet", dtype="float16")
+    single = saved(tmp_path / "single.refnet")
+    assert diff(half, single).entries == ()
+    assert {entry.dtype for entry in diff(single, half).entries} == {"float32"}
+
+
+def test_diff_of_strangers_is_refused(before: RefnetWeights, tmp_path: Path) -> None:
+    other = renamed(saved(tmp_path / "seed1.refnet", seed=1), tmp_path / "other.refnet")
+    with pytest.raises(PatchError, match=r"layer 'fc1' of 'before.refnet' has no counterpart in 'other.refnet'"):
+        diff(before, other)
+    assert len(diff(before, other, mapping={"fc1": "dense_1", "fc2": "dense_2"})) > 40
+    with pytest.raises(PatchError, match="has no layer 'dense_9'"):
+        diff(before, other, mapping={"fc1": "dense_9"})
+
+
+def test_layers_that_look_the_same_are_ambiguous(tmp_path: Path) -> None:
+    backend = ReferenceBackend(mlp([4, 4, 4]))
+    for layer in ("fc1", "fc2"):
+        backend.set_weights(layer, "weight", np.eye(4, dtype=np.float32))
+        backend.set_weights(layer, "bias", np.ones(4, np.float32))
+    backend.save(tmp_path / "twins.refnet")
+    file = RefnetWeights(tmp_path / "twins.refnet")
+    with pytest.raises(PatchError, match=r"layer 'fc1' could be 'dense_1', 'dense_2'.*--map fc1=dense_1"):
+        diff(file, renamed(file, tmp_path / "other.refnet"))
+
+
+def test_models_that_differ_all_over_give_no_patch(
+    before: RefnetWeights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diffing, "MOST", 20)
+    with pytest.raises(PatchError, match="more than 20 weights: that is another model"):
+        diff(before, saved(tmp_path / "seed1.refnet", seed=1))
+
+
+def test_log_tells_what_a_file_carries(
+    patch: Patch, before: RefnetWeights, after: RefnetWeights, tmp_path: Path
+) -> None:
+    assert standing(patch, before).state == "not carried"
+    assert (standing(patch, after).state, standing(patch, after).weights) == ("carried", 3)
+    assert standing(patch, renamed(after, tmp_path / "names.refnet")).state == "carried"
+    assert standing(patch, renamed(before, tmp_path / "names.refnet")).state == "not carried"
+    assert standing(patch, saved(tmp_path / "seed1.refnet", seed=1)).state == "another model"
+
+
+def test_log_sees_patches_under_later_ones(patch: Patch, tmp_path: Path) -> None:
+    backend = ReferenceBackend(mlp([4, 8, 3]))
+    patch.apply(backend)
+    more = Patch.between(backend, [Address("fc2", "weight", (1, 1))], [2.0])
+    over = Patch.between(backend, PLACES[1:2], [9.0])
+    assert standing(patch, saved(tmp_path / "a.refnet", patch, more)).state == "changed since"
+    found = standing(patch, saved(tmp_path / "b.refnet", patch, over))
+    assert (found.state, found.weights, found.of) == ("in part", 2, 3)
+
+
+def test_patch_can_be_read_by_people(patch: Patch) -> None:
+    held_out = {"repaired": 3, "negatives": 5, "broken": 0, "positives": 90}
+    evidence = {"verdict": "repaired", "held_out": held_out}
+    text = str(Patch(patch.entries, patch.base, {"target": "6:0", "seed": 0}, evidence))
+    assert text.startswith("3 weights in 2 tensors\n\nfc1.bias, float32 (8,), 1 of 8 weights\n  [2]")
+    assert "fc2.weight, float32 (3, 8), 2 of 24 weights" in text
+    assert "→ 0.5\n" in text
+    assert "held out  repaired 3 of 5, broke 0 of 90" in text
+    assert "target    6:0" in text
+
+
+def test_notebook_view_escapes_names(patch: Patch) -> None:
+    hostile = Patch(patch.entries, patch.base, {"target": "<script>alert(1)</script>"}, {})
+    page = hostile._repr_html_()
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+    assert page.count("<tr>") == 4
