@@ -101,7 +101,7 @@ class ReferenceBackend(ModelBackend):
 
     def activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
         """What enters and leaves each use of a layer."""
-        return self.trace(inputs, [layer]).activations[layer]
+        return self._trace(inputs, [layer]).activations[layer]
 
     def weight_gradients(self, inputs: Inputs, labels: Array) -> Mapping[str, Mapping[str, Array]]:
         """The scores' gradient, (softmax − one-hot) / n, carried back and multiplied with what entered each layer."""
@@ -127,14 +127,11 @@ class ReferenceBackend(ModelBackend):
 
     def output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
         """The seed carried back to each use of a layer."""
-        return self.trace(inputs, [layer]).output_gradients(seed)[layer]
+        return self._trace(inputs, [layer]).output_gradients(seed)[layer]
 
     def trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
         """Every value of one pass, kept; a backward pass over them for each seed."""
-        uses = {layer: self._network.uses(self.info(layer).name) for layer in layers}
-        return ReferenceTrace(
-            self._network, dict(self._weights), [self._run(part) for part in self._parts(inputs)], uses
-        )
+        return self._trace(inputs, layers)
 
     def cut(self, inputs: Inputs, layers: Sequence[str]) -> ReferenceCut:
         """The values that cross the cut, kept; see `arachne.testing.reference_cut`."""
@@ -169,6 +166,12 @@ class ReferenceBackend(ModelBackend):
             geometry=layer.geometry,
             uses=len(self._network.uses(layer.name)),
             followed_by=self._network.followers(layer),
+        )
+
+    def _trace(self, inputs: Inputs, layers: Sequence[str]) -> ReferenceTrace:
+        uses = {layer: self._network.uses(self.info(layer).name) for layer in layers}
+        return ReferenceTrace(
+            self._network, dict(self._weights), [self._run(part) for part in self._parts(inputs)], uses
         )
 
     def _run(self, values: Values) -> Values:
