@@ -1,0 +1,65 @@
+"""Which backends the tests run on.
+
+A test that needs a backend is marked `@pytest.mark.backend("torch")`. By default every backend runs whose framework is
+installed, and a missing one is a skip that says what to install; `--require-backend NAME` turns that skip into a
+failure, `--backend NAME` leaves the tests of all others out.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from arachne import registry
+from arachne.errors import ArachneError, did_you_mean
+
+ALWAYS_THERE = "reference"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("arachne")
+    group.addoption("--backend", action="append", default=[], metavar="NAME", help="run the tests of this backend only")
+    group.addoption("--require-backend", action="append", default=[], metavar="NAME", help="fail when it is missing")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "backend(name): the test runs on this backend")
+    known = [ALWAYS_THERE, *registry.names()]
+    for name in config.getoption("--backend") + config.getoption("--require-backend"):
+        if name not in known:
+            raise pytest.UsageError(f"no backend named '{name}'" + did_you_mean(name, known))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    chosen = config.getoption("--backend")
+    if not chosen:
+        return
+    left_out = [item for item in items if any(name not in chosen for name in _needed(item))]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for name in _needed(item):
+        problem = _problem(name)
+        if problem and name in item.config.getoption("--require-backend"):
+            pytest.fail(problem, pytrace=False)
+        if problem:
+            pytest.skip(problem)
+
+
+def _needed(item: pytest.Item) -> list[str]:
+    return [mark.args[0] for mark in item.iter_markers("backend")]
+
+
+@functools.cache
+def _problem(name: str) -> str | None:
+    """Why a backend cannot run here, if it cannot."""
+    if name == ALWAYS_THERE:
+        return None
+    try:
+        registry.get(name)
+    except ArachneError as error:
+        return str(error)
+    return None
