@@ -1,0 +1,74 @@
+"""A backend by somebody else is really installed, and comes through the same door as ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+PROBE = """
+import json, sys
+import numpy as np
+from arachne import registry
+
+before = registry.names()
+backend = registry.load(sys.argv[1])
+print(json.dumps({
+    "names": before,
+    "class": type(backend).__module__ + "." + type(backend).__name__,
+    "scores": backend.forward(np.array([[1.0, 10.0]], np.float32)).tolist(),
+    "frameworks": sorted({"torch", "keras", "tensorflow", "onnx", "onnxruntime"} & set(sys.modules)),
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder the plug-in is installed into; it is built from a copy, so that nothing is left behind here."""
+    pytest.importorskip("setuptools", reason="the plug-in is built with setuptools, which is not installed")
+    pytest.importorskip("pip", reason="the plug-in is installed with pip, which is not installed")
+    source = tmp_path_factory.mktemp("source") / "plugin"
+    shutil.copytree(HERE, source, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "build"))
+    target = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    done = subprocess.run([*command, "--target", str(target), str(source)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return target
+
+
+def run(code: str, *arguments: str, site: Path) -> str:
+    """What a fresh interpreter prints, with `site` on its path."""
+    paths = [str(site), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_an_installed_plugin_is_found_and_loads_its_files(installed: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model.tally"
+    model.write_text("1 2\n3 4\n")
+    told = json.loads(run(PROBE, str(model), site=installed))
+    assert "tally" in told["names"]
+    assert told["class"] == "arachne_tally.TallyBackend"
+    assert told["scores"] == [[21.0, 43.0]]
+
+
+def test_loading_through_a_plugin_imports_no_other_framework(installed: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model.tally"
+    model.write_text("1 2\n3 4\n")
+    assert json.loads(run(PROBE, str(model), site=installed))["frameworks"] == []
+
+
+def test_a_plugin_is_gone_when_it_is_not_installed(tmp_path: Path) -> None:
+    told = run("from arachne import registry; print(registry.names())", site=tmp_path)
+    assert "tally" not in told
