@@ -1,0 +1,44 @@
+"""A fresh interpreter imports Arachne, and nothing heavy comes along."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+FRAMEWORKS = {"torch", "keras", "tensorflow", "onnx", "onnxruntime", "jax"}
+HEAVY = {*FRAMEWORKS, "matplotlib", "pymoo", "numpy", "scipy", "pytest"}
+
+REPORT = "import json, sys; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+
+
+def loaded_after(code: str) -> set[str]:
+    """The top-level packages a fresh interpreter has loaded after running `code`."""
+    done = subprocess.run([sys.executable, "-c", f"{code}\n{REPORT}"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_importing_arachne_loads_nothing_heavy() -> None:
+    assert loaded_after("import arachne") & HEAVY == set()
+
+
+def test_the_names_of_backends_are_known_without_their_frameworks() -> None:
+    assert loaded_after("from arachne import registry; assert 'torch' in registry.names()") & FRAMEWORKS == set()
+
+
+def test_the_reference_backend_needs_neither_a_framework_nor_pytest() -> None:
+    assert loaded_after("from arachne.testing import ReferenceBackend, mlp") & {*FRAMEWORKS, "pytest", "pymoo"} == set()
+
+
+def test_help_loads_no_numpy() -> None:
+    # What `python -m arachne.cli --help` runs, with a look at what it has loaded when it ends.
+    code = """
+import runpy, sys
+sys.argv = ["arachne", "--help"]
+try:
+    runpy.run_module("arachne.cli", run_name="__main__", alter_sys=True)
+except SystemExit as end:
+    assert not end.code, end.code
+"""
+    assert loaded_after(code) & HEAVY == set()
