@@ -1,0 +1,222 @@
+"""Rules for products: matrices, convolutions, Einstein sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from arachne_onnx.gradients.tape import Step, Tape, Thunk, UnknownShapeError, rule
+
+
+@rule("Gemm")
+def gemm(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+    """Products with the other factor, transposed as it stands."""
+    a, b = step.inputs[:2]
+    alpha, beta = step.get("alpha", 1.0), step.get("beta", 1.0)
+    ta, tb = step.get("transA", 0), step.get("transB", 0)
+
+    def left() -> str:
+        if ta:
+            return tape.op("Gemm", b, step.g, alpha=alpha, transA=tb, transB=1)
+        return tape.op("Gemm", step.g, b, alpha=alpha, transB=1 - tb)
+
+    def right() -> str:
+        if tb:
+            return tape.op("Gemm", step.g, a, alpha=alpha, transA=1, transB=ta)
+        return tape.op("Gemm", a, step.g, alpha=alpha, transA=1 - ta)
+
+    def added() -> str:
+        return tape.sum_to(tape.scaled(step.g, beta, a), step.inputs[2], step.outputs[0])
+
+    return [left, right, added]
+
+
+@rule("MatMul")
+def matmul(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+    """Products with the other factor's transpose; a plain matrix on the right becomes one large product."""
+    a, b = step.inputs
+    rank_a, rank_b = tape.rank(a), tape.rank(b)
+    if rank_b == 2 and rank_a >= 2:
+        return [lambda: _left_of_matrix(tape, step, rank_a), lambda: _matrix(tape, step, rank_a)]
+
+    def left() -> str:
+        g = _with_axes(tape, step, rank_a, rank_b)
+        other = tape.op("Unsqueeze", b, tape.constant([1])) if rank_b == 1 else b
+        product = tape.op("MatMul", g, _transposed(tape, other, max(rank_b, 2)))
+        return _summed_to(tape, product, a, step.outputs[0])
+
+    def right() -> str:
+        g = _with_axes(tape, step, rank_a, rank_b)
+        other = tape.op("Unsqueeze", a, tape.constant([0])) if rank_a == 1 else a
+        product = tape.op("MatMul", _transposed(tape, other, max(rank_a, 2)), g)
+        if rank_b == 1:
+            product = tape.op("Squeeze", product, tape.constant([-1]))
+        return _summed_to(tape, product, b, step.outputs[0])
+
+    return [left, right]
+
+
+def _left_of_matrix(tape: Tape, step: Step, rank: int) -> str:
+    a, b = step.inputs
+    if rank == 2:
+        return tape.op("Gemm", step.g, b, transB=1)
+    product = tape.op("Gemm", _rows(tape, step.g), b, transB=1)
+    return tape.op("Reshape", product, tape.op("Shape", a))
+
+
+def _matrix(tape: Tape, step: Step, rank: int) -> str:
+    a, g = step.inputs[0], step.g
+    if rank > 2:
+        a, g = _rows(tape, a), _rows(tape, g)
+    return tape.op("Gemm", a, g, transA=1)
+
+
+def _rows(tape: Tape, name: str) -> str:
+    return tape.op("Flatten", name, axis=-1)
+
+
+def _with_axes(tape: Tape, step: Step, rank_a: int, rank_b: int) -> str:
+    g = step.g
+    if rank_b == 1:
+        g = tape.op("Unsqueeze", g, tape.constant([-1]))
+    return tape.op("Unsqueeze", g, tape.constant([-2])) if rank_a == 1 else g
+
+
+def _transposed(tape: Tape, name: str, rank: int) -> str:
+    return tape.op("Transpose", name, perm=[*range(rank - 2), rank - 1, rank - 2])
+
+
+def _summed_to(tape: Tape, product: str, target: str, output: str) -> str:
+    """Undo the broadcasting of the axes in front of the matrices; known and equal ones need nothing."""
+    small, full = tape.type_of(target), tape.type_of(output)
+    if small is not None and full is not None and small.shape is not None and full.shape is not None:
+        lead = small.shape[:-2]
+        if len(small.shape) == len(full.shape) > 1 and lead == full.shape[:-2] and None not in lead:
+            return product
+    return tape.sum_dynamic(product, target)
+
+
+@rule("Conv")
+def conv(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+    """The input's gradient is the transposed convolution, the kernel's a convolution of input and gradient."""
+    x, w = step.inputs[:2]
+    shape = _kernel_shape(tape, w)
+    return [
+        lambda: _conv_input(tape, step, len(shape) - 2),
+        lambda: _conv_kernel(tape, step, x, step.g, shape),
+        lambda: tape.op("ReduceSum", step.g, tape.constant([0, *range(2, len(shape))]), keepdims=0),
+    ]
+
+
+@rule("ConvTranspose")
+def conv_transpose(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+    """The convolution it is the transpose of, and that one's kernel gradient with the roles exchanged."""
+    x, w = step.inputs[:2]
+    shape = _kernel_shape(tape, w)
+    return [
+        lambda: tape.op("Conv", step.g, w, **_geometry(step, len(shape) - 2)),
+        lambda: _conv_kernel(tape, step, step.g, x, shape),
+        lambda: tape.op("ReduceSum", step.g, tape.constant([0, *range(2, len(shape))]), keepdims=0),
+    ]
+
+
+def _kernel_shape(tape: Tape, w: str) -> tuple[int, ...]:
+    shape = tape.shape(w)
+    if min(shape[2:]) < 0:
+        raise UnknownShapeError(w)
+    return shape
+
+
+def _geometry(step: Step, axes: int) -> dict[str, Any]:
+    if step.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+        raise UnknownShapeError(step.inputs[0])
+    return {
+        "strides": step.get("strides", [1] * axes),
+        "dilations": step.get("dilations", [1] * axes),
+        "pads": step.get("pads", [0] * 2 * axes),
+        "group": step.get("group", 1),
+    }
+
+
+def _conv_input(tape: Tape, step: Step, axes: int) -> str:
+    x, w = step.inputs[:2]
+    options = _geometry(step, axes)
+    begin = step.get("pads", [0] * 2 * axes)[:axes]
+    full = tape.op("ConvTranspose", step.g, w, **{**options, "pads": [0] * 2 * axes})
+    # Crop the padding in front, and crop or fill up what a stride that does not divide left at the end.
+    spatial = range(2, axes + 2)
+    sizes, have = tape.op("Shape", x, start=2), tape.op("Shape", full, start=2)
+    end = tape.op("Sub", tape.op("Add", sizes, tape.constant(begin)), have)
+    pads = tape.op("Concat", tape.constant([-size for size in begin]), end, axis=0)
+    return tape.op("Pad", full, pads, tape.number(0, x), tape.constant(list(spatial)))
+
+
+def _conv_kernel(tape: Tape, step: Step, x: str, g: str, shape: tuple[int, ...]) -> str:
+    """Gradient of a kernel `(out, in / groups, *kernel)`: the gradient slides over the input.
+
+    Channels become inputs and inputs channels, strides and dilations change places.
+    """
+    axes, group = len(shape) - 2, step.get("group", 1)
+    options = _geometry(step, axes)
+    spatial = list(range(2, axes + 2))
+    if group == 1:
+        moved = tape.op("Transpose", x, perm=[1, 0, *spatial])
+    else:
+        split = tape.op("Concat", tape.constant([0, group, -1]), tape.op("Shape", x, start=2), axis=0)
+        parts = tape.op("Transpose", tape.op("Reshape", x, split), perm=[2, 1, 0, *(axis + 1 for axis in spatial)])
+        joined = tape.op("Concat", tape.constant([0, -1]), tape.op("Shape", x, start=2), axis=0)
+        moved = tape.op("Reshape", parts, joined)
+    seen = tape.op(
+        "Conv",
+        moved,
+        tape.op("Transpose", g, perm=[1, 0, *spatial]),
+        strides=options["dilations"],
+        dilations=options["strides"],
+        pads=options["pads"],
+        group=group,
+    )
+    kernel = tape.op("Slice", seen, tape.constant([0] * axes), tape.constant(shape[2:]), tape.constant(spatial))
+    return tape.op("Transpose", kernel, perm=[1, 0, *spatial])
+
+
+@rule("Einsum")
+def einsum(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+    """The same sum with the gradient in the place of the factor."""
+    terms, output = _terms(tape, step)
+
+    def factor(index: int) -> str:
+        others = [name for place, name in enumerate(step.inputs) if place != index]
+        letters = [term for place, term in enumerate(terms) if place != index]
+        reachable = set(output).union(*letters)
+        kept = "".join(letter for letter in terms[index] if letter in reachable)
+        found = tape.op("Einsum", step.g, *others, equation=",".join([output, *letters]) + "->" + kept)
+        if kept == terms[index]:
+            return tape.op("Reshape", found, tape.op("Shape", step.inputs[index]))
+        lost = [axis for axis, letter in enumerate(terms[index]) if letter not in reachable]
+        spread = tape.op("Unsqueeze", found, tape.constant(lost))
+        return tape.op("Expand", spread, tape.op("Shape", step.inputs[index]))
+
+    return [(lambda index=index: factor(index)) for index in range(len(step.inputs))]  # type: ignore[misc]
+
+
+def _terms(tape: Tape, step: Step) -> tuple[list[str], str]:
+    """The subscripts of every factor and of the result, ellipses spelt out, an implicit result made explicit."""
+    left, arrow, output = step.get("equation").replace(" ", "").partition("->")
+    terms = left.split(",")
+    if not arrow:
+        letters = [letter for letter in left.replace(",", "") if letter != "."]
+        output = ("..." if "..." in left else "") + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
+    if any(len(set(term.replace(".", ""))) < len(term.replace(".", "")) for term in terms):
+        raise NotImplementedError("Einsum with a repeated index in one factor")
+    if "..." not in left:
+        return terms, output
+    free = [letter for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if letter not in left + output]
+    widths = [
+        tape.rank(name) - len(term.replace(".", ""))
+        for name, term in zip(step.inputs, terms, strict=True)
+        if "..." in term
+    ]
+    if len(set(widths)) > 1:
+        raise NotImplementedError("Einsum with ellipses of different widths")
+    spelt = "".join(free[: widths[0]])
+    return [term.replace("...", spelt) for term in terms], output.replace("...", spelt)

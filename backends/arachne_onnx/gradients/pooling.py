@@ -1,0 +1,193 @@
+"""Rules for pooling and resizing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+
+import numpy as np
+import onnxruntime as ort
+from onnx import TensorProto, helper
+
+from arachne.values import Array
+from arachne_onnx.gradients.tape import Step, Tape, Thunk, UnknownShapeError, rule
+from arachne_onnx.graph import IR_VERSION
+
+
+@rule("MaxPool")
+def max_pool(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+    """Each gradient to the place its maximum came from, which the forward node is asked to tell."""
+    x = step.inputs[0]
+
+    def scattered() -> str:
+        if len(step.node.output) < 2 or not step.node.output[1]:
+            del step.node.output[1:]
+            step.node.output.append(tape.name())
+        return tape.scatter_flat(x, step.node.output[1], step.g)
+
+    return [scattered]
+
+
+@rule("GlobalMaxPool")
+def global_max_pool(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+    """To the largest; equal ones share."""
+    x, y = step.inputs[0], step.outputs[0]
+
+    def chosen() -> str:
+        mask = tape.op("CastLike", tape.op("Equal", x, y), x)
+        axes = tape.constant(range(2, tape.rank(x)))
+        ties = tape.op("ReduceSum", mask, axes, keepdims=1)
+        return tape.op("Mul", mask, tape.op("Div", step.g, ties))
+
+    return [chosen]
+
+
+@rule("GlobalAveragePool")
+def global_average_pool(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+    """Spread evenly."""
+    x, y = step.inputs[0], step.outputs[0]
+
+    def spread() -> str:
+        size = tape.op("CastLike", tape.op("Div", tape.op("Size", x), tape.op("Size", y)), x)
+        return tape.op("Expand", tape.op("Div", step.g, size), tape.op("Shape", x))
+
+    return [spread]
+
+
+@rule("AveragePool")
+def average_pool(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+    """Divided by how many were averaged, then laid out again by a transposed convolution with ones."""
+    return [lambda: _average_input(tape, step)]
+
+
+def _average_input(tape: Tape, step: Step) -> str:
+    x = step.inputs[0]
+    kernel = step.get("kernel_shape")
+    axes = len(kernel)
+    if step.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+        raise UnknownShapeError(x)
+    strides, dilations = step.get("strides", [1] * axes), step.get("dilations", [1] * axes)
+    pads = list(step.get("pads", [0] * 2 * axes))
+    walk = {"strides": strides, "dilations": dilations}
+    sizes = tape.op("Shape", x, start=2)
+    ones = tape.op("Expand", tape.number(1, x), tape.op("Concat", tape.constant([1, 1]), sizes, axis=0))
+    if step.get("count_include_pad", 0):
+        ones = tape.op("Pad", ones, tape.constant([0, 0, *pads[:axes], 0, 0, *pads[axes:]]), tape.number(1, x))
+        inner = [0] * 2 * axes
+    else:
+        inner = pads
+    box = tape.op("Expand", tape.number(1, x), tape.constant([1, 1, *kernel]))
+    extra = _ceiling(tape, step, kernel, strides, dilations, pads) if step.get("ceil_mode", 0) else [0] * axes
+    counted = [*inner[:axes], *(end + more for end, more in zip(inner[axes:], extra, strict=True))]
+    counts = tape.op("Conv", ones, box, pads=counted, **walk)
+    flat = tape.op("Concat", tape.constant([-1, 1]), tape.op("Shape", step.g, start=2), axis=0)
+    shares = tape.op("Reshape", tape.op("Div", step.g, counts), flat)
+    full = tape.op("ConvTranspose", shares, box, **walk)
+    end = tape.op("Sub", tape.op("Add", sizes, tape.constant(pads[:axes])), tape.op("Shape", full, start=2))
+    crop = tape.op("Concat", tape.constant([-size for size in pads[:axes]]), end, axis=0)
+    laid = tape.op("Pad", full, crop, tape.number(0, x), tape.constant(range(2, axes + 2)))
+    return tape.op("Reshape", laid, tape.op("Shape", x))
+
+
+def _ceiling(
+    tape: Tape, step: Step, kernel: list[int], strides: list[int], dilations: list[int], pads: list[int]
+) -> list[int]:
+    """What must be added behind each axis for a walk that rounds down to arrive where `ceil_mode` does."""
+    extra = []
+    axes = len(kernel)
+    for axis, size in enumerate(tape.shape(step.inputs[0])[2:]):
+        if size < 0:
+            raise UnknownShapeError(step.inputs[0])
+        room = size + pads[axis] + pads[axes + axis] - dilations[axis] * (kernel[axis] - 1) - 1
+        places = ceil(room / strides[axis])
+        # A window that would start in the padding at the end is dropped.
+        if places * strides[axis] >= size + pads[axis]:
+            places -= 1
+        extra.append(max(0, places * strides[axis] - room))
+    return extra
+
+
+@rule("LRN")
+def lrn(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+    """With y = x / D^beta and D a window's sum of squares over the channels."""
+    x = step.inputs[0]
+    size, alpha, beta, bias = (
+        step.get("size"),
+        step.get("alpha", 1e-4),
+        step.get("beta", 0.75),
+        step.get("bias", 1.0),
+    )
+    before, behind = (size - 1) // 2, ceil((size - 1) / 2)
+
+    def window(name: str, low: int, high: int) -> str:
+        plane = tape.op("Reshape", name, tape.op("Concat", tape.op("Shape", x, end=2), tape.constant([1, -1]), axis=0))
+        plane = tape.op("Transpose", plane, perm=[0, 2, 1, 3])
+        box = tape.op("Expand", tape.number(1, x), tape.constant([1, 1, size, 1]))
+        summed = tape.op("Conv", plane, box, pads=[low, 0, high, 0])
+        return tape.op("Reshape", tape.op("Transpose", summed, perm=[0, 2, 1, 3]), tape.op("Shape", x))
+
+    def normalised() -> str:
+        squares = tape.scaled(window(tape.op("Mul", x, x), before, behind), alpha / size, x)
+        base = tape.op("Add", squares, tape.number(bias, x))
+        scale = tape.op("Pow", base, tape.number(-beta, x))
+        inner = tape.op("Div", tape.op("Mul", tape.op("Mul", step.g, x), scale), base)
+        spread = tape.scaled(tape.op("Mul", x, window(inner, behind, before)), 2 * alpha * beta / size, x)
+        return tape.op("Sub", tape.op("Mul", step.g, scale), spread)
+
+    return [normalised]
+
+
+@rule("Resize")
+def resize(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+    """Along each axis resizing is a matrix; the gradient goes through its transpose."""
+    x, y = step.inputs[0], step.outputs[0]
+    before, after = tape.shape(x), tape.shape(y)
+
+    def through_matrices() -> str:
+        g = step.g
+        letters = "abcdefgh"[: len(before)]
+        for axis, (small, large) in enumerate(zip(before, after, strict=True)):
+            if axis == 0 or (small == large and small > 0 and _scale(tape, step, axis) in (None, 1.0)):
+                continue
+            if small < 0 or large < 0:
+                raise UnknownShapeError(x)
+            matrix = tape.constant(_resize_matrix(tape, step, axis, small, large), np.float32)
+            back = letters.replace(letters[axis], "z")
+            g = tape.op("Einsum", g, tape.op("CastLike", matrix, x), equation=f"{letters},z{letters[axis]}->{back}")
+        return g
+
+    return [through_matrices]
+
+
+def _scale(tape: Tape, step: Step, axis: int) -> float | None:
+    scales = tape.value(step.input(2))
+    if scales is None or not scales.size:
+        return None
+    axes = step.get("axes", range(len(scales)))
+    return float(scales[list(axes).index(axis)]) if axis in axes else 1.0
+
+
+def _resize_matrix(tape: Tape, step: Step, axis: int, small: int, large: int) -> Array:
+    """The `(small, large)` matrix of one axis: the operator itself, run on unit vectors."""
+    scale = _scale(tape, step, axis)
+    given = ["x", "", "s", ""] if scale is not None else ["x", "", "", "n"]
+    skipped = ("axes", "keep_aspect_ratio_policy")
+    options = {name: value for name, value in step.attributes.items() if name not in skipped}
+    node = helper.make_node("Resize", given, ["y"], **options)
+    extra = (
+        helper.make_tensor("s", TensorProto.FLOAT, [2], [1.0, scale])
+        if scale is not None
+        else helper.make_tensor("n", TensorProto.INT64, [2], [small, large])
+    )
+    graph = helper.make_graph(
+        [node],
+        "resize",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [small, small])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [extra],
+    )
+    opset = helper.make_opsetid("", tape.graph.opsets[""])
+    model = helper.make_model(graph, opset_imports=[opset], ir_version=IR_VERSION)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    matrix: Array = session.run(None, {"x": np.eye(small, dtype=np.float32)})[0]
+    return matrix

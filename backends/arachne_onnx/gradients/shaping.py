@@ -1,0 +1,247 @@
+"""Rules for operators that only move numbers: reshape, slice, pad, gather, scatter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from arachne_onnx.gradients.tape import Step, Tape, Thunk, rule
+
+
+@rule("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+def reshape(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+    """Back to the shape it had."""
+    return [lambda: tape.op("Reshape", step.g, tape.op("Shape", step.inputs[0]))]
+
+
+@rule("Transpose")
+def transpose(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+    """The inverse permutation; without one the order is reversed, and that undoes itself."""
+    perm = step.get("perm")
+    inverse = None if perm is None else [int(axis) for axis in np.argsort(perm)]
+    return [lambda: tape.op("Transpose", step.g, perm=inverse)]
+
+
+@rule("Concat")
+def concat(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+    """Cut into the pieces it was put together from."""
+    axis = step.get("axis")
+    pieces: list[str] = []
+
+    def piece(index: int) -> str:
+        if not pieces:
+            sizes = [_size(tape, name, axis) for name in step.inputs]
+            if len(sizes) == 1:
+                pieces.append(step.g)
+            else:
+                lengths = tape.op("Concat", *sizes, axis=0)
+                pieces.extend(tape.ops("Split", step.g, lengths, outputs=len(sizes), axis=axis))
+        return pieces[index]
+
+    return [_at(piece, index) for index in range(len(step.inputs))]
+
+
+@rule("Split")
+def split(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+    """Put together again; pieces nobody used are zeros."""
+
+    def joined() -> str:
+        pieces = [
+            gradient or tape.zeros(output, step.inputs[0])
+            for gradient, output in zip(step.gradients, step.outputs, strict=True)
+        ]
+        return tape.op("Concat", *pieces, axis=step.get("axis", 0))
+
+    return [joined]
+
+
+@rule("Slice")
+def slice_(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+    """Padded with zeros where steps are one, else scattered."""
+    x = step.inputs[0]
+    starts, axes, steps = (tape.value(step.input(index)) for index in (1, 3, 4))
+    plain = step.input(4) is None or (steps is not None and bool(np.all(steps == 1)))
+
+    def back() -> str:
+        if starts is None or not plain or (step.input(3) is not None and axes is None):
+            places = tape.op("Slice", tape.positions(x), *step.inputs[1:])
+            return tape.scatter_flat(x, places, step.g)
+        chosen = [int(axis) for axis in (range(len(starts)) if axes is None else axes)]
+        begins = []
+        for start, axis in zip(starts.tolist(), chosen, strict=True):
+            if start >= 0:
+                begins.append(tape.op("Min", tape.constant([start]), _size(tape, x, axis)))
+            else:
+                begins.append(
+                    tape.op("Max", tape.op("Add", _size(tape, x, axis), tape.constant([start])), tape.constant([0]))
+                )
+        ends = [
+            tape.op("Sub", tape.op("Sub", _size(tape, x, axis), _size(tape, step.g, axis)), begin)
+            for axis, begin in zip(chosen, begins, strict=True)
+        ]
+        pads = tape.op("Concat", *begins, *ends, axis=0)
+        return tape.op("Pad", step.g, pads, tape.number(0, x), tape.constant(chosen))
+
+    return [back]
+
+
+@rule("Pad")
+def pad(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+    """Cropped again; a border that repeats values gives back what it took."""
+    x, pads, axes = step.inputs[0], step.inputs[1], step.input(3)
+
+    def back() -> str:
+        if step.get("mode", "constant") == "constant":
+            return tape.op("Pad", step.g, tape.op("Neg", pads), tape.number(0, x), axes)
+        places = tape.op("Pad", tape.positions(x), pads, None, axes, mode=step.get("mode"))
+        return tape.scatter_flat(x, places, step.g)
+
+    return [back]
+
+
+@rule("Expand")
+def expand(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+    """Summed over what was repeated."""
+    return [lambda: tape.sum_to(step.g, step.inputs[0], step.outputs[0]), None]
+
+
+@rule("Tile")
+def tile(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+    """Summed over the copies."""
+    x, repeats = step.inputs
+
+    def folded() -> str:
+        rank = tape.rank(x)
+        pairs = tape.op(
+            "Concat",
+            tape.op("Unsqueeze", repeats, tape.constant([1])),
+            tape.op("Unsqueeze", tape.op("Shape", x), tape.constant([1])),
+            axis=1,
+        )
+        apart = tape.op("Reshape", step.g, tape.op("Reshape", pairs, tape.constant([-1])))
+        return tape.op("ReduceSum", apart, tape.constant(range(0, 2 * rank, 2)), keepdims=0)
+
+    return [folded, None]
+
+
+@rule("Gather")
+def gather(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+    """Each gradient added to the row it was taken from."""
+    data, indices = step.inputs
+    axis = step.get("axis", 0)
+
+    def scattered() -> str:
+        rank = tape.rank(data)
+        place = axis % rank
+        front = tape.op("Shape", data, end=place)
+        back = tape.op("Shape", data, start=place + 1)
+        flat = tape.op("Reshape", indices, tape.constant([-1]))
+        g = tape.op("Reshape", step.g, tape.op("Concat", front, tape.op("Shape", flat), back, axis=0))
+        order = [place, *(other for other in range(rank) if other != place)]
+        if place:
+            g = tape.op("Transpose", g, perm=order)
+        empty = tape.op(
+            "Expand",
+            tape.number(0, data),
+            tape.op("Concat", tape.op("Shape", data, start=place, end=place + 1), front, back, axis=0),
+        )
+        places = tape.op("Unsqueeze", flat, tape.constant([1]))
+        filled = tape.op("ScatterND", empty, places, g, reduction="add")
+        return tape.op("Transpose", filled, perm=[int(i) for i in np.argsort(order)]) if place else filled
+
+    return [scattered, None]
+
+
+@rule("GatherElements")
+def gather_elements(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+    """Each gradient added to the element it was taken from."""
+    data, indices = step.inputs
+    return [
+        lambda: tape.op(
+            "ScatterElements", tape.zeros(data), indices, step.g, axis=step.get("axis", 0), reduction="add"
+        ),
+        None,
+    ]
+
+
+@rule("GatherND")
+def gather_nd(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+    """Each gradient added to the place it was taken from."""
+    data, indices = step.inputs
+
+    def scattered() -> str:
+        batch = step.get("batch_dims", 0)
+        if not batch:
+            return tape.op("ScatterND", tape.zeros(data), indices, step.g, reduction="add")
+        places = tape.op("GatherND", tape.positions(data), indices, batch_dims=batch)
+        return tape.scatter_flat(data, places, step.g)
+
+    return [scattered, None]
+
+
+@rule("ScatterND")
+def scatter_nd(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+    """What was overwritten gets nothing; what was put in its place takes the gradient from there."""
+    indices, updates = step.inputs[1:]
+    kind = step.get("reduction", "none")
+    if kind not in ("none", "add"):
+        raise NotImplementedError(f"ScatterND with reduction '{kind}'")
+
+    def data() -> str:
+        return step.g if kind == "add" else tape.op("ScatterND", step.g, indices, tape.zeros(updates))
+
+    return [data, None, lambda: tape.op("GatherND", step.g, indices)]
+
+
+@rule("ScatterElements")
+def scatter_elements(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+    """As for ScatterND, element by element."""
+    indices, updates = step.inputs[1:]
+    kind, axis = step.get("reduction", "none"), step.get("axis", 0)
+    if kind not in ("none", "add"):
+        raise NotImplementedError(f"ScatterElements with reduction '{kind}'")
+
+    def data() -> str:
+        return step.g if kind == "add" else tape.op("ScatterElements", step.g, indices, tape.zeros(updates), axis=axis)
+
+    return [data, None, lambda: tape.op("GatherElements", step.g, indices, axis=axis)]
+
+
+@rule("TopK")
+def top_k(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+    """Back to the places the values came from."""
+    x = step.inputs[0]
+    return [
+        lambda: tape.op(
+            "ScatterElements", tape.zeros(x), step.outputs[1], step.g, axis=step.get("axis", -1), reduction="add"
+        ),
+        None,
+    ]
+
+
+@rule("DepthToSpace", "SpaceToDepth", "ReverseSequence", "Trilu")
+def moved(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+    """These undo themselves, or each other."""
+    operator = step.node.op_type
+
+    def back() -> str:
+        if operator == "SpaceToDepth":
+            return tape.op("DepthToSpace", step.g, blocksize=step.get("blocksize"), mode="DCR")
+        if operator == "DepthToSpace":
+            if step.get("mode", "DCR") == "DCR":
+                return tape.op("SpaceToDepth", step.g, blocksize=step.get("blocksize"))
+            places = tape.op("DepthToSpace", tape.positions(step.inputs[0], floating=True), **step.attributes)
+            return tape.scatter_flat(step.inputs[0], tape.op("Cast", places, to=7), step.g)
+        return tape.op(operator, step.g, *step.inputs[1:], **step.attributes)
+
+    return [back]
+
+
+def _size(tape: Tape, name: str, axis: int) -> str:
+    """The size of one axis as a tensor of one element."""
+    return tape.op("Shape", name, start=axis, end=axis + 1 if axis != -1 else None)
+
+
+def _at(function: Callable[[int], str], index: int) -> Thunk:
+    return lambda: function(index)

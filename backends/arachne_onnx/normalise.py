@@ -1,0 +1,310 @@
+"""From any ONNX model to a graph that can be analysed; the user's model stays as it is.
+
+`normalise` brings a copy to opset 18 or newer, writes local functions out, and makes `Constant` nodes initialisers.
+What it gives computes exactly what the model computes, and forward passes and cuts run it. `differentiable` goes on to
+what gradients need: half precision becomes single, operators without a rule that are made of others are written out,
+recurrent layers become a Scan, automatic padding becomes numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import count
+
+import numpy as np
+import onnx
+import onnx.inliner
+import onnx.version_converter
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from arachne.errors import ModelError
+from arachne.values import Array
+from arachne_onnx.gradients import FLAT, RULES
+from arachne_onnx.gradients.recurrent import GATES, can_unfold, unfold
+from arachne_onnx.gradients.tape import key
+from arachne_onnx.graph import Graph, TensorType, attributes, infer_types, subgraphs, type_from, value_info
+
+OPSET = 18
+"""The oldest operator set the rules know; older models are brought up to it."""
+
+HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+
+
+def normalise(model: ModelProto) -> Graph:
+    """The graph of a model, for analysis.
+
+    Raises:
+        ModelError: A model of an opset that cannot be brought up to date.
+    """
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    if copy.functions:
+        copy = onnx.inliner.inline_local_functions(copy, True)
+    version = _opset(copy)
+    if version < OPSET:
+        try:
+            copy = onnx.version_converter.convert_version(copy, OPSET)
+        except Exception as error:  # the converter raises whatever its adapters raise
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise ModelError(f"the model's opset {version} cannot be brought to {OPSET}: {reason[:160]}") from error
+    graph = _graph(copy)
+    infer_types(graph)
+    return graph
+
+
+def differentiable(graph: Graph) -> Graph:
+    """A copy of a graph in which every gradient that can be taken is taken by a rule."""
+    copy = Graph(
+        [copied(node) for node in graph.nodes],
+        dict(graph.constants),
+        dict(graph.inputs),
+        dict(graph.opsets),
+        dict(graph.types),
+        graph.scores,
+    )
+    _write_out_functions(copy)
+    _to_single(copy)
+    _unfold_recurrent(copy)
+    infer_types(copy)
+    make_padding_explicit(copy)
+    return copy
+
+
+def learn_types(graph: Graph, runs: Sequence[Mapping[str, Array]]) -> None:
+    """Take ranks and sizes from runs of the model on batches of different sizes, where static inference gave up.
+
+    A size that differs between the runs gets a name made of its values: equal names are equal sizes.
+    """
+    for name, first in runs[0].items():
+        known = graph.types.get(name)
+        if known is not None and known.shape is not None and all(isinstance(size, int) for size in known.shape):
+            continue
+        shapes = [run[name].shape for run in runs]
+        if len({len(shape) for shape in shapes}) > 1:
+            continue
+        shape = tuple(
+            axis[0] if len(set(axis)) == 1 else "_".join(map(str, axis)) for axis in zip(*shapes, strict=True)
+        )
+        graph.types[name] = TensorType(helper.np_dtype_to_tensor_dtype(first.dtype), shape)
+
+
+def _opset(model: ModelProto) -> int:
+    versions = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
+    return max(versions, default=OPSET)
+
+
+def _graph(model: ModelProto) -> Graph:
+    """Nodes and arrays of a model; constants of bodies move to the outside."""
+    constants = {value.name: numpy_helper.to_array(value) for value in model.graph.initializer}
+    for sparse in model.graph.sparse_initializer:
+        raise ModelError(
+            f"the model's weight '{sparse.values.name}' is stored as a sparse tensor, expected a dense one"
+        )
+    inputs = {}
+    for value in model.graph.input:
+        kind = type_from(value)
+        if value.name not in constants and kind is not None:
+            inputs[value.name] = kind
+    nodes: list[NodeProto] = []
+    for node in model.graph.node:
+        value = constant_value(node)
+        if value is not None:
+            constants[node.output[0]] = value
+            continue
+        nodes.append(copied(node))
+        for body in subgraphs(nodes[-1]):
+            _hoist(body, constants)
+    opsets = {entry.domain if entry.domain != "ai.onnx" else "": entry.version for entry in model.opset_import}
+    opsets.setdefault("", OPSET)
+    types = {info.name: kind for info in model.graph.value_info if (kind := type_from(info)) is not None}
+    return Graph(nodes, constants, inputs, opsets, types)
+
+
+def _hoist(body: GraphProto, constants: dict[str, Array]) -> None:
+    """Move the weights of a body outside, where they can be addressed; it reads them from there."""
+    for value in body.initializer:
+        if value.name not in constants:
+            constants[value.name] = numpy_helper.to_array(value)
+    kept = [
+        value for value in body.initializer if not np.array_equal(constants[value.name], numpy_helper.to_array(value))
+    ]
+    del body.initializer[:]
+    body.initializer.extend(kept)
+    nodes = []
+    for node in body.node:
+        value = constant_value(node)
+        if value is not None and node.output[0] not in constants:
+            constants[node.output[0]] = value
+            continue
+        nodes.append(copied(node))
+        for inner in subgraphs(nodes[-1]):
+            _hoist(inner, constants)
+    del body.node[:]
+    body.node.extend(nodes)
+
+
+def constant_value(node: NodeProto) -> Array | None:
+    """What a `Constant` node holds; None for other nodes, and for strings and sparse tensors."""
+    if node.op_type != "Constant" or not node.attribute:
+        return None
+    attribute = node.attribute[0]
+    match attribute.name:
+        case "value":
+            value: Array = numpy_helper.to_array(attribute.t)
+            return value
+        case "value_float" | "value_floats":
+            return np.asarray(helper.get_attribute_value(attribute), dtype=np.float32)
+        case "value_int" | "value_ints":
+            return np.asarray(helper.get_attribute_value(attribute), dtype=np.int64)
+    return None
+
+
+def copied(node: NodeProto) -> NodeProto:
+    """A node of its own."""
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    return copy
+
+
+def _write_out_functions(graph: Graph) -> None:
+    """Replace operators without a rule by the operators their standard says they are made of."""
+    for _ in range(4):  # a function may be made of functions
+        made_of_others = {
+            (node.domain, node.op_type)
+            for node in graph.nodes
+            if key(node) not in RULES and key(node) not in FLAT and key(node) not in GATES and _has_body(graph, node)
+        }
+        if not made_of_others:
+            return
+        infer_types(graph)
+        stand_ins = {
+            name: kind for name in graph.constants if (kind := graph.type_of(name)) is not None and kind.is_float
+        }
+        stand_ins = {name: kind for name, kind in stand_ins.items() if graph.constants[name].size > 16}
+        model = graph.model(graph.nodes, {**graph.inputs, **stand_ins}, [graph.scores])
+        model.graph.value_info.extend(
+            value_info(name, kind) for name, kind in graph.types.items() if name not in graph.inputs
+        )
+        inlined = onnx.inliner.inline_selected_functions(
+            model, sorted(made_of_others), exclude=False, inline_schema_functions=True
+        )
+        written = _graph(inlined)
+        graph.nodes = written.nodes
+        graph.constants = {**graph.constants, **written.constants}
+        for domain, version in written.opsets.items():
+            graph.opsets.setdefault(domain, version)
+
+
+def _has_body(graph: Graph, node: NodeProto) -> bool:
+    if not onnx.defs.has(node.op_type, node.domain):
+        return False
+    try:
+        schema = onnx.defs.get_schema(node.op_type, graph.opsets.get(node.domain, OPSET), node.domain)
+    except onnx.defs.SchemaError:
+        return False
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def _to_single(graph: Graph) -> None:
+    """Half precision loses small gradients: compute them in float32. What is fed in stays as it is."""
+    halves = {name for name, value in graph.constants.items() if _element(value) in HALVES}
+    feeds = {name: kind for name, kind in graph.inputs.items() if kind.element in HALVES}
+    casts = any(_casts_to_half(node) for node in graph.nodes)
+    if not halves and not feeds and not casts:
+        return
+    for name in halves:
+        graph.constants[name] = graph.constants[name].astype(np.float32)
+    fed = {name: f"{name}/arachne/single" for name in feeds}
+    for node in graph.nodes:
+        _cast_to_single(node)
+        for index, name in enumerate(node.input):
+            node.input[index] = fed.get(name, name)
+    front = [helper.make_node("Cast", [name], [single], to=TensorProto.FLOAT) for name, single in fed.items()]
+    graph.nodes[:0] = front
+    graph.types = {
+        name: TensorType(TensorProto.FLOAT, kind.shape) if kind.element in HALVES else kind
+        for name, kind in graph.types.items()
+    }
+
+
+def _element(value: Array) -> int:
+    return int(helper.np_dtype_to_tensor_dtype(value.dtype))
+
+
+def _casts_to_half(node: NodeProto) -> bool:
+    return bool(node.op_type == "Cast" and attributes(node).get("to") in HALVES)
+
+
+def _cast_to_single(node: NodeProto) -> None:
+    for attribute in node.attribute:
+        if attribute.name in ("to", "dtype") and attribute.i in HALVES:
+            attribute.i = TensorProto.FLOAT
+        elif attribute.type == AttributeProto.TENSOR and attribute.t.data_type in HALVES:
+            single = numpy_helper.to_array(attribute.t).astype(np.float32)
+            attribute.t.CopyFrom(numpy_helper.from_array(single, attribute.t.name))
+    for body in subgraphs(node):
+        for info in (*body.input, *body.output, *body.value_info):
+            if info.type.tensor_type.elem_type in HALVES:
+                info.type.tensor_type.elem_type = TensorProto.FLOAT
+        for inner in body.node:
+            _cast_to_single(inner)
+
+
+def _unfold_recurrent(graph: Graph) -> None:
+    numbers = count(10**6)  # the tape that follows counts from zero
+    nodes: list[NodeProto] = []
+    for node in graph.nodes:
+        if node.op_type in GATES and node.domain == "" and can_unfold(node):
+            written, constants = unfold(graph, node, numbers)
+            nodes += written
+            graph.constants.update(constants)
+        else:
+            nodes.append(node)
+    graph.nodes = nodes
+
+
+def make_padding_explicit(graph: Graph) -> None:
+    """Turn `auto_pad` into numbers wherever the sizes it depends on are known."""
+    for node in graph.nodes:
+        options = attributes(node)
+        mode = options.get("auto_pad", "NOTSET")
+        if mode not in ("SAME_UPPER", "SAME_LOWER") or node.op_type not in (
+            "Conv",
+            "MaxPool",
+            "AveragePool",
+            "ConvTranspose",
+        ):
+            continue
+        kernel = options.get("kernel_shape") or _kernel(graph, node)
+        kind = graph.type_of(node.input[0])
+        sizes = None if kind is None or kind.shape is None else kind.shape[2:]
+        if kernel is None or sizes is None or not all(isinstance(size, int) for size in sizes):
+            continue
+        pads = _same(mode, [int(size) for size in sizes if size is not None], kernel, options, node.op_type)
+        kept = [attribute for attribute in node.attribute if attribute.name not in ("auto_pad", "pads", "output_shape")]
+        del node.attribute[:]
+        node.attribute.extend([*kept, helper.make_attribute("pads", pads)])
+
+
+def _kernel(graph: Graph, node: NodeProto) -> list[int] | None:
+    kind = graph.type_of(node.input[1]) if len(node.input) > 1 else None
+    if kind is None or kind.shape is None:
+        return None
+    return [int(size) for size in kind.shape[2:] if isinstance(size, int)]
+
+
+def _same(mode: str, sizes: list[int], kernel: list[int], options: dict[str, object], operator: str) -> list[int]:
+    """The padding `SAME` stands for: as many outputs as steps fit into the input."""
+    axes = len(sizes)
+    strides, dilations = options.get("strides") or [1] * axes, options.get("dilations") or [1] * axes
+    if not isinstance(strides, list) or not isinstance(dilations, list):
+        raise TypeError("strides and dilations are lists")
+    before, behind = [], []
+    for size, width, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
+        span = dilation * (width - 1) + 1
+        total = span - stride if operator == "ConvTranspose" else (-(-size // stride) - 1) * stride + span - size
+        total = max(0, total)
+        small, large = total // 2, total - total // 2
+        before.append(small if mode == "SAME_UPPER" else large)
+        behind.append(large if mode == "SAME_UPPER" else small)
+    return [*before, *behind]

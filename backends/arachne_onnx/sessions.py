@@ -1,0 +1,162 @@
+"""Sessions of onnxruntime: how they are made, on which provider, with how many threads."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+import onnxruntime as ort
+from onnx import ModelProto, NodeProto, TensorProto
+
+from arachne.errors import DataError, EnvironmentFaultError, ModelError, UsageError, did_you_mean
+from arachne.values import Array
+from arachne_onnx.graph import Graph, TensorType
+
+PROVIDERS = {
+    "cpu": "CPUExecutionProvider",
+    "cuda": "CUDAExecutionProvider",
+    "tensorrt": "TensorrtExecutionProvider",
+    "rocm": "ROCMExecutionProvider",
+    "migraphx": "MIGraphXExecutionProvider",
+    "directml": "DmlExecutionProvider",
+    "coreml": "CoreMLExecutionProvider",
+    "openvino": "OpenVINOExecutionProvider",
+}
+"""Device names as a user writes them, and what onnxruntime calls them."""
+
+RuntimeFault = (
+    ort.capi.onnxruntime_pybind11_state.Fail,
+    ort.capi.onnxruntime_pybind11_state.InvalidArgument,
+    ort.capi.onnxruntime_pybind11_state.InvalidGraph,
+    ort.capi.onnxruntime_pybind11_state.InvalidProtobuf,
+    ort.capi.onnxruntime_pybind11_state.NotImplemented,
+    ort.capi.onnxruntime_pybind11_state.RuntimeException,
+    ort.capi.onnxruntime_pybind11_state.NoSuchFile,
+    ort.capi.onnxruntime_pybind11_state.NoModel,
+    ort.capi.onnxruntime_pybind11_state.EPFail,
+)
+"""What onnxruntime raises; its classes share no base of their own."""
+
+
+class Device:
+    """An execution provider, chosen by the user and checked against what the session really took."""
+
+    def __init__(self, name: str | None = None) -> None:
+        kind, _, number = (name or "cpu").partition(":")
+        if kind not in PROVIDERS:
+            raise UsageError(f"no device named '{kind}' in onnxruntime" + did_you_mean(kind, PROVIDERS))
+        if number and not number.isdigit():
+            raise UsageError(f"a device is a name and a number, as in '{kind}:0', got '{name}'")
+        self.provider = PROVIDERS[kind]
+        self.number = int(number) if number else None
+        if self.provider not in ort.get_available_providers():
+            raise EnvironmentFaultError(f"the installed onnxruntime has no device '{kind}'{_remedy()}")
+
+    def session(self, model: ModelProto) -> ort.InferenceSession:
+        """A session of a model.
+
+        Raises:
+            ModelError: onnxruntime refuses the model.
+            EnvironmentFaultError: The session fell back to another device.
+        """
+        options = ort.SessionOptions()
+        # Inherited thread counts ignore the affinity mask and every other session; both are set here.
+        options.intra_op_num_threads = threads()
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        number = {} if self.number is None else {"device_id": self.number}
+        chosen: list[tuple[str, dict[str, int]]] = [(self.provider, number)]
+        if self.provider != PROVIDERS["cpu"]:
+            chosen.append((PROVIDERS["cpu"], {}))
+        try:
+            session = ort.InferenceSession(model.SerializeToString(), options, providers=chosen)
+        except RuntimeFault as error:
+            raise ModelError(f"onnxruntime refuses the model: {reason(error)}") from error
+        if session.get_providers()[0] != self.provider:
+            raise EnvironmentFaultError(
+                f"onnxruntime could not use {self.provider} and fell back to the CPU{_remedy()}"
+            )
+        return session
+
+
+class Program:
+    """One session of a part of a graph: named arrays in, named arrays out."""
+
+    def __init__(
+        self,
+        device: Device,
+        graph: Graph,
+        inputs: Mapping[str, TensorType],
+        outputs: Sequence[str],
+        *,
+        nodes: Iterable[NodeProto] | None = None,
+        constants: Mapping[str, Array] | None = None,
+    ) -> None:
+        chosen = graph.needed(outputs, inputs) if nodes is None else list(nodes)
+        self._session = device.session(graph.model(chosen, inputs, outputs, constants))
+        self.inputs = tuple(value.name for value in self._session.get_inputs())
+        self.outputs = tuple(outputs)
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Every output by name.
+
+        Raises:
+            DataError: The runtime cannot compute these arrays.
+        """
+        try:
+            values = self._session.run(self.outputs, {name: feeds[name] for name in self.inputs})
+        except RuntimeFault as error:
+            raise DataError(f"onnxruntime cannot run the model on these inputs: {reason(error)}") from error
+        return dict(zip(self.outputs, values, strict=True))
+
+    @property
+    def providers(self) -> tuple[str, ...]:
+        """What the session really runs on, the first choice first."""
+        return tuple(self._session.get_providers())
+
+
+def threads() -> int:
+    """The number of processors this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # no affinity masks on this system
+        return os.cpu_count() or 1
+
+
+def both_packages() -> bool:
+    """Whether onnxruntime and onnxruntime-gpu are installed over each other."""
+    found = 0
+    for package in ("onnxruntime", "onnxruntime-gpu"):
+        try:
+            importlib.metadata.distribution(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        found += 1
+    return found == 2
+
+
+BOTH_PACKAGES = (
+    "the packages onnxruntime and onnxruntime-gpu are both installed and overwrite each other: uninstall both, then "
+    "install one"
+)
+
+
+def _remedy() -> str:
+    if both_packages():
+        return f"; {BOTH_PACKAGES}"
+    available = [name for name, provider in PROVIDERS.items() if provider in ort.get_available_providers()]
+    return f'; available: {", ".join(available)} (GPUs: pip install "arachne-repair[onnx-gpu]" in place of [onnx])'
+
+
+def reason(error: Exception) -> str:
+    """What onnxruntime said, in one line, without its codes and source positions."""
+    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    text = re.sub(r"^\[ONNXRuntimeError\]\s*:\s*\d+\s*:\s*\w+\s*:\s*", "", text)
+    text = re.sub(r"\S*onnxruntime::\S+(\([^)]*\))?\s*", "", text)
+    text = re.sub(r"\s+", " ", re.sub(r"/\S+/\S+:\d+\s*", "", text)).strip(" .")
+    return text[:200] or type(error).__name__
+
+
+ELEMENTS = {TensorProto.FLOAT: "float32", TensorProto.FLOAT16: "float16", TensorProto.DOUBLE: "float64"}
