@@ -147,10 +147,10 @@ Made = tuple[str, Callable[[Array], Array]]
 
 
 def _size_step(name: str, value: str) -> Made:
-    height, _, width = value.partition("x")
-    numbers = [_count(name, value, side) for side in (height, width or height)]
+    height, by, width = value.partition("x")
+    numbers = [_count(name, value, side) for side in (height, width if by else height)]
     if name == "shorter":
-        if width:
+        if by:
             raise UsageError(f"preprocessing step 'shorter' takes one number, got '{value}'")
         return str(numbers[0]), lambda batch: image_steps.resize_shorter(batch, numbers[0])
     change = image_steps.resize if name == "resize" else image_steps.crop
