@@ -116,8 +116,6 @@ def _from_rows(rows: Iterator[Batch], classes: Any, preprocess: Preprocess) -> F
                 pictures.add(name)
                 value = np.asarray(head(pixels(value)[None]))[0]
             parts.setdefault(name, []).append(_values(name, value))
-    if not parts:
-        raise DataError("the data set has no rows")
     columns = {
         name: stacked(values, [f"row {row}" for row in range(len(values))]) if name in pictures else values
         for name, values in parts.items()
@@ -146,6 +144,8 @@ def _joined(name: str, arrays: list[Array]) -> Array:
 
 
 def _found(columns: Mapping[str, Any], classes: Any, preprocess: Preprocess) -> Found:
+    if not columns:
+        raise DataError("the data set has no rows")
     label = _label(columns)
     names = tuple(map(str, classes)) if classes is not None else None
     inputs = [
