@@ -35,8 +35,10 @@ from arachne.backend import Cut, ModelBackend, Trace, WeightFile, check_count
 from arachne.errors import DataError, ModelError
 from arachne.values import Activation, Array, Description, Inputs, LayerInfo, count
 from arachne_torch import io
+from arachne_torch.cut import TorchCut
 from arachne_torch.layers import declared, gather, layer_name
-from arachne_torch.running import Runner, to_array
+from arachne_torch.running import Runner, as_tensor, to_array
+from arachne_torch.tape import NotRecordableError
 from arachne_torch.trace import TorchTrace
 
 
@@ -98,7 +100,7 @@ class TorchBackend(ModelBackend):
         self.check_values(layer, parameter, values)
         place = self._layers[layer].stored[parameter]
         with torch.no_grad():
-            place.view(self._parameters[place.name]).copy_(torch.from_numpy(np.array(values, order="C")))
+            place.view(self._parameters[place.name]).copy_(as_tensor(values))
 
     def forward(self, inputs: Inputs) -> Array:
         """Class scores, batch by batch."""
@@ -154,7 +156,13 @@ class TorchBackend(ModelBackend):
     def cut(self, inputs: Inputs, layers: Sequence[str]) -> Cut:
         """The recorded calls behind the layers; the plain cut where a pass cannot be recorded."""
         self._look(inputs)
-        return super().cut(inputs, layers)
+        wanted = {self.info(layer).name: self._layers[layer] for layer in layers}
+        try:
+            return TorchCut(self._runner, inputs, wanted)
+        except NotRecordableError as error:
+            note = f"candidates run the whole model, because {error}"
+            self._notes += [note] if note not in self._notes else []
+            return super().cut(inputs, layers)
 
     def save(self, path: Path) -> None:
         """A model from a file becomes a copy of that file in which only the changed weights differ."""

@@ -130,14 +130,17 @@ class Recorder(TorchFunctionMode):
                 layers[call.use.layer] = replace(layer, info=info)
         return layers
 
-    def ending(self, output: Tensor) -> str:
-        """What gave the output: `softmax`, `sigmoid`, or `` for anything else."""
+    def ending(self, output: Tensor) -> tuple[str, Tensor]:
+        """What made the output (`softmax`, `sigmoid`, or `` for anything else), and the tensor that stood before it."""
+        made = output
         for call in reversed(self.calls):
-            if call.result is output and call.name not in RESHAPES:
-                return ENDINGS.get(call.name, "")
-            if call.result is output:
-                output = call.args[0]
-        return ""
+            if call.result is made:
+                if call.name in ENDINGS:
+                    return ENDINGS[call.name], call.args[0] if call.args else call.kwargs["input"]
+                if call.name not in RESHAPES:
+                    break
+                made = call.args[0]
+        return "", output
 
     def size(self) -> int:
         """Bytes of all results together."""

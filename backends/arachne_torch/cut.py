@@ -1,1 +1,248 @@
-"""The fast path: what lies behind a layer, as a list of torch calls that is run again for every candidate."""
+"""The fast path: the model held open at a layer, everything that no candidate can change computed once.
+
+The model's pass is recorded (`tape.py`) and its steps fall into two parts: those behind the layers a search may change,
+and all others. The others run once for all inputs, and what the first part takes from them is kept. A candidate then
+runs the first part alone, with its own values in the slots of the parameters it changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from arachne.backend import Cut, Weights
+from arachne.errors import UnknownLayerError, WeightShapeError
+from arachne.values import Array, Inputs, batches, count, take
+from arachne_torch.calls import Recorder
+from arachne_torch.layers import Layer
+from arachne_torch.running import Runner, as_tensor, to_array
+from arachne_torch.tape import NotRecordableError, Recording, Step, Tape, Values, record, run
+
+SMALL, LARGE = 3, 5
+"""The two batch sizes a model is recorded with."""
+
+TOLERANCE = 1e-4
+"""How far, relative to the largest score, a recording's scores may lie from the model's own."""
+
+
+class TorchCut(Cut):
+    """A recorded model, cut at the earliest use of some layers.
+
+    Args:
+        runner: The model; it has been looked at.
+        inputs: `n` inputs.
+        layers: The layers a search may change.
+
+    Raises:
+        NotRecordableError: The model cannot be recorded, or its recording does not give the same scores.
+    """
+
+    def __init__(self, runner: Runner, inputs: Inputs, layers: Mapping[str, Layer]) -> None:
+        self._runner, self._layers, self._n = runner, layers, count(inputs)
+        self._tape = tape = _recorded(runner, inputs)
+        at, self.layer = next((i, s.use.layer) for i, s in enumerate(tape.steps) if s.use and s.use.layer in layers)
+        head = tape.steps[at]
+        self._leaving = head.gives[0][0]
+        touched = {tape.named[place.name] for layer in layers.values() for place in layer.stored.values()}
+        before, behind = _parted(tape, at, touched)
+        self._all = _needed(behind, {tape.output})
+        self._up_to_head = _needed(behind[: behind.index(head) + 1], {self._leaving})
+        self._from_head = _needed([step for step in behind if step is not head], {tape.output})
+        self._in_place = any(step.mutates for step in behind)
+        crossing = _entering(self._all, tape.output) | _entering(self._up_to_head, self._leaving)
+        with torch.no_grad():
+            self._own = {
+                number: runner.parameters[name].detach().clone()
+                for name, number in tape.named.items()
+                if number in crossing
+            }
+            self._kept = self._computed(before, inputs, crossing)
+        self._check(inputs)
+
+    def outputs(self, rows: Array | None = None) -> Array:
+        """The kept tensors through the layer's own call."""
+        return np.concatenate([self._run(self._up_to_head, self._leaving, part, {}) for part in self._parts(rows)])
+
+    def scores_from_outputs(self, outputs: Array, rows: Array | None = None) -> Array:
+        """Everything behind the layer, with these outputs in its place."""
+        found, done = [], 0
+        for part in self._parts(rows):
+            given = self._tensor(outputs[done : done + len(part)])
+            found.append(self._run(self._from_head, self._tape.output, part, {self._leaving: given}))
+            done += len(part)
+        return np.concatenate(found)
+
+    def scores_with(self, weights: Weights, rows: Array | None = None) -> Array:
+        """Everything behind the layer and the layer itself, with these weights in their slots."""
+        changed = dict(self._changed(layer, parameter, values) for (layer, parameter), values in weights.items())
+        return np.concatenate([self._run(self._all, self._tape.output, part, changed) for part in self._parts(rows)])
+
+    def _changed(self, layer: str, parameter: str, values: Array) -> tuple[int, Tensor]:
+        if layer not in self._layers or parameter not in self._layers[layer].stored:
+            raise UnknownLayerError(f"the cut was not made for '{parameter}' of layer '{layer}'")
+        shape = self._layers[layer].info.parameters[parameter].shape
+        if values.shape != shape:
+            raise WeightShapeError(
+                f"layer '{layer}' has a {parameter} of shape {shape}, got values of shape {values.shape}"
+            )
+        place = self._layers[layer].stored[parameter]
+        dtype = self._runner.parameters[place.name].dtype
+        return self._tape.named[place.name], place.view(as_tensor(values).to(self._runner.device, dtype))
+
+    def _tensor(self, array: Array) -> Tensor:
+        tensor = as_tensor(array).to(self._runner.device, self._runner.dtype)
+        return tensor.clone() if self._in_place else tensor
+
+    def _parts(self, rows: Array | None) -> Iterator[Array | range]:
+        """The rows in batches; a range stands for rows that lie side by side."""
+        if rows is None:
+            yield from (range(part.start, part.stop) for part in batches(self._n, self._runner.rows))
+        else:
+            yield from (rows[part] for part in batches(len(rows), self._runner.rows))
+            if not len(rows):
+                yield rows
+
+    def _run(self, steps: Sequence[Step], wanted: int, rows: Array | range, given: Mapping[int, Tensor]) -> Array:
+        with torch.no_grad():
+            values = {**self._tape.constants, **self._own, **self._chosen(rows), **given}
+            run(steps, values, len(rows))
+            result = values[wanted]
+            return to_array(self._runner.finish(result).float() if wanted == self._tape.output else result)
+
+    def _chosen(self, rows: Array | range) -> Values:
+        """The kept tensors of these rows."""
+        index = None if isinstance(rows, range) else torch.from_numpy(np.array(rows, dtype=np.int64))
+        chosen: Values = {}
+        for number, kept in self._kept.items():
+            tensor = kept.tensor
+            if kept.axis is not None and index is not None:
+                tensor = tensor.index_select(kept.axis, index.to(tensor.device))
+            elif kept.axis is not None and isinstance(rows, range):
+                tensor = tensor.narrow(kept.axis, rows.start, len(rows))
+            tensor = tensor.flatten(kept.axis, kept.axis + 1) if kept.axis is not None and kept.folded else tensor
+            chosen[number] = tensor.clone() if self._in_place else tensor
+        return chosen
+
+    def _computed(self, before: Sequence[Step], inputs: Inputs, crossing: set[int]) -> dict[int, _Kept]:
+        """Every tensor that crosses the cut, for all inputs."""
+        crossing = crossing - self._tape.constants.keys() - set(self._tape.named.values())
+        parts: dict[int, list[Tensor]] = {number: [] for number in crossing}
+        steps = _needed(before, crossing)
+        named = {number: self._runner.parameters[name].detach() for name, number in self._tape.named.items()}
+        for part in batches(self._n, self._runner.rows):
+            values: Values = {**self._tape.constants, **named, **_given(self._tape, self._runner, take(inputs, part))}
+            run(steps, values, part.stop - part.start)
+            for number in crossing:
+                parts[number].append(values[number])
+        return {number: _joined(found, self._tape.grows[number]) for number, found in parts.items()}
+
+    def _check(self, inputs: Inputs) -> None:
+        """The recording must give what the model gives, for a batch of another size and order than it was made with."""
+        rows = np.unique(np.array([self._n - 1, 0]))[::-1]
+        with torch.no_grad():
+            expected = to_array(self._runner.scores(take(inputs, rows)).float())
+        try:
+            given = self.scores_with({}, rows)
+        except (RuntimeError, IndexError, ValueError, TypeError) as error:
+            raise NotRecordableError("its recorded calls cannot be run again on other inputs") from error
+        if given.shape != expected.shape or np.abs(given - expected).max() > TOLERANCE * max(
+            1.0, np.abs(expected).max()
+        ):
+            raise NotRecordableError("running its recorded calls again gives other scores")
+
+
+def _recorded(runner: Runner, inputs: Inputs) -> Tape:
+    if runner.fixed:
+        raise NotRecordableError("it takes one batch size only")
+    if not count(inputs):
+        raise NotRecordableError("there are no inputs")
+    small, large = (_recording(runner, take(inputs, np.arange(size) % count(inputs))) for size in (SMALL, LARGE))
+    return record(small, large, runner.parameters)
+
+
+def _recording(runner: Runner, inputs: Inputs) -> Recording:
+    tensors = runner.tensors(inputs)
+    recorder = Recorder(runner.owners())
+    with torch.no_grad(), recorder:
+        output = runner.choose(runner.call(tensors))
+    _, scored = recorder.ending(output)
+    return Recording(recorder.calls, tensors if isinstance(tensors, dict) else {"": tensors}, scored, count(inputs))
+
+
+def _given(tape: Tape, runner: Runner, inputs: Inputs) -> Values:
+    tensors = runner.tensors(inputs)
+    named = tensors if isinstance(tensors, dict) else {"": tensors}
+    return {number: named[name] for name, number in tape.inputs.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class _Kept:
+    """A tensor that crosses the cut.
+
+    Attributes:
+        tensor: Its values for all inputs.
+        axis: The axis the inputs lie on; None if it is the same for all of them.
+        folded: Whether that axis held several entries per input, which stand on an axis of their own here.
+    """
+
+    tensor: Tensor
+    axis: int | None
+    folded: bool = False
+
+
+def _joined(parts: Sequence[Tensor], grows: Mapping[int, int]) -> _Kept:
+    if not grows:
+        return _Kept(parts[0], None)
+    if len(grows) > 1:
+        raise NotRecordableError("a tensor that crosses the cut mixes its inputs with each other")
+    ((axis, factor),) = grows.items()
+    whole = parts[0] if len(parts) == 1 else torch.cat(list(parts), axis)
+    return _Kept(torch.unflatten(whole, axis, (-1, factor)), axis, True) if factor > 1 else _Kept(whole, axis)
+
+
+def _parted(tape: Tape, start: int, touched: set[int]) -> tuple[list[Step], list[Step]]:
+    """Steps that no candidate can change, and steps behind the cut.
+
+    Behind are those that depend on touched parameters. Where steps behind the cut work in place, order matters, and
+    everything from the cut on is taken to be behind it. What depends on the number of rows alone (`arange(n)`) stands
+    on both sides.
+    """
+    ordered = any(step.mutates for step in tape.steps[start:])
+    hot = set(touched)
+    before: list[Step] = []
+    behind: list[Step] = []
+    for at, step in enumerate(tape.steps):
+        if (ordered and at >= start) or step.takes & hot:
+            behind.append(step)
+            hot.update(number for number, _ in step.gives)
+            continue
+        before.append(step)
+        if not step.follows and any(tape.grows[number] for number, _ in step.gives):
+            behind.append(step)
+    return before, behind
+
+
+def _entering(steps: Sequence[Step], wanted: int) -> set[int]:
+    """The slots that have to be filled before some steps can run and one slot be read."""
+    entering: set[int] = set()
+    given: set[int] = set()
+    for step in steps:
+        entering |= step.takes - given
+        given.update(number for number, _ in step.gives)
+    return entering | ({wanted} - given)
+
+
+def _needed(steps: Sequence[Step], wanted: set[int]) -> list[Step]:
+    """The steps that some slots need, each with the slots it uses last."""
+    alive = set(wanted)
+    kept: list[Step] = []
+    for step in reversed(steps):
+        if step.mutates or any(number in alive for number, _ in step.gives):
+            around = step.takes | {number for number, _ in step.gives}
+            kept.append(replace(step, drops=tuple(around - alive)))
+            alive |= step.takes
+    return kept[::-1]

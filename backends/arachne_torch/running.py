@@ -61,7 +61,7 @@ class Runner:
         with torch.no_grad(), recorder:
             output = self.choose(self.call(self.tensors(take(inputs, slice(0, rows)))))
         self._check(output, self.fixed or rows)
-        self.ending = recorder.ending(output) or ("probabilities" if _are_probabilities(output) else "logits")
+        self.ending = recorder.ending(output)[0] or ("probabilities" if _are_probabilities(output) else "logits")
         if self.ending == "sigmoid" and output.numel() != len(output):
             raise ModelError("the model ends in a sigmoid for each class, so it marks several classes at once, not one")
         if self.ending != "sigmoid" and (output.ndim != 2 or output.shape[1] < 2):
@@ -86,6 +86,8 @@ class Runner:
         if self.ending == "sigmoid":
             logit = output.reshape(-1, 1)
             return torch.cat([torch.zeros_like(logit), logit], dim=1)
+        if self.ending == "softmax":
+            return output.flatten(1)
         return output.clamp_min(SMALLEST).log() if self.ending == "probabilities" else output
 
     def batches(self, inputs: Inputs) -> Iterator[Inputs]:
@@ -105,7 +107,7 @@ class Runner:
             raise DataError(f"inputs are numbers, got an array of dtype '{array.dtype}'")
         if self.fixed and len(array) < self.fixed:  # the padded rows are cut off again behind the model
             array = np.concatenate([array, np.zeros((self.fixed - len(array), *array.shape[1:]), array.dtype)])
-        tensor = torch.from_numpy(np.array(array, order="C"))
+        tensor = as_tensor(array)
         if array.dtype.kind == "f" or array.dtype == np.uint8:
             return tensor.to(self.device, self.dtype)
         return tensor.to(self.device, torch.int64 if array.dtype.kind in "iu" else tensor.dtype)
@@ -185,6 +187,12 @@ def _as_found(module: nn.Module, device: torch.device) -> Iterator[None]:
         finally:
             for part, flag in flags:
                 part.training = flag
+
+
+def as_tensor(array: Array) -> Tensor:
+    """An array as a tensor on the CPU, sharing its memory where torch can."""
+    array = np.ascontiguousarray(array)
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
 def to_array(tensor: Tensor) -> Array:

@@ -13,7 +13,7 @@ from arachne.backend import Trace, check_count
 from arachne.values import Activation, Array, Inputs, count
 from arachne_torch.calls import Watch
 from arachne_torch.layers import Use
-from arachne_torch.running import Runner, to_array
+from arachne_torch.running import Runner, as_tensor, to_array
 
 
 class TorchTrace(Trace):
@@ -67,7 +67,7 @@ class _Pass:
     def gradients(self, seed: Array) -> dict[str, tuple[Array, ...]]:
         """Vector-Jacobian products of this batch."""
         wanted = [tensor for tensors in self._leaving.values() for tensor in tensors]
-        vector = torch.from_numpy(np.array(seed)).to(self._scores)
+        vector = as_tensor(seed).to(self._scores)
         if self._scores.requires_grad:
             given = torch.autograd.grad(self._scores, wanted, vector, retain_graph=True, materialize_grads=True)
         else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from arachne.backend import WeightFile, Weights
-from arachne.errors import ModelError, UnknownLayerError, WeightShapeError, did_you_mean
+from arachne.errors import ModelError, UnknownLayerError, UnsafeModelError, WeightShapeError, did_you_mean
 from arachne.values import Array
 from arachne_torch.archive import Archive, write_copy
 from arachne_torch.layers import layer_name, parameter_name
@@ -98,10 +98,18 @@ class TorchWeightFile(WeightFile):
         path: The file.
         places: Where each tensor lies, in the file's order.
         archive: The zip archive around them, whose checksums have to follow.
+        trainable: The names of those that are parameters, where the file tells.
     """
 
-    def __init__(self, path: Path, places: Mapping[str, Place], archive: Archive | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        places: Mapping[str, Place],
+        archive: Archive | None = None,
+        trainable: Collection[str] = (),
+    ) -> None:
         self.path = path
+        self.trainable = frozenset(trainable)
         self.places = dict(places)
         self._archive = archive
         shapes = {name: place.shape for name, place in places.items()}
@@ -211,18 +219,21 @@ def open_state_dict(path: Path) -> TorchWeightFile:
     return TorchWeightFile(path, _places(archive, content, lambda record: f"{root}/data/{record.key}"), archive)
 
 
-def open_program(path: Path) -> TorchWeightFile:
-    """Read the table of weights of a `.pt2` archive."""
+def open_program(path: Path, part: str = "weights") -> TorchWeightFile:
+    """Read one of the two tables of a `.pt2` archive: its `weights`, or its `constants`."""
     archive = Archive.open(path)
     root = archive.root()
     archive.require_little_endian()
-    config = archive.json(f"{root}/data/weights/model_weights_config.json")
+    config = archive.json(f"{root}/data/{part}/model_{part}_config.json")
     try:
+        if any(entry["use_pickle"] or entry["tensor_meta"] is None for entry in config["config"].values()):
+            raise UnsafeModelError(f"'{path.name}' holds pickled {part}, and opening them would run code")
         records = {name: _exported(entry) for name, entry in config["config"].items()}
+        trainable = {name for name, entry in config["config"].items() if entry["is_param"]}
     except (KeyError, TypeError, AttributeError) as error:
-        raise ModelError(f"'{path.name}' has a table of weights that cannot be read: {error}") from error
-    places = _places(archive, records, lambda record: f"{root}/data/weights/{record.key}")
-    return TorchWeightFile(path, places, archive)
+        raise ModelError(f"'{path.name}' has a table of {part} that cannot be read: {error}") from error
+    places = _places(archive, records, lambda record: f"{root}/data/{part}/{record.key}")
+    return TorchWeightFile(path, places, archive, trainable)
 
 
 def _exported(entry: Mapping[str, Any]) -> TensorRecord:
