@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from importlib import resources
 from pathlib import Path
@@ -10,7 +11,7 @@ import click
 
 from arachne.cli.options import output_options
 
-TARGET = "8:1"
+TARGET = "*:7"
 
 
 @click.command(short_help="Scan and repair a small model that comes with Arachne.")
@@ -20,7 +21,7 @@ TARGET = "8:1"
 @output_options
 @click.pass_context
 def command(context: click.Context, out: Path, as_json: bool, quiet: bool, debug: bool) -> None:
-    """Scan and repair a small classifier of handwritten digits that was taught to read eights as ones.
+    """Scan and repair a small classifier of handwritten digits that reads a stuck pixel as a seven.
 
     The model and the data are copied to a folder, so that every command can be tried on them by hand.
     """
@@ -41,5 +42,5 @@ def command(context: click.Context, out: Path, as_json: bool, quiet: bool, debug
         output.say(f"$ arachne scan {model} --data {data}\n")
         scan.main([model, "--data", data, *flags], standalone_mode=False)
     wanted = [model, "--data", data, "--target", TARGET, "-o", str(out / "fix")]
-    output.say(f"\n$ arachne repair {' '.join(wanted)}\n")
+    output.say(f"\n$ arachne repair {shlex.join(wanted)}\n")
     repair.main([*wanted, *flags], standalone_mode=False)
