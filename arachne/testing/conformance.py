@@ -15,7 +15,7 @@ class BackendConformance(WeightChecks, ForwardChecks, GradientChecks, CutChecks,
     A subclass provides one fixture, `make_backend`: a function from a network spec to the backend under test, holding
     that network with exactly those weights. The spec lists nodes in order of execution (`arachne.testing.nodes` says
     what each computes); weights are in the canonical layout, inputs are `(n, features)` or `(n, channels, *axes)`. Keep
-    the layers' names. For a framework that knows dense layers and relus, a whole test file reads:
+    the layers' names. For a framework that has dense layers and relus alone, a whole test file reads:
 
         import jaxlike
         import pytest
@@ -39,7 +39,9 @@ class BackendConformance(WeightChecks, ForwardChecks, GradientChecks, CutChecks,
 
         class TestJaxlike(BackendConformance):
             UNSUPPORTED = {
-                "convnet": "no convolutions yet",
+                **dict.fromkeys(["convnet", "conv1d", "conv2d", "conv3d", "depthwise"], "no convolutions yet"),
+                **dict.fromkeys(["mlp_tanh", "no_bias", "residual", "branches", "shared", "steps"], "no tanh yet"),
+                **dict.fromkeys(["softmax", "one_sigmoid"], "no probabilities yet"),
                 "two_inputs": "a graph has one input",
             }
 
@@ -49,10 +51,14 @@ class BackendConformance(WeightChecks, ForwardChecks, GradientChecks, CutChecks,
 
     What a backend cannot do is declared, and shows as a skip with its reason:
 
-    - networks it cannot hold: `UNSUPPORTED`, from a name in `arachne.testing.checks.specimens` to the reason;
+    - networks it cannot hold, and hand-made ones like them: `UNSUPPORTED`, from a name in
+      `arachne.testing.checks.specimens` to the reason;
     - no gradients: `SUPPORTS_GRADIENTS = False` in the backend;
     - a cut that cannot continue from outputs: `CONTINUES_FROM_OUTPUTS = False` in the cut;
     - no files: no `SUFFIXES` in the backend; no `weight_file`: leave it undefined.
+
+    What it should do and does not yet goes into `EXPECTED_FAILURES`, from a test's name to the reason; such a test shows
+    as an expected failure, and fails once it passes, so that the list stays true.
 
     Where a saved file alone does not make a model (it takes a factory, say), override `reload`.
     """

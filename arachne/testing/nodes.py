@@ -20,6 +20,9 @@ import numpy as np
 from arachne.testing import sliding
 from arachne.values import Array, Geometry
 
+Arrays = Sequence[Array]
+Parameters = Mapping[str, Array]
+
 
 @dataclass(frozen=True, eq=False)
 class Node(ABC):
@@ -39,13 +42,11 @@ class Node(ABC):
         return (self.inputs,) if isinstance(self.inputs, str) else tuple(self.inputs)
 
     @abstractmethod
-    def forward(self, inputs: Sequence[Array], weights: Mapping[str, Array]) -> Array:
+    def forward(self, inputs: Arrays, weights: Parameters) -> Array:
         """The node's value `(n, ...)`; `weights` are those of its layer and empty for other nodes."""
 
     @abstractmethod
-    def backward(
-        self, gradient: Array, inputs: Sequence[Array], output: Array, weights: Mapping[str, Array]
-    ) -> tuple[Array, ...]:
+    def backward(self, gradient: Array, inputs: Arrays, output: Array, weights: Parameters) -> tuple[Array, ...]:
         """The gradient with respect to each input, given `gradient` with respect to `output`, of the same shape."""
 
 
@@ -69,9 +70,7 @@ class Layer(Node):
         return None
 
     @abstractmethod
-    def weight_gradients(
-        self, gradient: Array, inputs: Sequence[Array], weights: Mapping[str, Array]
-    ) -> dict[str, Array]:
+    def weight_gradients(self, gradient: Array, inputs: Arrays, weights: Parameters) -> dict[str, Array]:
         """The gradient with respect to every parameter, summed over the inputs."""
 
 
@@ -81,18 +80,14 @@ class Dense(Layer):
 
     kind = "dense"
 
-    def forward(self, inputs: Sequence[Array], weights: Mapping[str, Array]) -> Array:
+    def forward(self, inputs: Arrays, weights: Parameters) -> Array:
         z: Array = inputs[0] @ weights["weight"].T
         return z + weights["bias"] if "bias" in weights else z
 
-    def backward(
-        self, gradient: Array, inputs: Sequence[Array], output: Array, weights: Mapping[str, Array]
-    ) -> tuple[Array, ...]:
+    def backward(self, gradient: Array, inputs: Arrays, output: Array, weights: Parameters) -> tuple[Array, ...]:
         return (gradient @ weights["weight"],)
 
-    def weight_gradients(
-        self, gradient: Array, inputs: Sequence[Array], weights: Mapping[str, Array]
-    ) -> dict[str, Array]:
+    def weight_gradients(self, gradient: Array, inputs: Arrays, weights: Parameters) -> dict[str, Array]:
         dz = gradient.reshape(-1, gradient.shape[-1])
         x = inputs[0].reshape(-1, inputs[0].shape[-1])
         gradients: dict[str, Array] = {"weight": dz.T @ x}
@@ -124,18 +119,14 @@ class Conv(Layer):
             self.stride or (1,) * axes, self.padding or ((0, 0),) * axes, self.dilation or (1,) * axes, self.groups
         )
 
-    def forward(self, inputs: Sequence[Array], weights: Mapping[str, Array]) -> Array:
+    def forward(self, inputs: Arrays, weights: Parameters) -> Array:
         z = sliding.convolve(inputs[0], weights["weight"], self.geometry)
         return z + sliding.per_channel(weights["bias"], z.ndim) if "bias" in weights else z
 
-    def backward(
-        self, gradient: Array, inputs: Sequence[Array], output: Array, weights: Mapping[str, Array]
-    ) -> tuple[Array, ...]:
+    def backward(self, gradient: Array, inputs: Arrays, output: Array, weights: Parameters) -> tuple[Array, ...]:
         return (sliding.input_gradient(gradient, inputs[0].shape, weights["weight"], self.geometry),)
 
-    def weight_gradients(
-        self, gradient: Array, inputs: Sequence[Array], weights: Mapping[str, Array]
-    ) -> dict[str, Array]:
+    def weight_gradients(self, gradient: Array, inputs: Arrays, weights: Parameters) -> dict[str, Array]:
         shape = weights["weight"].shape
         gradients = {"weight": sliding.weight_gradient(gradient, inputs[0], shape, self.geometry)}
         positions = (0, *range(2, gradient.ndim))
@@ -148,48 +139,40 @@ class Reuse(Node):
 
     layer: str
 
-    def forward(self, inputs: Sequence[Array], weights: Mapping[str, Array]) -> Array:
+    def forward(self, inputs: Arrays, weights: Parameters) -> Array:
         raise NotImplementedError("a network asks the layer itself")
 
-    def backward(
-        self, gradient: Array, inputs: Sequence[Array], output: Array, weights: Mapping[str, Array]
-    ) -> tuple[Array, ...]:
+    def backward(self, gradient: Array, inputs: Arrays, output: Array, weights: Parameters) -> tuple[Array, ...]:
         raise NotImplementedError("a network asks the layer itself")
 
 
 class Relu(Node):
     """max(x, 0); its gradient at 0 is 0."""
 
-    def forward(self, inputs: Sequence[Array], weights: Mapping[str, Array]) -> Array:
+    def forward(self, inputs: Arrays, weights: Parameters) -> Array:
         return np.maximum(inputs[0], 0)
 
-    def backward(
-        self, gradient: Array, inputs: Sequence[Array], output: Array, weights: Mapping[str, Array]
-    ) -> tuple[Array, ...]:
+    def backward(self, gradient: Array, inputs: Arrays, output: Array, weights: Parameters) -> tuple[Array, ...]:
         return (gradient * (inputs[0] > 0),)
 
 
 class Tanh(Node):
     """tanh(x)."""
 
-    def forward(self, inputs: Sequence[Array], weights: Mapping[str, Array]) -> Array:
+    def forward(self, inputs: Arrays, weights: Parameters) -> Array:
         return np.tanh(inputs[0])
 
-    def backward(
-        self, gradient: Array, inputs: Sequence[Array], output: Array, weights: Mapping[str, Array]
-    ) -> tuple[Array, ...]:
+    def backward(self, gradient: Array, inputs: Arrays, output: Array, weights: Parameters) -> tuple[Array, ...]:
         return (gradient * (1 - output * output),)
 
 
 class Sigmoid(Node):
     """1 / (1 + exp(-x)), as (1 + tanh(x / 2)) / 2, which never overflows."""
 
-    def forward(self, inputs: Sequence[Array], weights: Mapping[str, Array]) -> Array:
+    def forward(self, inputs: Arrays, weights: Parameters) -> Array:
         return (1 + np.tanh(inputs[0] / 2)) / 2
 
-    def backward(
-        self, gradient: Array, inputs: Sequence[Array], output: Array, weights: Mapping[str, Array]
-    ) -> tuple[Array, ...]:
+    def backward(self, gradient: Array, inputs: Arrays, output: Array, weights: Parameters) -> tuple[Array, ...]:
         return (gradient * output * (1 - output),)
 
 
@@ -210,13 +193,11 @@ class Pool(Node):
 class MaxPool(Pool):
     """The largest of each window; the first of several equal ones takes the gradient."""
 
-    def forward(self, inputs: Sequence[Array], weights: Mapping[str, Array]) -> Array:
+    def forward(self, inputs: Arrays, weights: Parameters) -> Array:
         largest: Array = sliding.windows(inputs[0], self.size, self.geometry).max(axis=0)
         return largest
 
-    def backward(
-        self, gradient: Array, inputs: Sequence[Array], output: Array, weights: Mapping[str, Array]
-    ) -> tuple[Array, ...]:
+    def backward(self, gradient: Array, inputs: Arrays, output: Array, weights: Parameters) -> tuple[Array, ...]:
         seen = sliding.windows(inputs[0], self.size, self.geometry)
         offsets = np.arange(len(seen)).reshape(-1, *(1,) * gradient.ndim)
         shares = gradient * (seen.argmax(axis=0) == offsets)
@@ -226,13 +207,11 @@ class MaxPool(Pool):
 class AveragePool(Pool):
     """The mean of each window."""
 
-    def forward(self, inputs: Sequence[Array], weights: Mapping[str, Array]) -> Array:
+    def forward(self, inputs: Arrays, weights: Parameters) -> Array:
         mean: Array = sliding.windows(inputs[0], self.size, self.geometry).mean(axis=0)
         return mean
 
-    def backward(
-        self, gradient: Array, inputs: Sequence[Array], output: Array, weights: Mapping[str, Array]
-    ) -> tuple[Array, ...]:
+    def backward(self, gradient: Array, inputs: Arrays, output: Array, weights: Parameters) -> tuple[Array, ...]:
         elements = int(np.prod(self.size))
         shares = np.broadcast_to(gradient / elements, (elements, *gradient.shape))
         return (sliding.scatter(shares, inputs[0].shape, self.size, self.geometry),)
@@ -241,40 +220,34 @@ class AveragePool(Pool):
 class Flatten(Node):
     """All axes but the first in one, channels slowest: `(n, channels * positions)`."""
 
-    def forward(self, inputs: Sequence[Array], weights: Mapping[str, Array]) -> Array:
+    def forward(self, inputs: Arrays, weights: Parameters) -> Array:
         # A shape of -1 is ambiguous when there are no inputs at all.
         return inputs[0].reshape(len(inputs[0]), int(np.prod(inputs[0].shape[1:])))
 
-    def backward(
-        self, gradient: Array, inputs: Sequence[Array], output: Array, weights: Mapping[str, Array]
-    ) -> tuple[Array, ...]:
+    def backward(self, gradient: Array, inputs: Arrays, output: Array, weights: Parameters) -> tuple[Array, ...]:
         return (gradient.reshape(inputs[0].shape),)
 
 
 class Add(Node):
     """The sum of several values of one shape: a residual connection, or branches that meet."""
 
-    def forward(self, inputs: Sequence[Array], weights: Mapping[str, Array]) -> Array:
+    def forward(self, inputs: Arrays, weights: Parameters) -> Array:
         total = inputs[0]
         for value in inputs[1:]:
             total = total + value
         return total
 
-    def backward(
-        self, gradient: Array, inputs: Sequence[Array], output: Array, weights: Mapping[str, Array]
-    ) -> tuple[Array, ...]:
+    def backward(self, gradient: Array, inputs: Arrays, output: Array, weights: Parameters) -> tuple[Array, ...]:
         return tuple(gradient for _ in inputs)
 
 
 class Concat(Node):
     """Several values side by side along axis 1, the axis of features or channels."""
 
-    def forward(self, inputs: Sequence[Array], weights: Mapping[str, Array]) -> Array:
+    def forward(self, inputs: Arrays, weights: Parameters) -> Array:
         return np.concatenate(inputs, axis=1)
 
-    def backward(
-        self, gradient: Array, inputs: Sequence[Array], output: Array, weights: Mapping[str, Array]
-    ) -> tuple[Array, ...]:
+    def backward(self, gradient: Array, inputs: Arrays, output: Array, weights: Parameters) -> tuple[Array, ...]:
         edges = np.cumsum([value.shape[1] for value in inputs])[:-1]
         return tuple(np.split(gradient, edges, axis=1))
 
@@ -282,24 +255,20 @@ class Concat(Node):
 class Softmax(Node):
     """Class probabilities out of scores, along the last axis; as a network's last node it is looked behind."""
 
-    def forward(self, inputs: Sequence[Array], weights: Mapping[str, Array]) -> Array:
+    def forward(self, inputs: Arrays, weights: Parameters) -> Array:
         exponentials = np.exp(inputs[0] - inputs[0].max(axis=-1, keepdims=True))
         probabilities: Array = exponentials / exponentials.sum(axis=-1, keepdims=True)
         return probabilities
 
-    def backward(
-        self, gradient: Array, inputs: Sequence[Array], output: Array, weights: Mapping[str, Array]
-    ) -> tuple[Array, ...]:
+    def backward(self, gradient: Array, inputs: Arrays, output: Array, weights: Parameters) -> tuple[Array, ...]:
         return (output * (gradient - (gradient * output).sum(axis=-1, keepdims=True)),)
 
 
 class TwoClasses(Node):
     """One score z `(n, 1)` as the scores (0, z) of two classes: what a single sigmoid output means."""
 
-    def forward(self, inputs: Sequence[Array], weights: Mapping[str, Array]) -> Array:
+    def forward(self, inputs: Arrays, weights: Parameters) -> Array:
         return np.concatenate([np.zeros_like(inputs[0]), inputs[0]], axis=1)
 
-    def backward(
-        self, gradient: Array, inputs: Sequence[Array], output: Array, weights: Mapping[str, Array]
-    ) -> tuple[Array, ...]:
+    def backward(self, gradient: Array, inputs: Arrays, output: Array, weights: Parameters) -> tuple[Array, ...]:
         return (gradient[:, 1:],)

@@ -45,8 +45,11 @@ class ReferenceCut(Cut):
     def scores_from_outputs(self, outputs: Array, rows: Array | None = None) -> Array:
         """Continue from other outputs."""
         first, scores = self._behind[0].name, self._network.nodes[-1].name
-        found, start = [], 0
-        for part in self._parts(rows):
+        found, start, parts = [], 0, self._parts(rows)
+        n = sum(len(next(iter(part.values()))) for part in parts)
+        if len(outputs) != n:
+            raise WeightShapeError(f"expected the outputs of {n} rows, got those of {len(outputs)}")
+        for part in parts:
             stop = start + self._batch_size
             values = {**part, first: outputs[start:stop].astype(next(iter(part.values())).dtype, copy=False)}
             found.append(run(self._network, self._behind[1:], values, self._weights)[scores])

@@ -13,9 +13,13 @@ from arachne.values import Array
 
 @dataclass(frozen=True)
 class Case:
-    """One layer called `layer`, its inputs `(n, ...)`, and the scores `(n, classes)` that leave it."""
+    """One layer called `layer`, its inputs `(n, ...)`, and the scores `(n, classes)` that leave it.
+
+    A backend that declares the network `like` unsupported need not hold this one either.
+    """
 
     name: str
+    like: str
     layer: Layer
     inputs: Array
     scores: Array
@@ -38,6 +42,7 @@ CASES = (
     # 1·1 + 2·10 + 0.5, 3·1 + 4·10 − 0.5, 5·1 + 6·10
     Case(
         "dense",
+        "mlp",
         Dense("layer", "input", f32([[1, 2], [3, 4], [5, 6]]), f32([0.5, -0.5, 0])),
         f32([[1, 10]]),
         f32([[21.5, 42.5, 65]]),
@@ -45,6 +50,7 @@ CASES = (
     # Zeros around 1 2 3 4; windows 0 1 2 and 2 3 4: 10·1 + 100·2 and 2 + 10·3 + 100·4
     Case(
         "conv1d with stride and padding",
+        "conv1d",
         Conv("layer", "input", f32([[[1, 10, 100]]]), f32([0]), stride=(2,), padding=((1, 1),)),
         f32([[[1, 2, 3, 4]]]),
         f32([[210, 432]]),
@@ -52,12 +58,14 @@ CASES = (
     # Every other number: 1 + 10·3 + 100·5 and 2 + 10·4 + 100·6
     Case(
         "conv1d with dilation",
+        "conv1d",
         Conv("layer", "input", f32([[[1, 10, 100]]]), f32([0]), dilation=(2,)),
         f32([[[1, 2, 3, 4, 5, 6]]]),
         f32([[531, 642]]),
     ),
     # 1·1 + 2·2 + 3·4 + 4·5 at the upper left, and so on; a flipped kernel would give 23 there
     Case(
+        "conv2d",
         "conv2d",
         Conv("layer", "input", f32([[[[1, 2], [3, 4]]]]), f32([1000])),
         f32([[[[1, 2, 3], [4, 5, 6], [7, 8, 9]]]]),
@@ -66,6 +74,7 @@ CASES = (
     # One output channel for each of the two: 1 + 2·10, 3 + 4·10
     Case(
         "conv2d with several channels",
+        "conv2d",
         Conv("layer", "input", f32([[[[1]], [[2]]], [[[3]], [[4]]]]), f32([0, 0])),
         f32([[[[1]], [[10]]]]),
         f32([[21, 43]]),
@@ -73,6 +82,7 @@ CASES = (
     # Outputs 0 and 1 see channels 0 and 1 alone, outputs 2 and 3 see channels 2 and 3
     Case(
         "conv2d with groups",
+        "conv2d",
         Conv("layer", "input", f32([[1, 2], [3, 4], [5, 6], [7, 8]]).reshape(4, 2, 1, 1), f32([0, 0, 0, 0]), groups=2),
         f32([1, 10, 100, 1000]).reshape(1, 4, 1, 1),
         f32([[21, 43, 6500, 8700]]),
@@ -80,12 +90,14 @@ CASES = (
     # Depthwise: output channel = channel × 2 + m
     Case(
         "depthwise conv1d",
+        "depthwise",
         Conv("layer", "input", f32([1, 2, 3, 4]).reshape(4, 1, 1), f32([0, 0, 0, 0]), groups=2),
         f32([1, 10]).reshape(1, 2, 1),
         f32([[1, 2, 30, 40]]),
     ),
     # The kernel spans the first axis: 1 + 10·5, 2 + 10·6, ...
     Case(
+        "conv3d",
         "conv3d",
         Conv("layer", "input", f32([1, 10]).reshape(1, 1, 2, 1, 1), f32([0])),
         f32([1, 2, 3, 4, 5, 6, 7, 8]).reshape(1, 1, 2, 2, 2),

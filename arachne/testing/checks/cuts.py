@@ -53,6 +53,7 @@ class CutChecks(Suite):
 
     def test_only_the_first_use_of_a_shared_layer_is_replaced(self, make_backend: MakeBackend) -> None:
         """Outputs given replace those of the first use; later uses run as ever."""
+        self.needs_network("shared")
         backend = make_backend(by_hand.SHARED)
         cut = _continuing(backend.cut(by_hand.SHARED_INPUT, ["twice"]), backend)
         assert_close(cut.outputs(), np.array([[1.0]]))

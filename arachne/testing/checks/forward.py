@@ -22,6 +22,7 @@ class ForwardChecks(Suite):
         self, make_backend: MakeBackend, case: by_hand.Case
     ) -> None:
         """Dense weights are `(out, in)`, convolutions `(out, in / groups, *kernel)`, and kernels are not flipped."""
+        self.needs_network(case.like)
         backend = make_backend(case.network)
         assert_close(backend.forward(case.inputs), case.scores, "scores")
         (activation,) = backend.activations(case.inputs, "layer")
@@ -105,7 +106,7 @@ class ForwardChecks(Suite):
 
     def test_activations_of_a_shared_layer_come_per_use(self, make_backend: MakeBackend) -> None:
         """A shared layer's activations come per use, in order of execution."""
-        self.specimen_of(make_backend, by_hand.SHARED)
+        self.needs_network("shared")
         first, second = make_backend(by_hand.SHARED).activations(by_hand.SHARED_INPUT, "twice")
         assert_close(first.entering["weight"], np.array([[2.0]]))
         assert_close(first.leaving, np.array([[1.0]]))

@@ -22,6 +22,7 @@ class GradientChecks(Suite):
 
     def test_weight_gradients_are_those_worked_out_by_hand(self, make_backend: MakeBackend) -> None:
         """Gradient of the mean cross-entropy with respect to every parameter."""
+        self.needs_network("mlp")
         backend = make_backend(by_hand.UNTRAINED)
         self.needs_gradients(backend)
         found = backend.weight_gradients(by_hand.UNTRAINED_INPUTS, by_hand.UNTRAINED_LABELS)
@@ -83,6 +84,7 @@ class GradientChecks(Suite):
 
     def test_output_gradients_are_those_worked_out_by_hand(self, make_backend: MakeBackend) -> None:
         """Vector-Jacobian product of the scores with respect to what leaves a layer, before the non-linearity."""
+        self.needs_network("mlp")
         backend = make_backend(by_hand.HALF_OPEN)
         self.needs_gradients(backend)
         inputs, seed = by_hand.HALF_OPEN_INPUT, by_hand.HALF_OPEN_SEED
@@ -93,6 +95,7 @@ class GradientChecks(Suite):
 
     def test_a_shared_layer_sums_its_gradients(self, make_backend: MakeBackend) -> None:
         """For a shared layer output gradients come per use, and weight gradients sum over the uses."""
+        self.needs_network("shared")
         backend = make_backend(by_hand.SHARED)
         self.needs_gradients(backend)
         first, second = backend.output_gradients(by_hand.SHARED_INPUT, "twice", by_hand.SHARED_SEED)

@@ -73,6 +73,17 @@ class Suite:
     UNSUPPORTED: ClassVar[Mapping[str, str]] = {}
     """Networks of `arachne.testing.checks.specimens` this backend cannot hold, with the reason; they are skipped."""
 
+    EXPECTED_FAILURES: ClassVar[Mapping[str, str]] = {}
+    """Tests this backend is known to fail, as `test_name[network]`, with the reason; one that passes is reported."""
+
+    @pytest.fixture(autouse=True)
+    def _expected_failures(self, request: pytest.FixtureRequest) -> None:
+        unknown = [name for name in self.EXPECTED_FAILURES if not hasattr(self, name.partition("[")[0])]
+        assert not unknown, f"EXPECTED_FAILURES names tests that do not exist: {unknown}"
+        if request.node.name in self.EXPECTED_FAILURES:
+            reason = self.EXPECTED_FAILURES[request.node.name]
+            request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
+
     @pytest.fixture
     def make_backend(self) -> MakeBackend:
         """A function that builds the backend under test from a network spec; the one thing a subclass writes."""
@@ -90,20 +101,20 @@ class Suite:
 
     def build(self, make_backend: MakeBackend, name: str, *, n: int = ROWS) -> Specimen:
         """One network by name, with `n` inputs; skips where the backend declares it unsupported."""
-        specimens = {**SPECIMENS, **PROBABILITIES}
-        unknown = set(self.UNSUPPORTED) - set(specimens)
-        assert not unknown, f"UNSUPPORTED names networks that do not exist: {sorted(unknown)}"
-        if name in self.UNSUPPORTED:
-            pytest.skip(f"declared unsupported: {name}: {self.UNSUPPORTED[name]}")
-        return self.specimen_of(make_backend, specimens[name](), n=n)
-
-    def specimen_of(self, make_backend: MakeBackend, network: Network, *, n: int = ROWS) -> Specimen:
-        """Any network, with `n` random inputs and labels."""
+        self.needs_network(name)
+        network = {**SPECIMENS, **PROBABILITIES}[name]()
         reference = ReferenceBackend(network, dtype="float64")
         inputs = random_inputs(network, n, seed=11)
         classes = reference.forward(inputs).shape[1]
         labels = np.random.default_rng(12).integers(0, classes, n)
         return Specimen(network, make_backend(network), reference, inputs, labels, classes)
+
+    def needs_network(self, name: str) -> None:
+        """Skip where the backend declares a network, or those like it, unsupported."""
+        unknown = set(self.UNSUPPORTED) - {*SPECIMENS, *PROBABILITIES}
+        assert not unknown, f"UNSUPPORTED names networks that do not exist: {sorted(unknown)}"
+        if name in self.UNSUPPORTED:
+            pytest.skip(f"network '{name}' is declared unsupported: {self.UNSUPPORTED[name]}")
 
     def needs_gradients(self, backend: ModelBackend) -> None:
         """Skip where the backend declares that it has no gradients."""
