@@ -1,0 +1,126 @@
+"""Network specs as PyTorch modules."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from arachne.testing import Network, nodes
+from arachne.values import Array
+from arachne_torch import TorchBackend
+
+torch.set_num_threads(1)
+
+Make = Callable[..., nn.Module]
+
+CONVOLUTIONS: tuple[Make, ...] = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+POOLS: dict[type[nodes.Node], tuple[Make, ...]] = {
+    nodes.MaxPool: (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d),
+    nodes.AveragePool: (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d),
+}
+PLAIN: dict[type[nodes.Node], Make] = {
+    nodes.Relu: nn.ReLU,
+    nodes.Tanh: nn.Tanh,
+    nodes.Sigmoid: nn.Sigmoid,
+    nodes.Softmax: functools.partial(nn.Softmax, dim=-1),
+    nodes.Flatten: nn.Flatten,
+}
+
+
+class SpecModule(nn.Module):
+    """A spec's nodes, run one after the other."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self._network = network
+        # In reverse, so that the order of declaration is never the order of execution by luck.
+        for node in reversed(network.nodes):
+            module = module_of(node)
+            if module is not None:
+                self.add_module(node.name, module)
+
+    def forward(self, *single: Tensor, **named: Tensor) -> Tensor:
+        values = dict(zip(self._network.inputs, single, strict=True)) if single else named
+        if set(values) != set(self._network.inputs):  # what Python says of a module that names its arguments
+            raise TypeError(f"forward() takes the arguments {sorted(self._network.inputs)}, got {sorted(values)}")
+        for node in self._network.nodes:
+            values[node.name] = self._value(node, [values[source] for source in node.sources])
+        return values[self._network.nodes[-1].name]
+
+    def _value(self, node: nodes.Node, entering: list[Tensor]) -> Tensor:
+        if isinstance(node, nodes.Add):
+            return torch.stack(entering).sum(dim=0) if len(entering) > 2 else entering[0] + entering[1]
+        if isinstance(node, nodes.Concat):
+            return torch.cat(entering, dim=1)
+        name = node.layer if isinstance(node, nodes.Reuse) else node.name
+        value: Tensor = self.get_submodule(name)(entering[0])
+        return value
+
+
+def build(network: Network) -> TorchBackend:
+    """The backend under test."""
+    return TorchBackend.load(SpecModule(network))
+
+
+def reload(path: Path, network: Network) -> TorchBackend:
+    """A state dict back into a model, through a factory whose own weights are all zero."""
+    factory = ModuleType("torch_networks_factory")
+    factory.make = lambda: _emptied(SpecModule(network))  # type: ignore[attr-defined]  # a module made on the spot
+    sys.modules[factory.__name__] = factory
+    return TorchBackend.load(f"{factory.__name__}:make", weights=path)
+
+
+def module_of(node: nodes.Node) -> nn.Module | None:
+    """The module that computes what a node computes; None for nodes that join several values or reuse a layer."""
+    match node:
+        case nodes.Dense():
+            out, features = node.weight.shape
+            return _filled(nn.Linear(features, out, bias=node.bias is not None), node)
+        case nodes.Conv():
+            return _filled(_convolution(node), node)
+        case nodes.MaxPool() | nodes.AveragePool():
+            return POOLS[type(node)][len(node.size) - 1](node.size, node.geometry.stride)
+        case nodes.Relu() | nodes.Tanh() | nodes.Sigmoid() | nodes.Softmax() | nodes.Flatten():
+            return PLAIN[type(node)]()
+        case nodes.Add() | nodes.Concat() | nodes.Reuse():
+            return None
+    raise NotImplementedError(f"no PyTorch module for a '{type(node).__name__}'")
+
+
+def _convolution(node: nodes.Conv) -> nn.Module:
+    geometry = node.geometry
+    assert all(before == after for before, after in geometry.padding), "PyTorch pads both sides alike"
+    out, per_group, *kernel = node.weight.shape
+    return CONVOLUTIONS[len(kernel) - 1](
+        per_group * geometry.groups,
+        out,
+        tuple(kernel),
+        stride=geometry.stride,
+        padding=tuple(before for before, _ in geometry.padding),
+        dilation=geometry.dilation,
+        groups=geometry.groups,
+        bias=node.bias is not None,
+    )
+
+
+def _filled(module: nn.Module, layer: nodes.Layer) -> nn.Module:
+    # PyTorch stores dense and convolution weights in the canonical layout.
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            values: Array = layer.parameters[name]
+            parameter.copy_(torch.from_numpy(np.asarray(values, np.float32)))
+    return module
+
+
+def _emptied(module: nn.Module) -> nn.Module:
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.zero_()
+    return module
