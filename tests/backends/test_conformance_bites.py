@@ -1,0 +1,200 @@
+"""The suite finds what is wrong: backends with one fault each, and the check that must fail on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from arachne.backend import Cut
+from arachne.testing import BackendConformance, ReferenceBackend
+from arachne.testing.checks import by_hand
+from arachne.testing.checks.specimens import PROBABILITIES, SPECIMENS
+from arachne.testing.nodes import Dense, Relu
+from arachne.values import Activation, Array, Inputs, LayerInfo, take
+
+
+class LendsItsWeights(ReferenceBackend):
+    def get_weights(self, layer: str) -> Mapping[str, Array]:
+        return self._weights[self.info(layer).name]
+
+
+class KeepsTheCallersArray(ReferenceBackend):
+    def set_weights(self, layer: str, parameter: str, values: Array) -> None:
+        self.check_values(layer, parameter, values)
+        self._weights[layer] = {**self._weights[layer], parameter: values}
+
+
+class Broadcasts(ReferenceBackend):
+    def check_values(self, layer: str, parameter: str, values: Array) -> None:
+        pass
+
+    def set_weights(self, layer: str, parameter: str, values: Array) -> None:
+        shape = self._weights[layer][parameter].shape
+        super().set_weights(layer, parameter, np.resize(values, shape))
+
+
+class ListsLayersByName(ReferenceBackend):
+    @property
+    def layers(self) -> Sequence[LayerInfo]:
+        return sorted(super().layers, key=lambda info: info.name)
+
+
+class ForgetsToDivideByTheNumberOfInputs(ReferenceBackend):
+    def weight_gradients(self, inputs: Inputs, labels: Array) -> Mapping[str, Mapping[str, Array]]:
+        found = super().weight_gradients(inputs, labels)
+        return {layer: {name: values * len(labels) for name, values in own.items()} for layer, own in found.items()}
+
+
+class AveragesTheLastBatchTooHeavily(ReferenceBackend):
+    def weight_gradients(self, inputs: Inputs, labels: Array) -> Mapping[str, Mapping[str, Array]]:
+        parts = [slice(0, 4), slice(4, None)]
+        found = [super(type(self), self).weight_gradients(take(inputs, part), labels[part]) for part in parts]
+        return {
+            layer: {name: (values + found[1][layer][name]) / 2 for name, values in own.items()}
+            for layer, own in found[0].items()
+        }
+
+
+class GivesGradientsBehindTheNonLinearity(ReferenceBackend):
+    def output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
+        gradients = super().output_gradients(inputs, layer, seed)
+        leaving = [activation.leaving for activation in self.activations(inputs, layer)]
+        slopes = [1 - np.tanh(z) ** 2 for z in leaving]
+        return tuple(gradient / slope for gradient, slope in zip(gradients, slopes, strict=True))
+
+
+class GivesActivationsBehindTheNonLinearity(ReferenceBackend):
+    def activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
+        return tuple(Activation(use.entering, np.tanh(use.leaving)) for use in super().activations(inputs, layer))
+
+
+class ForgetsTheSecondUse(ReferenceBackend):
+    def activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
+        return super().activations(inputs, layer)[:1]
+
+
+class DropsTheLastInputs(ReferenceBackend):
+    def forward(self, inputs: Inputs) -> Array:
+        return np.concatenate([super().forward(take(inputs, slice(0, 1024)))])
+
+
+class FollowsLaterWeights(ReferenceBackend):
+    def cut(self, inputs: Inputs, layers: Sequence[str]) -> Any:
+        cut = super().cut(inputs, layers)
+        cut._weights = self._weights
+        return cut
+
+
+class KeepsOneTensorOnly(ReferenceBackend):
+    """Its cut knows what enters the layer, and takes zeros for whatever else crosses."""
+
+    def cut(self, inputs: Inputs, layers: Sequence[str]) -> Any:
+        cut = super().cut(inputs, layers)
+        entering = self._network.uses(cut.layer)[0].sources[0]
+        cut._kept = {name: values if name == entering else values * 0 for name, values in cut._kept.items()}
+        return cut
+
+
+class IgnoresRows(ReferenceBackend):
+    def cut(self, inputs: Inputs, layers: Sequence[str]) -> Any:
+        return _SortedRows(super().cut(inputs, layers))
+
+
+class _SortedRows(Cut):
+    def __init__(self, cut: Cut) -> None:
+        self._cut, self.layer = cut, cut.layer
+
+    def outputs(self, rows: Array | None = None) -> Array:
+        return self._cut.outputs(None if rows is None else np.sort(rows))
+
+    def scores_from_outputs(self, outputs: Array, rows: Array | None = None) -> Array:
+        return self._cut.scores_from_outputs(outputs, None if rows is None else np.sort(rows))
+
+    def scores_with(self, weights: Mapping[tuple[str, str], Array], rows: Array | None = None) -> Array:
+        return self._cut.scores_with(weights, None if rows is None else np.sort(rows))
+
+
+class SavesTheOriginalWeights(ReferenceBackend):
+    def save(self, path: Path) -> None:
+        ReferenceBackend(self.native).save(path)
+
+
+FAULTS: list[tuple[type[ReferenceBackend], str, str]] = [
+    (LendsItsWeights, "test_changing_what_came_out_changes_nothing_in_the_model", "mlp"),
+    (KeepsTheCallersArray, "test_changing_what_went_in_changes_nothing_in_the_model", "mlp"),
+    (Broadcasts, "test_another_shape_is_refused_and_nothing_is_broadcast", "mlp"),
+    (ListsLayersByName, "test_layers_come_in_order_of_execution", "residual"),
+    (ForgetsToDivideByTheNumberOfInputs, "test_weight_gradients_agree_with_finite_differences", "mlp_tanh"),
+    (ForgetsToDivideByTheNumberOfInputs, "test_weight_gradients_agree_with_the_reference_network", "mlp"),
+    (AveragesTheLastBatchTooHeavily, "test_weight_gradients_agree_with_finite_differences", "conv2d"),
+    (GivesGradientsBehindTheNonLinearity, "test_output_gradients_agree_with_finite_differences", "mlp_tanh"),
+    (GivesGradientsBehindTheNonLinearity, "test_output_gradients_agree_with_the_reference_network", "conv1d"),
+    (GivesActivationsBehindTheNonLinearity, "test_activations_agree_with_the_reference_network", "mlp_tanh"),
+    (ForgetsTheSecondUse, "test_activations_agree_with_the_reference_network", "shared"),
+    (FollowsLaterWeights, "test_weights_set_afterwards_do_not_reach_the_cut", "mlp"),
+    (KeepsOneTensorOnly, "test_changed_weights_of_one_layer_give_the_scores_of_a_changed_model", "residual"),
+    (KeepsOneTensorOnly, "test_layers_may_be_changed_together", "branches"),
+    (IgnoresRows, "test_unchanged_outputs_give_the_models_scores", "mlp"),
+    (IgnoresRows, "test_layers_may_be_changed_together", "residual"),
+    (IgnoresRows, "test_outputs_are_what_leaves_the_layer_at_its_first_use", "conv3d"),
+]
+
+
+@pytest.mark.parametrize(("fault", "check", "network"), FAULTS, ids=lambda value: getattr(value, "__name__", value))
+def test_a_fault_is_found_by_its_check(fault: type[ReferenceBackend], check: str, network: str) -> None:
+    suite = BackendConformance()
+    run: Callable[[Any], None] = getattr(suite, check)
+    run(suite.build(ReferenceBackend, network))  # the same check has nothing to say about a backend without the fault
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        run(suite.build(fault, network))
+
+
+def test_lost_inputs_are_found() -> None:
+    with pytest.raises(AssertionError):
+        BackendConformance().test_inputs_come_in_any_number(DropsTheLastInputs, "mlp")
+
+
+def test_a_file_with_old_weights_is_found(tmp_path: Path) -> None:
+    suite = BackendConformance()
+    with pytest.raises(AssertionError):
+        suite.test_a_saved_model_has_the_same_scores(suite.build(SavesTheOriginalWeights, "mlp"), tmp_path)
+
+
+def test_a_misspelt_declaration_is_found() -> None:
+    class Misspelt(BackendConformance):
+        UNSUPPORTED: ClassVar = {"convnett": "no convolutions"}
+
+    with pytest.raises(AssertionError, match="convnett"):
+        Misspelt().build(ReferenceBackend, "mlp")
+
+
+def test_a_declared_gap_is_a_visible_skip() -> None:
+    class WithoutConvolutions(BackendConformance):
+        UNSUPPORTED: ClassVar = {"convnet": "no convolutions"}
+
+    with pytest.raises(pytest.skip.Exception, match="no convolutions"):
+        WithoutConvolutions().build(ReferenceBackend, "convnet")
+
+
+def test_what_a_small_backend_declares_is_enough() -> None:
+    """The declarations in the docstring's example cover every network with a node but dense layers and relus."""
+
+    class Small(BackendConformance):
+        UNSUPPORTED: ClassVar = {
+            **dict.fromkeys(["convnet", "conv1d", "conv2d", "conv3d", "depthwise"], "no convolutions yet"),
+            **dict.fromkeys(["mlp_tanh", "no_bias", "residual", "branches", "shared", "steps"], "no tanh yet"),
+            **dict.fromkeys(["softmax", "one_sigmoid"], "no probabilities yet"),
+            "two_inputs": "a graph has one input",
+        }
+
+    for name, reason in Small.UNSUPPORTED.items():
+        assert f'"{name}"' in (BackendConformance.__doc__ or "")
+        assert f'"{reason}"' in (BackendConformance.__doc__ or "")
+    held = {**SPECIMENS, **PROBABILITIES}
+    kinds = {type(node) for name, make in held.items() if name not in Small.UNSUPPORTED for node in make().nodes}
+    kinds |= {type(case.layer) for case in by_hand.CASES if case.like not in Small.UNSUPPORTED}
+    assert kinds == {Dense, Relu}
