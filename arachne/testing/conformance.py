@@ -57,8 +57,8 @@ class BackendConformance(WeightChecks, ForwardChecks, GradientChecks, CutChecks,
     - a cut that cannot continue from outputs: `CONTINUES_FROM_OUTPUTS = False` in the cut;
     - no files: no `SUFFIXES` in the backend; no `weight_file`: leave it undefined.
 
-    What it should do and does not yet goes into `EXPECTED_FAILURES`, from a test's name to the reason; such a test shows
-    as an expected failure, and fails once it passes, so that the list stays true.
+    What it should do and does not yet goes into `EXPECTED_FAILURES`, from a test's name to the reason; such a test is
+    shown as an expected failure, and fails once it passes, so that the list stays true.
 
     Where a saved file alone does not make a model (it takes a factory, say), override `reload`.
     """
