@@ -24,4 +24,5 @@ class PlainEvaluator(Evaluator):
         with restored(self.backend, self.suspects.parameters):
             for (layer, parameter), values in self.weights_with(trial).items():
                 self.backend.set_weights(layer, parameter, values)
-            return self.backend.forward(self.stake.inputs)
+            with np.errstate(over="ignore", invalid="ignore"):  # a candidate that overflows simply loses
+                return self.backend.forward(self.stake.inputs)
