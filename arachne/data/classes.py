@@ -7,6 +7,7 @@ when it is.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def read_class_names(classes: Classes, n_classes: int | None = None) -> tuple[st
 def _from_text(text: str) -> tuple[str, ...]:
     path = Path(text)
     try:
-        if path.is_file():
+        if os.path.isfile(path):  # a long list of names is no path, which Path.is_file() would raise for
             return tuple(line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip())
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read the class names in '{text}': {error}") from error

@@ -37,7 +37,7 @@ def read_image_folder(folder: Path, preprocess: Preprocess, limit: int | None) -
     if not classes:
         raise DataError(f"'{folder}' has no directories, expected one for each class")
     if stray:
-        raise DataError(f"{len(stray)} pictures in '{folder}' lie outside the class directories: {_first(stray)}")
+        raise DataError(f"pictures in '{folder}' lie outside the class directories: {_first(stray)}")
     names = [path.name for path in classes]
     if set(map(str.lower, names)) <= SPLITS and all(any(c.is_dir() for c in path.iterdir()) for path in classes):
         raise DataError(f"'{folder}' holds parts of a data set ({', '.join(names)}); name one, as in '{classes[0]}'")

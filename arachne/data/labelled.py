@@ -27,8 +27,8 @@ class LabelledData:
         names: The file name of every row, where there is one.
         columns: Metadata, one array `(n,)` by column name.
         source: What the data was read from.
-        names_assumed: Whether the class names are merely sorted, which holds only for a model with as many classes and
-            no names of its own; `predict_checked` looks.
+        names_assumed: Whether the class names' order is the data's own or merely sorted, which holds only for a model
+            with as many classes and no names of its own; `predict_checked` looks.
     """
 
     inputs: Inputs
@@ -43,7 +43,10 @@ class LabelledData:
         arrays = self.inputs if isinstance(self.inputs, Mapping) else {"x": self.inputs}
         if not arrays:
             raise DataError("expected at least one input array, got none")
-        object.__setattr__(self, "labels", np.asarray(self.labels, dtype=np.int64))
+        labels = np.asarray(self.labels)
+        if labels.ndim != 1 or labels.dtype.kind not in "biuf" or (labels != np.round(labels)).any():
+            raise DataError("expected one class number per input as labels; names and other forms go through read_data")
+        object.__setattr__(self, "labels", labels.astype(np.int64))
         for what, array in [*arrays.items(), *self.columns.items()]:
             if len(array) != len(self.labels):
                 raise DataError(

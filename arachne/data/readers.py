@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from arachne.data.arrays import read_npy_folder, read_npz
 from arachne.data.checks import as_inputs, check_finite, check_lengths
@@ -65,6 +68,8 @@ def read_data(
         found = _find(source, steps, limit)
     data = _numbered(found, names, n_classes)
     remaining = found.preprocess if found.preprocess is not None else steps
+    if isinstance(source, LabelledData) and names is None:
+        data = replace(data, names_assumed=source.names_assumed)
     data = replace(data, inputs=as_inputs(remaining(data.inputs)), source=_source(source))
     check_finite(data.inputs)
     return data
@@ -72,7 +77,10 @@ def read_data(
 
 def _find(source: Any, preprocess: Preprocess, limit: int | None) -> Found:
     if isinstance(source, (str, Path)):
-        return _from_path(Path(source), preprocess, limit)
+        try:
+            return _from_path(Path(source), preprocess, limit)
+        except OSError as error:
+            raise DataError(f"cannot read '{source}': {error.strerror or error}") from error
     if isinstance(source, tuple) and len(source) == 2:
         return _from_pair(source[0], source[1], preprocess, limit)
     reader = reader_for(source)
@@ -85,11 +93,11 @@ def _find(source: Any, preprocess: Preprocess, limit: int | None) -> Found:
 
 
 def _from_path(path: Path, preprocess: Preprocess, limit: int | None) -> Found:
-    if path.is_dir():
+    if os.path.isdir(path):
         if any(path.glob("*.npy")):
             return read_npy_folder(path, preprocess, limit)
         return read_image_folder(path, preprocess, limit)
-    if not path.exists():
+    if not os.path.exists(path):
         raise DataError(f"data '{path}' does not exist")
     for suffix, reader in FILE_READERS.items():
         if path.name.lower().endswith(suffix):
@@ -114,15 +122,21 @@ def _from_labelled(data: LabelledData, preprocess: Preprocess, limit: int | None
 
 
 def _numbered(found: Found, names: tuple[str, ...] | None, n_classes: int | None) -> LabelledData:
-    """Labels as numbers. Names the user gives come before those of the source."""
-    own = found.class_names
-    if own is not None and n_classes is not None and names is None:
-        check_names(own, n_classes, assumed=False)
+    """Labels as numbers. Where the source numbers its classes in another order than the model, names decide."""
     inputs = as_inputs(found.inputs)
+    own = found.class_names
+    labels = found.labels
+    if own is not None:
+        if names is None and n_classes is not None:
+            check_names(own, n_classes, assumed=True)
+        labels, _, _ = class_numbers(labels, own)
+        if names is not None and set(own) <= set(names):
+            labels = np.array(own)[labels]
     numbers, class_names, assumed = class_numbers(
-        found.labels, names or own, n_classes=n_classes, known_names=found.known_names
+        labels, names or own, n_classes=n_classes, known_names=found.known_names
     )
     check_lengths(inputs, numbers)
+    assumed = assumed or (names is None and own is not None)
     return LabelledData(inputs, numbers, class_names, found.names, found.columns, names_assumed=assumed)
 
 

@@ -147,7 +147,7 @@ def split_by_outcome(
 
 
 def with_model_names(backend: ModelBackend, data: LabelledData) -> LabelledData:
-    """The data with the model's class names, where it has no better ones; assumed ones give way, and labels follow.
+    """The data with the model's class names, unless the user gave some; names of the data's own are renumbered.
 
     Raises:
         DataError: A class of the data that the model does not have.
@@ -230,8 +230,9 @@ def overlap(data: LabelledData, holdout: LabelledData) -> Array:
 
 
 def _outcomes(part: Part) -> Array:
-    pairs = np.stack([part.data.labels, part.predictions], axis=1)
-    return np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)
+    labels, predictions = part.data.labels, part.predictions.astype(np.int64)
+    outcomes: Array = labels * (predictions.max() + 1) + predictions
+    return outcomes
 
 
 def _part(whole: Part, rows: Array) -> Part:

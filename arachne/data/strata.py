@@ -23,8 +23,7 @@ def divide(strata: Array, share: float, *, rng: np.random.Generator, groups: Arr
         return _divide_groups(strata, share, groups, rng)
     chosen = np.zeros(len(strata), dtype=bool)
     before = 0
-    for stratum in np.unique(strata):
-        rows = np.flatnonzero(strata == stratum)
+    for rows in _members(strata):
         after = before + len(rows)
         # The running total is rounded, not each stratum, so that the roundings never add up.
         quota = _rounded(share * after) - _rounded(share * before)
@@ -45,8 +44,8 @@ def _divide_groups(strata: Array, share: float, groups: Array, rng: np.random.Ge
     scale = np.append(totals, len(strata))
     lacking = {True: share * scale, False: (1 - share) * scale}
     chosen = np.zeros(len(strata), dtype=bool)
-    names, members = _members(groups)
-    order = rng.permutation(len(names))
+    members = _members(groups)
+    order = rng.permutation(len(members))
     for group in order[np.argsort([-len(members[group]) for group in order], kind="stable")]:
         rows = members[group]
         counts = np.append(np.bincount(strata[rows], minlength=len(totals)), len(rows))
@@ -59,8 +58,9 @@ def _divide_groups(strata: Array, share: float, groups: Array, rng: np.random.Ge
     return chosen
 
 
-def _members(groups: Array) -> tuple[Array, list[Array]]:
-    names, numbers = np.unique(groups, return_inverse=True)
+def _members(groups: Array) -> list[Array]:
+    """The rows of every group, groups in sorted order."""
+    numbers = np.unique(groups, return_inverse=True)[1]
     order = np.argsort(numbers, kind="stable")
     ends = np.cumsum(np.bincount(numbers))[:-1]
-    return names, np.split(order, ends)
+    return [rows for rows in np.split(order, ends) if len(rows)]

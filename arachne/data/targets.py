@@ -15,6 +15,7 @@ meanings is refused.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -145,7 +146,7 @@ class _Parser:
             keyword, _, rest = body.partition(":")
             if keyword == "top" and rest.isdecimal() and int(rest) > 0:
                 yield self._top(int(rest), weight)
-            if keyword == "rows" and Path(rest).is_file():
+            if keyword == "rows" and os.path.isfile(rest):
                 yield (Target(body, weight, rows=read_rows(Path(rest), len(self._data))),)
             if keyword == "group":
                 for column, value in self._groups(rest):

@@ -49,6 +49,12 @@ def test_labels_are_int64_whatever_they_came_as() -> None:
     assert LabelledData(np.zeros((2, 1)), np.array([1, 0], dtype=np.uint8)).labels.dtype == np.int64
 
 
+@pytest.mark.parametrize("labels", [[0, 0.5], [[0], [1]], ["a", "b"], [0, np.nan]])
+def test_labels_that_are_no_class_numbers_are_refused(labels: object) -> None:
+    with pytest.raises(DataError, match="expected one class number per input as labels"):
+        LabelledData(np.zeros((2, 1)), np.array(labels))
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [

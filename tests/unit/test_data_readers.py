@@ -64,7 +64,16 @@ def test_npz_with_x_and_y_and_names_and_metadata(tmp_path: Path) -> None:
         "person": Y.tolist(),
     }
     assert data.source == str(path)
-    assert not data.names_assumed
+    assert data.names_assumed
+
+
+def test_names_of_the_model_renumber_a_source_with_an_order_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "val.npz"
+    np.savez(path, x=X, y=Y, class_names=["a", "b", "c"])
+    data = read_data(path, classes="c,a,b")
+    assert (data.labels.tolist(), data.class_names, data.names_assumed) == ([1, 2, 0, 1, 2, 0], ("c", "a", "b"), False)
+    other_words = read_data(path, classes="ape,bee,cow")
+    assert (other_words.labels.tolist(), other_words.class_names) == (Y.tolist(), ("ape", "bee", "cow"))
 
 
 def test_npz_without_x_is_a_mapping_of_inputs(tmp_path: Path) -> None:
@@ -120,6 +129,12 @@ def test_sorted_names_are_the_mapping_only_when_nothing_is_in_doubt() -> None:
     message = refusal((X, words), n_classes=4)
     assert message.startswith("found 3 class names (cat, cow, dog), but the model has 4 classes")
     assert message.endswith("give all names in order with --classes")
+
+
+def test_a_list_of_names_longer_than_a_path_can_be_is_a_list_of_names() -> None:
+    names = [f"class number {number}" for number in range(500)]
+    assert read_data((X, Y), classes=",".join(names)).class_names == tuple(names)
+    assert "does not exist" in refusal("x" * 5000)
 
 
 def test_class_names_come_from_a_file(tmp_path: Path) -> None:
@@ -223,7 +238,7 @@ def test_npz_without_labels_or_with_wrong_lengths_is_refused(tmp_path: Path) -> 
     np.savez(path, x=X, y=Y, group_a=np.ones((6, 2), int))
     assert "array 'group_a' of" in refusal(path)
     np.savez(path, x=X, y=Y, class_names=["a", "b"])
-    assert "one name for each of the model's 3 classes, got 2" in refusal(path, n_classes=3)
+    assert "found 2 class names (a, b), but the model has 3 classes" in refusal(path, n_classes=3)
 
 
 def test_npz_with_python_objects_is_refused(tmp_path: Path) -> None:
@@ -263,3 +278,11 @@ def test_npz_that_claims_or_unpacks_to_too_much_is_refused(tmp_path: Path, monke
     np.savez_compressed(path, x=np.zeros((1000, 1000)), y=np.zeros(1000))
     monkeypatch.setattr("os.sysconf", lambda name: 1000)
     assert "unpacks to 0.0 GiB, more than the 0.0 GiB of memory" in refusal(path)
+
+
+def test_a_directory_that_cannot_be_listed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(path: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", forbidden)  # permissions do not bind every user who runs the tests
+    assert refusal(tmp_path) == f"cannot read '{tmp_path}': Permission denied"

@@ -141,6 +141,7 @@ def test_group_and_rows_are_looked_up_again_in_other_data() -> None:
         ("top:many", "got 'many'"),
         ("group:f", "needs data with metadata columns"),
         ("rows:nowhere.csv", "rows file 'nowhere.csv' .* is no file"),
+        ("rows:" + "x" * 5000, "is no file"),
     ],
 )
 def test_bad_targets_are_refused_in_one_sentence(text: str, message: str) -> None:
