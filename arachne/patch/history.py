@@ -11,7 +11,7 @@ from arachne.backend import WeightFile
 from arachne.dtypes import CARRIERS, to_bits
 from arachne.errors import PatchError
 from arachne.patch.change import TensorChange
-from arachne.patch.match import match
+from arachne.patch.matching import match
 from arachne.patch.patch import Patch
 from arachne.values import Array
 

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from arachne.errors import PatchError
-from arachne.patch import Patch
-from arachne.patch import diff as diffing
-from arachne.patch.diff import diff
+from arachne.patch import Patch, difference
+from arachne.patch.difference import diff
 from arachne.patch.history import standing
 from arachne.testing import ReferenceBackend, mlp
 from arachne.testing.reference_file import RefnetWeights
@@ -100,7 +99,7 @@ def test_layers_that_look_the_same_are_ambiguous(tmp_path: Path) -> None:
 def test_models_that_differ_all_over_give_no_patch(
     before: RefnetWeights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(diffing, "MOST", 20)
+    monkeypatch.setattr(difference, "MOST", 20)
     with pytest.raises(PatchError, match="more than 20 weights: that is another model"):
         diff(before, saved(tmp_path / "seed1.refnet", seed=1))
 

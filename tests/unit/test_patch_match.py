@@ -12,7 +12,7 @@ import pytest
 from arachne.errors import PatchError
 from arachne.files import sha256_of
 from arachne.patch import Patch
-from arachne.patch.match import Match, match
+from arachne.patch.matching import Match, match
 from arachne.testing import ReferenceBackend, convnet, mlp
 from arachne.testing.reference_file import RefnetWeights
 from arachne.values import Address, Array

@@ -36,6 +36,7 @@ def diff(
     second: WeightFile,
     *,
     mapping: Mapping[str, str] | None = None,
+    backend: str | None = None,
     provenance: Mapping[str, Any] | None = None,
 ) -> Patch:
     """The patch that gives the first model the weights of the second, rounded to the first's dtypes.
@@ -44,6 +45,7 @@ def diff(
         first: The base.
         second: Another model of the same network, perhaps of another framework.
         mapping: Which layer of the second is meant, by the first's layer, where content does not tell.
+        backend: The name of the backend that opened the first.
         provenance: What to say about how the patch came about.
 
     Raises:
@@ -66,7 +68,7 @@ def diff(
             )
         if entries:
             made.append(TensorChange.of(first.read(layer, parameter), entries))
-    base = Base(first.path.name, sha256_of(first.path), None)
+    base = Base(first.path.name, sha256_of(first.path), backend)
     told: dict[str, Any] = {"second": {"file": second.path.name, "sha256": sha256_of(second.path)}}
     renamed = {layer: other for layer, other in pairs.items() if layer != other}
     told |= {"layers": renamed} if renamed else {}

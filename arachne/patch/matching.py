@@ -38,7 +38,14 @@ class Match:
     derived: bool
 
 
-def match(patch: Patch, file: WeightFile, *, mapping: Mapping[str, str] | None = None, exact: bool = False) -> Match:
+def match(
+    patch: Patch,
+    file: WeightFile,
+    *,
+    mapping: Mapping[str, str] | None = None,
+    exact: bool = False,
+    reverting: bool = False,
+) -> Match:
     """Find the tensors of a patch in a file.
 
     Args:
@@ -46,6 +53,7 @@ def match(patch: Patch, file: WeightFile, *, mapping: Mapping[str, str] | None =
         file: The file, as it was before the patch or as the patch leaves it.
         mapping: Which layer of the file is meant, by the patch's layer.
         exact: Whether equal content is required; otherwise rounded and scaled tensors are recognised too.
+        reverting: Whether the file should carry the patch; only what is said when it does not depends on this.
 
     Raises:
         PatchError: A tensor is not there, or could be several; the sentence lists them.
@@ -54,7 +62,7 @@ def match(patch: Patch, file: WeightFile, *, mapping: Mapping[str, str] | None =
     mapping = dict(mapping or {})
     _check_mapping(mapping, patch, listed, file.path.name)
     candidates = _candidates(patch, file, listed, mapping, exact)
-    pairs = _choose(patch, candidates, file, listed)
+    pairs = _choose(patch, candidates, file, listed, reverting)
     if all(pair.how == SAME for pair in pairs):
         return Match(patch, pairs, derived=False)
     return _translated(patch, pairs, file)
@@ -89,11 +97,12 @@ def _choose(
     candidates: Mapping[tuple[str, str], Sequence[Pair]],
     file: WeightFile,
     listed: Sequence[tuple[str, str]],
+    reverting: bool,
 ) -> tuple[Pair, ...]:
     best = {key: _surest(pairs) for key, pairs in candidates.items()}
     for change in patch.changes:
         if not best[change.key]:
-            raise _not_found(change, file, listed)
+            raise _not_found(change.inverse() if reverting else change, file, listed)
     # What is certain about one tensor of a layer decides for the others: two zero biases look the same.
     layers = {key[0]: pairs[0].layer for key, pairs in best.items() if len(pairs) == 1}
     chosen = []
@@ -177,7 +186,8 @@ def _translated(patch: Patch, pairs: Sequence[Pair], file: WeightFile) -> Match:
         )
     translated = (_derived(pair, file) if derived else _renamed(pair) for pair in pairs)
     changed = [change for change in translated if change is not None]
-    base = Base(file.path.name, None if done else sha256_of(file.path), None)
+    known = not done and file.path.is_file()
+    base = Base(file.path.name, sha256_of(file.path) if known else None, None)
     origin = {
         "digest": patch.digest,
         "file": patch.base.file,
