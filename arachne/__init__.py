@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from arachne.api import Scan, apply, evaluate, localise, repair, revert, scan
+    from arachne.api import Scan, apply, compare, diff, localise_weights, measure, repair, revert, scan
     from arachne.backend import Cut, ModelBackend, Trace, WeightFile
     from arachne.data.labelled import LabelledData
     from arachne.data.readers import read_data
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "arachne.api": ("Scan", "apply", "evaluate", "localise", "repair", "revert", "scan"),
+    "arachne.api": ("Scan", "apply", "compare", "diff", "localise_weights", "measure", "repair", "revert", "scan"),
     "arachne.backend": ("Cut", "ModelBackend", "Trace", "WeightFile"),
     "arachne.data.labelled": ("LabelledData",),
     "arachne.data.readers": ("read_data",),
@@ -63,9 +63,11 @@ __all__ = [
     "Trace",
     "WeightFile",
     "apply",
-    "evaluate",
+    "compare",
+    "diff",
     "load",
-    "localise",
+    "localise_weights",
+    "measure",
     "read_data",
     "repair",
     "revert",

@@ -1,8 +1,12 @@
-"""What `import arachne` offers: every command of the tool as a function, for model files and model objects alike."""
+"""What `import arachne` offers: every command of the tool as a function, for model files and model objects alike.
+
+`arachne.localise` and `arachne.evaluate` are packages, so the functions behind those two commands are called
+`localise_weights` and `measure`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,8 +25,9 @@ from arachne.engine import OnStep, PatchedModel, RepairResult, Settings
 from arachne.errors import UsageError
 from arachne.evidence import Evidence, PartEvidence
 from arachne.localise import Localisation, Localiser, localiser_named
-from arachne.patch import Patch, Written
-from arachne.registry import load, weight_file
+from arachne.patch import Patch, Travelled, apply_to, for_model, revert_from
+from arachne.patch import diff as files_diff
+from arachne.registry import load, name_for_file, weight_file
 from arachne.report.terminal import ScanTable, as_text
 from arachne.search.base import OnGeneration
 from arachne.values import Array
@@ -69,7 +74,7 @@ def scan(model: Any, data: Any) -> Scan:
     return Scan(labelled, *predict_checked(backend, labelled))
 
 
-def localise(
+def localise_weights(
     model: Any, data: Any, target: str | Sequence[str], *, localiser: str | Localiser = "bl", seed: int = 0
 ) -> Localisation:
     """Which weights are behind a mistake? All of the data is looked at.
@@ -133,7 +138,7 @@ def repair(
     )
 
 
-def evaluate(
+def measure(
     model: Any, data: Any, *, target: str | Sequence[str] | None = None, patch: Patch | str | Path | None = None
 ) -> Evidence:
     """What does a patch do to a model on some data?
@@ -151,37 +156,88 @@ def evaluate(
     part = _whole(backend, data, target)
     before = after = backend.forward(part.data.inputs)
     if patch is not None:
-        after = PatchedModel(backend, patch).forward(part.data.inputs)
+        after = PatchedModel(backend, for_model(patch, backend)).forward(part.data.inputs)
     return Evidence(PartEvidence.measure(part, before, after))
 
 
-def apply(patch: Patch | str | Path, model: Any, output: str | Path | None = None) -> Written | None:
+def compare(model: Any, other: Any, data: Any, *, target: str | Sequence[str] = "*:*") -> Evidence:
+    """What is different between two models on some data, such as a model and its patched or converted copy?
+
+    Args:
+        model: The model before.
+        other: The model after; any framework.
+        data: Whatever `read_data` takes; all of it counts as held out.
+        target: The mistake the second model should make less often.
+    """
+    before, after = load(model), load(other)
+    part = _whole(before, data, target)
+    inputs = part.data.inputs
+    return Evidence(PartEvidence.measure(part, before.forward(inputs), after.forward(inputs)))
+
+
+def apply(
+    patch: Patch | str | Path,
+    model: Any,
+    output: str | Path | None = None,
+    *,
+    mapping: Mapping[str, str] | None = None,
+) -> Travelled | None:
     """Put a patch into a model: a file is copied to `output`, a model object is changed in place.
+
+    Args:
+        patch: The patch, or its file.
+        model: The model it was made for, or the same one in another framework.
+        output: Where the patched copy of a file goes.
+        mapping: Which layer of the model is meant, by the patch's layer, where content does not tell.
 
     Raises:
         PatchError: The patch was made for another model; nothing is changed or written.
     """
-    return _change(patch, model, output, "apply")
+    patch = Patch.load(patch) if isinstance(patch, (str, Path)) else patch
+    if not isinstance(model, (str, Path)):
+        backend = load(model)
+        for_model(patch, backend, mapping=mapping).apply(backend)
+        return None
+    target, name = _given(output), name_for_file(model)
+    return apply_to(patch, weight_file(model), target, backend=name, mapping=mapping, reopen=weight_file)
 
 
-def revert(patch: Patch | str | Path, model: Any, output: str | Path | None = None) -> Written | None:
+def revert(
+    patch: Patch | str | Path,
+    model: Any,
+    output: str | Path | None = None,
+    *,
+    mapping: Mapping[str, str] | None = None,
+) -> Travelled | None:
     """Take a patch out of a model again, bit for bit: a file is copied to `output`, an object changed in place.
+
+    Arguments as for `apply`.
 
     Raises:
         PatchError: The model does not carry the patch; nothing is changed or written.
     """
-    return _change(patch, model, output, "revert")
-
-
-def _change(patch: Patch | str | Path, model: Any, output: str | Path | None, verb: str) -> Written | None:
     patch = Patch.load(patch) if isinstance(patch, (str, Path)) else patch
     if not isinstance(model, (str, Path)):
-        getattr(patch, verb)(load(model))
+        backend = load(model)
+        for_model(patch, backend, mapping=mapping, reverting=True).revert(backend)
         return None
+    target, name = _given(output), name_for_file(model)
+    return revert_from(patch, weight_file(model), target, backend=name, mapping=mapping, reopen=weight_file)
+
+
+def diff(first: str | Path, second: str | Path, *, mapping: Mapping[str, str] | None = None) -> Patch:
+    """The patch that gives the model in one file the weights of that in another, perhaps of another framework.
+
+    Raises:
+        PatchError: They are not two models of one network, or layers cannot be told apart.
+    """
+    return files_diff(weight_file(first), weight_file(second), mapping=mapping, backend=name_for_file(first))
+
+
+def _given(output: str | Path | None) -> Path:
     if output is None:
-        raise UsageError(f"a model file is never changed: give the path of the copy to {verb} the patch in")
-    written: Written = getattr(patch, f"{verb}_file")(weight_file(model), Path(output), reopen=weight_file)
-    return written
+        raise UsageError("a model file is never changed: give the path the changed copy goes to")
+    return Path(output)
 
 
 def _whole(backend: ModelBackend, data: Any, target: str | Sequence[str]) -> Part:

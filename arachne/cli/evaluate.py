@@ -20,7 +20,7 @@ def command(
     as_json: bool, quiet: bool, debug: bool, targets: tuple[str, ...], patch_file: Path | None, **arguments: Any
 ) -> None:
     """Measure MODEL on labelled inputs, as it is or with a patch; the file is only read."""
-    from arachne.api import evaluate
+    from arachne.api import measure
     from arachne.cli.console import Output
     from arachne.patch import Patch
     from arachne.report.json import result_object
@@ -30,7 +30,7 @@ def command(
     model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
     backend = model.load()
     patch = None if patch_file is None else Patch.load(patch_file)
-    evidence = evaluate(backend, data.read(backend), target=targets or None, patch=patch)
+    evidence = measure(backend, data.read(backend), target=targets or None, patch=patch)
     value = result_object(
         evidence,
         command="evaluate",

@@ -38,7 +38,7 @@ def command(
     **arguments: Any,
 ) -> None:
     """Find the weights of MODEL behind a mistake: gradient loss, forward impact, and their Pareto front."""
-    from arachne.api import localise
+    from arachne.api import localise_weights
     from arachne.cli.console import Output
     from arachne.localise import Bidirectional, localiser_named
     from arachne.report.json import localisation_object
@@ -50,7 +50,7 @@ def command(
     if not issubclass(chosen, Bidirectional):
         arguments.pop("min_weights")
     backend = model.load()
-    found = localise(backend, data.read(backend), targets, localiser=chosen(**arguments), seed=seed)
+    found = localise_weights(backend, data.read(backend), targets, localiser=chosen(**arguments), seed=seed)
     if plot is not None:
         from arachne.report.plots import save_localisation
 
