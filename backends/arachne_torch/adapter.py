@@ -187,7 +187,8 @@ class TorchBackend(ModelBackend):
 
     def _look(self, inputs: Inputs) -> None:
         """At the first inputs, find out what only a run can tell: order and uses of the layers, the model's ending."""
-        if self._runner.ending is not None:
+        self._runner.check(inputs)
+        if self._runner.looked:
             return
         layers = self._runner.look(inputs)
         if not layers:

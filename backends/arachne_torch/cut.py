@@ -19,7 +19,7 @@ from arachne.errors import UnknownLayerError, WeightShapeError
 from arachne.values import Array, Inputs, batches, count, take
 from arachne_torch.calls import Recorder
 from arachne_torch.layers import Layer
-from arachne_torch.running import Runner, as_tensor, to_array
+from arachne_torch.running import Runner, as_tensor, to_array, unfolded
 from arachne_torch.tape import NotRecordableError, Recording, Step, Tape, Values, record, run
 
 SMALL, LARGE = 3, 5
@@ -43,6 +43,7 @@ class TorchCut(Cut):
 
     def __init__(self, runner: Runner, inputs: Inputs, layers: Mapping[str, Layer]) -> None:
         self._runner, self._layers, self._n = runner, layers, count(inputs)
+        self._no_scores = np.empty((0, runner.classes), np.float32)
         self._tape = tape = _recorded(runner, inputs)
         at, self.layer = next((i, s.use.layer) for i, s in enumerate(tape.steps) if s.use and s.use.layer in layers)
         head = tape.steps[at]
@@ -65,13 +66,17 @@ class TorchCut(Cut):
 
     def outputs(self, rows: Array | None = None) -> Array:
         """The kept tensors through the layer's own call."""
-        return np.concatenate([self._run(self._up_to_head, self._leaving, part, {}) for part in self._parts(rows)])
+        if rows is not None and not len(rows):
+            return self.outputs(np.array([0]))[:0]
+        found = [self._run(self._up_to_head, self._leaving, part, {}) for part in self._parts(rows)]
+        return unfolded(np.concatenate(found), self._n if rows is None else len(rows))
 
     def scores_from_outputs(self, outputs: Array, rows: Array | None = None) -> Array:
         """Everything behind the layer, with these outputs in its place."""
-        found, done = [], 0
+        found, done = [self._no_scores], 0
         for part in self._parts(rows):
             given = self._tensor(outputs[done : done + len(part)])
+            given = given.flatten(0, 1) if self._tape.grows[self._leaving].get(0, 1) > 1 else given
             found.append(self._run(self._from_head, self._tape.output, part, {self._leaving: given}))
             done += len(part)
         return np.concatenate(found)
@@ -79,7 +84,8 @@ class TorchCut(Cut):
     def scores_with(self, weights: Weights, rows: Array | None = None) -> Array:
         """Everything behind the layer and the layer itself, with these weights in their slots."""
         changed = dict(self._changed(layer, parameter, values) for (layer, parameter), values in weights.items())
-        return np.concatenate([self._run(self._all, self._tape.output, part, changed) for part in self._parts(rows)])
+        found = [self._run(self._all, self._tape.output, part, changed) for part in self._parts(rows)]
+        return np.concatenate([self._no_scores, *found])
 
     def _changed(self, layer: str, parameter: str, values: Array) -> tuple[int, Tensor]:
         if layer not in self._layers or parameter not in self._layers[layer].stored:
@@ -103,8 +109,6 @@ class TorchCut(Cut):
             yield from (range(part.start, part.stop) for part in batches(self._n, self._runner.rows))
         else:
             yield from (rows[part] for part in batches(len(rows), self._runner.rows))
-            if not len(rows):
-                yield rows
 
     def _run(self, steps: Sequence[Step], wanted: int, rows: Array | range, given: Mapping[int, Tensor]) -> Array:
         with torch.no_grad():

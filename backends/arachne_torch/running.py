@@ -47,6 +47,8 @@ class Runner:
         self.device, self.dtype = first.device, first.dtype
         self.rows = fixed or ROWS
         self.ending: str | None = None
+        self.classes = 0
+        self.looked = False
         self._output = output
 
     def owners(self, swapped: Mapping[str, Tensor] | None = None) -> Owners:
@@ -54,18 +56,27 @@ class Runner:
         standing = {**self.parameters, **(swapped or {})}
         return {id(tensor): Stored(name) for name, tensor in standing.items()}
 
+    def check(self, inputs: Inputs) -> None:
+        """Refuse a mapping whose arrays are not equally long."""
+        if isinstance(inputs, Mapping) and len({len(array) for array in inputs.values()}) != 1:
+            lengths = ", ".join(f"{name} {len(array)}" for name, array in inputs.items())
+            raise DataError(f"every input of the model needs as many rows as the others, got {lengths or 'none'}")
+
     def look(self, inputs: Inputs) -> dict[str, Layer]:
         """Run the model once on a few inputs: its layers in order of execution, its ending, its appetite for memory."""
         rows = min(count(inputs), FEW)
         recorder = Recorder(self.owners())
         with torch.no_grad(), recorder:
             output = self.choose(self.call(self.tensors(take(inputs, slice(0, rows)))))
-        self._check(output, self.fixed or rows)
-        self.ending = recorder.ending(output)[0] or ("probabilities" if _are_probabilities(output) else "logits")
-        if self.ending == "sigmoid" and output.numel() != len(output):
-            raise ModelError("the model ends in a sigmoid for each class, so it marks several classes at once, not one")
-        if self.ending != "sigmoid" and (output.ndim != 2 or output.shape[1] < 2):
+        if output.ndim == 0 or len(output) != (self.fixed or max(rows, 1)) or not output.is_floating_point():
             raise ModelError(f"the model gives outputs of shape {_shape(output)}, not class scores (n, classes)")
+        ending = recorder.ending(output)[0] or ("probabilities" if _are_probabilities(output) else "logits")
+        if ending == "sigmoid" and output.numel() != len(output):
+            raise ModelError("the model ends in a sigmoid for each class, so it marks several classes at once, not one")
+        if ending != "sigmoid" and (output.ndim != 2 or output.shape[1] < 2):
+            raise ModelError(f"the model gives outputs of shape {_shape(output)}, not class scores (n, classes)")
+        self.looked = rows > 0
+        self.ending, self.classes = ending, 2 if ending == "sigmoid" else output.shape[1]
         weights = sum(tensor.nbytes for tensor in self.parameters.values())
         if not self.fixed:
             self.rows = max(1, min(ROWS, max(MEMORY, weights) * max(rows, 1) // max(recorder.size(), 1)))
@@ -73,13 +84,16 @@ class Runner:
 
     def scores(self, inputs: Inputs, watch: Watch | None = None) -> Tensor:
         """Class scores `(n, classes)` of one batch, as a tensor; `look` has been called before."""
-        n = count(inputs)
-        if watch is None and self.ending not in ("softmax", "sigmoid"):
-            return self.finish(self.choose(self.call(self.tensors(inputs))))[:n]
-        watch = watch or Watch()
-        with watch:
-            output = self.choose(self.call(self.tensors(inputs)))
-        return self.finish(watch.behind(output) if self.ending in ("softmax", "sigmoid") else output)[:n]
+        hidden = self.ending in ("softmax", "sigmoid")
+        watch = Watch() if hidden and watch is None else watch
+        tensors = self.tensors(inputs)
+        with watch or contextlib.nullcontext():
+            output = self.choose(self.call(tensors))
+        scores = self.finish(watch.behind(output) if watch is not None and hidden else output)
+        if scores.shape != (self.size(inputs), self.classes):
+            shape = _shapes(tensors)
+            raise DataError(f"the model gives no class scores for inputs of shape {shape}, but {_shape(output)}")
+        return scores[: count(inputs)]
 
     def finish(self, output: Tensor) -> Tensor:
         """From what the model gives, or what stood before its last call, to class scores."""
@@ -95,6 +109,10 @@ class Runner:
         for rows in batches(count(inputs), self.rows) if count(inputs) else [slice(0, 0)]:
             yield take(inputs, rows)
 
+    def size(self, inputs: Inputs) -> int:
+        """How many rows the model is given for a batch: never none, since many models cannot reshape nothing."""
+        return self.fixed or max(count(inputs), 1)
+
     def tensors(self, inputs: Inputs) -> Tensor | dict[str, Tensor]:
         """Arrays as tensors on the model's device; floats and bytes in its dtype."""
         if isinstance(inputs, Mapping):
@@ -105,8 +123,9 @@ class Runner:
         array = np.asarray(array)
         if array.dtype.kind not in "fiub":
             raise DataError(f"inputs are numbers, got an array of dtype '{array.dtype}'")
-        if self.fixed and len(array) < self.fixed:  # the padded rows are cut off again behind the model
-            array = np.concatenate([array, np.zeros((self.fixed - len(array), *array.shape[1:]), array.dtype)])
+        missing = (self.fixed or 1) - len(array)
+        if missing > 0:  # padded rows are cut off again behind the model
+            array = np.concatenate([array, np.zeros((missing, *array.shape[1:]), array.dtype)])
         tensor = as_tensor(array)
         if array.dtype.kind == "f" or array.dtype == np.uint8:
             return tensor.to(self.device, self.dtype)
@@ -121,9 +140,7 @@ class Runner:
             reason = (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(".")
             if "allocate memory" in reason or isinstance(error, torch.OutOfMemoryError):
                 raise EnvironmentFaultError(f"not enough memory to run the model: {reason}") from error
-            given = inputs if isinstance(inputs, dict) else {"": inputs}
-            shapes = ", ".join(f"{name} {_shape(tensor)}".strip() for name, tensor in given.items())
-            raise DataError(f"the model does not take inputs of shape {shapes}: {reason}") from error
+            raise DataError(f"the model does not take inputs of shape {_shapes(inputs)}: {reason}") from error
 
     def choose(self, answer: Any) -> Tensor:
         """The output that holds the class scores."""
@@ -151,10 +168,6 @@ class Runner:
         if not isinstance(chosen, Tensor):
             raise ModelError(f"the model's output is a '{type(chosen).__name__}', expected a tensor of class scores")
         return chosen
-
-    def _check(self, output: Tensor, rows: int) -> None:
-        if output.ndim == 0 or len(output) != rows or not output.is_floating_point():
-            raise ModelError(f"the model gives outputs of shape {_shape(output)}, not class scores (n, classes)")
 
     @contextlib.contextmanager
     def swapped(self, tensors: Mapping[str, Tensor]) -> Iterator[None]:
@@ -203,8 +216,18 @@ def to_array(tensor: Tensor) -> Array:
     return np.array(tensor.cpu().numpy(), order="C")
 
 
+def unfolded(array: Array, n: int) -> Array:
+    """What a layer saw, one row per input: steps that the model folded into the batch get an axis of their own."""
+    return array.reshape(n, -1, *array.shape[1:]) if n and len(array) != n and len(array) % n == 0 else array
+
+
 def _shape(tensor: Tensor) -> str:
     return str(tuple(tensor.shape))
+
+
+def _shapes(inputs: Tensor | dict[str, Tensor]) -> str:
+    given = inputs if isinstance(inputs, dict) else {"": inputs}
+    return ", ".join(f"{name} {_shape(tensor)}".strip() for name, tensor in given.items())
 
 
 def _are_probabilities(output: Tensor) -> bool:

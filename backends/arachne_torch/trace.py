@@ -13,7 +13,7 @@ from arachne.backend import Trace, check_count
 from arachne.values import Activation, Array, Inputs, count
 from arachne_torch.calls import Watch
 from arachne_torch.layers import Use
-from arachne_torch.running import Runner, as_tensor, to_array
+from arachne_torch.running import Runner, as_tensor, to_array, unfolded
 
 
 class TorchTrace(Trace):
@@ -60,6 +60,7 @@ class _Pass:
 
     def __init__(self, runner: Runner, inputs: Inputs, layers: Sequence[str], fixed: Mapping[str, Tensor]) -> None:
         self.n = count(inputs)
+        self._size = runner.size(inputs)
         self.seen: dict[str, list[Activation]] = {layer: [] for layer in layers}
         self._leaving: dict[str, list[Tensor]] = {layer: [] for layer in layers}
         self._scores = runner.scores(inputs, Watch(runner.owners(fixed), self._keep))
@@ -72,16 +73,20 @@ class _Pass:
             given = torch.autograd.grad(self._scores, wanted, vector, retain_graph=True, materialize_grads=True)
         else:
             given = tuple(torch.zeros_like(tensor) for tensor in wanted)
-        arrays = iter([to_array(gradient[: self.n]) for gradient in given])
+        arrays = iter([self._array(gradient) for gradient in given])
         return {layer: tuple(next(arrays) for _ in tensors) for layer, tensors in self._leaving.items()}
+
+    def _array(self, tensor: Tensor) -> Array:
+        """One row per input, without padded rows."""
+        return unfolded(to_array(tensor), self._size)[: self.n]
 
     def _keep(self, use: Use, result: Any) -> Any:
         if use.layer not in self.seen:
             return result
         leaving = result[0] if isinstance(result, tuple) else result
         with torch.no_grad():
-            entering = {name: to_array(tensor[: self.n]) for name, tensor in use.kind.entering(use).items()}
-        self.seen[use.layer].append(Activation(entering, to_array(leaving[: self.n])))
+            entering = {name: self._array(tensor) for name, tensor in use.kind.entering(use).items()}
+        self.seen[use.layer].append(Activation(entering, self._array(leaving)))
         if not torch.is_grad_enabled():
             return result
         if not leaving.requires_grad:

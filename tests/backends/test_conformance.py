@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import ClassVar, cast
+from typing import cast
 
 import pytest
 
@@ -42,12 +42,6 @@ class TestDefaults(BackendConformance):
 
 @pytest.mark.backend("torch")
 class TestTorch(BackendConformance):
-    EXPECTED_FAILURES: ClassVar = {
-        "test_inputs_the_model_does_not_take_are_refused[an axis between]": "scores (3, 2, classes) are given out",
-        "test_inputs_the_model_does_not_take_are_refused[an axis less]": "scores (classes,) are given out",
-        "test_missing_or_unequal_inputs_are_refused[a single fact]": "one row is broadcast to all others",
-    }
-
     @pytest.fixture
     def make_backend(self, networks_in: NetworksIn) -> MakeBackend:
         self._networks = networks_in("torch")

@@ -1,0 +1,169 @@
+"""The PyTorch cut against the plain one: skips, parallel branches, shared layers, in-place calls, folded batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from arachne.backend import ModelBackend
+from arachne.errors import UnknownLayerError, WeightShapeError
+from arachne.values import Array, Inputs
+from arachne_torch import TorchBackend
+from arachne_torch.cut import TorchCut
+
+torch.set_num_threads(1)
+
+
+class Residual(nn.Module):
+    """Two branches from one stem, a skip around both, a shared head; every non-linearity works in place."""
+
+    def __init__(self, inplace: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.stem = nn.Conv2d(1, 4, 3, padding=1)
+        self.left = nn.Conv2d(4, 4, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(4)
+        self.right = nn.Conv2d(4, 4, 1)
+        self.relu = nn.ReLU(inplace=inplace)
+        self.drop = nn.Dropout(0.5)
+        self.head = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Any:
+        x = self.relu(self.stem(x))
+        joined = self.norm(self.left(x)) + self.right(x)
+        joined += x
+        x = self.drop(self.relu(joined)).mean((2, 3))
+        return self.head(self.head(x).view(x.size(0), -1))
+
+
+class Folded(nn.Module):
+    """Steps folded into the batch before the cut, positions made from the batch size behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Linear(3, 4)
+        self.second = nn.Linear(4, 4)
+        self.last = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor, length: Tensor) -> Any:
+        n, steps, width = x.shape
+        x = torch.tanh(self.first(x.reshape(n * steps, width)))
+        x = self.second(x).reshape(n, steps, -1) + torch.zeros(n, 1, 4)
+        chosen = x[torch.arange(n), length]
+        return functional.softmax(self.last(chosen), dim=-1)
+
+
+class Undecided(nn.Module):
+    """Its course depends on the inputs' values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.fc(x) if x.sum() > 0 else self.fc(-x)
+
+
+def images(n: int = 7) -> Array:
+    return np.random.default_rng(0).normal(size=(n, 1, 5, 5)).astype(np.float32)
+
+
+def compare(backend: TorchBackend, inputs: Inputs, layers: list[str]) -> TorchCut:
+    fast, plain = backend.cut(inputs, layers), ModelBackend.cut(backend, inputs, layers)
+    assert isinstance(fast, TorchCut)
+    assert fast.layer == plain.layer
+    rng = np.random.default_rng(1)
+    changed = {
+        (layer, name): (values + 0.1 * rng.normal(size=values.shape)).astype(np.float32)
+        for layer in layers
+        for name, values in backend.get_weights(layer).items()
+    }
+    for rows in (None, np.array([4, 1, 1, 0]), np.array([6]), np.array([], dtype=int)):
+        np.testing.assert_allclose(fast.outputs(rows), plain.outputs(rows), atol=1e-5)
+        np.testing.assert_allclose(fast.scores_with(changed, rows), plain.scores_with(changed, rows), atol=1e-5)
+        np.testing.assert_allclose(fast.scores_with({}, rows), plain.scores_with({}, rows), atol=1e-5)
+        again = fast.scores_from_outputs(fast.outputs(rows), rows)
+        np.testing.assert_allclose(again, plain.scores_with({}, rows), atol=1e-5)
+    return fast
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+@pytest.mark.parametrize("layers", [["stem"], ["left", "right"], ["right"], ["norm"], ["head"], ["right", "head"]])
+def test_the_cut_agrees_with_a_full_pass(inplace: bool, layers: list[str]) -> None:
+    compare(TorchBackend.load(Residual(inplace)), images(), layers)
+
+
+def test_nothing_before_the_cut_runs_again_and_all_crossing_tensors_are_kept() -> None:
+    cut = compare(TorchBackend.load(Residual(False)), images(), ["right"])
+    calls = [step.use.layer for step in cut._all if step.use is not None]
+    assert calls == ["right", "head", "head"]
+    assert len(cut._kept) == 2  # what enters `right` (and is the skip), and what leaves `norm`
+
+
+def test_batches_do_not_change_the_scores() -> None:
+    backend = TorchBackend.load(Residual(True))
+    backend.forward(images())
+    backend._runner.rows = 2
+    compare(backend, images(), ["left"])
+
+
+def test_a_batch_folded_into_steps_is_taken_apart_by_rows() -> None:
+    rng = np.random.default_rng(0)
+    inputs = {"x": rng.normal(size=(7, 2, 3)).astype(np.float32), "length": rng.integers(0, 2, 7)}
+    backend = TorchBackend.load(Folded())
+    for layers in (["second"], ["last"], ["first", "last"]):
+        compare(backend, inputs, layers)
+
+
+def test_changed_outputs_change_the_scores_behind_them() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(inplace=True), nn.Linear(2, 2, bias=False))
+    backend = TorchBackend.load(model)
+    backend.set_weights("2", "weight", np.array([[1.0, 0.0], [0.0, 2.0]]))
+    cut = backend.cut(np.ones((3, 2), np.float32), ["0"])
+    given = np.array([[1.0, -1.0], [2.0, 3.0]])
+    np.testing.assert_array_equal(cut.scores_from_outputs(given, np.array([0, 2])), [[1, 0], [2, 6]])
+    np.testing.assert_array_equal(given, [[1, -1], [2, 3]])
+
+
+def test_weights_set_later_do_not_reach_the_cut() -> None:
+    backend = TorchBackend.load(Residual(False))
+    cut = backend.cut(images(), ["left"])
+    before = cut.scores_with({})
+    for layer in ("stem", "left", "head"):
+        backend.set_weights(layer, "weight", backend.get_weights(layer)["weight"] + 1)
+    np.testing.assert_array_equal(cut.scores_with({}), before)
+
+
+def test_the_cut_leaves_the_models_weights_alone() -> None:
+    backend = TorchBackend.load(Residual(True))
+    kept = backend.get_weights("left")["weight"]
+    scores = backend.forward(images())
+    backend.cut(images(), ["left"]).scores_with({("left", "weight"): kept + 1})
+    np.testing.assert_array_equal(backend.get_weights("left")["weight"], kept)
+    np.testing.assert_array_equal(backend.forward(images()), scores)
+
+
+def test_a_model_that_cannot_be_recorded_gets_the_plain_cut_and_a_note() -> None:
+    backend = TorchBackend.load(Undecided())
+    x = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    cut = backend.cut(x, ["fc"])
+    assert not cut.CONTINUES_FROM_OUTPUTS
+    np.testing.assert_array_equal(cut.scores_with({}), backend.forward(x))
+    assert any("depends on" in note for note in backend.describe().notes)
+
+
+def test_a_cut_takes_only_the_weights_it_was_made_for() -> None:
+    backend = TorchBackend.load(Residual(False))
+    cut = backend.cut(images(), ["left"])
+    with pytest.raises(UnknownLayerError, match="not made for 'weight' of layer 'stem'"):
+        cut.scores_with({("stem", "weight"): backend.get_weights("stem")["weight"]})
+    with pytest.raises(WeightShapeError, match="got values of shape"):
+        cut.scores_with({("left", "weight"): np.zeros(4)})
+    with pytest.raises(UnknownLayerError):
+        backend.cut(images(), ["middle"])
