@@ -1,0 +1,154 @@
+"""`report.html`: one file that needs nothing else, made from a page object with a Jinja2 template."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from arachne.errors import InputError
+from arachne.evidence.statistics import interval
+from arachne.evidence.verdict import DAMAGE, NOT_REPAIRED, REPAIRED, TOO_FEW, p_value, percent
+from arachne.report import charts
+from arachne.report.json import dumps
+from arachne.report.page import PAGE_SCHEMA
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+MOST_LAYERS = 24
+MOST_MOVES = 8
+TONES = {REPAIRED: "good", DAMAGE: "warn", NOT_REPAIRED: "bad", TOO_FEW: "unsure"}
+
+
+def render(page: Mapping[str, Any]) -> str:
+    """The page of a page object; the same object gives the same bytes.
+
+    Raises:
+        InputError: Not a page object, or one of another version.
+    """
+    if page.get("schema") != PAGE_SCHEMA:
+        raise InputError(f"expected a report of schema '{PAGE_SCHEMA}', got '{page.get('schema')}'")
+    environment = _environment()
+    script = environment.get_template("report.js").render()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+    return environment.get_template("report.html.j2").render(
+        page=page,
+        result=page["result"],
+        held_out=page["result"]["held_out"],
+        seen=page["result"].get("seen"),
+        tone=TONES.get(page["result"]["verdict"], "unsure"),
+        matrices=_matrices(page["confusion"]),
+        moves=_moves(page["confusion"]),
+        classes=sorted(page["result"]["held_out"]["classes"], key=_change, reverse=True),
+        runs=layer_runs(page["layers"]),
+        script=script,
+        script_hash=f"sha256-{digest}",
+    )
+
+
+def layer_runs(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The layers to draw; in a deep network, a run of untouched ones becomes one box that counts them."""
+    if len(layers) <= MOST_LAYERS:
+        return [{"layer": layer} for layer in layers]
+    runs: list[dict[str, Any]] = []
+    for layer in layers:
+        if layer["changed"]:
+            runs.append({"layer": layer})
+        elif runs and "names" in runs[-1]:
+            runs[-1]["names"].append(layer["name"])
+        else:
+            runs.append({"names": [layer["name"]]})
+    return runs
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("arachne.report"),
+        autoescape=lambda name: name is not None and name.endswith(".j2"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(
+        percent=_percent,
+        p_value=lambda p: "-" if p is None else p_value(p),
+        json=dumps,
+        points=lambda change: f"{100 * change:+.1f}".replace("-", "\N{MINUS SIGN}") if change else "0",
+        number=lambda value: f"{value:.6g}",
+        printable=_printable,
+        short=_short,
+    )
+    environment.globals.update(interval=interval, charts=charts)
+    return environment
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else percent(share)
+
+
+def _change(accuracy: Mapping[str, Any]) -> float:
+    return abs(float(accuracy["accuracy_after"] or 0) - float(accuracy["accuracy_before"] or 0))
+
+
+def _matrices(confusion: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Confusion before, after, and the difference, cell by cell: the text, the tone, and how dark it is."""
+    before, after = confusion["before"], confusion["after"]
+    change = [[new - old for old, new in zip(*rows, strict=True)] for rows in zip(before, after, strict=True)]
+    most = max((count for row in (*before, *after) for count in row), default=1) or 1
+    steepest = max((abs(count) for row in change for count in row), default=1) or 1
+    views = (
+        ("before", "Before", before, most, False),
+        ("after", "After", after, most, False),
+        ("difference", "Difference, after minus before", change, steepest, True),
+    )
+    return [
+        {
+            "name": name,
+            "title": title,
+            "rows": [
+                (label, [_cell(count, number == column, top, signed) for column, count in enumerate(row)])
+                for number, (label, row) in enumerate(zip(confusion["names"], rows, strict=True))
+            ],
+        }
+        for name, title, rows, top, signed in views
+    ]
+
+
+def _moves(confusion: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The confusions that grew or shrank most, as `true class read as other class: before → after`."""
+    names, before, after = confusion["names"], confusion["before"], confusion["after"]
+    moves = [
+        {"label": names[i], "prediction": names[j], "before": old, "after": new, "grew": new > old}
+        for i, row in enumerate(before)
+        for j, old in enumerate(row)
+        if (new := after[i][j]) != old and i != j
+    ]
+    return sorted(moves, key=lambda move: -abs(move["after"] - move["before"]))[:MOST_MOVES]
+
+
+def _cell(count: int, diagonal: bool, most: int, signed: bool) -> dict[str, Any]:
+    """More on the diagonal is good, more elsewhere is bad; small counts are seen, and text is read on the darkest."""
+    tone = ("good" if (count > 0) == diagonal else "bad") if signed else ("right" if diagonal else "bad")
+    shade = int(6 + 44 * (abs(count) / most) ** 0.5) if count else 0
+    return {
+        "text": (f"{count:+d}".replace("-", "\N{MINUS SIGN}") if signed else str(count)) if count else "·",
+        "tone": tone,
+        "by": shade,
+    }
+
+
+def _printable(text: str) -> str:
+    """A name without characters that have no picture."""
+    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
+
+
+def _short(text: str, most: int) -> str:
+    text = _printable(text)
+    return text if len(text) <= most else text[: most - 1] + "…"

@@ -1,0 +1,238 @@
+"""What the page shows, as one JSON object: kept in `report.json`, it makes the page again without a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from arachne.evidence import Changed, Evidence, PartEvidence
+from arachne.report.json import clean
+from arachne.report.pictures import show_inputs
+from arachne.values import Array, LayerInfo, batches
+
+if TYPE_CHECKING:
+    from arachne.data.split import Part
+    from arachne.localise.base import Localisation
+    from arachne.patch import Patch
+    from arachne.search.base import SearchResult
+
+PAGE_SCHEMA = "arachne.report/1"
+MOST_SHOWN = 50
+MOST_WEIGHTS = 200
+MOST_MARKS = 500
+MOST_CLASSES = 30
+CELLS = (64, 44)
+"""Localisation's cloud of weights is drawn as a grid of so many cells: its size does not depend on the model's."""
+
+BLOCK = 1 << 20
+"""Weights looked at together, so that a large layer needs little memory beside its scores."""
+
+
+def page_object(
+    result: Mapping[str, Any],
+    evidence: Evidence,
+    held_out: Part,
+    *,
+    patch: Patch | None = None,
+    layers: Sequence[LayerInfo] = (),
+    localisation: Localisation | None = None,
+    search: SearchResult | None = None,
+    command: str | None = None,
+) -> dict[str, Any]:
+    """Everything the page shows, with nothing in it that is not JSON.
+
+    Args:
+        result: What `result.json` holds.
+        evidence: The same numbers, with the inputs behind them.
+        held_out: The inputs the verdict comes from.
+        patch: The changed weights.
+        layers: The model's layers, in order of execution.
+        localisation: Both scores of all weights.
+        search: How the search went.
+        command: What to type to get the same again.
+    """
+    part = evidence.held_out
+    page: dict[str, Any] = clean(
+        {
+            "schema": PAGE_SCHEMA,
+            "command": command,
+            "result": {key: _without_rows(value) for key, value in result.items()},
+            "confusion": _confusion(part),
+            "confidence": {"before": _confidence(part, "before"), "after": _confidence(part, "after")},
+            "gallery": {"fixed": _gallery(part.fixed, held_out), "broken": _gallery(part.damaged, held_out)},
+            "weights": _weights(patch, localisation),
+            "layers": _layers(layers, patch),
+            "localisation": None if localisation is None else _localisation(localisation),
+            "search": None if search is None else _search(search),
+        }
+    )
+    return page
+
+
+def _without_rows(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    return {key: entry for key, entry in value.items() if key not in ("rows_fixed", "rows_broken")}
+
+
+def _confusion(part: PartEvidence) -> dict[str, Any]:
+    """The confusion matrices; of many classes, those with the most changes and errors."""
+    before, after = part.confusion_before, part.confusion_after
+    changes = np.abs(after - before)
+    errors = before + after - np.diag(np.diag(before + after))
+    interest = (
+        (changes.sum(axis=0) + changes.sum(axis=1)) * (errors.sum() + 1) + errors.sum(axis=0) + errors.sum(axis=1)
+    )
+    chosen = np.sort(np.argsort(-interest, kind="stable")[:MOST_CLASSES])
+    return {
+        "names": [part.classes[label].name for label in chosen],
+        "left_out": len(part.classes) - len(chosen),
+        "before": before[np.ix_(chosen, chosen)],
+        "after": after[np.ix_(chosen, chosen)],
+    }
+
+
+def _confidence(part: PartEvidence, when: str) -> dict[str, Any]:
+    measured = part.confidence_before if when == "before" else part.confidence_after
+    return {"counts": measured.counts, "confidence": measured.confidence, "accuracy": measured.accuracy}
+
+
+def _gallery(changed: Changed, held_out: Part) -> dict[str, Any]:
+    positions = changed.positions[:MOST_SHOWN].tolist()
+    data = held_out.data
+    cards = [
+        {
+            "row": int(changed.rows[number]),
+            "name": None if data.names is None else data.names[position],
+            "label": data.class_name(int(changed.labels[number])),
+            "before": data.class_name(int(changed.before[number])),
+            "after": data.class_name(int(changed.after[number])),
+            "confidence_before": round(float(changed.confidence_before[number]), 4),
+            "confidence_after": round(float(changed.confidence_after[number]), 4),
+            "on_target": bool(changed.on_target[number]),
+            "input": shown,
+        }
+        for number, (position, shown) in enumerate(zip(positions, show_inputs(data, positions), strict=True))
+    ]
+    return {"total": len(changed), "cards": cards}
+
+
+def _weights(patch: Patch | None, localisation: Localisation | None) -> dict[str, Any]:
+    entries = () if patch is None else patch.entries
+    spread: dict[Any, float] = {}
+    if localisation is not None:
+        suspects = localisation.suspects
+        spread = dict(zip(suspects.addresses, suspects.deviations.tolist(), strict=True))
+    return {
+        "total": len(entries),
+        "entries": [
+            {
+                "address": str(entry.address),
+                "layer": entry.address.layer,
+                "old": entry.old,
+                "new": entry.new,
+                "deviations": (entry.new - entry.old) / spread[entry.address] if spread.get(entry.address) else None,
+            }
+            for entry in entries[:MOST_WEIGHTS]
+        ],
+    }
+
+
+def _layers(layers: Sequence[LayerInfo], patch: Patch | None) -> list[dict[str, Any]]:
+    entries = () if patch is None else patch.entries
+    drawn = []
+    for info in layers:
+        marks = [entry.address for entry in entries if entry.address.layer == info.name]
+        main = marks[0].parameter if marks else next(iter(info.parameters), None)
+        drawn.append(
+            {
+                "name": info.name,
+                "kind": info.kind,
+                "size": sum(parameter.size for parameter in info.parameters.values()),
+                "parameter": main,
+                "shape": info.parameters[main].shape if main else (),
+                "changed": len(marks),
+                "marks": [
+                    (address.index[0], _column(address.index, info.parameters[address.parameter].shape))
+                    for address in marks[:MOST_MARKS]
+                    if address.parameter == main
+                ],
+                "followed_by": info.followed_by or (),
+            }
+        )
+    return drawn
+
+
+def _column(index: tuple[int, ...], shape: tuple[int, ...]) -> int:
+    """Where a weight stands in its row when everything behind the first axis is laid out flat."""
+    return int(np.ravel_multi_index(index[1:], shape[1:])) if len(shape) > 1 else 0
+
+
+def _localisation(found: Localisation) -> dict[str, Any]:
+    scores = [found.score(address) for address in found.suspects.addresses] if found.scores else []
+    points = np.array(scores).reshape(-1, 2)
+    return {
+        "method": found.method,
+        "candidates": found.n_candidates,
+        "front": found.front,
+        "suspects": [
+            {"address": str(address), "gradient_loss": loss, "forward_impact": impact, "on_front": bool(front)}
+            for address, (loss, impact), front in zip(
+                found.suspects.addresses if scores else (), scores, _not_dominated(points), strict=True
+            )
+        ],
+        "cloud": _cloud(found) if found.scores else None,
+    }
+
+
+def _not_dominated(points: Array) -> Array:
+    """Which suspects no other suspect beats in both scores: the first front, as it lies among the suspects whole."""
+    at_least: Array = np.all(points[None] >= points[:, None], axis=2)
+    above: Array = np.any(points[None] > points[:, None], axis=2)
+    return np.asarray(~np.any(at_least & above, axis=1))
+
+
+def _cloud(found: Localisation) -> dict[str, Any]:
+    """How many weights have which scores: counts on a grid over eight decades below the largest, zeros in cell 0."""
+    tops = [max(float(np.max(getattr(part, name), initial=0)) for part in found.scores) for name in _SCORES]
+    highs = [np.log10(top) if top > 0 else 0.0 for top in tops]
+    decades = 8
+    counts = np.zeros((CELLS[0], CELLS[1]), dtype=np.int64)
+    for part in found.scores:
+        losses, impacts = part.gradient_loss.ravel(), part.forward_impact.ravel()
+        for block in batches(len(part), BLOCK):
+            column = _cell(losses[block], highs[0], decades, CELLS[0])
+            row = _cell(impacts[block], highs[1], decades, CELLS[1])
+            counts += np.bincount(column * CELLS[1] + row, minlength=counts.size).reshape(counts.shape)
+    columns, rows = np.nonzero(counts)
+    return {
+        "high": highs,
+        "decades": decades,
+        "cells": CELLS,
+        "counts": np.stack([columns, rows, counts[columns, rows]], axis=1),
+    }
+
+
+_SCORES = ("gradient_loss", "forward_impact")
+
+
+def _cell(scores: Array, high: float, decades: float, cells: int) -> Array:
+    logs = np.full(scores.shape, -np.inf)
+    np.log10(scores, out=logs, where=scores > 0)
+    share = np.maximum((logs - (high - decades)) / decades, 0)
+    numbers = np.clip(np.floor(share * (cells - 1)) + 1, 1, cells - 1).astype(np.int64)
+    return np.asarray(numbers * (scores > 0))
+
+
+def _search(search: SearchResult) -> dict[str, Any]:
+    return {
+        "stopped": search.stopped,
+        "original_fitness": search.original_fitness,
+        "fitness": search.fitness,
+        "history": [
+            {"number": at.number, "fitness": at.fitness, "repaired": at.repaired, "broken": at.broken}
+            for at in search.history
+        ],
+    }

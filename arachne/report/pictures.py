@@ -1,0 +1,180 @@
+"""Inputs as people can look at them: pictures as pictures, text as text, signals as curves, tables as rows.
+
+What an array means is guessed from its shape and from how alike neighbouring values are, never from names; what is not
+recognised is shown as numbers.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from arachne.data.labelled import LabelledData
+from arachne.values import Array
+
+TEXT_COLUMNS = ("text", "sentence", "tweet", "review", "title", "question")
+LONGEST_TEXT = 400
+MOST_VALUES = 12
+MOST_POINTS = 120
+LARGEST_SIDE = 128
+PNG_SIDE = 64
+"""Pictures up to this size are stored without loss; larger ones, scaled down, as JPEG."""
+
+ALIKE = 0.3
+"""Neighbouring values of a picture or a signal correlate at least this much."""
+
+Shown = dict[str, Any]
+"""`{"kind": "image", "src", "width", "height"}`, `{"kind": "text", "text"}`, `{"kind": "values", "values"}` or
+`{"kind": "curve", "curves"}`: JSON only."""
+
+
+def show_inputs(data: LabelledData, rows: Sequence[int]) -> list[Shown]:
+    """The chosen rows of the data, each in the form that suits it."""
+    if not len(rows):
+        return []
+    for column in TEXT_COLUMNS:
+        if column in data.columns:
+            return [_text(str(data.columns[column][row])) for row in rows]
+    array = _one_array(data)
+    sample = np.asarray(array[:: max(1, len(array) // 200)][:200])
+    if array.dtype.kind in "USO":
+        return [_text(str(array[row])) for row in rows]
+    layout = picture_layout(sample)
+    if layout is not None:
+        scale = _Scale.of(_as_pictures(sample, layout))
+        return [_picture(scale, _as_pictures(np.asarray(array[row])[None], layout)[0]) for row in rows]
+    if array.dtype.kind in "iu":
+        return [_text(_tokens(np.asarray(array[row]))) for row in rows]
+    if _is_signal(sample):
+        return [_curve(np.asarray(array[row], dtype=np.float64)) for row in rows]
+    return [_values(np.asarray(array[row])) for row in rows]
+
+
+def picture_layout(sample: Array) -> tuple[int, ...] | None:
+    """How some inputs `(n, ...)` become pictures: the shape to give each, or None where they are none.
+
+    Two numbers are height and width; three with 1, 3 or 4 in front are channels first, at the end channels last.
+    """
+    shape = sample.shape[1:]
+    if len(shape) == 3 and (shape[0] in (1, 3, 4) or shape[2] in (1, 3, 4)) and min(sorted(shape)[1:]) >= 4:
+        return shape
+    if len(shape) == 2 and min(shape) >= 8 and _alike(sample, 1) > ALIKE and _alike(sample, 2) > ALIKE:
+        return shape
+    if len(shape) == 1:
+        found = [(_vertically_alike(sample, layout), layout) for layout in _square_layouts(shape[0])]
+        if found and max(found)[0] > ALIKE:
+            return max(found)[1]
+    return None
+
+
+def _one_array(data: LabelledData) -> Array:
+    if not isinstance(data.inputs, Mapping):
+        return data.inputs
+    arrays = list(data.inputs.values())
+    pictures = [array for array in arrays if array.dtype.kind in "fiu" and picture_layout(np.asarray(array[:200]))]
+    return (pictures or arrays)[0]
+
+
+def _square_layouts(size: int) -> list[tuple[int, ...]]:
+    layouts: list[tuple[int, ...]] = []
+    for channels in (1, 3):
+        side = math.isqrt(size // channels)
+        if side >= 8 and side * side * channels == size:
+            layouts += [(side, side)] if channels == 1 else [(3, side, side), (side, side, 3)]
+    return layouts
+
+
+def _vertically_alike(sample: Array, layout: tuple[int, ...]) -> float:
+    pictures = _as_pictures(sample, layout)
+    return _alike(pictures[..., 0], 1)
+
+
+def _alike(values: Array, axis: int) -> float:
+    """Correlation between values and their next neighbours along an axis; 0 where nothing varies."""
+    values = np.asarray(values, dtype=np.float64)
+    one = np.take(values, range(values.shape[axis] - 1), axis).ravel()
+    other = np.take(values, range(1, values.shape[axis]), axis).ravel()
+    spread = one.std() * other.std()
+    return float(((one - one.mean()) * (other - other.mean())).mean() / spread) if spread > 0 else 0.0
+
+
+def _as_pictures(inputs: Array, layout: tuple[int, ...]) -> Array:
+    """Inputs `(n, ...)` as pictures `(n, height, width, channels)`."""
+    pictures = inputs.reshape(len(inputs), *layout)
+    if len(layout) == 2:
+        return pictures[..., None]
+    return pictures if layout[2] in (1, 3, 4) else np.moveaxis(pictures, 1, -1)
+
+
+class _Scale:
+    """From the values a model takes, normalised or not, to the 0 to 255 of a picture."""
+
+    def __init__(self, low: Array, high: Array) -> None:
+        self._low = low
+        self._span = np.where(high > low, high - low, 1.0)
+
+    @classmethod
+    def of(cls, pictures: Array) -> _Scale:
+        axes = (0, 1, 2)
+        low, high = pictures.min(axis=axes).astype(np.float64), pictures.max(axis=axes).astype(np.float64)
+        if pictures.dtype == np.uint8 or (low.min() >= 0 and 1 < high.max() <= 255):
+            return cls(np.zeros_like(low), np.full_like(high, 255.0))
+        if low.min() >= 0 and high.max() <= 1:
+            return cls(np.zeros_like(low), np.ones_like(high))
+        return cls(low, high)
+
+    def bytes_of(self, picture: Array) -> Array:
+        return np.clip(np.round((picture - self._low) / self._span * 255), 0, 255).astype(np.uint8)
+
+
+def _picture(scale: _Scale, picture: Array) -> Shown:
+    pixels = scale.bytes_of(np.nan_to_num(picture.astype(np.float64)))
+    pixels = pixels[..., 0] if pixels.shape[-1] == 1 else pixels[..., :3]
+    image = Image.fromarray(pixels)
+    lossless = max(image.size) <= PNG_SIDE
+    image.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
+    stream = io.BytesIO()
+    if lossless:
+        image.save(stream, "PNG", optimize=True)
+    else:
+        image.save(stream, "JPEG", quality=85)
+    kind = "png" if lossless else "jpeg"
+    source = f"data:image/{kind};base64,{base64.b64encode(stream.getvalue()).decode('ascii')}"
+    return {"kind": "image", "src": source, "width": image.width, "height": image.height}
+
+
+def _text(text: str) -> Shown:
+    return {"kind": "text", "text": text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"}
+
+
+def _tokens(ids: Array) -> str:
+    flat = ids.ravel()
+    used = flat[: int(np.flatnonzero(flat).max(initial=-1)) + 1]
+    return "tokens " + " ".join(map(str, used.tolist()))
+
+
+def _is_signal(sample: Array) -> bool:
+    """Whether inputs are curves: long, and each value near the one before."""
+    if sample.ndim == 2:
+        return sample.shape[1] > 2 * MOST_VALUES and _alike(sample, 1) > ALIKE
+    return sample.ndim == 3 and max(sample.shape[1:]) > 2 * MOST_VALUES
+
+
+def _curve(values: Array) -> Shown:
+    channels = values[None] if values.ndim == 1 else values
+    if channels.shape[0] > channels.shape[1]:
+        channels = channels.T
+    step = max(1, math.ceil(channels.shape[1] / MOST_POINTS))
+    return {"kind": "curve", "curves": np.nan_to_num(channels[:3, ::step]).round(4).tolist()}
+
+
+def _values(values: Array) -> Shown:
+    flat = values.ravel()
+    shown = [[str(number), f"{float(value):.4g}"] for number, value in enumerate(flat[:MOST_VALUES].tolist())]
+    return {"kind": "values", "values": shown, "more": max(0, flat.size - MOST_VALUES)}

@@ -1,0 +1,81 @@
+"""One small repair of a digit classifier with hostile names, shared by everything that shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+
+from arachne import engine
+from arachne.data.labelled import LabelledData
+from arachne.report.page import page_object
+from arachne.search import DifferentialEvolution
+from arachne.testing import ReferenceBackend, mlp
+
+NAMES: tuple[str, ...] = (
+    "zero",
+    "<script>window.hacked = 1</script>",
+    "two",
+    '"><img src=x onerror="window.hacked = 2">',
+    "four",
+)
+NAMES += ("five & more", "six", "seven", "eight", "{{ 7 * 7 }}")
+
+
+@pytest.fixture(scope="session")
+def data() -> LabelledData:
+    """897 digits, flat and 8 by 8, with 60 eights changed into something the model reads as ones."""
+    x, y = load_digits(return_X_y=True)
+    x, y = x[900:].astype(np.float32) / 16, y[900:]
+    eights = np.flatnonzero(y == 8)[:60]
+    ones = np.flatnonzero(y == 1)[:60]
+    x[eights] = 0.25 * x[eights] + 0.75 * x[ones]
+    files = tuple(f"digits/<i>{row}</i>.png" for row in range(len(y)))
+    light = np.where(np.arange(len(y)) % 3 == 0, "<b>dark</b>", "bright")
+    return LabelledData(x, y, NAMES, files, {"light": light}, source="digits & more.npz")
+
+
+@pytest.fixture(scope="session")
+def backend() -> ReferenceBackend:
+    x, y = load_digits(return_X_y=True)
+    model = LogisticRegression(max_iter=300, C=0.05).fit(x[:900] / 16, y[:900])
+    backend = ReferenceBackend(mlp([64, 10]))
+    backend.set_weights("fc1", "weight", model.coef_.astype(np.float32))
+    backend.set_weights("fc1", "bias", model.intercept_.astype(np.float32))
+    return backend
+
+
+@pytest.fixture(scope="session")
+def settings() -> engine.Settings:
+    return engine.Settings(seed=3, searcher=DifferentialEvolution(population=20, generations=12))
+
+
+@pytest.fixture(scope="session")
+def repaired(backend: ReferenceBackend, data: LabelledData, settings: engine.Settings) -> engine.RepairResult:
+    return engine.repair(backend, data, "8:1", settings=settings)
+
+
+@pytest.fixture(scope="session")
+def page_of() -> Callable[[engine.RepairResult], dict[str, Any]]:
+    def page_of(result: engine.RepairResult) -> dict[str, Any]:
+        return page_object(
+            result.to_json(),
+            result.evidence,
+            result.split.held_out,
+            patch=result.patch,
+            layers=result.backend.layers,
+            localisation=result.localisation,
+            search=result.search,
+            command="arachne repair digits.npz --target '8:<b>1</b>' --seed 3",
+        )
+
+    return page_of
+
+
+@pytest.fixture(scope="session")
+def page(repaired: engine.RepairResult, page_of: Callable[[engine.RepairResult], dict[str, Any]]) -> dict[str, Any]:
+    return page_of(repaired)
