@@ -44,6 +44,8 @@ class Archive:
         try:
             with zipfile.ZipFile(path) as file:
                 infos = file.infolist()
+                if any(info.filename.endswith("/constants.pkl") for info in infos):
+                    raise ModelError(f"'{path.name}' is TorchScript; save the state dict of the module it was made of")
                 for info in infos:
                     _check_member(path, info)
                 if sum(info.file_size for info in infos) > path.stat().st_size:

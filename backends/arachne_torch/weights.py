@@ -210,8 +210,6 @@ def open_state_dict(path: Path) -> TorchWeightFile:
     """Read the pickle of a `.pt` archive with an interpreter that builds tensors' places and nothing else."""
     archive = Archive.open(path)
     root = archive.root()
-    if f"{root}/constants.pkl" in archive.members:
-        raise ModelError(f"'{path.name}' is a TorchScript program; save the state dict of the module it was made of")
     archive.require_little_endian()
     content = state_dict_in(read_pickle(archive.read(f"{root}/data.pkl"), path.name))
     if content is None:

@@ -115,7 +115,7 @@ def test_batches_do_not_change_the_scores() -> None:
 
 def test_a_batch_folded_into_steps_is_taken_apart_by_rows() -> None:
     rng = np.random.default_rng(0)
-    inputs = {"x": rng.normal(size=(7, 2, 3)).astype(np.float32), "length": rng.integers(0, 2, 7)}
+    inputs: dict[str, Array] = {"x": rng.normal(size=(7, 2, 3)).astype(np.float32), "length": rng.integers(0, 2, 7)}
     backend = TorchBackend.load(Folded())
     for layers in (["second"], ["last"], ["first", "last"]):
         compare(backend, inputs, layers)
