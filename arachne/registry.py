@@ -28,6 +28,7 @@ class KnownBackend:
 
 
 KNOWN = {
+    "keras": KnownBackend("keras", (".keras", ".h5"), ("keras",), "keras"),
     "torch": KnownBackend("torch", (".pt2", ".pt", ".pth", ".safetensors"), ("torch",), "torch"),
 }
 """Our own backends. A third party's says the same in the constants of its class."""
@@ -127,7 +128,7 @@ def load(
     if isinstance(source, ModelBackend):
         return source
     if isinstance(source, (str, Path)):
-        name = backend or _for_file(Path(weights) if weights is not None else source)
+        name = backend or name_for_file(Path(weights) if weights is not None else source)
         if ":" not in str(source) or Path(source).exists():
             source = existing_file(source, "model")
     else:
@@ -144,7 +145,7 @@ def load(
 def weight_file(path: str | Path, *, backend: str | None = None) -> WeightFile:
     """Open the weights of a model file for patching, without the code that makes a model of them."""
     path = existing_file(path, "model")
-    return get(backend or _for_file(path)).weight_file(path)
+    return get(backend or name_for_file(path)).weight_file(path)
 
 
 def existing_file(path: str | Path, what: str) -> Path:
@@ -161,7 +162,13 @@ def existing_file(path: str | Path, what: str) -> Path:
     return path
 
 
-def _for_file(path: str | Path) -> str:
+def name_for_file(path: str | Path) -> str:
+    """The name of the backend that reads files with this ending.
+
+    Raises:
+        ModelError: None does.
+        UsageError: It is no file but the name of a factory.
+    """
     text = str(path)
     if ":" in text and not Path(text).exists():
         raise UsageError(f"'{text}' names code, so the backend must be given: a weight file or a backend name")
@@ -177,12 +184,14 @@ def _for_file(path: str | Path) -> str:
 
 
 def _for_object(model: Any) -> str:
-    modules = {base.__module__.partition(".")[0] for base in type(model).__mro__}
-    for name, known in KNOWN.items():
-        if modules & set(known.object_modules):
-            return name
+    # From the object's own class upwards: a Keras model that runs on torch is a torch module too, further up.
+    modules = list(dict.fromkeys(base.__module__.partition(".")[0] for base in type(model).__mro__))
+    for module in modules:
+        for name, known in KNOWN.items():
+            if module in known.object_modules:
+                return name
     for name in _third_party():
-        if modules & set(get(name).OBJECT_MODULES):
+        if set(modules) & set(get(name).OBJECT_MODULES):
             return name
     raise ModelError(
         f"no backend takes a model of type '{type(model).__module__}.{type(model).__qualname__}'; available: "

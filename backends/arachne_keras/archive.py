@@ -1,0 +1,201 @@
+"""`.keras` archives: checked before anything in them is believed, changed in place without being rewritten."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import struct
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import h5py
+
+from arachne.errors import EnvironmentFaultError, ModelError, UnsafeModelError
+from arachne_keras.allowed import check_config
+from arachne_keras.hdf5 import LARGEST_GROWTH, SMALL, places
+
+CONFIG, WEIGHTS = "config.json", "model.weights.h5"
+LARGEST_CONFIG = 256 * 2**20
+
+
+class Archive:
+    """A `.keras` file whose names, sizes, checksums and contents hold.
+
+    Attributes:
+        path: The file.
+        members: What the archive holds, by name.
+        config: Its description of the model.
+        places: Where each tensor lies inside the HDF5 member.
+    """
+
+    def __init__(self, path: Path, *, trust_code: bool = False) -> None:
+        """Check the whole archive.
+
+        Raises:
+            UnsafeModelError: It would run code, reach outside, or grow out of proportion.
+            ModelError: It is no `.keras` file, or a damaged one.
+        """
+        self.path = path
+        try:
+            with zipfile.ZipFile(path) as file:
+                self.members = {info.filename: info for info in file.infolist()}
+                self._directory = file.start_dir
+                self._check_members(file)
+                self.config = self._read_config(file)
+                if not trust_code:
+                    check_config(self.config, path.name)
+                content = file.read(WEIGHTS)
+        except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError) as error:
+            raise ModelError(f"'{path.name}' is no .keras archive, or is damaged: {error}") from error
+        with opened(io.BytesIO(content), path.name) as weights:
+            self.places = places(weights, path.name, len(content))
+
+    def weights(self) -> bytes:
+        """The bytes of the HDF5 member."""
+        with zipfile.ZipFile(self.path) as file:
+            return file.read(WEIGHTS)
+
+    def write_copy(self, destination: Path, tensors: Mapping[str, Any]) -> None:
+        """A copy with other tensors, by path, as arrays of the stored shape and dtype; all else stays as it is.
+
+        Where the archive is stored and the tensors lie in one piece, as Keras writes them, only their bytes and the
+        checksum differ. Otherwise the HDF5 member is written anew, and every other member copied.
+        """
+        info = self.members[WEIGHTS]
+        whole = all(self.places[path].offset is not None for path in tensors)
+        if whole and info.compress_type == zipfile.ZIP_STORED and not info.flag_bits & 0x08:
+            self._patch(destination, tensors)
+        else:
+            self._rewrite(destination, tensors)
+
+    def _patch(self, destination: Path, tensors: Mapping[str, Any]) -> None:
+        info = self.members[WEIGHTS]
+        with written(destination, self.path) as temporary:
+            shutil.copyfile(self.path, temporary)
+            with temporary.open("r+b") as file:
+                file.seek(info.header_offset + 26)
+                start = info.header_offset + 30 + sum(struct.unpack("<HH", file.read(4)))
+                for path, values in tensors.items():
+                    file.seek(start + (self.places[path].offset or 0))
+                    file.write(values.tobytes())
+                checksum = struct.pack("<I", _crc(file, start, info.file_size))
+                for place in (info.header_offset + 14, self._entry(file) + 16):
+                    file.seek(place)
+                    file.write(checksum)
+
+    def _rewrite(self, destination: Path, tensors: Mapping[str, Any]) -> None:
+        content = io.BytesIO(self.weights())
+        with opened(content, self.path.name, "r+") as weights:
+            for path, values in tensors.items():
+                weights[path][...] = values
+        with (
+            written(destination, self.path) as temporary,
+            zipfile.ZipFile(self.path) as source,
+            zipfile.ZipFile(temporary, "w") as target,
+        ):
+            for name, info in self.members.items():
+                target.writestr(info, content.getvalue() if name == WEIGHTS else source.read(name))
+
+    def _entry(self, file: Any) -> int:
+        """Where the entry of the HDF5 member starts in the central directory."""
+        position = self._directory
+        for name in self.members:
+            if name == WEIGHTS:
+                break
+            file.seek(position + 28)
+            position += 46 + sum(struct.unpack("<HHH", file.read(6)))
+        return position
+
+    def _check_members(self, file: zipfile.ZipFile) -> None:
+        name = self.path.name
+        for info in file.infolist():
+            _check_name(name, info.filename)
+            if info.flag_bits & 0x01:
+                raise ModelError(f"'{name}' is encrypted")
+            if info.file_size > max(SMALL, LARGEST_GROWTH * info.compress_size):
+                raise UnsafeModelError(
+                    f"'{name}' holds '{info.filename}', which grows out of proportion when it is read"
+                )
+        if len(self.members) != len(file.infolist()):
+            raise UnsafeModelError(f"'{name}' holds two members of one name")
+        if sum(info.compress_size for info in file.infolist()) > self.path.stat().st_size:
+            raise UnsafeModelError(f"'{name}' holds members that overlap")
+        for member in (CONFIG, WEIGHTS):
+            if member not in self.members:
+                raise ModelError(f"'{name}' lacks its member '{member}'")
+        damaged = file.testzip()
+        if damaged is not None:
+            raise ModelError(f"'{name}' is damaged: the checksum of '{damaged}' is wrong")
+
+    def _read_config(self, file: zipfile.ZipFile) -> Any:
+        if self.members[CONFIG].file_size > LARGEST_CONFIG:
+            raise ModelError(f"'{self.path.name}' has a config.json too large to be read")
+        try:
+            return json.loads(file.read(CONFIG))
+        except (ValueError, RecursionError) as error:
+            raise ModelError(f"'{self.path.name}' has a config.json that cannot be read: {error}") from error
+
+
+@contextlib.contextmanager
+def opened(source: Any, name: str, mode: str = "r") -> Iterator[Any]:
+    """An HDF5 file, or a sentence about why it is none."""
+    try:
+        file = h5py.File(source, mode)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ModelError(f"'{name}' holds no readable HDF5 weights: {error}") from error
+    with file:
+        yield file
+
+
+def _check_name(archive: str, name: str) -> None:
+    parts = PurePosixPath(name).parts
+    if name.startswith("/") or ".." in parts or "\\" in name or ":" in name or "\0" in name:
+        raise UnsafeModelError(f"'{archive}' holds a member '{name}' that reaches outside the archive")
+
+
+def _crc(file: Any, start: int, size: int) -> int:
+    file.seek(start)
+    checksum, left = 0, size
+    while left > 0:
+        block = file.read(min(left, 2**20))
+        checksum, left = zlib.crc32(block, checksum), left - len(block)
+    return checksum
+
+
+@contextlib.contextmanager
+def written(destination: Path, source: Path | None = None) -> Iterator[Path]:
+    """A temporary file beside the destination that takes its place when the block ends well.
+
+    Raises:
+        ModelError: The destination is the source itself.
+        EnvironmentFaultError: It cannot be written.
+    """
+    if source is not None and destination.exists() and os.path.samefile(source, destination):
+        raise ModelError(f"'{destination}' is the model itself, which is never overwritten; choose another name")
+    temporary = None
+    try:
+        # Keras looks at the ending of the name it is given.
+        ending = ".weights.h5" if destination.name.endswith(".weights.h5") else destination.suffix
+        handle, name = tempfile.mkstemp(prefix=f".{destination.name}.", suffix=ending, dir=destination.parent)
+        os.close(handle)
+        temporary = Path(name)
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)  # mkstemp makes files that only their owner can read
+        temporary.replace(destination)
+        temporary = None
+    except OSError as error:
+        raise EnvironmentFaultError(f"cannot write '{destination}': {error.strerror or error}") from error
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)

@@ -1,0 +1,210 @@
+"""A Keras model held open: what crosses the cut is kept, the steps behind it are compiled once for all candidates.
+
+The compiled function takes what crosses the cut and the touched variables as arguments. Nothing is assigned to the
+model, and TensorFlow traces the function once, whatever rows and weights come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from arachne.backend import Cut, Weights
+from arachne.errors import UnknownLayerError, WeightShapeError, did_you_mean
+from arachne.values import Array, Inputs, batches, count
+from arachne_keras.autodiff import FRAMEWORK, stored_array, to_array
+from arachne_keras.graph import Graph, Step, Values
+from arachne_keras.running import Runner, affordable
+from arachne_keras.watch import Watch
+
+LARGEST = 1 << 14
+"""How many rows a compiled function is given at once, at most."""
+
+
+class KerasCut(Cut):
+    """The steps behind some layers.
+
+    Args:
+        runner: The model.
+        inputs: The inputs to keep.
+        layers: The names of the touched layers.
+    """
+
+    def __init__(self, runner: Runner, inputs: Inputs, layers: Sequence[str]) -> None:
+        self._runner = runner
+        self._graph = runner.graph
+        self._touched = {name: runner.layers[name] for name in runner.layers if name in layers}
+        self.layer = next(iter(self._touched))
+        # Whether a cut can continue from outputs depends on its layer here: a sequence has no single output.
+        self.CONTINUES_FROM_OUTPUTS = runner.layers[self.layer].kind.name != "recurrent"  # type: ignore[misc]
+        self._kept = _Kept(runner, inputs, set(runner.users[self.layer][:1]) | _users(runner, layers))
+        self._behind = self._kept.behind
+        self._rows = runner.fixed or affordable(self._graph, self._behind, LARGEST)
+        variables = [stored.variable for layer in self._touched.values() for stored in layer.stored.values()]
+        self._variables = list({id(variable): variable for variable in variables}.values())
+        self._arrays = {id(variable): stored_array(variable) for variable in self._variables}
+        self._fixed = {id(variable): FRAMEWORK.snapshot(variable) for variable in runner.model.variables}
+        self._functions: dict[str, Callable[..., Any]] = {}
+
+    def outputs(self, rows: Array | None = None) -> Array:
+        """One watched pass; nothing behind the layer's step is computed."""
+        first = self._runner.users[self.layer][0]
+        steps = [step for step in self._behind if step is self._graph.steps[first]]
+        found = []
+        for values, n in self._kept.batches(rows, self._rows):
+            watch = Watch(self._runner.kinds, [self.layer])
+            standing = self._runner.stateless(self._fixed, self._runner.model.variables)
+            with FRAMEWORK.no_gradients(), standing, self._runner.faults(), watch.watching():
+                self._graph.run(values, steps)
+            found.append(watch.uses[self.layer][0].activation(n).leaving)
+        return np.concatenate(found)
+
+    def scores_from_outputs(self, outputs: Array, rows: Array | None = None) -> Array:
+        """The first use gives `outputs`, everything else is as it was when the model was cut."""
+        if not self.CONTINUES_FROM_OUTPUTS:
+            raise NotImplementedError(f"layer '{self.layer}' is recurrent: a cut cannot continue from its outputs")
+        layer = self._runner.layers[self.layer]
+        whole = layer.kind.inverse(layer, np.asarray(outputs))
+        found, done = [], 0
+        for values, n in self._kept.batches(rows, self._rows):
+            part = whole[done : done + n]
+            filled = len(next(iter(values.values()))) - n
+            part = np.concatenate([part, np.zeros((filled, *part.shape[1:]), part.dtype)]) if filled else part
+            given = ops.convert_to_tensor(np.ascontiguousarray(part), dtype=self._runner.model.compute_dtype)
+            found.append(self._call("outputs", values, [given])[:n])
+            done += n
+        return np.concatenate(found)
+
+    def scores_with(self, weights: Weights, rows: Array | None = None) -> Array:
+        """The touched variables go in as arguments."""
+        arrays = dict(self._arrays)
+        for (layer, parameter), values in weights.items():
+            self._check(layer, parameter, values)
+            stored = self._touched[layer].stored[parameter]
+            arrays[id(stored.variable)] = stored.put(arrays[id(stored.variable)], values)
+        given = [ops.convert_to_tensor(arrays[id(v)], dtype=v.dtype) for v in self._variables]
+        batches_of_rows = self._kept.batches(rows, self._rows)
+        return np.concatenate([self._call("weights", values, given)[:n] for values, n in batches_of_rows])
+
+    def _call(self, what: str, values: Values, given: Sequence[Any]) -> Array:
+        places, masks = self._kept.places, self._kept.masked
+        tensors = [values[place] for place in places] + [values[place]._keras_mask for place in masks]
+        if what not in self._functions:
+            function = self._from_outputs if what == "outputs" else self._with_weights
+            self._functions[what] = FRAMEWORK.compiled(
+                function, [*tensors, *given], rows=len(tensors) + (what == "outputs")
+            )
+        with FRAMEWORK.no_gradients(), self._runner.faults():
+            return to_array(self._functions[what](*tensors, *given))
+
+    def _from_outputs(self, *tensors: Any) -> Any:
+        watch = Watch(self._runner.kinds, [self.layer], given={self.layer: tensors[-1]})
+        with self._runner.stateless(self._fixed, self._runner.model.variables):
+            return self._runner.continued(self._values(tensors[:-1]), self._behind, watch)
+
+    def _with_weights(self, *tensors: Any) -> Any:
+        n = len(self._variables)
+        changed = {id(variable): tensor for variable, tensor in zip(self._variables, tensors[-n:], strict=True)}
+        with self._runner.stateless({**self._fixed, **changed}, self._runner.model.variables):
+            return self._runner.continued(self._values(tensors[:-n]), self._behind)
+
+    def _values(self, tensors: Sequence[Any]) -> Values:
+        places = self._kept.places
+        values = dict(zip(places, tensors[: len(places)], strict=True))
+        for place, mask in zip(self._kept.masked, tensors[len(places) :], strict=True):
+            values[place]._keras_mask = mask
+        return {**values, **self._kept.constant}
+
+    def _check(self, layer: str, parameter: str, values: Array) -> None:
+        if layer not in self._touched:
+            raise UnknownLayerError(f"the cut was not made for layer '{layer}'" + did_you_mean(layer, self._touched))
+        stored = self._touched[layer].stored
+        if parameter not in stored:
+            raise UnknownLayerError(f"layer '{layer}' has no parameter '{parameter}'" + did_you_mean(parameter, stored))
+        shape = stored[parameter].layout.shape
+        if np.shape(values) != shape:
+            raise WeightShapeError(
+                f"layer '{layer}' has a {parameter} of shape {shape}, got values of shape {np.shape(values)}"
+            )
+
+
+class _Kept:
+    """What crosses the cut, for all inputs.
+
+    Attributes:
+        behind: The steps behind the cut.
+        places: The places whose values cross it, one row per input.
+        masked: Those of them that carry a Keras mask.
+        constant: Values that cross it and do not depend on the inputs.
+    """
+
+    def __init__(self, runner: Runner, inputs: Inputs, first: set[int]) -> None:
+        self._runner = runner
+        self._n = count(inputs)
+        self.behind = _behind(runner.graph, first)
+        before = [step for step in runner.graph.steps if step not in self.behind]
+        made = {place for step in self.behind for place in step.gives}
+        crossing = {place for step in self.behind for place in step.takes.values()} - made
+        parts: dict[int, list[Any]] = {place: [] for place in sorted(crossing)}
+        masks: dict[int, list[Any]] = {}
+        self.constant: Values = {}
+        for batch in runner.batches(inputs):
+            with FRAMEWORK.no_gradients(), runner.faults():
+                values = runner.graph.run(runner.graph_inputs(batch), before, keep=crossing)
+            full = runner.fixed or max(count(batch), 1)
+            for place in parts:
+                if len(values[place].shape) == 0 or values[place].shape[0] != full:
+                    self.constant[place] = values[place]
+                    continue
+                parts[place].append(values[place][: count(batch)])
+                mask = getattr(values[place], "_keras_mask", None)
+                if mask is not None:
+                    masks.setdefault(place, []).append(mask[: count(batch)])
+        self.places = [place for place in parts if place not in self.constant]
+        self.masked = list(masks)
+        self._tensors = {place: _joined(parts[place]) for place in self.places}
+        self._masks = {place: _joined(found) for place, found in masks.items()}
+
+    def batches(self, rows: Array | None, size: int) -> Sequence[tuple[Values, int]]:
+        """The values of some rows, a batch at a time, and how many of them are meant."""
+        chosen = np.arange(self._n) if rows is None else np.arange(self._n)[np.asarray(rows)]
+        found = []
+        for part in batches(max(len(chosen), 1), size):
+            wanted = chosen[part]
+            least = self._runner.fixed or 1
+            filled = np.concatenate([wanted, np.zeros(max(least - len(wanted), 0), np.int64)])
+            if rows is None and len(wanted) == self._n == len(filled):
+                values = dict(self._tensors)  # no copy for the common case
+            else:
+                values = {place: self._some(tensor, filled) for place, tensor in self._tensors.items()}
+            for place, mask in self._masks.items():
+                values[place]._keras_mask = self._some(mask, filled)
+            found.append((values, len(wanted)))
+        return found
+
+    def _some(self, tensor: Any, rows: Array) -> Any:
+        if not self._n:  # no inputs at all: one row of zeros stands in, and is cut off again
+            return ops.zeros((len(rows), *tensor.shape[1:]), dtype=tensor.dtype)
+        return ops.take(tensor, rows, axis=0)
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    return parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=0)
+
+
+def _users(runner: Runner, layers: Sequence[str]) -> set[int]:
+    return {number for layer in layers for number in runner.users[layer]}
+
+
+def _behind(graph: Graph, first: set[int]) -> list[Step]:
+    """The steps that use a touched layer or depend on one that does."""
+    found: list[Step] = []
+    made: set[int] = set()
+    for number, step in enumerate(graph.steps):
+        if number in first or made & set(step.takes.values()):
+            found.append(step)
+            made |= set(step.gives)
+    return found

@@ -1,0 +1,143 @@
+"""How a model ends: what stands behind a final softmax or sigmoid, and what becomes of it as class scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import keras
+from keras import layers as kl
+from keras import ops
+
+from arachne.errors import ModelError
+from arachne_keras.graph import Graph, Step, Whole
+from arachne_keras.layers import kind_of
+
+SMALLEST = 1e-12
+"""Probabilities below this count as this."""
+
+ACTIVATIONS = {
+    keras.activations.softmax: "softmax",
+    keras.activations.log_softmax: "softmax",
+    keras.activations.sigmoid: "sigmoid",
+}
+"""Activations behind which logits are found."""
+
+OPERATIONS = {"Softmax": "softmax", "LogSoftmax": "softmax", "Sigmoid": "sigmoid"}
+"""The same, called as operations."""
+
+PASSING = (
+    kl.Dropout,
+    kl.SpatialDropout1D,
+    kl.SpatialDropout2D,
+    kl.SpatialDropout3D,
+    kl.GaussianDropout,
+    kl.GaussianNoise,
+    kl.AlphaDropout,
+    kl.ActivityRegularization,
+    kl.Identity,
+)
+"""Layers that change nothing outside training."""
+
+
+def look_behind(graph: Graph) -> str:
+    """Let the graph end in logits where that is possible.
+
+    Returns:
+        `softmax` or `sigmoid`: the graph now ends before it. `logits`: it ends in a layer and gives what that gives.
+        Empty: nothing is known, the outputs themselves must tell.
+    """
+    place = graph.output
+    while True:
+        step = graph.giver(place)
+        if step is None or isinstance(step, Whole) or len(step.gives) != 1:
+            return ""
+        operation = step.operation
+        if passes(operation) and len(step.takes) == 1:
+            place = next(iter(step.takes.values()))
+            continue
+        found = ACTIVATIONS.get(getattr(operation, "activation", None))
+        if found is not None and len(graph.takers(place)) <= 1 and _used_once(graph, operation):
+            graph.steps[graph.steps.index(step)] = replace(step, bare=True)
+            graph.output = place
+            return found
+        found = "softmax" if isinstance(operation, kl.Softmax) else _operation(operation)
+        if found and len(step.takes) == 1:
+            graph.output = next(iter(step.takes.values()))
+            graph.steps = needed(graph)
+            return found
+        fused = getattr(operation, "activation", None)
+        return "logits" if kind_of_step(step) and fused in (None, keras.activations.linear) else ""
+
+
+def kind_of_step(step: Step) -> bool:
+    """Whether a step is a layer with weights."""
+    return isinstance(step.operation, keras.Layer) and kind_of(step.operation) is not None
+
+
+def without_activation(layer: Any) -> tuple[Mapping[tuple[Any, str], Any], str]:
+    """What takes the place of a layer's softmax or sigmoid, and which it is; nothing for other layers."""
+    if isinstance(layer, kl.Softmax):
+        return {(layer, "call"): lambda inputs, mask=None: inputs}, "softmax"
+    found = ACTIVATIONS.get(getattr(layer, "activation", None))
+    return ({(layer, "activation"): keras.activations.linear}, found) if found else ({}, "")
+
+
+def passes(operation: Any) -> bool:
+    """Whether an operation hands on what it is given."""
+    linear = isinstance(operation, kl.Activation) and operation.activation is keras.activations.linear
+    return linear or isinstance(operation, PASSING)
+
+
+def needed(graph: Graph) -> list[Step]:
+    """The steps that the output depends on."""
+    wanted, kept = {graph.output}, []
+    for step in reversed(graph.steps):
+        if wanted & set(step.gives):
+            kept.append(step)
+            wanted |= set(step.takes.values())
+    return kept[::-1]
+
+
+def check_shape(shape: tuple[int | None, ...], ending: str) -> None:
+    """Refuse outputs that are not class scores.
+
+    Raises:
+        ModelError: They are not, with what they are instead.
+    """
+    classes = shape[-1] if shape else None
+    if len(shape) != 2 or classes is None:
+        raise ModelError(f"the model gives outputs of shape {_shown(shape)}, not class scores (n, classes)")
+    if ending == "sigmoid" and classes != 1:
+        raise ModelError("the model ends in a sigmoid for each class, so it marks several classes at once, not one")
+    if ending != "sigmoid" and classes < 2:
+        raise ModelError("the model gives one number without a sigmoid, not class scores (n, classes)")
+
+
+def finish(output: Any, ending: str) -> Any:
+    """From what the graph gives to class scores, float32."""
+    output = ops.cast(output, "float32")
+    if ending == "sigmoid":
+        return ops.concatenate([ops.zeros_like(output), output], axis=1)
+    return ops.log(ops.maximum(output, SMALLEST)) if ending == "probabilities" else output
+
+
+def are_probabilities(output: Any) -> bool:
+    """Whether every row of an array `(n, classes)` is a distribution."""
+    inside = bool((output >= 0).all() and (output <= 1).all())
+    return output.ndim == 2 and output.shape[1] > 1 and inside and bool((abs(output.sum(axis=1) - 1) < 1e-3).all())
+
+
+def _operation(operation: Any) -> str:
+    if isinstance(operation, keras.Layer) or getattr(operation, "axis", -1) not in (-1, 1):
+        return ""
+    return OPERATIONS.get(type(operation).__name__, "")
+
+
+def _used_once(graph: Graph, operation: Any) -> bool:
+    return sum(step.operation is operation for step in graph.steps) == 1
+
+
+def _shown(shape: tuple[int | None, ...]) -> str:
+    return "(" + ", ".join("n" if size is None else str(size) for size in shape) + ")"

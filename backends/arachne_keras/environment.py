@@ -1,0 +1,86 @@
+"""What has to be settled before Keras is imported: which framework it runs on, and that it leaves nothing behind.
+
+Importing this module imports Keras. A Keras that is already there is taken as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+FRAMEWORKS = ("tensorflow", "torch", "jax")
+"""What Keras can run on, in the order in which we prefer them."""
+
+
+def choose_framework() -> str | None:
+    """The framework to set: the first one installed, or None where the user has chosen.
+
+    A user chooses by `KERAS_BACKEND`, or by a `keras.json` in the folder where Keras looks for it.
+
+    Raises:
+        ImportError: Keras is there, but nothing for it to run on.
+    """
+    if os.environ.get("KERAS_BACKEND") or _home_config().exists():
+        return None
+    for name in FRAMEWORKS:
+        if importlib.util.find_spec(name) is not None:
+            return name
+    raise ImportError(f"Keras needs one of {', '.join(FRAMEWORKS)}", name=FRAMEWORKS[0])
+
+
+@contextlib.contextmanager
+def clean_home() -> Iterator[None]:
+    """Let Keras write the settings it insists on writing into a folder that is gone afterwards."""
+    if "KERAS_HOME" in os.environ or _home_config().exists():
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="keras-") as folder:
+        os.environ["KERAS_HOME"] = folder
+        try:
+            yield
+        finally:
+            del os.environ["KERAS_HOME"]
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Hold back what TensorFlow's libraries print while they are loaded, which no setting turns off.
+
+    It is printed after all when the import fails, and when the user has set `TF_CPP_MIN_LOG_LEVEL`.
+    """
+    if "TF_CPP_MIN_LOG_LEVEL" in os.environ:
+        yield
+        return
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as held:
+        kept = os.dup(2)
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            held.seek(0)
+            os.write(kept, held.read())
+            raise
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def _home_config() -> Path:
+    home = os.environ.get("KERAS_HOME") or str(Path("~").expanduser() / ".keras")
+    return Path(home) / "keras.json"
+
+
+if "keras" not in sys.modules:
+    _framework = choose_framework()
+    if _framework is not None:
+        os.environ["KERAS_BACKEND"] = _framework
+    with clean_home(), quiet():
+        import keras  # noqa: F401

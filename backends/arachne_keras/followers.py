@@ -1,0 +1,79 @@
+"""What stands between a layer and the next one, as `LayerInfo.followed_by` tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+from keras import layers as kl
+
+from arachne_keras.ending import kind_of_step, passes
+from arachne_keras.graph import Graph, Step
+from arachne_keras.kind import Layer
+
+NAMES: Mapping[type, str] = {
+    kl.ReLU: "relu",
+    kl.Flatten: "flatten",
+    kl.MaxPooling1D: "max_pool",
+    kl.MaxPooling2D: "max_pool",
+    kl.MaxPooling3D: "max_pool",
+    kl.AveragePooling1D: "average_pool",
+    kl.AveragePooling2D: "average_pool",
+    kl.AveragePooling3D: "average_pool",
+}
+"""Layers without weights, by the name the engine knows."""
+
+POOLING = ("max_pool", "average_pool")
+
+
+def followed_by(graph: Graph, layer: Layer, users: Mapping[str, Sequence[int]]) -> tuple[str, ...] | None:
+    """The single path from a layer to the next, or None where it forks, joins or is not known.
+
+    Canonical outputs have their channels first. Keras flattens them last, so a flatten behind positions would mean
+    another order than the engine's: None.
+    """
+    steps = users[layer.name]
+    if len(steps) != 1 or layer.kind.name not in ("dense", "conv") or layer.part == "depthwise":
+        return None
+    step = graph.steps[steps[0]]
+    if step.operation is not layer.kind.keras:
+        return None
+    path = [] if step.bare else _fused(step.operation)
+    positions = len(graph.shapes[step.gives[0]]) > 2
+    while True:
+        if step.gives[0] == graph.output:
+            return tuple(path)
+        takers = graph.takers(step.gives[0])
+        if len(takers) != 1 or len(takers[0].takes) != 1 or len(takers[0].gives) != 1:
+            return None
+        step = takers[0]
+        if kind_of_step(step):
+            return tuple(path)
+        name = "" if step.bare or passes(step.operation) else _name(step)
+        if name is None or (name == "flatten" and positions):
+            return None
+        if name:
+            path.append(name)
+
+
+def _fused(operation: Any) -> list[str]:
+    name = _activation(operation.activation)
+    return [] if name == "linear" else [name]
+
+
+def _activation(function: Any) -> str:
+    return str(getattr(function, "__name__", type(function).__name__.lower()))
+
+
+def _name(step: Step) -> str | None:
+    operation = step.operation
+    if isinstance(operation, kl.Activation):
+        return _activation(operation.activation)
+    if type(operation) is kl.ReLU:
+        plain = not operation.negative_slope and not operation.threshold and operation.max_value is None
+        return "relu" if plain else None
+    if not isinstance(operation, keras.Layer):
+        name = type(operation).__name__.lower()
+        return name if name in ("relu", "tanh", "sigmoid") else None
+    return NAMES.get(type(operation))

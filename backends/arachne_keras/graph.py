@@ -1,0 +1,168 @@
+"""A Keras model as a list of steps in order of execution: the graph of a functional model, nested models opened up.
+
+A model without such a graph (a subclass with a `call` of its own) is one step. The order is that of a depth-first walk
+from the outputs, which goes through one branch before it starts the next, as code that calls layers would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import keras
+from keras import tree
+
+from arachne.errors import ModelError, UsageError, did_you_mean
+from arachne_keras.swapping import swapped
+
+Values = dict[int, Any]
+"""Tensors by the number of their place in the graph."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call of a layer or operation.
+
+    Attributes:
+        operation: What is called.
+        arguments: Its arguments, with symbolic tensors in place of values; None for a model called with its inputs.
+        takes: The place of each symbolic tensor among the arguments, by the tensor's identity.
+        gives: The places of its results.
+        prefix: What stands before the names of its layers: the names of the nested models it is in.
+        bare: Whether it runs without its fused activation.
+    """
+
+    operation: Any
+    arguments: Any
+    takes: Mapping[int, int]
+    gives: tuple[int, ...]
+    prefix: str = ""
+    bare: bool = False
+
+    def run(self, values: Values) -> None:
+        """Compute its results out of the values there are."""
+        if self.bare:
+            with swapped({(self.operation, "activation"): keras.activations.linear}):
+                return replace(self, bare=False).run(values)
+        args, kwargs = self.arguments.fill_in({key: values[place] for key, place in self.takes.items()})
+        if "training" in getattr(self.operation, "_call_context_args", ()):
+            kwargs = {**kwargs, "training": False}
+        results = tree.flatten(self.operation(*args, **kwargs))
+        values.update(zip(self.gives, results, strict=True))
+        return None
+
+
+@dataclass(frozen=True)
+class Whole(Step):
+    """A model that cannot be looked into, called with all of its inputs.
+
+    Attributes:
+        names: The names of its inputs, where it takes a mapping.
+        output: Which of its outputs is wanted.
+        ended: What takes the place of its last activation.
+    """
+
+    names: tuple[str, ...] | None = None
+    output: str | None = None
+    ended: Mapping[tuple[Any, str], Any] = field(default_factory=dict)
+
+    def run(self, values: Values) -> None:
+        """One call."""
+        given = [values[place] for place in self.takes.values()]
+        inputs = given[0] if self.names is None else dict(zip(self.names, given, strict=True))
+        with swapped(self.ended):
+            answer = self.operation(inputs, training=False)
+        values[self.gives[0]] = self._chosen(answer)
+
+    def _chosen(self, answer: Any) -> Any:
+        if not isinstance(answer, (Mapping, list, tuple)):
+            return answer
+        pairs = answer.items() if isinstance(answer, Mapping) else enumerate(answer)
+        named = {str(name): value for name, value in pairs}
+        if self.output is not None and self.output not in named:
+            raise UsageError(f"the model has no output '{self.output}'" + did_you_mean(self.output, named))
+        if self.output is None and len(named) > 1:
+            raise ModelError(f"the model has {len(named)} outputs, name one: {', '.join(named)}")
+        return named[self.output or next(iter(named))]
+
+
+@dataclass
+class Graph:
+    """Steps, and where inputs come in and scores go out.
+
+    Attributes:
+        inputs: The places of the inputs.
+        steps: In order of execution.
+        output: The place of the scores.
+        shapes: The symbolic shape at each place, where it is known.
+    """
+
+    inputs: tuple[int, ...] = ()
+    steps: list[Step] = field(default_factory=list)
+    output: int = -1
+    shapes: dict[int, tuple[int | None, ...]] = field(default_factory=dict)
+
+    def run(self, values: Values, steps: Sequence[Step] | None = None, keep: Collection[int] = ()) -> Values:
+        """Run steps (all of them unless told) on top of values; only the output and what is to be kept stays."""
+        steps = self.steps if steps is None else steps
+        last = {place: number for number, step in enumerate(steps) for place in step.takes.values()}
+        wanted = {self.output, *keep}
+        values = dict(values)
+        for number, step in enumerate(steps):
+            step.run(values)
+            for place in step.takes.values():
+                if last[place] == number and place not in wanted:
+                    values.pop(place, None)
+        return values
+
+    def takers(self, place: int) -> list[Step]:
+        """The steps that take what is at a place."""
+        return [step for step in self.steps if place in step.takes.values()]
+
+    def giver(self, place: int) -> Step | None:
+        """The step that gives what is at a place; None for inputs."""
+        return next((step for step in self.steps if place in step.gives), None)
+
+    def new_place(self, shape: Sequence[int | None] | None = None) -> int:
+        """A place not used yet."""
+        place = len(self.shapes)
+        self.shapes[place] = () if shape is None else tuple(shape)
+        return place
+
+    def inline(self, model: Any, given: Sequence[int], prefix: str) -> list[int]:
+        """Add the steps of a functional model whose inputs are at these places; returns the places of its outputs."""
+        places = {id(tensor): place for tensor, place in zip(model.inputs, given, strict=True)}
+        waiting = list(reversed(model.outputs))
+        while waiting:
+            tensor = waiting[-1]
+            operation, number, _ = tensor._keras_history
+            node = operation._inbound_nodes[number]
+            missing = [t for t in node.input_tensors if id(t) not in places]
+            if id(tensor) in places or missing:
+                waiting = waiting[:-1] if id(tensor) in places else [*waiting, *reversed(missing)]
+                continue
+            results = self._add(node, places, prefix)
+            places.update({id(t): place for t, place in zip(node.outputs, results, strict=True)})
+        return [places[id(tensor)] for tensor in model.outputs]
+
+    def _add(self, node: Any, places: Mapping[int, int], prefix: str) -> list[int]:
+        takes = {id(tensor): places[id(tensor)] for tensor in node.input_tensors}
+        nested = functional(node.operation)
+        if nested is not None and len(nested.inputs) == len(node.input_tensors):
+            given = [places[id(tensor)] for tensor in node.input_tensors]
+            return self.inline(nested, given, f"{prefix}{node.operation.name}/")
+        gives = [self.new_place(tensor.shape) for tensor in node.outputs]
+        self.steps.append(Step(node.operation, node.arguments, takes, tuple(gives), prefix))
+        return gives
+
+
+def functional(model: Any) -> Any:
+    """The functional graph of a model, or None where it has none or computes in a way of its own."""
+    if isinstance(model, keras.Sequential) and type(model).call is keras.Sequential.call:
+        return model._functional
+    own = getattr(keras.Model, "call", None)
+    if isinstance(model, keras.Model) and hasattr(model, "_nodes_by_depth"):
+        written_by = next(cls for cls in type(model).__mro__ if "call" in vars(cls))
+        return model if written_by.__module__.startswith("keras.") and written_by is not own else None
+    return None

@@ -1,0 +1,216 @@
+"""Opening and saving models: model objects, checked `.keras` files, and `module:factory` with weights."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from arachne.errors import ModelError, UnsafeModelError, UsageError, did_you_mean
+from arachne_keras.archive import Archive, opened, written
+from arachne_keras.hdf5 import places
+from arachne_keras.kind import Layer
+from arachne_keras.running import Runner
+from arachne_keras.weights import KerasWeightFile
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A model and where it came from.
+
+    Attributes:
+        model: The Keras model.
+        format: `model`, `keras`, `weights` or `legacy h5`.
+        path: The file the weights came from.
+        archive: The checked archive, for a `.keras` file.
+        device: Where it runs, where that was asked for.
+        notes: What a user should know about it.
+    """
+
+    model: Any
+    format: str
+    path: Path | None = None
+    archive: Archive | None = None
+    device: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+def open_model(source: Any, *, weights: Path | None, device: str | None, trust_code: bool) -> Opened:
+    """The model behind a path, a `module:factory` or an object, on the device asked for."""
+    with _on(device):
+        if isinstance(source, keras.Model):
+            found = Opened(source, "model", device=device)
+        elif isinstance(source, Path) or Path(str(source)).exists():
+            found = _from_file(Path(source), device, trust_code)
+        elif isinstance(source, str) and ":" in source:
+            found = Opened(_call_factory(source), "model", device=device)
+        else:
+            raise ModelError(f"expected a keras.Model, a model file or 'module:factory', got '{source}'")
+        if weights is None:
+            return found
+        if found.path is not None:
+            raise UsageError(f"weights '{weights.name}' need a model or a factory to load them into")
+        return _with_weights(found, weights)
+
+
+def open_weights(path: Path) -> KerasWeightFile:
+    """The weights of a `.keras` file; others need a model to tell whose they are."""
+    if path.suffix.lower() != ".keras":
+        raise ModelError(
+            f"'{path.name}' holds weights without the model they belong to, so they have no addresses; patch the "
+            ".keras file, or open the model with its factory and save it"
+        )
+    found = _from_file(path, None, False)
+    return KerasWeightFile(path, found.model, Runner(found.model).layers, found.archive)
+
+
+def save(model: Opened, layers: dict[str, Layer], path: Path) -> None:
+    """Write the model with its current weights, in the kind it came in.
+
+    Raises:
+        ModelError: The ending is of another kind.
+    """
+    if model.path is not None and model.format in ("keras", "weights"):
+        ending = ".keras" if model.format == "keras" else ".h5"
+        if path.suffix.lower() != ending:
+            raise ModelError(
+                f"the model came from '{model.path.name}', so it is saved as '{ending}', not as '{path.name}'"
+            )
+        file = KerasWeightFile(model.path, model.model, layers, model.archive)
+        now = {(name, p): stored.get() for name, layer in layers.items() for p, stored in layer.stored.items()}
+        changed = {key: values for key, values in now.items() if values.tobytes() != file.read(*key).tobytes()}
+        file.rewrite(path, changed)
+        return
+    with written(path, model.path) as temporary, _tolerated():
+        if path.name.endswith(".weights.h5"):
+            model.model.save_weights(temporary)
+        elif path.suffix.lower() == ".keras":
+            model.model.save(temporary)
+        else:
+            raise ModelError(f"a Keras model is saved as '.keras' or '.weights.h5', not as '{path.name}'")
+
+
+def class_names(model: Any) -> tuple[str, ...] | None:
+    """The names a model carries in `class_names` or `classes`."""
+    for attribute in ("class_names", "classes"):
+        names = getattr(model, attribute, None)
+        if isinstance(names, (list, tuple)) and names and all(isinstance(name, str) for name in names):
+            return tuple(names)
+    return None
+
+
+def _from_file(path: Path, device: str | None, trust_code: bool) -> Opened:
+    suffix = path.suffix.lower()
+    if path.is_dir():
+        raise UnsafeModelError(f"'{path.name}' is a SavedModel, which is a program; save the model as .keras")
+    if suffix == ".h5":
+        return _from_h5(path, device, trust_code)
+    if suffix != ".keras":
+        raise ModelError(f"'{path.name}' is no model of Keras; known endings: .keras, .weights.h5 with a factory")
+    archive = Archive(path, trust_code=trust_code)
+    model = _loaded(path, trust_code)
+    return Opened(model, "keras", path, archive, device)
+
+
+def _from_h5(path: Path, device: str | None, trust_code: bool) -> Opened:
+    with opened(path, path.name) as file:
+        whole = "model_config" in file.attrs
+        if not whole:
+            raise ModelError(
+                f"'{path.name}' holds weights alone, which need the code that makes the model: give 'module:factory' "
+                "as the model and this file as its weights"
+            )
+    if not trust_code:
+        raise UnsafeModelError(
+            f"'{path.name}' is a whole model in the old .h5 format, which may carry code; save it as .keras, or use "
+            "--trust-code if you trust it"
+        )
+    note = "saved as .keras: the old .h5 format is only read"
+    return Opened(_loaded(path, trust_code), "legacy h5", path, None, device, (note,))
+
+
+def _loaded(path: Path, trust_code: bool) -> Any:
+    try:
+        with _tolerated():
+            model = keras.saving.load_model(path, compile=False, safe_mode=not trust_code)
+    except Exception as error:
+        # Keras raises whatever its layers do when a description makes no sense to them.
+        reason = _first_line(error)
+        raise ModelError(f"Keras cannot build the model in '{path.name}': {reason}") from error
+    if not isinstance(model, keras.Model):
+        raise ModelError(f"'{path.name}' holds a '{type(model).__name__}', expected a model")
+    return model
+
+
+def _with_weights(found: Opened, weights: Path) -> Opened:
+    if weights.suffix.lower() not in (".h5", ".keras"):
+        raise ModelError(f"'{weights.name}' is no weight file of Keras; known endings: .weights.h5, .keras")
+    if weights.suffix.lower() == ".keras":
+        Archive(weights)
+    else:
+        with opened(weights, weights.name) as file:
+            places(file, weights.name, weights.stat().st_size)
+    try:
+        with _tolerated():
+            found.model.load_weights(weights)
+    except Exception as error:
+        # As above: whatever a layer raises when the weights do not fit.
+        raise ModelError(f"the weights in '{weights.name}' do not fit the model: {_first_line(error)}") from error
+    if not weights.name.endswith(".weights.h5"):
+        return Opened(found.model, "model", device=found.device)
+    return Opened(found.model, "weights", weights, device=found.device)
+
+
+def _call_factory(text: str) -> Any:
+    name, _, attribute = text.partition(":")
+    sys.path.insert(0, "")
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not name.startswith(error.name):
+            raise
+        raise ModelError(f"no module '{name}' to take the model from") from error
+    finally:
+        sys.path.remove("")
+    factory = getattr(module, attribute, None)
+    if factory is None:
+        raise ModelError(f"module '{name}' has no '{attribute}'" + did_you_mean(attribute, dir(module)))
+    model = factory if isinstance(factory, keras.Model) else factory()
+    if not isinstance(model, keras.Model):
+        raise ModelError(f"'{text}' gives a '{type(model).__name__}', expected a keras.Model")
+    return model
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines or [type(error).__name__])[0].rstrip(".:")
+
+
+@contextmanager
+def _on(device: str | None) -> Iterator[None]:
+    if device is None:
+        yield
+        return
+    try:
+        scope = keras.device(device)
+    except (ValueError, RuntimeError) as error:
+        raise UsageError(f"Keras knows no device '{device}': {_first_line(error)}") from error
+    with scope:
+        yield
+
+
+@contextmanager
+def _tolerated() -> Iterator[None]:
+    """Keras 3 turns its variables into arrays in a way that NumPy 2 warns of; the arrays are right."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", message="__array__ implementation doesn't accept a copy", category=DeprecationWarning
+        )
+        yield

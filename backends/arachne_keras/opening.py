@@ -1,0 +1,86 @@
+"""From a Keras model to the graph that is run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import keras
+from keras import layers as kl
+
+from arachne.errors import ModelError, UsageError, did_you_mean
+from arachne_keras import ending
+from arachne_keras.graph import Graph, Whole
+from arachne_keras.kind import Kind
+
+
+def input_names(graph: Any) -> tuple[str, ...]:
+    """The names of a functional model's inputs, in its order."""
+    struct = getattr(graph, "_inputs_struct", None)
+    if isinstance(struct, dict):
+        return tuple(keras.tree.flatten({name: name for name in struct}))
+    return tuple(tensor.name for tensor in graph.inputs)
+
+
+def opened(source: Any, output: str | None) -> Graph:
+    """The graph of a functional model."""
+    graph = Graph()
+    graph.inputs = tuple(graph.new_place(tensor.shape) for tensor in source.inputs)
+    outputs = graph.inline(source, graph.inputs, "")
+    struct = getattr(source, "_outputs_struct", None)
+    names = list(source.output_names) if hasattr(source, "output_names") else [str(i) for i in range(len(outputs))]
+    if isinstance(struct, dict):
+        names = list(keras.tree.flatten({name: name for name in struct}))
+    if output is not None and output not in names:
+        raise UsageError(f"the model has no output '{output}'" + did_you_mean(output, names))
+    if output is None and len(outputs) > 1:
+        raise ModelError(f"the model has {len(outputs)} outputs, name one: {', '.join(names)}")
+    graph.output = outputs[0 if output is None else names.index(output)]
+    graph.steps = ending.needed(graph)
+    return graph
+
+
+def opaque(model: Any, output: str | None) -> Graph:
+    """One step for a model that computes in a way of its own."""
+    if not model.built:
+        raise ModelError(f"model '{model.name}' was never called, so it has no weights yet; call it on some data first")
+    graph = Graph()
+    given, result = graph.new_place(), graph.new_place()
+    graph.inputs, graph.output = (given,), result
+    graph.steps = [Whole(model, None, {0: given}, (result,), names=None, output=output)]
+    return graph
+
+
+def fed(graph: Graph, names: list[str] | None, many: int) -> Graph:
+    """The graph of an opaque model, fed with as many inputs as were given."""
+    step = graph.steps[0]
+    while len(graph.inputs) < many:
+        graph.inputs = (*graph.inputs, graph.new_place())
+    if isinstance(step, Whole):
+        takes = dict(enumerate(graph.inputs[:many]))
+        graph.steps = [replace(step, names=None if names is None else tuple(names), takes=takes)]
+        graph.inputs = graph.inputs[:many]
+    return graph
+
+
+def fold_padding(graph: Graph, kinds: Sequence[Kind]) -> None:
+    """A layer of zeros that only one convolution sees is part of how that convolution walks."""
+    for step in graph.steps:
+        if not isinstance(step.operation, (kl.ZeroPadding1D, kl.ZeroPadding2D, kl.ZeroPadding3D)):
+            continue
+        takers = graph.takers(step.gives[0])
+        uses = [other for other in graph.steps if takers and other.operation is takers[0].operation]
+        for kind in kinds:
+            if len(takers) == 1 and len(uses) == 1 and kind.keras is takers[0].operation and kind.name == "conv":
+                padding = step.operation.padding
+                pairs = [padding] if isinstance(padding[0], int) else padding
+                kind.padding = tuple((int(before), int(after)) for before, after in pairs)
+
+
+def called_with(model: Any) -> list[tuple[int | None, ...]]:
+    """The shapes a model was first called with, as far as it remembers them."""
+    shapes = getattr(model, "_build_shapes_dict", None) or {}
+    found = list(shapes.values())
+    plain = all(isinstance(s, (tuple, list)) and all(d is None or isinstance(d, int) for d in s) for s in found)
+    return [tuple(shape) for shape in found] if plain and len(found) == 1 else []

@@ -1,0 +1,255 @@
+"""Running a Keras model: inputs in, class scores out, batch by batch, with other weights where asked."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import keras
+import numpy as np
+from keras import layers as kl
+from keras import ops
+
+from arachne.errors import DataError, EnvironmentFaultError, ModelError
+from arachne.values import Array, Inputs, LayerInfo, batches, count, take
+from arachne_keras import ending
+from arachne_keras.autodiff import FRAMEWORK, to_array
+from arachne_keras.followers import followed_by
+from arachne_keras.graph import Graph, Step, Values, Whole, functional
+from arachne_keras.kind import Kind, Layer
+from arachne_keras.layers import kinds_in
+from arachne_keras.opening import called_with, fed, fold_padding, input_names, opaque, opened
+from arachne_keras.watch import Watch
+
+NUMBERS = 1 << 24
+"""How many numbers the values of one batch may have together."""
+
+ROWS = 1024
+"""How many inputs pass through at once, at most."""
+
+ANY_LENGTH = 8
+"""The length an axis of any length has in a trial pass."""
+
+
+class Runner:
+    """A model that runs.
+
+    Attributes:
+        model: The Keras model.
+        graph: Its steps, ending in what the scores are made of.
+        kinds: Its Keras layers with repairable weights.
+        layers: Its repairable layers, in order of execution.
+        users: The numbers of the steps that use each layer.
+        ending: How it ends: `softmax`, `sigmoid`, `probabilities` or `logits`.
+        fixed: The batch size it insists on, if any.
+        rows: How many inputs pass through at once.
+        notes: What had to be assumed.
+    """
+
+    def __init__(self, model: Any, output: str | None = None, device: str | None = None) -> None:
+        self.model = model
+        self.device = device
+        self.notes: list[str] = []
+        graph = functional(model)
+        self.names: tuple[str, ...] | None = None if graph is None else input_names(graph)
+        self._tensors = [] if graph is None else list(graph.inputs)
+        self.graph = opaque(model, output) if graph is None else opened(graph, output)
+        self._refuse_state()
+        self.ending = ending.look_behind(self.graph)
+        self.fixed = next((t.shape[0] for t in self._tensors if t.shape[0] is not None), None)
+        self.rows = self.fixed or affordable(self.graph, self.graph.steps)
+        self.kinds, self.users = self._find()
+        fold_padding(self.graph, self.kinds)
+        self.layers: dict[str, Layer] = {layer.name: layer for kind in self.kinds for layer in kind.layers}
+        self._uses = {name: len(users) for name, users in self.users.items()}
+        if self._tensors:
+            ending.check_shape(self.graph.shapes[self.graph.output], self.ending)
+        if self.ending == "":
+            self._try()
+
+    def infos(self) -> dict[str, LayerInfo]:
+        """What the engine is told of each layer."""
+        return {
+            name: layer.info(uses=self._uses[name], followed_by=followed_by(self.graph, layer, self.users))
+            for name, layer in self.layers.items()
+        }
+
+    def scores(self, inputs: Inputs, watch: Watch | None = None) -> Any:
+        """Class scores of one batch, as a tensor; rows that were added to fill a batch are still there."""
+        values = self.graph_inputs(inputs)
+        return self.continued(values, self.graph.steps, watch)
+
+    def continued(self, values: Values, steps: Sequence[Step], watch: Watch | None = None) -> Any:
+        """Class scores out of the values before these steps."""
+        with self.faults(), contextlib.nullcontext() if watch is None else watch.watching():
+            return ending.finish(self.graph.run(values, steps)[self.graph.output], self.ending)
+
+    def graph_inputs(self, inputs: Inputs) -> Values:
+        """The inputs of one batch as tensors, at their places."""
+        arrays = [self._padded(array) for array in self.checked(inputs)]
+        dtypes = [tensor.dtype for tensor in self._tensors] or [None] * len(arrays)
+        tensors = [ops.convert_to_tensor(a, dtype=d) for a, d in zip(arrays, dtypes, strict=True)]
+        if not self._tensors:
+            self.graph = fed(self.graph, list(inputs) if isinstance(inputs, Mapping) else None, len(tensors))
+        return dict(zip(self.graph.inputs, tensors, strict=True))
+
+    def checked(self, inputs: Inputs) -> list[Array]:
+        """The inputs as arrays, in the model's order.
+
+        Raises:
+            DataError: Another shape, dtype or set of names than the model takes.
+        """
+        if isinstance(inputs, Mapping):
+            named = {name: np.asarray(values) for name, values in inputs.items()}
+            if self.names is not None and set(named) != set(self.names):
+                raise DataError(f"the model takes the inputs {_quoted(self.names)}, got {_quoted(named)}")
+            arrays = [named[name] for name in self.names or named]
+        elif self.names is not None and len(self.names) > 1:
+            raise DataError(f"the model takes a mapping with the inputs {_quoted(self.names)}, got one array")
+        else:
+            arrays = [np.asarray(inputs)]
+        shapes = [tensor.shape for tensor in self._tensors] or [None] * len(arrays)
+        for array, shape in zip(arrays, shapes, strict=True):
+            _check_array(array, shape)
+        if len({len(array) for array in arrays}) > 1:
+            raise DataError(f"the model's inputs should be equally many, got {[len(array) for array in arrays]}")
+        return arrays
+
+    def batches(self, inputs: Inputs) -> Iterator[Inputs]:
+        """The inputs in batches; one empty batch if there are none."""
+        self.checked(inputs)
+        for rows in batches(count(inputs), self.rows) if count(inputs) else [slice(0, 0)]:
+            yield take(inputs, rows)
+
+    def stateless(self, values: Mapping[int, Any], variables: Collection[Any]) -> Any:
+        """A block in which these tensors, by the identity of a variable, stand in for the model's variables."""
+        return keras.StatelessScope([(v, values[id(v)]) for v in variables if id(v) in values])
+
+    def on_device(self) -> contextlib.AbstractContextManager[Any]:
+        """The device the user asked for."""
+        return contextlib.nullcontext() if self.device is None else keras.device(self.device)
+
+    @contextlib.contextmanager
+    def faults(self) -> Iterator[None]:
+        """An error inside the model is taken for the inputs' fault."""
+        try:
+            with self.on_device():
+                yield
+        except (ValueError, TypeError, RuntimeError, IndexError, ArithmeticError) as error:
+            raise _told(error) from error
+        except Exception as error:
+            # TensorFlow's own errors share no base class with anything but Exception.
+            if type(error).__module__.partition(".")[0] != "tensorflow":
+                raise
+            raise _told(error) from error
+
+    def _padded(self, array: Array) -> Array:
+        missing = max((self.fixed or 1) - len(array), 0)
+        if not missing:
+            return array
+        return np.concatenate([array, np.zeros((missing, *array.shape[1:]), array.dtype)])
+
+    def _find(self) -> tuple[list[Kind], dict[str, list[int]]]:
+        kinds: dict[int, Kind] = {}
+        users: dict[str, list[int]] = {}
+        names: set[str] = set()
+        for number, step in enumerate(self.graph.steps):
+            shape = self.graph.shapes[next(iter(step.takes.values()))] if step.takes else None
+            for kind in kinds_in(step.operation, step.prefix, shape or None, isinstance(step, Whole)):
+                known = kinds.setdefault(id(kind.keras), kind)
+                for layer in known.layers:
+                    if layer.name not in users and layer.name in names:
+                        raise ModelError(
+                            f"the model has two layers called '{layer.name}'; give them names of their own"
+                        )
+                    names.add(layer.name)
+                    users.setdefault(layer.name, []).append(number)
+        return list(kinds.values()), users
+
+    def _try(self) -> None:
+        """Learn from a trial pass what the graph does not tell: the order of the layers, and how the model ends."""
+        shapes = [tuple(t.shape) for t in self._tensors] or called_with(self.model)
+        if not shapes:
+            self.ending = "logits"
+            self.notes.append("the model tells no input shape, so its layers are in order of declaration")
+            return
+        sizes = [[ANY_LENGTH if size is None else size for size in shape[1:]] for shape in shapes]
+        rng = np.random.default_rng(0)
+        arrays = [rng.normal(size=(self.fixed or 2, *size)).astype(np.float32) for size in sizes]
+        watch = Watch(self.kinds, self.layers)
+        try:
+            inputs = arrays[0] if len(arrays) == 1 else dict(zip(self.names or (), arrays, strict=True))
+            self.ending = "logits"
+            with FRAMEWORK.no_gradients():
+                output = to_array(self.scores(inputs, watch))
+        except DataError as error:
+            self.notes.append(f"a trial pass failed, so layers are in order of declaration: {error}")
+            return
+        step = self.graph.steps[0]
+        if isinstance(step, Whole):
+            self.ending = self._behind(step, inputs, output)
+        elif ending.are_probabilities(output):
+            self.ending = "probabilities"
+        ending.check_shape((None, *output.shape[1:]), self.ending)
+        if isinstance(step, Whole):
+            seen = {name: uses for name, uses in watch.uses.items() if uses}
+            first = {name: uses[0].number for name, uses in seen.items()}
+            self.layers = {name: self.layers[name] for name in sorted(seen, key=first.__getitem__)}
+            self._uses = {name: len(uses) for name, uses in seen.items()}
+
+    def _behind(self, step: Whole, inputs: Inputs, output: Array) -> str:
+        """Look for the last activation of an opaque model: from what is left without it, its result must follow."""
+        for layer in reversed(list(self.model._flatten_layers(include_self=False))):
+            ended, found = ending.without_activation(layer)
+            if not ended:
+                continue
+            self.graph.steps[0] = replace(step, takes=self.graph.steps[0].takes, ended=ended)
+            with FRAMEWORK.no_gradients():
+                left = self.scores(inputs)
+                again = ops.softmax(left, axis=-1) if found == "softmax" else ops.sigmoid(left)
+            if np.allclose(to_array(again), output, atol=1e-6):
+                return found
+        self.graph.steps[0] = replace(step, takes=self.graph.steps[0].takes)
+        return "probabilities" if ending.are_probabilities(output) else "logits"
+
+    def _refuse_state(self) -> None:
+        for layer in self.model._flatten_layers():
+            if getattr(layer, "stateful", False) and isinstance(layer, (kl.RNN, kl.Bidirectional)):
+                raise ModelError(
+                    f"layer '{layer.name}' keeps its state from batch to batch (stateful=True), so scores depend on "
+                    "the order of the inputs"
+                )
+
+
+def affordable(graph: Graph, steps: Sequence[Step], most: int = ROWS) -> int:
+    """How many inputs may pass through these steps at once."""
+    shapes = [graph.shapes[place] for step in steps for place in step.gives]
+    numbers = sum(int(np.prod([64 if size is None else size for size in shape[1:]])) for shape in shapes)
+    return max(1, min(most, NUMBERS // max(numbers, 1)))
+
+
+def _check_array(array: Array, shape: tuple[int | None, ...] | None) -> None:
+    if array.dtype.kind not in "biuf":
+        raise DataError(f"inputs are numbers, got an array of dtype '{array.dtype}'")
+    if array.ndim == 0:
+        raise DataError("inputs are arrays with one row per input, got a single number")
+    if shape is None:
+        return
+    same_rank = len(shape) == array.ndim
+    if not same_rank or any(want not in (None, got) for want, got in zip(shape[1:], array.shape[1:], strict=True)):
+        wanted = ", ".join("n" if i == 0 else "any" if size is None else str(size) for i, size in enumerate(shape))
+        raise DataError(f"the model takes inputs of shape ({wanted}), got {array.shape}")
+
+
+def _told(error: Exception) -> DataError | EnvironmentFaultError:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    reason = (lines or ["no reason given"])[0].rstrip(".")
+    if "ResourceExhausted" in type(error).__name__ or "allocate memory" in reason:
+        return EnvironmentFaultError(f"not enough memory to run the model: {reason}")
+    return DataError(f"the model does not take these inputs: {reason}")
+
+
+def _quoted(names: Collection[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names)

@@ -1,0 +1,84 @@
+"""One pass kept open: activations of several layers, and as many gradients as asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from arachne.backend import Trace, check_count
+from arachne.values import Activation, Array, Inputs, count
+from arachne_keras.autodiff import FRAMEWORK, Mark
+from arachne_keras.running import Runner
+from arachne_keras.watch import Watch
+
+
+class KerasTrace(Trace):
+    """Activations of some layers and, if wanted, the passes that lead from their outputs to the scores.
+
+    Args:
+        runner: The model.
+        inputs: `n` inputs.
+        layers: Names of the layers.
+        gradients: Whether `output_gradients` will be asked for.
+    """
+
+    def __init__(self, runner: Runner, inputs: Inputs, layers: Sequence[str], *, gradients: bool = True) -> None:
+        self._n = count(inputs)
+        # The passes read copies, so that weights set afterwards do not reach the gradients.
+        fixed = {id(variable): FRAMEWORK.snapshot(variable) for variable in runner.model.variables}
+        with runner.stateless(fixed, runner.model.variables):
+            self._passes = [_Pass(runner, batch, layers, gradients) for batch in runner.batches(inputs)]
+        self.activations = {
+            layer: tuple(_joined(uses) for uses in zip(*(p.activations[layer] for p in self._passes), strict=True))
+            for layer in layers
+        }
+        for one in self._passes:
+            one.activations.clear()
+
+    def output_gradients(self, seed: Array) -> Mapping[str, tuple[Array, ...]]:
+        """One backward pass per batch for all layers together."""
+        if self._n != len(seed):
+            check_count(np.empty(self._n), seed, "rows of the seed")
+        found, done = [], 0
+        for one in self._passes:
+            found.append(one.gradients(seed[done : done + one.n]))
+            done += one.n
+        return {
+            layer: tuple(
+                np.concatenate(parts) for parts in zip(*(gradients[layer] for gradients in found), strict=True)
+            )
+            for layer in self.activations
+        }
+
+
+class _Pass:
+    """One batch: what was seen of each layer, and the pass behind it."""
+
+    def __init__(self, runner: Runner, inputs: Inputs, layers: Sequence[str], gradients: bool) -> None:
+        self.n = count(inputs)
+
+        def run(mark: Mark) -> object:
+            self._watch = Watch(runner.kinds, layers, mark)
+            return runner.scores(inputs, self._watch)
+
+        if gradients:
+            self._recording = FRAMEWORK.record(run)
+        else:
+            with FRAMEWORK.no_gradients():
+                run(lambda tensor: tensor)
+        self.activations = {layer: [use.activation(self.n) for use in uses] for layer, uses in self._watch.uses.items()}
+
+    def gradients(self, seed: Array) -> dict[str, tuple[Array, ...]]:
+        """Vector-Jacobian products of this batch; rows that filled it up have no say."""
+        whole = np.zeros(tuple(self._recording.result.shape), np.float32)
+        whole[: self.n] = seed
+        found = self._recording.gradients(whole)
+        return {layer: tuple(use.gradient(found, self.n) for use in uses) for layer, uses in self._watch.uses.items()}
+
+
+def _joined(parts: Sequence[Activation]) -> Activation:
+    if len(parts) == 1:
+        return parts[0]
+    entering = {name: np.concatenate([part.entering[name] for part in parts]) for name in parts[0].entering}
+    return Activation(entering, np.concatenate([part.leaving for part in parts]))

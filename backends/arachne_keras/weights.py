@@ -1,0 +1,147 @@
+"""The weights of `.keras` and `.weights.h5` files by address: read, and replaced in a copy.
+
+Which tensor of the file a variable is, only Keras knows. So the model is built from its checked description, and Keras
+is asked to "save" it into a store that only takes down where each variable would go.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from keras.src.saving import saving_lib
+
+from arachne.backend import WeightFile, Weights
+from arachne.errors import ModelError, UnknownLayerError, WeightShapeError, did_you_mean
+from arachne.values import Array
+from arachne_keras.archive import Archive, opened, written
+from arachne_keras.hdf5 import Place, places
+from arachne_keras.kind import Layer
+from arachne_keras.layout import Stored
+
+
+class KerasWeightFile(WeightFile):
+    """The weights of one file by address.
+
+    Args:
+        path: The file.
+        model: The model they belong to.
+        layers: Its repairable layers.
+        archive: The checked archive, for a `.keras` file.
+    """
+
+    def __init__(self, path: Path, model: Any, layers: Mapping[str, Layer], archive: Archive | None = None) -> None:
+        self.path = path
+        self._archive = archive
+        self._places = _weights_places(path) if archive is None else archive.places
+        paths = _paths(model)
+        self._stored: dict[tuple[str, str], tuple[Stored, Place]] = {}
+        for name, layer in layers.items():
+            for parameter, stored in layer.stored.items():
+                place = self._places.get(paths.get(id(stored.variable), ""))
+                if place is None or place.shape != tuple(stored.variable.shape):
+                    raise ModelError(f"'{path.name}' does not hold '{name}.{parameter}' where Keras would look for it")
+                self._stored[name, parameter] = stored, place
+
+    def parameters(self) -> Sequence[tuple[str, str]]:
+        """Every parameter of the model's repairable layers, in order of execution."""
+        return tuple(self._stored)
+
+    def read(self, layer: str, parameter: str) -> Array:
+        """One parameter in the canonical layout."""
+        stored, place = self._find(layer, parameter)
+        return stored.canonical(self._tensor(place))
+
+    def dtype(self, layer: str, parameter: str) -> str:
+        """The dtype it is stored in."""
+        return self._find(layer, parameter)[1].name
+
+    def rewrite(self, destination: Path, weights: Weights) -> None:
+        """Copy the file, write the weights over their old bytes, and set the checksum right."""
+        tensors: dict[str, Array] = {}
+        for (layer, parameter), values in weights.items():
+            stored, place = self._find(layer, parameter)
+            if np.shape(values) != stored.layout.shape:
+                raise WeightShapeError(
+                    f"'{layer}.{parameter}' has shape {stored.layout.shape}, got values of shape {np.shape(values)}"
+                )
+            whole = tensors.get(place.path)
+            tensors[place.path] = stored.put(self._tensor(place) if whole is None else whole, np.asarray(values))
+        packed = {path: _packed(values, self._places[path]) for path, values in tensors.items()}
+        if self._archive is not None:
+            self._archive.write_copy(destination, packed)
+        else:
+            self._copy(destination, packed)
+
+    def _copy(self, destination: Path, tensors: Mapping[str, Array]) -> None:
+        with written(destination, self.path) as temporary:
+            shutil.copyfile(self.path, temporary)
+            if any(self._places[path].offset is None for path in tensors):
+                with opened(temporary, self.path.name, "r+") as file:
+                    for path, values in tensors.items():
+                        file[path][...] = values
+                return
+            with temporary.open("r+b") as raw:
+                for path, values in tensors.items():
+                    raw.seek(self._places[path].offset or 0)
+                    raw.write(values.tobytes())
+
+    def _tensor(self, place: Place) -> Array:
+        source = self.path if self._archive is None else io.BytesIO(self._archive.weights())
+        with opened(source, self.path.name) as file:
+            values = np.array(file[place.path])
+        if place.name == "bfloat16":
+            wide = values.view(np.uint16).astype(np.uint32) << 16
+            return wide.view(np.float32)
+        return values.astype(values.dtype.newbyteorder("="), copy=False)
+
+    def _find(self, layer: str, parameter: str) -> tuple[Stored, Place]:
+        if (layer, parameter) not in self._stored:
+            name = f"{layer}.{parameter}"
+            choices = did_you_mean(name, [".".join(key) for key in self._stored])
+            raise UnknownLayerError(f"'{self.path.name}' has no parameter '{name}'{choices}")
+        return self._stored[layer, parameter]
+
+
+class _Paths(saving_lib.H5IOStore):  # type: ignore[misc]  # Keras is untyped
+    """A store that keeps nothing but where each variable would go."""
+
+    def __init__(self) -> None:
+        self.found: dict[int, str] = {}
+        self._group = ""
+
+    def __bool__(self) -> bool:
+        return True
+
+    def make(self, path: str, metadata: Any = None) -> _Paths:
+        """A group begins."""
+        self._group = path
+        return self
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.found[id(value)] = f"{self._group}/vars/{key}" if self._group else f"vars/{key}"
+
+
+def _paths(model: Any) -> dict[int, str]:
+    """The path of each variable in a file of the model's weights, by the variable's identity."""
+    store = _Paths()
+    saving_lib._save_state(model, store, None, "", set())
+    return store.found
+
+
+def _weights_places(path: Path) -> dict[str, Place]:
+    with opened(path, path.name) as file:
+        return places(file, path.name, path.stat().st_size)
+
+
+def _packed(values: Array, place: Place) -> Array:
+    """Values as the file stores them; bfloat16 is the upper half of float32, rounded to nearest, ties to even."""
+    if place.name != "bfloat16":
+        return np.ascontiguousarray(values, dtype=place.dtype)
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32).astype(np.uint64)
+    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    return rounded.view(place.dtype)

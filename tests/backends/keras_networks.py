@@ -1,0 +1,132 @@
+"""Network specs of `arachne.testing` as Keras models, channels last as Keras likes them.
+
+Inputs come channels first, so a model begins by turning images, and turns them back before it flattens: the columns of
+the dense layer behind a flatten are then those of the spec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from arachne_keras import KerasBackend  # isort: skip  # before Keras: it settles what Keras runs on
+import keras
+import numpy as np
+from keras import layers as kl
+
+from arachne.testing import Network
+from arachne.testing import nodes as spec
+
+CONVS = {1: kl.Conv1D, 2: kl.Conv2D, 3: kl.Conv3D}
+DEPTHWISE = {1: kl.DepthwiseConv1D, 2: kl.DepthwiseConv2D}
+PADS = {1: kl.ZeroPadding1D, 2: kl.ZeroPadding2D, 3: kl.ZeroPadding3D}
+MAX_POOLS = {1: kl.MaxPooling1D, 2: kl.MaxPooling2D, 3: kl.MaxPooling3D}
+AVERAGE_POOLS = {1: kl.AveragePooling1D, 2: kl.AveragePooling2D, 3: kl.AveragePooling3D}
+ACTIVATIONS = {spec.Relu: "relu", spec.Tanh: "tanh", spec.Sigmoid: "sigmoid", spec.Softmax: "softmax"}
+
+
+def build(network: Network) -> KerasBackend:
+    """The backend under test, holding that network with exactly those weights."""
+    return KerasBackend.load(model_of(network))
+
+
+def model_of(network: Network) -> Any:
+    """A functional model."""
+    inputs = {name: keras.Input(tuple(shape), name=name) for name, shape in network.inputs.items()}
+    values: dict[str, Any] = {}
+    for name, tensor in inputs.items():
+        images = any(name in node.sources and isinstance(network.layer_of(node), spec.Conv) for node in network.nodes)
+        values[name] = turned(tensor) if images else tensor
+    made: dict[str, Any] = {}
+    for node in network.nodes:
+        given = [values[source] for source in node.sources]
+        owner = network.layer_of(node)
+        if owner is not None:
+            if owner.name not in made:
+                made[owner.name] = layer_of(owner)
+            values[node.name] = applied(owner, made[owner.name], given[0])
+        else:
+            values[node.name] = plain(node, given)
+    model = keras.Model(inputs if len(inputs) > 1 else next(iter(inputs.values())), values[network.nodes[-1].name])
+    for name, owner in network.layers.items():
+        made[name].set_weights(stored(owner))
+    return model
+
+
+def layer_of(owner: spec.Layer) -> Any:
+    """The Keras layer of a node with weights."""
+    bias = owner.bias is not None
+    if not isinstance(owner, spec.Conv):
+        return kl.Dense(owner.weight.shape[0], use_bias=bias, name=owner.name)
+    geometry, (out, _, *kernel) = owner.geometry, owner.weight.shape
+    shared = {"strides": geometry.stride, "dilation_rate": geometry.dilation, "use_bias": bias, "name": owner.name}
+    if depthwise(owner):
+        return DEPTHWISE[len(kernel)](tuple(kernel), depth_multiplier=out // geometry.groups, **shared)
+    return CONVS[len(kernel)](out, tuple(kernel), groups=geometry.groups, **shared)
+
+
+def applied(owner: spec.Layer, layer: Any, given: Any) -> Any:
+    """The layer on top of a value, padded where the spec says so."""
+    if not isinstance(owner, spec.Conv) or not any(map(any, owner.geometry.padding)):
+        return layer(given)
+    padding = owner.geometry.padding
+    return layer(PADS[len(padding)](padding if len(padding) > 1 else padding[0])(given))
+
+
+def stored(owner: spec.Layer) -> list[Any]:
+    """The weights as Keras stores them."""
+    weight = owner.weight
+    if not isinstance(owner, spec.Conv):
+        kernel = weight.T
+    elif depthwise(owner):
+        groups = owner.geometry.groups
+        kernel = np.moveaxis(weight[:, 0].reshape(groups, -1, *weight.shape[2:]), (0, 1), (-2, -1))
+    else:
+        kernel = np.moveaxis(weight, (0, 1), (-1, -2))
+    return [kernel] if owner.bias is None else [kernel, owner.bias]
+
+
+def depthwise(owner: spec.Conv) -> bool:
+    """Keras has a class of its own for convolutions with one group for each channel, over up to two axes."""
+    return owner.weight.shape[1] == 1 and owner.geometry.groups > 1 and owner.weight.ndim < 5
+
+
+def plain(node: spec.Node, given: Sequence[Any]) -> Any:
+    """A node without weights."""
+    if type(node) in ACTIVATIONS:
+        return kl.Activation(ACTIVATIONS[type(node)], name=node.name)(given[0])
+    if isinstance(node, spec.Pool):
+        pools = MAX_POOLS if isinstance(node, spec.MaxPool) else AVERAGE_POOLS
+        return pools[len(node.size)](node.size, strides=node.stride or node.size, name=node.name)(given[0])
+    if isinstance(node, spec.Flatten):
+        images = len(given[0].shape) > 2 and not isinstance(given[0]._keras_history.operation, (kl.Dense,))
+        return kl.Flatten(name=node.name)(turned_back(given[0]) if images and conv_before(given[0]) else given[0])
+    if isinstance(node, spec.Add):
+        return kl.Add(name=node.name)(list(given))
+    if isinstance(node, spec.Concat):
+        return kl.Concatenate(axis=-1, name=node.name)(list(given))
+    raise NotImplementedError(type(node).__name__)
+
+
+def conv_before(tensor: Any) -> bool:
+    """Whether a value comes out of a convolution, so that its channels are last."""
+    while True:
+        operation, number, _ = tensor._keras_history
+        if isinstance(operation, (*CONVS.values(), *DEPTHWISE.values())):
+            return True
+        given = operation._inbound_nodes[number].input_tensors
+        if not given or isinstance(operation, kl.Dense):
+            return False
+        tensor = given[0]
+
+
+def turned(tensor: Any) -> Any:
+    """Channels last."""
+    axes = len(tensor.shape) - 1
+    return kl.Permute((*range(2, axes + 1), 1))(tensor)
+
+
+def turned_back(tensor: Any) -> Any:
+    """Channels first."""
+    axes = len(tensor.shape) - 1
+    return kl.Permute((axes, *range(1, axes)))(tensor)
