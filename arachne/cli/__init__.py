@@ -20,6 +20,10 @@ COMMANDS = {
     "evaluate": "Measure a model, or what a patch does to it.",
     "apply": "Put a patch into a copy of a model file.",
     "revert": "Take a patch out of a model file again, bit for bit.",
+    "show": "Show what a patch changes, with its evidence.",
+    "diff": "Make a patch out of two models of one network.",
+    "stack": "Put patches together, or take one out again.",
+    "log": "List which patches a model file carries.",
     "backends": "List the frameworks whose models can be repaired.",
 }
 """Every subcommand and the sentence `arachne --help` shows, so that listing them imports none."""

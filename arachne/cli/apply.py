@@ -3,18 +3,91 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from arachne.cli.options import output_options
-from arachne.cli.patching import change_file
+from arachne.cli.patching import Plain, map_option, mapping_of, sentence_of, value_of
+
+if TYPE_CHECKING:
+    from arachne.backend import ModelBackend
+    from arachne.data.labelled import LabelledData
+    from arachne.evidence import Evidence
+    from arachne.patch import Patch
 
 
 @click.command(short_help="Put a patch into a copy of a model file.")
 @click.argument("patch_file", metavar="PATCH", type=click.Path(path_type=Path))
 @click.argument("model_file", metavar="MODEL", type=click.Path(path_type=Path))
 @click.option("-o", "--out", required=True, type=click.Path(path_type=Path), help="Where the patched copy goes.")
+@map_option
+@click.option("--data", help="Labelled inputs on which the copy is measured, beside what the patch promised.")
+@click.option("--classes", help="Class names in order: a,b,c or a file with one per line.")
+@click.option("--preprocess", metavar="STEPS", help="Such as 'resize=48 scale=1/255 layout=nchw', or module:function.")
 @output_options
-def command(patch_file: Path, model_file: Path, out: Path, as_json: bool, quiet: bool, debug: bool) -> None:
-    """Write a copy of MODEL with PATCH in it, after checking that it is the model the patch was made for."""
-    change_file("apply", patch_file, model_file, out, as_json=as_json, quiet=quiet)
+def command(
+    patch_file: Path,
+    model_file: Path,
+    out: Path,
+    mapping: tuple[str, ...],
+    data: str | None,
+    classes: str | None,
+    preprocess: str | None,
+    as_json: bool,
+    quiet: bool,
+    debug: bool,
+) -> None:
+    """Write a copy of MODEL with PATCH in it, after checking that it is the model the patch was made for.
+
+    MODEL may be of another framework than the one the patch was found in.
+    """
+    from arachne import api
+    from arachne.cli.console import Output
+    from arachne.data.readers import read_data
+    from arachne.patch import Patch
+    from arachne.registry import load
+
+    output = Output(as_json=as_json, quiet=quiet)
+    patch = Patch.load(patch_file)
+    inputs = model = None
+    if data is not None:  # before anything is written: what cannot be measured should not be
+        model = load(model_file)
+        inputs = read_data(data, classes=classes or model.class_names, preprocess=preprocess)
+    done = api.apply(patch, model_file, out, mapping=mapping_of(mapping))
+    if done is None:
+        raise TypeError("a file was given, so a file is written")
+    sentence, value = sentence_of("apply", model_file, done), value_of("apply", done)
+    if model is None or inputs is None:
+        output.result(Plain(sentence), value)
+        return
+    output.say(sentence)
+    _measure(output, value, patch, model, out, inputs)
+
+
+def _measure(
+    output: Any, value: dict[str, Any], patch: Patch, model: ModelBackend, out: Path, inputs: LabelledData
+) -> None:
+    """Print what the written copy does on data, and whether that is what the patch promised."""
+    from arachne import api
+    from arachne.report.json import result_object
+    from arachne.report.terminal import EvidenceTable
+
+    evidence = api.compare(model, out, inputs, target=patch.provenance.get("target") or "*:*")
+    told = result_object(evidence, command="apply", seed=None, backend=model.NAME, weights=len(patch))
+    output.say(promise_of(patch, evidence))
+    promised = {"promised": patch.evidence.get("held_out"), "promise": promise_of(patch, evidence)}
+    output.result(EvidenceTable(evidence, patch), {**value, **promised, "measured": told})
+
+
+def promise_of(patch: Patch, evidence: Evidence) -> str:
+    """Whether what is measured here fits what the patch was accepted with: their 95 % intervals overlap."""
+    promised = patch.evidence.get("held_out")
+    if not isinstance(promised, dict) or "repair_rate" not in promised:
+        return "the patch promises nothing: it carries no evidence"
+    apart = []
+    for name, rate in (("repair", evidence.held_out.repair), ("break", evidence.held_out.breakage)):
+        low, high = promised.get(f"{name}_interval") or (0, 1)
+        if rate.total and not (rate.interval[0] <= high and low <= rate.interval[1]):
+            apart.append(f"{name} rate {rate.value:.1%} here, {promised[f'{name}_rate']:.1%} promised")
+    return "as the patch promised" if not apart else "not as the patch promised: " + ", ".join(apart)

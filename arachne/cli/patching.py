@@ -1,29 +1,85 @@
-"""What `apply` and `revert` share: change a copy of a file, and tell what was proven about it."""
+"""What the commands about patches share: options, and telling what became of a patch in a file."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from arachne.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console, ConsoleOptions, RenderableType
+
+    from arachne.patch import Travelled
 
 DONE = {"apply": "patched", "revert": "restored"}
 
+map_option = click.option(
+    "--map",
+    "mapping",
+    multiple=True,
+    metavar="LAYER=OTHER",
+    help="Which layer of the file is meant, where its content does not tell. Repeatable.",
+)
 
-def change_file(
-    verb: Literal["apply", "revert"], patch_file: Path, model_file: Path, out: Path, *, as_json: bool, quiet: bool
-) -> None:
-    """Apply or revert a patch on a copy of a model file and print what was proven."""
-    from arachne import api
-    from arachne.cli.console import Output
 
-    written = (api.apply if verb == "apply" else api.revert)(patch_file, model_file, out)
-    if written is None:
-        raise TypeError("a file was given, so a file is written")
+@dataclass(frozen=True)
+class Plain:
+    """Text without markup, and with arrows only where the terminal has them."""
+
+    text: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        """Called by rich when the text is printed."""
+        from arachne.report.terminal import Ink
+
+        yield Ink(options.ascii_only).text(self.text)
+
+
+def mapping_of(texts: Sequence[str]) -> dict[str, str]:
+    """`conv1=block/Conv_0` as a mapping.
+
+    Raises:
+        UsageError: No layer on one side of the sign, or a layer twice.
+    """
+    mapping: dict[str, str] = {}
+    for text in texts:
+        layer, _, other = text.partition("=")
+        if not layer or not other:
+            raise UsageError(f"--map takes LAYER=OTHER, got '{text}'")
+        if mapping.setdefault(layer, other) != other:
+            raise UsageError(f"--map sends layer '{layer}' to '{mapping[layer]}' and to '{other}'")
+    return mapping
+
+
+def sentence_of(verb: Literal["apply", "revert"], model_file: Path, done: Travelled) -> str:
+    """What was proven about the copy, and what has to be kept with it."""
+    written = done.written
     changed = "" if written.bytes_changed is None else f" ({written.bytes_changed:,} bytes)"
+    weights = "1 weight" if written.weights == 1 else f"{written.weights:,} weights"
     sentence = (
-        f"{DONE[verb]}: {written.weights} weights{changed} differ from '{model_file}', nothing else does in "
+        f"{DONE[verb]}: {weights}{changed} of '{model_file}' changed, nothing else did in "
         f"{written.tensors} tensors compared; wrote '{written.path}'"
     )
-    value = {
+    renamed = [pair for pair in done.match.pairs if pair.how != "same"]
+    if renamed:
+        found = ", ".join(f"{pair.change.tensor.name} in {pair.name} ({pair.how})" for pair in renamed)
+        sentence += f"\nfound: {found}"
+    if done.derived is not None:
+        sentence += f"\nkeep '{done.derived}', the patch in this file's own bits: reverting needs it"
+    return sentence
+
+
+def value_of(verb: Literal["apply", "revert"], done: Travelled) -> dict[str, Any]:
+    """The same for programs."""
+    written = done.written
+    return {
         "schema": "arachne.written/1",
         "command": verb,
         "path": str(written.path),
@@ -31,5 +87,6 @@ def change_file(
         "weights": written.weights,
         "tensors": written.tensors,
         "bytes_changed": written.bytes_changed,
+        "found": [{"from": pair.change.tensor.name, "to": pair.name, "how": pair.how} for pair in done.match.pairs],
+        "derived": None if done.derived is None else str(done.derived),
     }
-    Output(as_json=as_json, quiet=quiet).result(sentence, value)

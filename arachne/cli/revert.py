@@ -7,14 +7,25 @@ from pathlib import Path
 import click
 
 from arachne.cli.options import output_options
-from arachne.cli.patching import change_file
+from arachne.cli.patching import Plain, map_option, mapping_of, sentence_of, value_of
 
 
 @click.command(short_help="Take a patch out of a model file again.")
 @click.argument("patch_file", metavar="PATCH", type=click.Path(path_type=Path))
 @click.argument("model_file", metavar="MODEL", type=click.Path(path_type=Path))
 @click.option("-o", "--out", required=True, type=click.Path(path_type=Path), help="Where the restored copy goes.")
+@map_option
 @output_options
-def command(patch_file: Path, model_file: Path, out: Path, as_json: bool, quiet: bool, debug: bool) -> None:
+def command(
+    patch_file: Path, model_file: Path, out: Path, mapping: tuple[str, ...], as_json: bool, quiet: bool, debug: bool
+) -> None:
     """Write a copy of the patched MODEL with the old weights, bit for bit."""
-    change_file("revert", patch_file, model_file, out, as_json=as_json, quiet=quiet)
+    from arachne import api
+    from arachne.cli.console import Output
+
+    done = api.revert(patch_file, model_file, out, mapping=mapping_of(mapping))
+    if done is None:
+        raise TypeError("a file was given, so a file is written")
+    Output(as_json=as_json, quiet=quiet).result(
+        Plain(sentence_of("revert", model_file, done)), value_of("revert", done)
+    )

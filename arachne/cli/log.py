@@ -1,0 +1,62 @@
+"""`arachne log`: which patches does a model file carry?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from arachne.cli.options import output_options
+
+if TYPE_CHECKING:
+    from arachne.patch import Patch
+
+
+@click.command(short_help="List which patches a model file carries.")
+@click.argument("model_file", metavar="MODEL", type=click.Path(path_type=Path))
+@click.option("--patches", multiple=True, required=True, metavar="PATH", type=click.Path(path_type=Path),
+              help="A folder of patches, or one patch. Repeatable.")  # fmt: skip
+@output_options
+def command(model_file: Path, patches: tuple[Path, ...], as_json: bool, quiet: bool, debug: bool) -> None:
+    """Say of every patch whether MODEL carries it: wholly, in part, changed since, or not."""
+    from rich.table import Table
+
+    from arachne.cli.console import Output
+    from arachne.patch import standing
+    from arachne.patch.travel import derived_for
+    from arachne.registry import weight_file
+
+    output = Output(as_json=as_json, quiet=quiet)
+    file = weight_file(model_file)
+    table = Table("patch", "state", "weights", "target", box=None, pad_edge=False)
+    rows: list[dict[str, Any]] = []
+    for path, patch in _found(patches, output):
+        found = standing(derived_for(patch, model_file) or patch, file)
+        target = patch.provenance.get("target", "")
+        shown = ", ".join(target) if isinstance(target, list) else str(target)
+        table.add_row(str(path), found.state, f"{found.weights} of {found.of}", shown)
+        rows.append({"patch": str(path), "state": found.state, "weights": found.weights, "of": found.of,
+                     "target": target, "digest": patch.digest})  # fmt: skip
+    output.result(table, {"schema": "arachne.log/1", "model": str(model_file), "patches": rows})
+
+
+def _found(places: tuple[Path, ...], output: Any) -> list[tuple[Path, Patch]]:
+    """Every patch in these files and folders; in a folder, files that are no patches are passed over aloud."""
+    from arachne.errors import PatchError
+    from arachne.patch import Patch
+
+    found = []
+    for place in places:
+        if not place.is_dir():
+            found.append((place, Patch.load(place)))
+            continue
+        for path in sorted(place.rglob("*.json")):
+            try:
+                found.append((path, Patch.load(path)))
+            except PatchError as error:
+                if path.name not in ("result.json",):
+                    output.say(f"passed over '{path}': {error}")
+    if not found:
+        raise PatchError(f"no patch in {', '.join(repr(str(place)) for place in places)}")
+    return found

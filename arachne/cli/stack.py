@@ -1,0 +1,56 @@
+"""`arachne stack`: several patches as one, or a stack without one of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from arachne.cli.options import output_options
+from arachne.cli.patching import Plain
+
+if TYPE_CHECKING:
+    from arachne.patch import Patch
+
+
+@click.command(short_help="Put patches together, or take one out again.")
+@click.argument("patch_files", metavar="PATCH...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--without", multiple=True, type=click.Path(path_type=Path), help="A patch to take out. Repeatable.")
+@click.option("-o", "--out", required=True, type=click.Path(path_type=Path), help="Where the stack goes.")
+@output_options
+def command(
+    patch_files: tuple[Path, ...], without: tuple[Path, ...], out: Path, as_json: bool, quiet: bool, debug: bool
+) -> None:
+    """Put patches of one model together, in this order, and take others out of what that gives.
+
+    Weights that two patches want to have different values are a conflict, unless the later one was made on the result
+    of the earlier one.
+    """
+    import json
+
+    from arachne.cli.console import Output
+    from arachne.errors import PatchError
+    from arachne.patch import Patch
+
+    stack = Patch.load(patch_files[0])
+    for path in patch_files[1:]:
+        stack = _joined(stack, Patch.load(path), path)
+    for path in without:
+        try:
+            stack = stack.minus(Patch.load(path))
+        except PatchError as error:
+            raise PatchError(f"cannot take out '{path}': {error}") from error
+    stack.save(out)
+    output = Output(as_json=as_json, quiet=quiet)
+    output.say(f"wrote '{out}'; its evidence has to be measured anew: arachne evaluate MODEL --data … --patch {out}")
+    output.result(Plain(str(stack)), json.loads(stack.to_json()))
+
+
+def _joined(stack: Patch, patch: Patch, path: Path) -> Patch:
+    from arachne.errors import PatchError
+
+    try:
+        return stack.compose(patch)
+    except PatchError as error:
+        raise PatchError(f"cannot add '{path}': {error}") from error

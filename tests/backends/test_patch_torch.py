@@ -1,0 +1,267 @@
+"""Patches in PyTorch's files: what differs, byte by byte, and that it goes back to the bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+from torch import nn
+
+import arachne
+from arachne.cli import run
+from arachne.dtypes import round_to
+from arachne.errors import PatchError
+from arachne.files import sha256_of
+from arachne.patch import Entry, Patch
+from arachne.patch.change import TensorChange
+from arachne.patch.file import differing_bytes
+from arachne.registry import weight_file
+from arachne.values import Address
+
+pytestmark = pytest.mark.backend("torch")
+torch.set_num_threads(1)
+
+DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
+
+
+EXAMPLES = int(os.environ.get("ARACHNE_EXAMPLES", "6"))
+"""Random patches for each format and dtype; 84 make a thousand."""
+
+
+def small_net(seed: int = 0) -> nn.Sequential:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 10)).eval()
+
+
+def save(path: Path, dtype: str) -> None:
+    net = small_net().to(DTYPES[dtype])
+    if path.suffix == ".safetensors":
+        save_file(net.state_dict(), path)
+    elif path.suffix == ".pt":
+        torch.save(net.state_dict(), path)
+    else:
+        example = torch.zeros(2, 1, 8, 8, dtype=DTYPES[dtype])
+        torch.export.save(torch.export.export(net, (example,)), path)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+    """A small net in a file of any kind and dtype, made once."""
+    folder = tmp_path_factory.mktemp("nets")
+
+    def make(suffix: str, dtype: str) -> Path:
+        path = folder / f"{dtype}{suffix}"
+        if not path.exists():
+            save(path, dtype)
+        return path
+
+    return make
+
+
+def drawn_patch(data: st.DataObject, model: Path) -> Patch:
+    """Any patch of a file: any weights, any finite values of its dtype."""
+    file = weight_file(model)
+    made = []
+    for layer, parameter in data.draw(st.lists(st.sampled_from(sorted(file.parameters())), min_size=1, unique=True)):
+        values, dtype = file.read(layer, parameter), file.dtype(layer, parameter)
+        places = data.draw(st.lists(st.integers(0, values.size - 1), min_size=1, max_size=8, unique=True))
+        entries = []
+        for place in places:
+            index = tuple(map(int, np.unravel_index(place, values.shape)))
+            new = data.draw(st.floats(-6e4, 6e4, width=16) | st.sampled_from([0.0, -0.0, 6e-8, 1e-3]))
+            entries.append(Entry.of(Address(layer, parameter, index), dtype, float(values[index]), new))
+        changed = [entry for entry in entries if entry.old_bits != entry.new_bits]
+        made += [TensorChange.of(values, changed)] if changed else []
+    base = Patch.between(arachne.load(small_net()), [], []).base
+    return Patch.from_json(Patch.of(made, base).to_json())
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pt", ".pt2"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_patch_changes_its_bytes_only_and_reverts_to_the_file(
+    data: st.DataObject, saved: Callable[[str, str], Path], suffix: str, dtype: str, tmp_path: Path
+) -> None:
+    model, patched, back = saved(suffix, dtype), tmp_path / f"p{suffix}", tmp_path / f"b{suffix}"
+    patch = drawn_patch(data, model)
+    patch.apply_file(weight_file(model), patched, reopen=weight_file)
+    patch.revert_file(weight_file(patched), back, reopen=weight_file)
+    assert sha256_of(back) == sha256_of(model)
+    width = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}[dtype]
+    # An archive has each touched member's checksum in two places.
+    checksums = 0 if suffix == ".safetensors" else len(patch.base.tensors) * 2 * 4
+    differing = differing_bytes(model, patched)
+    assert differing is not None
+    assert differing <= len(patch) * width + checksums
+    assert (differing > 0) == (len(patch) > 0)
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".pt2"])
+def test_other_members_of_an_archive_are_untouched(
+    saved: Callable[[str, str], Path], suffix: str, tmp_path: Path
+) -> None:
+    model = saved(suffix, "float32")
+    patch = Patch.between(arachne.load(small_net()), [Address("3", "weight", (3, 5))], [0.25])
+    patch.apply_file(weight_file(model), tmp_path / f"p{suffix}", reopen=weight_file)
+    with zipfile.ZipFile(model) as before, zipfile.ZipFile(tmp_path / f"p{suffix}") as after:
+        changed = [name for name in before.namelist() if before.read(name) != after.read(name)]
+        assert after.testzip() is None
+        assert after.namelist() == before.namelist()
+    assert len(changed) == 1
+
+
+def test_patched_files_are_what_torch_reads(saved: Callable[[str, str], Path], tmp_path: Path) -> None:
+    patch = Patch.between(arachne.load(small_net()), [Address("3", "weight", (3, 5))], [0.25])
+    arachne.apply(patch, saved(".pt", "float32"), tmp_path / "p.pt")
+    arachne.apply(patch, saved(".pt2", "float32"), tmp_path / "p.pt2")
+    state = torch.load(tmp_path / "p.pt", weights_only=True)
+    expected = small_net()
+    expected.state_dict()["3.weight"][3, 5] = 0.25
+    assert all(torch.equal(state[name], values) for name, values in expected.state_dict().items())
+    inputs = torch.randn(2, 1, 8, 8)
+    assert torch.equal(torch.export.load(tmp_path / "p.pt2").module()(inputs), expected(inputs))
+
+
+class Tied(nn.Module):
+    """Two layers that share one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(5, 5), nn.Linear(5, 5)
+        self.second.weight = self.first.weight
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.second(torch.relu(self.first(inputs)))
+        return result
+
+
+def test_shared_weight_changes_under_both_names(tmp_path: Path) -> None:
+    net = Tied()
+    torch.save(net.state_dict(), tmp_path / "tied.pt")
+    patch = Patch.between(arachne.load(net), [Address("first", "weight", (0, 1))], [2.0])
+    arachne.apply(patch, tmp_path / "tied.pt", tmp_path / "p.pt")
+    state = torch.load(tmp_path / "p.pt", weights_only=True)
+    assert state["first.weight"][0, 1] == state["second.weight"][0, 1] == 2.0
+    arachne.revert(patch, tmp_path / "p.pt", tmp_path / "b.pt")
+    assert sha256_of(tmp_path / "b.pt") == sha256_of(tmp_path / "tied.pt")
+
+
+def test_changed_old_value_is_refused_in_every_format_of_the_same_framework(tmp_path: Path) -> None:
+    patch = Patch.between(arachne.load(small_net()), [Address("3", "weight", (3, 5))], [0.25])
+    net = small_net()
+    weight = net.state_dict()["3.weight"]
+    weight[3, 5] = torch.nextafter(weight[3, 5], torch.tensor(9.0))
+    save_file(net.state_dict(), tmp_path / "m.safetensors")
+    with pytest.raises(PatchError, match=r"expects 3.weight\[3, 5\] to be"):
+        arachne.apply(patch, tmp_path / "m.safetensors", tmp_path / "p.safetensors")
+    assert os.listdir(tmp_path) == ["m.safetensors"]
+
+
+def folded(model: nn.Sequential) -> nn.Sequential:
+    """A convolution and its batch normalisation as one, as exporters write it."""
+    conv, norm = model[0], model[1]
+    assert isinstance(conv, nn.Conv2d)
+    assert isinstance(norm, nn.BatchNorm2d)
+    return nn.Sequential(torch.nn.utils.fusion.fuse_conv_bn_eval(conv, norm), *list(model)[2:]).eval()
+
+
+def test_patch_follows_a_folded_batch_normalisation(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 10))
+    net(torch.randn(64, 1, 8, 8) * 3 + 1)
+    net.eval()
+    net.state_dict()["1.weight"].copy_(torch.tensor([0.5, -2.0, 1.5, 3.0]))
+    save_file(folded(net).state_dict(), tmp_path / "folded.safetensors")
+    patch = Patch.between(arachne.load(net), [Address("0", "weight", (1, 0, 1, 1))], [0.5])
+    mapping = {"0": "0"}  # a mapping allows what files of the patch's own framework must not do unasked
+    with pytest.raises(PatchError):
+        arachne.apply(patch, tmp_path / "folded.safetensors", tmp_path / "p.safetensors")
+    done = arachne.apply(patch, tmp_path / "folded.safetensors", tmp_path / "p.safetensors", mapping=mapping)
+    assert done is not None
+    assert done.derived == tmp_path / "p.safetensors.patch.json"
+    net.state_dict()["0.weight"][1, 0, 1, 1] = 0.5
+    kernel = weight_file(tmp_path / "p.safetensors").read("0", "weight")
+    np.testing.assert_allclose(kernel, folded(net).state_dict()["0.weight"].numpy(), rtol=1e-6)
+    arachne.revert(patch, tmp_path / "p.safetensors", tmp_path / "b.safetensors")
+    assert sha256_of(tmp_path / "b.safetensors") == sha256_of(tmp_path / "folded.safetensors")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    save(tmp_path / "net.pt", "float32")
+    patch = Patch.between(arachne.load(small_net()), [Address("3", "weight", (3, 5))], [0.25])
+    patch.save(tmp_path / "patch.json")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_commands_apply_diff_log_and_revert(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["apply", "patch.json", "net.pt", "-o", "p.pt", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["weights"], told["path"], told["derived"]) == (1, "p.pt", None)
+    assert run(["diff", "net.pt", "p.pt", "-o", "diff.json", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["entries"] == json.loads(Path("patch.json").read_text())["entries"]
+    for model, state in (("net.pt", "not carried"), ("p.pt", "carried")):
+        assert run(["log", model, "--patches", ".", "--json"]) == 0
+        assert [row["state"] for row in json.loads(capsys.readouterr().out)["patches"]] == [state, state]
+    assert run(["revert", "patch.json", "p.pt", "-o", "back.pt"]) == 0
+    assert sha256_of("back.pt") == sha256_of("net.pt")
+    assert "restored: 1 weight " in capsys.readouterr().out
+
+
+def test_commands_show_and_stack(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = Patch.between(arachne.load(small_net()), [Address("0", "bias", (1,))], [2.0])
+    other.save("other.json")
+    assert run(["show", "patch.json"]) == 0
+    assert "3.weight, float32 (10, 144), 1 of 1,440 weights\n  [3, 5]  " in capsys.readouterr().out
+    assert run(["stack", "patch.json", "other.json", "-o", "both.json"]) == 0
+    assert len(Patch.load("both.json")) == 2
+    assert run(["stack", "both.json", "--without", "patch.json", "-o", "left.json"]) == 0
+    assert Patch.load("left.json").entries == other.entries
+    Patch.between(arachne.load(small_net()), [Address("0", "bias", (1,))], [3.0]).save("rival.json")
+    capsys.readouterr()
+    assert run(["stack", "other.json", "rival.json", "-o", "no.json"]) == 3
+    assert "cannot add 'rival.json': the patches conflict: 1 weight gets different values: 0.bias[1] (2.0 or 3.0)" in (
+        capsys.readouterr().err
+    )
+    assert not Path("no.json").exists()
+
+
+REFUSED = {
+    "the input itself": ["apply", "patch.json", "net.pt", "-o", "net.pt"],
+    "a link to the input": ["apply", "patch.json", "net.pt", "-o", "link.pt"],
+    "no such patch": ["apply", "missing.json", "net.pt", "-o", "p.pt"],
+    "a truncated patch": ["apply", "cut.json", "net.pt", "-o", "p.pt"],
+    "an unpatched model": ["revert", "patch.json", "net.pt", "-o", "p.pt"],
+    "an unknown layer": ["apply", "patch.json", "net.pt", "-o", "p.pt", "--map", "3=9"],
+}
+
+
+@pytest.mark.parametrize("arguments", REFUSED.values(), ids=REFUSED)
+def test_refusal_is_exit_3_one_sentence_and_no_file(
+    arguments: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.symlink("net.pt", "link.pt")
+    Path("cut.json").write_text(Path("patch.json").read_text()[:-40])
+    before = {path: sha256_of(path) for path in sorted(os.listdir())}
+    assert run(arguments) == 3
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("error: ")
+    assert said.err.count("\n") == 1
+    assert {path: sha256_of(path) for path in sorted(os.listdir())} == before
+
+
+def test_bfloat16_is_rounded_as_torch_rounds() -> None:
+    numbers = torch.randn(1000, dtype=torch.float64) * torch.logspace(-40, 38, 1000, dtype=torch.float64)
+    assert np.array_equal(round_to(numbers.numpy(), "bfloat16"), numbers.to(torch.bfloat16).float().numpy())
