@@ -21,28 +21,37 @@ CLASS_NAMES = "class_names"
 
 
 def read_npz(path: Path, preprocess: Preprocess, limit: int | None) -> Found:
-    """The arrays of an npz; nothing in it can run code."""
+    """Labelled inputs from the arrays of an npz."""
+    return from_arrays(load_npz(path), str(path), preprocess, limit)
+
+
+def load_npz(path: Path) -> dict[str, Array]:
+    """The arrays of an npz by name; nothing in it can run code."""
     try:
         with zipfile.ZipFile(path) as archive:
             _check_sizes(archive, path)
         with np.load(path, allow_pickle=False) as content:
-            arrays = {name: content[name] for name in content.files}
+            return {name: content[name] for name in content.files}
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
         if isinstance(error, DataError):
             raise
         raise DataError(f"cannot read '{path}' as npz: {_reason(error)}") from error
-    return from_arrays(arrays, str(path), preprocess, limit)
 
 
 def read_npy_folder(folder: Path, preprocess: Preprocess, limit: int | None) -> Found:
-    """The arrays `x.npy`, `y.npy` and so on of a directory, memory-mapped: they may be larger than memory."""
-    arrays = {}
+    """Labelled inputs from the arrays `x.npy`, `y.npy` and so on of a directory."""
+    return from_arrays(load_npy_folder(folder), str(folder), preprocess, limit)
+
+
+def load_npy_folder(folder: Path) -> dict[str, Array]:
+    """The arrays of a directory by name, memory-mapped: they may be larger than memory."""
+    arrays: dict[str, Array] = {}
     for path in sorted(folder.glob("*.npy")):
         try:
             arrays[path.stem] = np.load(path, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
             raise DataError(f"cannot read '{path}' as npy: {_reason(error)}") from error
-    return from_arrays(arrays, str(folder), preprocess, limit)
+    return arrays
 
 
 def from_arrays(arrays: Mapping[str, Array], source: str, preprocess: Preprocess, limit: int | None) -> Found:

@@ -44,7 +44,7 @@ def read_image_folder(folder: Path, preprocess: Preprocess, limit: int | None) -
     paths: list[Path] = []
     labels: list[str] = []
     for directory in classes:
-        files = _pictures(directory)
+        files = pictures_below(directory)
         paths += files
         labels += [directory.name] * len(files)
     if not paths:
@@ -141,7 +141,7 @@ def _reason(error: Exception) -> str:
     return "truncated" if "truncated" in text.lower() else text.rstrip(".")
 
 
-def _pictures(directory: Path) -> list[Path]:
+def pictures_below(directory: Path) -> list[Path]:
     """All pictures below a directory, sorted; hidden files and other endings are left out."""
     found = []
     for parent, folders, files in os.walk(directory):

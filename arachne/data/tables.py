@@ -22,7 +22,12 @@ Table = Mapping[str, Sequence[Any] | Array]
 
 
 def read_csv(path: Path, preprocess: Preprocess, limit: int | None) -> Found:
-    """A csv with a header; commas, semicolons or tabs."""
+    """Labelled inputs from a csv."""
+    return from_table(load_csv(path, limit), f"'{path}'", path.parent, preprocess)
+
+
+def load_csv(path: Path, limit: int | None) -> Table:
+    """The columns of a csv with a header; commas, semicolons or tabs."""
     try:
         raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         text = raw.decode("utf-8-sig")
@@ -45,13 +50,16 @@ def read_csv(path: Path, preprocess: Preprocess, limit: int | None) -> Found:
         if len(cells) != len(header):
             raise DataError(f"row {row} of '{path}' has {len(cells)} cells, expected {len(header)} as in the header")
     rows = lines[1:] if limit is None else lines[1 : limit + 1]
-    return from_table(
-        {name: [cells[i] for cells in rows] for i, name in enumerate(header)}, f"'{path}'", path.parent, preprocess
-    )
+    return {name: [cells[i] for cells in rows] for i, name in enumerate(header)}
 
 
 def read_parquet(path: Path, preprocess: Preprocess, limit: int | None) -> Found:
-    """A parquet file; columns of lists become inputs of their own."""
+    """Labelled inputs from a parquet file; columns of lists become inputs of their own."""
+    return from_table(load_parquet(path, limit), f"'{path}'", path.parent, preprocess)
+
+
+def load_parquet(path: Path, limit: int | None) -> Table:
+    """The columns of a parquet file."""
     try:
         from pyarrow import ArrowException, parquet
     except ImportError as error:
@@ -65,9 +73,7 @@ def read_parquet(path: Path, preprocess: Preprocess, limit: int | None) -> Found
     if not table.num_rows:
         raise DataError(f"'{path}' has no rows")
     table = table if limit is None else table.slice(0, limit)
-    return from_table(
-        {name: table.column(name).to_pylist() for name in table.column_names}, f"'{path}'", path.parent, preprocess
-    )
+    return {name: table.column(name).to_pylist() for name in table.column_names}
 
 
 def from_table(table: Table, source: str, folder: Path, preprocess: Preprocess) -> Found:

@@ -1,0 +1,99 @@
+"""Inputs without labels: real traffic, on which one can only ask what a patch changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from arachne.data.arrays import from_arrays, load_npy_folder, load_npz
+from arachne.data.checks import as_inputs, check_finite
+from arachne.data.found import LABEL_NAMES, Found
+from arachne.data.images import pictures_below, read_images
+from arachne.data.labelled import LabelledData
+from arachne.data.preprocess import Preprocess
+from arachne.data.tables import from_table, load_csv, load_parquet
+from arachne.errors import DataError
+from arachne.values import count
+
+UNKNOWN = -1
+"""The label of an input that has none."""
+
+
+def read_unlabelled(
+    source: Any, *, preprocess: str | Preprocess | None = None, limit: int | None = None
+) -> LabelledData:
+    """Read inputs whose classes nobody knows; labels that are there are left out, and all become `UNKNOWN`.
+
+    Args:
+        source: A directory of pictures, nested or not, or of `.npy` files; an npz, npy, csv or parquet file; an array,
+            or a mapping of arrays.
+        preprocess: What to do with the inputs, as in `scale=1/255 layout=nchw`.
+        limit: Read at most this many, the first ones.
+
+    Raises:
+        DataError: Nothing there that could be inputs.
+    """
+    steps = Preprocess.parse(preprocess)
+    found = _from_path(Path(source), steps, limit) if isinstance(source, (str, Path)) else _from_arrays(source, steps)
+    remaining = found.preprocess if found.preprocess is not None else steps
+    inputs = as_inputs(remaining(as_inputs(found.inputs)))
+    check_finite(inputs)
+    if not count(inputs):
+        raise DataError(f"'{source}' holds no inputs")
+    name = str(source) if isinstance(source, (str, Path)) else None
+    return LabelledData(inputs, np.full(count(inputs), UNKNOWN), None, found.names, found.columns, source=name)
+
+
+def _from_path(path: Path, preprocess: Preprocess, limit: int | None) -> Found:
+    if not path.exists():
+        raise DataError(f"data '{path}' does not exist")
+    if path.is_dir():
+        if any(path.glob("*.npy")):
+            return _named(load_npy_folder(path), path, preprocess, limit)
+        return _pictures(path, preprocess, limit)
+    name = path.name.lower()
+    if name.endswith(".npz"):
+        return _named(load_npz(path), path, preprocess, limit)
+    if name.endswith(".npy"):
+        return _named({"x": _array(path)}, path, preprocess, limit)
+    if name.endswith((".csv", ".tsv", ".csv.gz")):
+        table = dict(load_csv(path, limit))
+    elif name.endswith(".parquet"):
+        table = dict(load_parquet(path, limit))
+    else:
+        raise DataError(f"cannot read inputs from '{path.name}'; known: .npz, .npy, .csv, .parquet, a directory")
+    rows = len(next(iter(table.values())))
+    known = {name: column for name, column in table.items() if name not in LABEL_NAMES}
+    return from_table({**known, "y": [str(UNKNOWN)] * rows}, f"'{path}'", path.parent, preprocess)
+
+
+def _named(arrays: Mapping[str, Any], path: Path, preprocess: Preprocess, limit: int | None) -> Found:
+    known = {name: array for name, array in arrays.items() if name not in LABEL_NAMES and array.ndim}
+    if not known:
+        raise DataError(f"'{path}' has no array 'x' with the inputs")
+    rows = len(known["x"] if "x" in known else next(iter(known.values())))
+    return from_arrays({**known, "y": np.full(rows, UNKNOWN)}, str(path), preprocess, limit)
+
+
+def _from_arrays(source: Any, preprocess: Preprocess) -> Found:
+    return Found(source.inputs if isinstance(source, LabelledData) else source, None, preprocess=preprocess)
+
+
+def _array(path: Path) -> Any:
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"cannot read '{path}' as npy: {error}") from error
+
+
+def _pictures(folder: Path, preprocess: Preprocess, limit: int | None) -> Found:
+    paths = pictures_below(folder)[:limit]
+    if not paths:
+        raise DataError(f"no pictures and no .npy files below '{folder}'")
+    head, rest = preprocess.split_images()
+    names = tuple(str(path.relative_to(folder)) for path in paths)
+    return replace(Found(read_images(paths, head, folder), None, preprocess=rest), names=names)
