@@ -119,12 +119,15 @@ class TorchBackend(ModelBackend):
         """Batches add up in one set of buffers, as large as the weights, which become the arrays."""
         check_count(inputs, labels, "labels")
         self._look(inputs)
-        leaves = {name: tensor.detach().requires_grad_() for name, tensor in self._parameters.items()}
+        leaves = {name: tensor.detach() for name, tensor in self._parameters.items()}
+        wanted = [leaves[place.name] for layer in self._layers.values() for place in layer.stored.values()]
+        for leaf in wanted:
+            leaf.requires_grad_()
         done = 0
         with self._runner.swapped(leaves), torch.enable_grad():
-            for batch in self._runner.batches(inputs):
-                loss = self._loss(batch, labels[done : done + count(batch)]) / len(labels)
-                loss.backward(inputs=list(leaves.values()))  # type: ignore[no-untyped-call]  # torch does not type it
+            for batch in self._runner.batches(inputs, gradients=True):
+                loss = self._loss(batch, labels[done : done + count(batch)]) / max(len(labels), 1)
+                loss.backward(inputs=wanted)  # type: ignore[no-untyped-call]  # torch does not type it
                 done += count(batch)
         return {
             name: {
@@ -140,7 +143,7 @@ class TorchBackend(ModelBackend):
         self._look(inputs)
         self.info(layer)
         found, done = [], 0
-        for batch in self._runner.batches(inputs):
+        for batch in self._runner.batches(inputs, gradients=True):
             trace = TorchTrace(self._runner, batch, [layer])
             found.append(trace.output_gradients(seed[done : done + count(batch)])[layer])
             done += count(batch)

@@ -63,7 +63,7 @@ class Watch(TorchFunctionMode):
     ) -> Any:
         result = func(*args, **(kwargs or {}))
         name = operation(func)
-        if name in ENDINGS:
+        if name in ENDINGS and result.ndim < 4:  # larger ones are attention's
             given = args[0] if args else (kwargs or {})["input"]
             self._behind[id(result)] = (result, given)
         elif name in RESHAPES and id(args[0]) in self._behind:

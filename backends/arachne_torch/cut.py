@@ -29,6 +29,10 @@ TOLERANCE = 1e-4
 """How far, relative to the largest score, a recording's scores may lie from the model's own."""
 
 
+SINGLES = 16
+"""How many inputs are tried one by one where a model's course depends on values."""
+
+
 class TorchCut(Cut):
     """A recorded model, cut at the earliest use of some layers.
 
@@ -45,8 +49,9 @@ class TorchCut(Cut):
         self._runner, self._layers, self._n = runner, layers, count(inputs)
         self._no_scores = np.empty((0, runner.classes), np.float32)
         self._tape = tape = _recorded(runner, inputs)
-        at, self.layer = next((i, s.use.layer) for i, s in enumerate(tape.steps) if s.use and s.use.layer in layers)
+        at = next(at for at, step in enumerate(tape.steps) if step.layer in layers)
         head = tape.steps[at]
+        self.layer = str(head.layer)
         self._leaving = head.gives[0][0]
         touched = {tape.named[place.name] for layer in layers.values() for place in layer.stored.values()}
         before, behind = _parted(tape, at, touched)
@@ -145,18 +150,19 @@ class TorchCut(Cut):
         return {number: _joined(found, self._tape.grows[number]) for number, found in parts.items()}
 
     def _check(self, inputs: Inputs) -> None:
-        """The recording must give what the model gives, for a batch of another size and order than it was made with."""
-        rows = np.unique(np.array([self._n - 1, 0]))[::-1]
-        with torch.no_grad():
-            expected = to_array(self._runner.scores(take(inputs, rows)).float())
-        try:
-            given = self.scores_with({}, rows)
-        except (RuntimeError, IndexError, ValueError, TypeError) as error:
-            raise NotRecordableError("its recorded calls cannot be run again on other inputs") from error
-        if given.shape != expected.shape or np.abs(given - expected).max() > TOLERANCE * max(
-            1.0, np.abs(expected).max()
-        ):
-            raise NotRecordableError("running its recorded calls again gives other scores")
+        """The recording must give what the model gives, for batches of other sizes and orders than it was made with."""
+        trials = [np.unique(np.array([self._n - 1, 0]))[::-1]]
+        if any(step.expects is not None for step in self._tape.steps):  # another row alone may take another course
+            trials += list(np.unique(np.linspace(0, self._n - 1, SINGLES).astype(np.int64))[:, None])
+        for rows in trials:
+            with torch.no_grad():
+                expected = to_array(self._runner.scores(take(inputs, rows)).float())
+            try:
+                given = self.scores_with({}, rows)
+            except (RuntimeError, IndexError, ValueError, TypeError) as error:
+                raise NotRecordableError("its recorded calls cannot be run again on other inputs") from error
+            if np.abs(given - expected).max() > TOLERANCE * max(1.0, np.abs(expected).max()):
+                raise NotRecordableError("running its recorded calls again gives other scores")
 
 
 def _recorded(runner: Runner, inputs: Inputs) -> Tape:
@@ -164,7 +170,9 @@ def _recorded(runner: Runner, inputs: Inputs) -> Tape:
         raise NotRecordableError("it takes one batch size only")
     if not count(inputs):
         raise NotRecordableError("there are no inputs")
-    small, large = (_recording(runner, take(inputs, np.arange(size) % count(inputs))) for size in (SMALL, LARGE))
+    # Rows from all over the data, so that what differs between inputs (lengths, masks) is seen.
+    rows = [np.linspace(0, count(inputs) - 1, size).astype(np.int64) for size in (SMALL, LARGE)]
+    small, large = (_recording(runner, take(inputs, chosen)) for chosen in rows)
     return record(small, large, runner.parameters)
 
 
@@ -220,7 +228,9 @@ def _parted(tape: Tape, start: int, touched: set[int]) -> tuple[list[Step], list
     before: list[Step] = []
     behind: list[Step] = []
     for at, step in enumerate(tape.steps):
-        if (ordered and at >= start) or step.takes & hot:
+        if step.expects is not None and step.takes & hot:
+            raise NotRecordableError("its course depends on what the layers give")
+        if step.expects is None and ((ordered and at >= start) or step.takes & hot):
             behind.append(step)
             hot.update(number for number, _ in step.gives)
             continue
@@ -245,7 +255,7 @@ def _needed(steps: Sequence[Step], wanted: set[int]) -> list[Step]:
     alive = set(wanted)
     kept: list[Step] = []
     for step in reversed(steps):
-        if step.mutates or any(number in alive for number, _ in step.gives):
+        if step.mutates or step.expects is not None or any(number in alive for number, _ in step.gives):
             around = step.takes | {number for number, _ in step.gives}
             kept.append(replace(step, drops=tuple(around - alive)))
             alive |= step.takes

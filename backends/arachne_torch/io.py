@@ -93,7 +93,7 @@ def save(opened: Opened, path: Path) -> None:
         )
     elif suffix == ".safetensors":
         with written(path) as temporary:
-            safetensors.torch.save_model(opened.module, str(temporary))
+            safetensors.torch.save_file(_once(opened.module), temporary)
     elif suffix in (".pt", ".pth"):
         with written(path) as temporary:
             torch.save(state, temporary)
@@ -199,6 +199,13 @@ def _tied(module: nn.Module) -> dict[str, set[str]]:
     for name, parameter in module.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), set()).add(name)
     return {name: group for group in names.values() for name in group}
+
+
+def _once(module: nn.Module) -> dict[str, Tensor]:
+    """The state dict with each tied tensor under its first name only, as the layers are called."""
+    first = {min(group, key=list(module.state_dict()).index) for group in map(frozenset, _tied(module).values())}
+    later = {name for name in _tied(module) if name not in first}
+    return {name: tensor.contiguous() for name, tensor in module.state_dict().items() if name not in later}
 
 
 def _on_device(opened: Opened, device: str) -> Opened:

@@ -92,8 +92,9 @@ def runnable(program: ExportedProgram) -> tuple[nn.Module, int | None, tuple[str
         for node in program.graph.nodes
         if node.op == "placeholder" and node.name in users and isinstance(node.meta.get("val"), Tensor)
     ]
-    sizes = {shape[0] for shape in shapes if len(shape) and isinstance(shape[0], int)}
-    return module, sizes.pop() if len(sizes) == 1 and len(shapes) == 1 else None, notes
+    sizes = [shape[0] for shape in shapes if len(shape)]
+    fixed = len(sizes) == len(shapes) > 0 and all(isinstance(size, int) and size == sizes[0] for size in sizes)
+    return module, int(sizes[0]) if fixed else None, notes
 
 
 def _switch_off_training(module: fx.GraphModule) -> tuple[str, ...]:

@@ -49,6 +49,7 @@ class Runner:
         self.ending: str | None = None
         self.classes = 0
         self.looked = False
+        self.in_place = True
         self._output = output
 
     def owners(self, swapped: Mapping[str, Tensor] | None = None) -> Owners:
@@ -76,6 +77,7 @@ class Runner:
         if ending != "sigmoid" and (output.ndim != 2 or output.shape[1] < 2):
             raise ModelError(f"the model gives outputs of shape {_shape(output)}, not class scores (n, classes)")
         self.looked = rows > 0
+        self.in_place = any(call.mutates for call in recorder.calls)
         self.ending, self.classes = ending, 2 if ending == "sigmoid" else output.shape[1]
         weights = sum(tensor.nbytes for tensor in self.parameters.values())
         if not self.fixed:
@@ -104,9 +106,10 @@ class Runner:
             return output.flatten(1)
         return output.clamp_min(SMALLEST).log() if self.ending == "probabilities" else output
 
-    def batches(self, inputs: Inputs) -> Iterator[Inputs]:
-        """The inputs in batches; one empty batch if there are none."""
-        for rows in batches(count(inputs), self.rows) if count(inputs) else [slice(0, 0)]:
+    def batches(self, inputs: Inputs, *, gradients: bool = False) -> Iterator[Inputs]:
+        """The inputs in batches; smaller ones where every result is kept for gradients, one empty if there are none."""
+        size = max(1, self.rows // 4) if gradients and not self.fixed else self.rows
+        for rows in batches(count(inputs), size) if count(inputs) else [slice(0, 0)]:
             yield take(inputs, rows)
 
     def size(self, inputs: Inputs) -> int:
@@ -204,7 +207,7 @@ def _as_found(module: nn.Module, device: torch.device) -> Iterator[None]:
 
 def as_tensor(array: Array) -> Tensor:
     """An array as a tensor on the CPU, sharing its memory where torch can."""
-    array = np.ascontiguousarray(array)
+    array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 

@@ -15,7 +15,6 @@ from typing import Any
 from torch import Tensor
 
 from arachne_torch.calls import Call, tensors_in
-from arachne_torch.layers import Use
 
 READS = ("item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "__array__", "equal", "allclose")
 """Calls through which a value leaves torch, so that Python can decide by it."""
@@ -50,8 +49,9 @@ class Step:
         takes: The slots among its arguments.
         gives: Slots of its results, with the path to each inside the result.
         follows: Whether it depends on the inputs; one that does not is run anew for every number of rows.
-        use: The layer it uses.
+        layer: The layer it uses.
         mutates: Whether it changes a tensor it was given.
+        expects: What Python was told, if this call reads a value; the recorded course holds for no other.
         drops: Slots nobody needs behind it.
     """
 
@@ -61,8 +61,9 @@ class Step:
     takes: frozenset[int]
     gives: tuple[tuple[int, tuple[int, ...]], ...]
     follows: bool
-    use: Use | None
+    layer: str | None
     mutates: bool
+    expects: Any = None
     drops: tuple[int, ...] = ()
 
     def run(self, values: Values, n: int) -> None:
@@ -71,6 +72,8 @@ class Step:
         result = self.func(*args, **{name: filled(value, values, n) for name, value in self.kwargs.items()})
         for number, path in self.gives:
             values[number] = _at(result, path)
+        if self.expects is not None and result != self.expects:
+            raise NotRecordableError("its course depends on the inputs")
 
 
 @dataclass
@@ -141,17 +144,22 @@ class _Reader:
         args = tuple(self._template(a, b, taken) for a, b in zip(one.args, other.args, strict=True))
         kwargs = {name: self._template(value, other.kwargs[name], taken) for name, value in one.kwargs.items()}
         follows = bool(taken & self._from_inputs)
+        expects = None
         if one.name in READS:
-            if follows:
-                raise NotRecordableError(f"its course depends on values of the inputs, read by '{one.name}'")
-            return
+            if not follows:
+                return
+            if not isinstance(one.result, (bool, int, float)) or one.result != other.result:
+                raise NotRecordableError("its course depends on the inputs")
+            expects = one.result
         gives = tuple(
             (self._slot(a, b), path)
             for (path, a), (_, b) in zip(_leaves(one.result), _leaves(other.result), strict=True)
         )
         if follows:
             self._from_inputs.update(number for number, _ in gives)
-        self.tape.steps.append(Step(one.func, args, kwargs, frozenset(taken), gives, follows, one.use, one.mutates))
+        layer = None if one.use is None else one.use.layer
+        step = Step(one.func, args, kwargs, frozenset(taken), gives, follows, layer, one.mutates, expects)
+        self.tape.steps.append(step)
 
     def _slot(self, one: Tensor, other: Tensor) -> int:
         key = (id(one), id(other))

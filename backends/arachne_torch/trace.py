@@ -61,6 +61,7 @@ class _Pass:
     def __init__(self, runner: Runner, inputs: Inputs, layers: Sequence[str], fixed: Mapping[str, Tensor]) -> None:
         self.n = count(inputs)
         self._size = runner.size(inputs)
+        self._in_place = runner.in_place
         self.seen: dict[str, list[Activation]] = {layer: [] for layer in layers}
         self._leaving: dict[str, list[Tensor]] = {layer: [] for layer in layers}
         self._scores = runner.scores(inputs, Watch(runner.owners(fixed), self._keep))
@@ -92,7 +93,9 @@ class _Pass:
         if not leaving.requires_grad:
             leaving.requires_grad_()
         self._leaving[use.layer].append(leaving)
-        onwards = leaving.clone()  # what follows may work in place; the tensor we differentiate by must stay as it is
+        if not self._in_place:
+            return result
+        onwards = leaving.clone()  # what follows works in place, but the tensor we differentiate by must stay
         return (onwards, *result[1:]) if isinstance(result, tuple) else onwards
 
 

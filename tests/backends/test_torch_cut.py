@@ -101,7 +101,7 @@ def test_the_cut_agrees_with_a_full_pass(inplace: bool, layers: list[str]) -> No
 
 def test_nothing_before_the_cut_runs_again_and_all_crossing_tensors_are_kept() -> None:
     cut = compare(TorchBackend.load(Residual(False)), images(), ["right"])
-    calls = [step.use.layer for step in cut._all if step.use is not None]
+    calls = [step.layer for step in cut._all if step.layer is not None]
     assert calls == ["right", "head", "head"]
     assert len(cut._kept) == 2  # what enters `right` (and is the skip), and what leaves `norm`
 
@@ -155,7 +155,24 @@ def test_a_model_that_cannot_be_recorded_gets_the_plain_cut_and_a_note() -> None
     cut = backend.cut(x, ["fc"])
     assert not cut.CONTINUES_FROM_OUTPUTS
     np.testing.assert_array_equal(cut.scores_with({}), backend.forward(x))
-    assert any("depends on" in note for note in backend.describe().notes)
+    assert any("candidates run the whole model" in note for note in backend.describe().notes)
+
+
+def test_values_read_on_the_way_hold_for_all_inputs_or_the_cut_is_plain() -> None:
+    class Masked(nn.Module):
+        """Skips its mask where nothing is masked, as transformers do."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.fc = nn.Linear(3, 3)
+
+        def forward(self, x: Tensor, mask: Tensor) -> Any:
+            return self.fc(x if mask.all() else x * mask)
+
+    x = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
+    compare(TorchBackend.load(Masked()), {"x": x, "mask": np.ones((7, 3), bool)}, ["fc"])
+    compare(TorchBackend.load(Masked()), {"x": x, "mask": np.eye(7, 3, dtype=bool)}, ["fc"])
 
 
 def test_a_cut_takes_only_the_weights_it_was_made_for() -> None:
