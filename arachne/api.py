@@ -19,7 +19,7 @@ from arachne.backend import ModelBackend
 from arachne.data.confusions import Confusion, confusions
 from arachne.data.labelled import LabelledData
 from arachne.data.readers import read_data
-from arachne.data.split import Part, predict_checked
+from arachne.data.split import Part, predict_checked, with_model_names
 from arachne.data.targets import parse_targets
 from arachne.engine import OnStep, PatchedModel, RepairResult, Settings
 from arachne.errors import UsageError
@@ -70,7 +70,7 @@ def scan(model: Any, data: Any) -> Scan:
         data: Whatever `read_data` takes.
     """
     backend = load(model)
-    labelled = _named(backend, read_data(data))
+    labelled = with_model_names(backend, read_data(data))
     return Scan(labelled, *predict_checked(backend, labelled))
 
 
@@ -242,13 +242,7 @@ def _given(output: str | Path | None) -> Path:
 
 def _whole(backend: ModelBackend, data: Any, target: str | Sequence[str]) -> Part:
     """All of the data as one part."""
-    labelled = _named(backend, read_data(data))
+    labelled = with_model_names(backend, read_data(data))
     predictions, n_classes = predict_checked(backend, labelled)
     targets = parse_targets(target, labelled, predictions, n_classes)
     return Part(labelled, np.arange(len(labelled)), predictions, targets)
-
-
-def _named(backend: ModelBackend, data: LabelledData) -> LabelledData:
-    if data.class_names is None and backend.class_names is not None:
-        return replace(data, class_names=backend.class_names)
-    return data

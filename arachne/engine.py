@@ -32,6 +32,7 @@ MIN_WEIGHTS = 5
 """With fewer suspects than this the search has too little to trade with, and the next fronts are added."""
 
 OnStep = Callable[[str], None]
+RawInputs = Callable[[], tuple[Inputs, Array]]
 
 
 @dataclass(frozen=True)
@@ -132,14 +133,50 @@ class RepairResult:
         """The patched model."""
         return PatchedModel(self.backend, self.patch)
 
-    def save(self, folder: str | Path, *, reopen: Callable[[Path], ModelBackend] | None = None) -> RepairResult:
-        """Write `patch.json`, the patched model and `result.json` into a folder.
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from arachne.report.notebook import result_html
+
+        return result_html(self.evidence, self.patch, self.split.held_out)
+
+    def page(self, command: str | None = None) -> dict[str, Any]:
+        """What the page shows, as plain values; `command` is what to type to get the same again."""
+        from arachne.report.page import page_object
+
+        return page_object(
+            self.to_json(),
+            self.evidence,
+            self.split.held_out,
+            patch=self.patch,
+            layers=self.backend.layers,
+            localisation=self.localisation,
+            search=self.search,
+            command=command,
+        )
+
+    def report(self, path: str | Path) -> None:
+        """Write the page: one file that needs nothing else."""
+        from arachne.report.html import render
+
+        atomic_write(Path(path), render(self.page()).encode())
+
+    def save(
+        self,
+        folder: str | Path,
+        *,
+        reopen: Callable[[Path], ModelBackend] | None = None,
+        command: str | None = None,
+    ) -> RepairResult:
+        """Write the patch, the patched model, the result and what people read of it into a folder.
 
         Args:
             folder: Where to; it is made if need be.
             reopen: Opens the saved model. The evidence is then measured again on it, and what is written and returned
                 rests on the file, not on what was in memory.
+            command: What to type to get the same again.
         """
+        from arachne.report.folder import write_report
+
         folder = Path(folder)
         with environment_faults(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -151,6 +188,7 @@ class RepairResult:
             result = replace(self, evidence=evidence, patch=self.patch.with_evidence(patch_evidence(evidence)))
         result.patch.save(folder / "patch.json")
         atomic_write(folder / "result.json", (dumps(result.to_json()) + "\n").encode())
+        write_report(folder, result.page(command), result.patch, result.search, self.backend.describe())
         return result
 
     def to_json(self) -> dict[str, Any]:
@@ -183,6 +221,7 @@ def repair(
     *,
     settings: Settings | None = None,
     holdout: LabelledData | None = None,
+    raw: RawInputs | None = None,
     on_step: OnStep | None = None,
     on_generation: OnGeneration | None = None,
 ) -> RepairResult:
@@ -194,6 +233,7 @@ def repair(
         target: The mistake, such as `6:0`.
         settings: How to repair.
         holdout: Other data for the verdict; half of `data` when None.
+        raw: Gives the inputs before preprocessing and their labels, for advice when the model is near chance.
         on_step: Called with the name of each step as it begins.
         on_generation: Called after each generation of the search.
     """
@@ -212,7 +252,7 @@ def repair(
             group_by=settings.group_by,
         )
         if not settings.accept_near_chance:
-            check_accuracy(backend, split.seen)
+            check_accuracy(backend, split.seen, raw=raw)
     with clock.step("localise"):
         localisation = settings.localiser.localise(backend, split.seen, rng=rng)
     suspects = localisation.suspects

@@ -14,6 +14,7 @@ from arachne.errors import UsageError
 if TYPE_CHECKING:
     from arachne.backend import ModelBackend
     from arachne.data.labelled import LabelledData
+    from arachne.values import Array, Inputs
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -126,6 +127,15 @@ class DataChoice:
     def taken_from(cls, arguments: dict[str, Any]) -> DataChoice:
         """Take the data's options out of a command's arguments."""
         return cls(**{name: arguments.pop(name) for name in cls.__dataclass_fields__})
+
+    def raw(self, backend: ModelBackend) -> tuple[Inputs, Array]:
+        """The inputs and labels without what `--preprocess` does to them, apart from bringing images to one size."""
+        from arachne.data.preprocess import Preprocess
+        from arachne.data.readers import read_data
+
+        sizes, _ = Preprocess.parse(self.preprocess).split_images()
+        data = read_data(self.data, classes=self.classes or backend.class_names, preprocess=sizes)
+        return data.inputs, data.labels
 
     def read(self, backend: ModelBackend, source: str | None = None) -> LabelledData:
         """Read the data, or other data in the same way."""

@@ -75,6 +75,7 @@ def command(
             targets,
             settings=settings,
             holdout=other,
+            raw=lambda: data.raw(backend),
             on_step=output.step,
             on_generation=on_generation,
         )
