@@ -18,11 +18,11 @@ from arachne.data.chance import check_accuracy
 from arachne.data.labelled import LabelledData
 from arachne.data.split import Split, split_by_outcome
 from arachne.evaluate import Stake, make_evaluator
-from arachne.evidence import Evidence, compare, measure, score
+from arachne.evidence import Doubtful, Evidence, Gate, compare, doubtful_labels, measure, score
 from arachne.files import atomic_write, environment_faults
 from arachne.localise import Bidirectional, Localisation, Localiser
 from arachne.patch import Patch
-from arachne.report.json import dumps, patch_evidence, result_object
+from arachne.report.json import doubtful_objects, dumps, gate_objects, patch_evidence, result_object
 from arachne.report.terminal import EvidenceTable, as_text
 from arachne.search import DifferentialEvolution, Problem, Searcher, SearchResult
 from arachne.search.base import OnGeneration
@@ -113,6 +113,8 @@ class RepairResult:
         evidence: What that did.
         settings: How it was asked to repair.
         seconds: Time by step.
+        doubtful: Negatives whose labels look wrong.
+        gates: Conditions on the evidence that must not hold.
     """
 
     backend: ModelBackend
@@ -123,6 +125,8 @@ class RepairResult:
     evidence: Evidence
     settings: Settings
     seconds: Mapping[str, float]
+    doubtful: Doubtful
+    gates: tuple[Gate, ...] = ()
 
     def __str__(self) -> str:
         """The evidence as a table of plain text."""
@@ -209,6 +213,8 @@ class RepairResult:
                     "front": self.localisation.front,
                     "candidates": self.localisation.n_candidates,
                 },
+                "doubtful": doubtful_objects(self.doubtful),
+                "gates": gate_objects([gate.check(self.evidence) for gate in self.gates]),
                 "provenance": dict(self.patch.provenance),
             },
         )
@@ -223,6 +229,7 @@ def repair(
     holdout: LabelledData | None = None,
     raw: RawInputs | None = None,
     on_step: OnStep | None = None,
+    on_doubtful: Callable[[Doubtful], None] | None = None,
     on_generation: OnGeneration | None = None,
 ) -> RepairResult:
     """Find a patch for a mistake, and measure it on inputs the search never saw.
@@ -235,6 +242,7 @@ def repair(
         holdout: Other data for the verdict; half of `data` when None.
         raw: Gives the inputs before preprocessing and their labels, for advice when the model is near chance.
         on_step: Called with the name of each step as it begins.
+        on_doubtful: Called before the repair starts, with the negatives whose labels look wrong, if there are any.
         on_generation: Called after each generation of the search.
     """
     settings = settings or Settings()
@@ -253,6 +261,9 @@ def repair(
         )
         if not settings.accept_near_chance:
             check_accuracy(backend, split.seen, raw=raw)
+        doubtful = doubtful_labels(split.seen, backend.forward(split.seen.data.inputs))
+    if on_doubtful is not None and len(doubtful):
+        on_doubtful(doubtful)
     with clock.step("localise"):
         localisation = settings.localiser.localise(backend, split.seen, rng=rng)
     suspects = localisation.suspects
@@ -267,7 +278,7 @@ def repair(
         )
         evidence = measure(backend, patch, split)
     patch = patch.with_evidence(patch_evidence(evidence))
-    return RepairResult(backend, split, localisation, found, patch, evidence, settings, clock.seconds)
+    return RepairResult(backend, split, localisation, found, patch, evidence, settings, clock.seconds, doubtful)
 
 
 def provenance(backend: ModelBackend, data: LabelledData, split: Split, settings: Settings) -> dict[str, Any]:

@@ -20,6 +20,8 @@ NEIGHBOURS = 10
 AGREEING = 8
 MOST_NEGATIVES = 2000
 MOST_OTHERS = 10_000
+MOST_VALUES = 1 << 26
+"""Numbers compared with at once; of larger inputs, fewer others are looked at."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,18 @@ class Doubtful:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def __str__(self) -> str:
+        """One sentence for people; empty when nothing is doubtful."""
+        if not len(self):
+            return ""
+        rows = ", ".join(map(str, self.rows[:5].tolist())) + (", …" if len(self) > 5 else "")
+        several = f"{len(self)} of the inputs to repair look mislabelled (rows {rows})"
+        one = f"1 of the inputs to repair looks mislabelled (row {rows})"
+        return (
+            f"{one if len(self) == 1 else several}: the model is sure of another class, and inputs like it have that "
+            "class; check the labels first"
+        )
+
 
 def doubtful_labels(part: Part, scores: Array) -> Doubtful:
     """Find the negatives of a part whose labels look wrong, from the model's scores `(n, classes)` on it.
@@ -66,7 +80,8 @@ def doubtful_labels(part: Part, scores: Array) -> Doubtful:
 
 def _agreeing(inputs: Array, labels: Array, positions: Array, predictions: Array) -> Array:
     """How many of the nearest other inputs have the predicted class as their label."""
-    step = max(1, len(inputs) // MOST_OTHERS)
+    size = max(1, int(np.prod(inputs.shape[1:])))
+    step = max(1, -(-len(inputs) // max(NEIGHBOURS + 1, min(MOST_OTHERS, MOST_VALUES // size))))
     others = np.arange(0, len(inputs), step)
     known = inputs[others].reshape(len(others), -1).astype(np.float32)
     lengths = (known * known).sum(axis=1)

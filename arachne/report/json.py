@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from arachne.data.confusions import Confusion
-from arachne.evidence import Accuracy, Changed, Evidence, PartEvidence, TargetEvidence
+from arachne.evidence import (
+    Accuracy,
+    Changed,
+    Doubtful,
+    Evidence,
+    Flips,
+    GateResult,
+    PartEvidence,
+    TargetEvidence,
+)
 from arachne.values import Address
 
 if TYPE_CHECKING:
@@ -101,6 +110,49 @@ def patch_evidence(evidence: Evidence) -> dict[str, Any]:
         }
     )
     return short
+
+
+def gate_objects(gates: Sequence[GateResult]) -> list[dict[str, Any]]:
+    """Every gate with the number it found; null where that cannot be known."""
+    return [{"gate": g.gate.text, "value": g.value, "shown": g.shown, "failed": g.failed} for g in gates]
+
+
+def doubtful_objects(doubtful: Doubtful) -> list[dict[str, Any]]:
+    """Inputs whose labels look wrong, the most doubtful first."""
+    columns = (
+        doubtful.rows,
+        doubtful.labels,
+        doubtful.predictions,
+        np.round(doubtful.confidence, 6),
+        doubtful.agreeing,
+    )
+    names = ("row", "label", "prediction", "confidence", "agreeing")
+    return [
+        dict(zip(names, values, strict=True)) for values in zip(*(column.tolist() for column in columns), strict=True)
+    ]
+
+
+def flips_object(flips: Flips) -> dict[str, Any]:
+    """What a patch changes on inputs without labels."""
+    rows = (
+        flips.rows,
+        flips.before,
+        flips.after,
+        np.round(flips.confidence_before, 6),
+        np.round(flips.confidence_after, 6),
+    )
+    names = ("row", "before", "after", "confidence_before", "confidence_after")
+    return {
+        "inputs": flips.inputs,
+        "flipped": len(flips),
+        "flip_rate": flips.rate.value,
+        "flip_interval": flips.rate.interval,
+        "kinds": [{"before": before, "after": after, "count": count} for before, after, count in flips.pairs],
+        "rows": [
+            dict(zip(names, values, strict=True))
+            for values in zip(*(column[:MOST_ROWS].tolist() for column in rows), strict=True)
+        ],
+    }
 
 
 def scan_object(confusions: Sequence[Confusion], *, accuracy: float, inputs: int, backend: str) -> dict[str, Any]:

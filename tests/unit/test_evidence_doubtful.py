@@ -35,12 +35,15 @@ def test_most_wrong_labels_are_found_and_few_honest_mistakes_doubted(digits: tup
     assert (~found).sum() <= 0.1 * honest
     np.testing.assert_array_equal(doubtful.rows, doubtful.positions + 800)
     assert list(doubtful.agreeing) == sorted(doubtful.agreeing, reverse=True)
+    rows = ", ".join(map(str, doubtful.rows[:5]))
+    assert str(doubtful).startswith(f"{len(doubtful)} of the inputs to repair look mislabelled (rows {rows}, …)")
 
 
 def test_without_negatives_nothing_is_doubted(digits: tuple[Part, Array, Array]) -> None:
     part, scores, _ = digits
     fine = Part(LabelledData(part.data.inputs, part.predictions), part.rows, part.predictions, part.targets)
     assert len(doubtful_labels(fine, scores)) == 0
+    assert str(doubtful_labels(fine, scores)) == ""
 
 
 def test_inputs_of_several_arrays_are_not_doubted(digits: tuple[Part, Array, Array]) -> None:

@@ -1,0 +1,27 @@
+"""`arachne report`: the page of a repair again, from the folder the repair has made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from arachne.cli.options import output_options
+
+
+@click.command(short_help="Make the page of a repair again.")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="Where to; report.html in the folder when left out.")
+@output_options
+def command(folder: Path, out: Path | None, as_json: bool, quiet: bool, debug: bool) -> None:
+    """Make the page of the repair in FOLDER: one file that needs no model, no data and no network."""
+    from arachne.cli.console import Output
+    from arachne.cli.patching import Plain
+    from arachne.files import atomic_write
+    from arachne.report.folder import PAGE, read_page
+    from arachne.report.html import render
+
+    path = folder / PAGE if out is None else out
+    html = render(read_page(folder)).encode()
+    atomic_write(path, html)
+    Output(as_json=as_json, quiet=quiet).result(Plain(f"wrote '{path}'"), {"page": str(path), "bytes": len(html)})

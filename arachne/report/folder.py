@@ -1,0 +1,55 @@
+"""The files beside the patch that people read: the page, the card, the history."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from arachne.errors import InputError
+from arachne.files import atomic_write
+from arachne.report.card import model_card
+from arachne.report.html import render
+from arachne.report.json import dumps
+from arachne.report.records import history_csv
+from arachne.values import Description
+
+if TYPE_CHECKING:
+    from arachne.patch import Patch
+    from arachne.search.base import SearchResult
+
+PAGE, PAGE_DATA, CARD, HISTORY = "report.html", "report.json", "MODEL_CARD.md", "history.csv"
+LARGEST = 64 << 20
+"""A longer file is no page's content, and is not read."""
+
+
+def write_report(
+    folder: Path, page: Mapping[str, Any], patch: Patch, search: SearchResult, description: Description
+) -> None:
+    """Write the page, what it is made from, the model card and the history of the search."""
+    atomic_write(folder / PAGE_DATA, (dumps(page) + "\n").encode())
+    atomic_write(folder / PAGE, render(page).encode())
+    card = model_card(page["result"], patch, description, command=page["command"])
+    atomic_write(folder / CARD, card.encode())
+    atomic_write(folder / HISTORY, history_csv(search.history).encode())
+
+
+def read_page(folder: Path) -> dict[str, Any]:
+    """The page's content from a repair's folder.
+
+    Raises:
+        InputError: The folder has none, or something else under its name.
+    """
+    path = folder / PAGE_DATA
+    if not path.is_file():
+        raise InputError(f"'{folder}' has no {PAGE_DATA}; expected a folder that `arachne repair -o` has made")
+    if path.stat().st_size > LARGEST:
+        raise InputError(f"'{path}' has {path.stat().st_size:,} bytes, too many for a page")
+    try:
+        page = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"'{path}' is not JSON: {error}") from error
+    if not isinstance(page, dict):
+        raise InputError(f"'{path}' holds no report")
+    return page

@@ -1,0 +1,35 @@
+"""Gates as a JUnit file, which every CI system can show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from xml.etree import ElementTree
+
+from arachne.evidence import GateResult, Verdict
+
+
+def junit_xml(gates: Sequence[GateResult], verdict: Verdict, *, suite: str = "arachne") -> bytes:
+    """One test per gate, with its value; the verdict as a property and in the output."""
+    root = ElementTree.Element("testsuites")
+    failures = str(sum(gate.failed for gate in gates))
+    tests = ElementTree.SubElement(
+        root, "testsuite", name=suite, tests=str(len(gates)), failures=failures, errors="0", skipped="0", time="0"
+    )
+    properties = ElementTree.SubElement(tests, "properties")
+    ElementTree.SubElement(properties, "property", name="verdict", value=verdict.word)
+    for gate in gates:
+        case = ElementTree.SubElement(tests, "testcase", classname=suite, name=_legal(gate.gate.text), time="0")
+        if gate.failed:
+            failure = ElementTree.SubElement(case, "failure", type="gate", message=_legal(str(gate)))
+            failure.text = _legal(f"{gate}\n{verdict}")
+        value = "unknown" if math.isnan(gate.value) else f"{gate.value:.6g}"
+        ElementTree.SubElement(case, "system-out").text = value
+    ElementTree.indent(root)
+    body: str = ElementTree.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{body}\n'.encode()
+
+
+def _legal(text: str) -> str:
+    """Without the characters XML has no way to hold."""
+    return "".join(one if one.isprintable() or one == "\n" else "\N{REPLACEMENT CHARACTER}" for one in text)

@@ -1,0 +1,71 @@
+"""What a notebook shows of a result: small enough for a cell, the same numbers as everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from arachne.evidence import Changed, Evidence, PartEvidence
+from arachne.evidence.verdict import p_value, percent
+from arachne.markup import table
+from arachne.report.pictures import show_inputs
+
+if TYPE_CHECKING:
+    from arachne.data.split import Part
+    from arachne.patch import Patch
+
+MOST_PICTURES = 6
+MOST_CLASSES = 5
+
+
+def result_html(evidence: Evidence, patch: Patch | None = None, held_out: Part | None = None) -> str:
+    """The verdict, its numbers, what changed, and a few of the inputs fixed and broken."""
+    parts = {"seen": evidence.seen, "held out": evidence.held_out}
+    shown = {name: part for name, part in parts.items() if part is not None}
+    columns = [_cells(part) for part in shown.values()]
+    rows = [(label, *(cells[label] for cells in columns)) for label in columns[0]]
+    verdict = evidence.verdict
+    return (
+        f"<div><p><b>{escape(verdict.word.capitalize())}.</b> {escape(verdict.sentence)}.</p>"
+        + table(["", *shown], rows, below=" ".join(evidence.notes))
+        + (table(["weight", "old", "new"], _weights(patch)) if patch is not None else "")
+        + (_pictures("Fixed", evidence.held_out.fixed, held_out) if held_out is not None else "")
+        + (_pictures("Broken", evidence.held_out.damaged, held_out) if held_out is not None else "")
+        + "</div>"
+    )
+
+
+def _cells(part: PartEvidence) -> dict[str, str]:
+    return {
+        "repaired": f"{part.repaired:,} of {part.negatives:,}: {percent(part.repair_rate)}",
+        "broken": f"{part.broken:,} of {part.positives:,}: {percent(part.break_rate)}",
+        "fault, all inputs": (f"{part.target_errors_before:,} → {part.target_errors_after:,}, {p_value(part.sign_p)}"),
+        "accuracy": f"{percent(part.accuracy_before)} → {percent(part.accuracy_after)}",
+    }
+
+
+def _weights(patch: Patch) -> Iterable[tuple[str, str, str]]:
+    for entry in patch.entries[:MOST_CLASSES]:
+        yield str(entry.address), f"{entry.old:.6g}", f"{entry.new:.6g}"
+    if len(patch.entries) > MOST_CLASSES:
+        yield f"and {len(patch.entries) - MOST_CLASSES:,} more", "", ""
+
+
+def _pictures(title: str, changed: Changed, held_out: Part) -> str:
+    positions = changed.positions[:MOST_PICTURES].tolist()
+    shown = show_inputs(held_out.data, positions)
+    if not shown or shown[0]["kind"] != "image":
+        return ""
+    figures = "".join(
+        _figure(one, held_out.data.class_name(int(old)), held_out.data.class_name(int(new)))
+        for one, old, new in zip(shown, changed.before, changed.after, strict=False)
+    )
+    return f'<p>{title}: {len(changed):,}</p><div style="display:flex;flex-wrap:wrap;gap:8px">{figures}</div>'
+
+
+def _figure(shown: dict[str, Any], before: str, after: str) -> str:
+    words = escape(f"{before} → {after}", quote=True)
+    style = "width:72px;height:72px;object-fit:contain;image-rendering:pixelated"
+    caption = f'<figcaption style="font-size:11px;max-width:90px;overflow-wrap:anywhere">{words}</figcaption>'
+    return f'<figure style="margin:0"><img style="{style}" src="{shown["src"]}" alt="{words}">{caption}</figure>'
