@@ -4,7 +4,7 @@ from arachne.patch.algebra import Conflict, conflicts
 from arachne.patch.base import Base, BaseTensor, Fingerprint, tensor_sha256
 from arachne.patch.difference import diff
 from arachne.patch.entry import Entry
-from arachne.patch.file import Written
+from arachne.patch.file import Written, differing_bytes
 from arachne.patch.history import Standing, standing
 from arachne.patch.matching import Match, match
 from arachne.patch.patch import Patch
@@ -24,6 +24,7 @@ __all__ = [
     "apply_to",
     "conflicts",
     "diff",
+    "differing_bytes",
     "for_model",
     "match",
     "revert_from",

@@ -73,20 +73,17 @@ def _candidates(
 ) -> dict[tuple[str, str], list[Pair]]:
     """For every tensor of the patch what it could be in the file, in one pass over the file."""
     found: dict[tuple[str, str], list[Pair]] = {change.key: [] for change in patch.changes}
-    wanted = {change.tensor.parameter for change in patch.changes}
     for layer, parameter in listed:
-        if parameter not in wanted:
-            continue
         values, dtype = file.read(layer, parameter), file.dtype(layer, parameter)
         if dtype not in CARRIERS:
             continue
         for change in patch.changes:
             tensor = change.tensor
-            if tensor.parameter != parameter or tensor.shape != values.shape:
+            if tensor.shape != values.shape or mapping.get(tensor.layer, layer) != layer:
                 continue
-            if mapping.get(tensor.layer, layer) != layer:
-                continue
-            pair = recognise(change, (layer, parameter), values, dtype, exact=exact)
+            # A bare state dict may call a parameter as its framework does (`weight_ih_l0`): then only content counts.
+            strict = exact or parameter != tensor.parameter
+            pair = recognise(change, (layer, parameter), values, dtype, exact=strict)
             if pair is not None:
                 found[change.key].append(pair)
     return found
@@ -143,9 +140,7 @@ def _not_found(change: TensorChange, file: WeightFile, listed: Sequence[tuple[st
         except PatchError as error:
             return error
     shaped = [
-        f"'{layer}.{parameter}'"
-        for layer, parameter in listed
-        if parameter == tensor.parameter and file.read(layer, parameter).shape == tensor.shape
+        f"'{layer}.{parameter}'" for layer, parameter in listed if file.read(layer, parameter).shape == tensor.shape
     ]
     if not shaped:
         return PatchError(

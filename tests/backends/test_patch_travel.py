@@ -1,0 +1,170 @@
+"""A patch found in one framework, applied to the same network's file in another, and taken out to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import arachne
+from arachne.files import sha256_of
+from arachne.patch import Patch, standing
+from arachne.registry import weight_file
+from arachne.testing import Network, convnet, mlp, random_inputs
+from arachne.values import Address
+
+NETWORKS = {"mlp": mlp([6, 8, 3]), "convnet": convnet()}
+Networks = Callable[[str], ModuleType]
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
+
+
+def some_patch(backend: Any) -> Patch:
+    """A weight in every layer, by the model's own names."""
+    places = [
+        Address(info.name, name, (0,) * len(info.parameters[name].shape))
+        for info in backend.layers
+        for name in info.weights
+    ]
+    return Patch.between(backend, places, np.linspace(0.5, -0.5, len(places)), provenance={"target": ["*:*"]})
+
+
+def small_cnn() -> Any:
+    """A torch net with a batch normalisation that has seen data."""
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(2, 4, 3, bias=False),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(4, 3),
+    )
+    net(torch.randn(64, 2, 8, 8) * 3 + 1)
+    net.state_dict()["1.weight"].copy_(torch.tensor([0.5, -2.0, 1.5, 3.0]))
+    return net.eval()
+
+
+def small_lstm() -> Any:
+    """A torch net whose first layer is recurrent."""
+    import torch
+    from torch import nn
+
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm, self.head = nn.LSTM(5, 4, batch_first=True), nn.Linear(4, 3)
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            steps, _ = self.lstm(inputs)
+            scores: torch.Tensor = self.head(steps[:, -1])
+            return scores
+
+    torch.manual_seed(0)
+    return Recurrent().eval()
+
+
+def keras_cnn(net: Any) -> Any:
+    """`small_cnn` in Keras, with its weights."""
+    import keras
+    from keras import layers as kl
+
+    model = keras.Sequential(
+        [
+            keras.Input((8, 8, 2)),
+            kl.Conv2D(4, 3, use_bias=False),
+            kl.BatchNormalization(epsilon=1e-5),
+            kl.ReLU(),
+            kl.GlobalAveragePooling2D(),
+            kl.Dense(3),
+        ]
+    )
+    state = {name: values.numpy() for name, values in net.state_dict().items()}
+    norm = [state[f"1.{name}"] for name in ("weight", "bias", "running_mean", "running_var")]
+    model.set_weights([state["0.weight"].transpose(2, 3, 1, 0), *norm, state["5.weight"].T, state["5.bias"]])
+    return model
+
+
+def keras_lstm(net: Any) -> Any:
+    """`small_lstm` in Keras, with its weights; Keras keeps the sum of both biases."""
+    import keras
+    from keras import layers as kl
+
+    model = keras.Sequential([keras.Input((6, 5)), kl.LSTM(4), kl.Dense(3)])
+    state = {name: values.numpy() for name, values in net.state_dict().items()}
+    bias = state["lstm.bias_ih_l0"] + state["lstm.bias_hh_l0"]
+    recurrent = [state["lstm.weight_ih_l0"].T, state["lstm.weight_hh_l0"].T, bias]
+    model.set_weights([*recurrent, state["head.weight"].T, state["head.bias"]])
+    return model
+
+
+MADE = {"cnn": (small_cnn, keras_cnn, (2, 8, 8)), "lstm": (small_lstm, keras_lstm, (6, 5))}
+
+
+@pytest.mark.backend("keras")
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
+def test_patch_found_in_torch_is_applied_to_keras(network: Network, networks_in: Networks, tmp_path: Path) -> None:
+    torch_model = networks_in("torch").build(network)
+    networks_in("keras").model_of(network).save(tmp_path / "net.keras")
+    patch = some_patch(torch_model)
+    done = arachne.apply(patch, tmp_path / "net.keras", tmp_path / "p.keras")
+    assert done is not None
+    assert done.derived is None
+    inputs = random_inputs(network, 20)
+    expected = torch_model.forward(inputs)
+    patch.apply(torch_model)
+    found = arachne.load(tmp_path / "p.keras").forward(inputs)
+    np.testing.assert_allclose(found, torch_model.forward(inputs), atol=1e-5)
+    assert not np.allclose(found, expected, atol=1e-3)
+    arachne.revert(patch, tmp_path / "p.keras", tmp_path / "b.keras")
+    assert sha256_of(tmp_path / "b.keras") == sha256_of(tmp_path / "net.keras")
+    assert standing(patch, weight_file(tmp_path / "p.keras")).state == "carried"
+
+
+@pytest.mark.backend("keras")
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize(("make", "convert", "shape"), MADE.values(), ids=MADE)
+def test_patch_travels_between_torch_and_keras_in_both_directions(
+    make: Callable[[], Any], convert: Callable[[Any], Any], shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    import torch
+
+    torch.save(make().state_dict(), tmp_path / "net.pt")
+    convert(make()).save(tmp_path / "net.keras")
+    in_torch, in_keras = arachne.load(make()), arachne.load(tmp_path / "net.keras")
+    for found_in, other in ((in_torch, "net.keras"), (in_keras, "net.pt")):
+        patch, patched, back = some_patch(found_in), tmp_path / f"p-{other}", tmp_path / f"b-{other}"
+        done = arachne.apply(patch, tmp_path / other, patched)
+        assert done is not None
+        assert {pair.how for pair in done.match.pairs} <= {"content", "same"}
+        assert done.written.bytes_changed is not None
+        assert done.written.bytes_changed <= 4 * len(patch) + 4 * 2 * len(patch)
+        arachne.revert(patch, patched, back)
+        assert sha256_of(back) == sha256_of(tmp_path / other)
+    inputs = np.random.default_rng(0).normal(size=(16, *shape)).astype(np.float32)
+    images = inputs.transpose(0, 2, 3, 1) if len(shape) == 3 else inputs
+    patch = some_patch(in_torch)
+    patch.apply(in_torch)
+    found = arachne.load(tmp_path / "p-net.keras").forward(images)
+    np.testing.assert_allclose(found, in_torch.forward(inputs), atol=1e-5)
+
+
+@pytest.mark.backend("keras")
+@pytest.mark.backend("torch")
+def test_diff_reads_two_frameworks(tmp_path: Path) -> None:
+    import torch
+
+    keras_cnn(small_cnn()).save(tmp_path / "net.keras")
+    net = small_cnn()
+    net.state_dict()["0.weight"][2, 1, 0, 0] = 0.75
+    torch.save(net.state_dict(), tmp_path / "net.pt")
+    made = arachne.diff(tmp_path / "net.keras", tmp_path / "net.pt")
+    assert [(entry.address.index, entry.new) for entry in made.entries] == [((2, 1, 0, 0), 0.75)]
+    assert made.base.file == "net.keras"
