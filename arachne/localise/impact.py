@@ -23,8 +23,8 @@ from arachne.values import Array, Geometry, Inputs, LayerInfo, batches, count, t
 
 BATCH = 64
 MAX_CLASSES = 50
-POSITIONS = 1 << 22
-"""How many numbers an unfolded piece of a convolution's input may have at once."""
+POSITIONS = 1 << 18
+"""How many numbers a block of weights, or an unfolded piece of a convolution's input, may have at once."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,11 @@ class Dense(Linear):
     """z = W o, at every step where o has steps; also the maps inside recurrent layers and attention."""
 
     def arriving(self, weights: Mapping[str, Array], flow: Flow) -> Array:
-        return np.asarray(sum(flow.entering[name] @ values.T for name, values in weights.items()), dtype=np.float64)
+        arriving = np.zeros_like(flow.gradient)
+        for name, values in weights.items():
+            for rows in self.blocks(values):  # a product in float64 copies its weights
+                arriving[..., rows] += flow.entering[name] @ values[rows].T
+        return arriving
 
     def gradient(self, parameter: str, flow: Flow, seed: Array, rows: slice) -> Array:
         entering = flow.entering[parameter]
