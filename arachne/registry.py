@@ -28,6 +28,7 @@ class KnownBackend:
 
 
 KNOWN = {
+    "onnx": KnownBackend("onnxruntime", (".onnx",), ("onnx",), "onnx"),
     "keras": KnownBackend("keras", (".keras", ".h5"), ("keras",), "keras"),
     "torch": KnownBackend("torch", (".pt2", ".pt", ".pth", ".safetensors"), ("torch",), "torch"),
 }

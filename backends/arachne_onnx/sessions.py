@@ -65,6 +65,8 @@ class Device:
         # Inherited thread counts ignore the affinity mask and every other session; both are set here.
         options.intra_op_num_threads = threads()
         options.inter_op_num_threads = 1
+        # Threads that spin while they wait take the processor from whoever else runs, other sessions of ours first.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.log_severity_level = 4
         number = {} if self.number is None else {"device_id": self.number}
         chosen: list[tuple[str, dict[str, int]]] = [(self.provider, number)]

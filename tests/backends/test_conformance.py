@@ -49,3 +49,10 @@ class TestTorch(BackendConformance):
 
     def reload(self, path: Path, backend: ModelBackend, network: Network) -> ModelBackend:
         return cast("ModelBackend", self._networks.reload(path, network))
+
+
+@pytest.mark.backend("onnx")
+class TestOnnx(BackendConformance):
+    @pytest.fixture
+    def make_backend(self, networks_in: NetworksIn) -> MakeBackend:
+        return cast("MakeBackend", networks_in("onnx").build)

@@ -1,0 +1,259 @@
+"""`OnnxBackend`: ONNX files and `ModelProto` objects, run by onnxruntime alone.
+
+Training mode
+    An ONNX graph has none: dropout does nothing, batch norm uses its stored statistics.
+
+Layout
+    Exporters store a matrix as `(in, out)` or `(out, in)`, stack the directions of a recurrent layer, order its gates
+    in ONNX's way. The canonical layout is the stored tensor moved about, through the transposes and reshapes that stand
+    between it and its node; writing goes the same way back.
+
+Copies
+    The user's file or message is only read. What runs is a normalised copy of the graph; weights that were set are
+    inputs of its sessions. Saving copies the original and changes the bytes of changed weights, nothing else.
+
+Devices
+    `device` names an execution provider (`cpu`, `cuda:0`, `tensorrt`); the one that a session really took is what
+    `describe` tells. Threads are set to the processors this process may use. Gradients of half-precision models are
+    computed in float32.
+
+Outputs
+    A final softmax, log-softmax or sigmoid is looked behind, also one that labels and probabilities of a scikit-learn
+    export are made from; probabilities made in any other way are told by their sum and become log-probabilities. One
+    sigmoid output z is two classes with scores (0, z).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import onnxruntime
+
+from arachne.backend import Cut, ModelBackend, Trace, WeightFile, check_count
+from arachne.dtypes import CARRIERS
+from arachne.errors import DataError, ModelError, UsageError
+from arachne.values import Activation, Array, Description, Inputs, LayerInfo, batches, count
+from arachne_onnx import io
+from arachne_onnx.cut import NotCuttableError, OnnxCut
+from arachne_onnx.derivative import OFFSET, SHARE
+from arachne_onnx.layers import find_layers
+from arachne_onnx.reach import out_of_reach
+from arachne_onnx.running import Runner, fill, taken
+from arachne_onnx.scores import find_ending
+from arachne_onnx.sessions import BOTH_PACKAGES, Device, Program, both_packages
+from arachne_onnx.trace import OnnxTrace
+
+
+class OnnxBackend(ModelBackend):
+    """An ONNX classifier."""
+
+    NAME = "onnx"
+    SUFFIXES = (".onnx",)
+    OBJECT_MODULES = ("onnx",)
+
+    def __init__(self, model: io.Opened, device: str | None = None, output: str | None = None) -> None:
+        self._model = model
+        self.native = model.model
+        graph = io.read_graph(model)
+        ending = find_ending(model.model, graph, output)
+        self.class_names = ending.class_names
+        self._runner = Runner(graph, ending, Device(device))
+        found = find_layers(self._runner.graph, model.stored)
+        io.check_finite(found, graph.constants)
+        lost, operators = out_of_reach(self._runner.deep, found)
+        self._layers = {name: layer for name, layer in found.items() if name not in lost}
+        self._notes = io.shared_tensors(self._layers)
+        if lost:
+            self._notes.append(_without_rule(operators, lost, list(self._layers)))
+        if both_packages():
+            self._notes.append(BOTH_PACKAGES)
+        if not self._layers:
+            raise ModelError(
+                _without_rule(operators, lost, [])
+                if lost
+                else "the model has no layer that can be repaired: no floating-point weights stand before its scores"
+            )
+        self._forward_program()
+
+    @classmethod
+    def load(
+        cls,
+        source: Any,
+        *,
+        weights: Path | None = None,
+        device: str | None = None,
+        output: str | None = None,
+        trust_code: bool = False,
+    ) -> Self:
+        """Open a `.onnx` file or wrap a `ModelProto`."""
+        if weights is not None:
+            raise UsageError(f"an ONNX model holds its own weights, so '{weights.name}' has no use")
+        return cls(io.open_model(source), device, output)
+
+    @classmethod
+    def weight_file(cls, path: Path) -> WeightFile:
+        """Open the weights of an `.onnx` file."""
+        return io.OnnxWeightFile(path)
+
+    @property
+    def layers(self) -> Sequence[LayerInfo]:
+        """In order of execution; layers that no gradient reaches are left out and told in the notes."""
+        return tuple(layer.info for layer in self._layers.values())
+
+    def get_weights(self, layer: str) -> Mapping[str, Array]:
+        """Copies in the canonical layout."""
+        self.info(layer)
+        found = {}
+        for name, place in self._layers[layer].stored.items():
+            stored = self._runner.values[place.name]
+            found[name] = np.array(place.view(stored), CARRIERS.get(str(stored.dtype), stored.dtype), order="C")
+        return found
+
+    def set_weights(self, layer: str, parameter: str, values: Array) -> None:
+        """Put into a copy of the stored tensor, rounded to its dtype; the next run is fed with it."""
+        self.check_values(layer, parameter, values)
+        place = self._layers[layer].stored[parameter]
+        stored = np.array(self._runner.values[place.name])
+        place.put(stored, values)
+        self._runner.set(place.name, stored)
+
+    def forward(self, inputs: Inputs) -> Array:
+        """Class scores, batch by batch."""
+        self._look(inputs)
+        return self._runner.scores(inputs)
+
+    def activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
+        """Tensors of the graph, inputs first."""
+        self._look(inputs)
+        self.info(layer)
+        trace = OnnxTrace(self._runner, inputs, {layer: self._layers[layer]}, gradients=False)
+        return trace.activations[layer]
+
+    def weight_gradients(self, inputs: Inputs, labels: Array) -> Mapping[str, Mapping[str, Array]]:
+        """One run per batch of the forward and the backward nodes; batches add up."""
+        check_count(inputs, labels, "labels")
+        self._look(inputs)
+        totals = self._stored_gradients(inputs, np.asarray(labels, np.int64))
+        return {
+            name: {
+                parameter: np.array(place.view(totals[place.name]), np.float32, order="C")
+                for parameter, place in layer.stored.items()
+            }
+            for name, layer in self._layers.items()
+        }
+
+    def output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
+        """One pass forward and one back per batch, down to the layer and no further."""
+        check_count(inputs, seed, "rows of the seed")
+        self._look(inputs)
+        self.info(layer)
+        found = []
+        for rows in _in_parts(count(inputs), self._runner.rows):
+            trace = OnnxTrace(self._runner, taken(inputs, rows), {layer: self._layers[layer]})
+            found.append(trace.output_gradients(seed[rows])[layer])
+        return tuple(np.concatenate(uses) for uses in zip(*found, strict=True))
+
+    def trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
+        """One pass kept open; every gradient asked of it is one run of the backward nodes."""
+        self._look(inputs)
+        return OnnxTrace(self._runner, inputs, {self.info(layer).name: self._layers[layer] for layer in layers})
+
+    def cut(self, inputs: Inputs, layers: Sequence[str]) -> Cut:
+        """The nodes behind the layers; the plain cut where rows cannot be told apart."""
+        self._look(inputs)
+        wanted = {self.info(layer).name for layer in layers}
+        chosen = {name: layer for name, layer in self._layers.items() if name in wanted}
+        first = next(iter(chosen))
+        frozen = dict(self._runner.values)
+
+        def outputs(rows: Array | None) -> Array:
+            kept = dict(self._runner.values)
+            try:
+                self._runner.values.update(frozen)
+                return self.activations(taken(inputs, rows), first)[0].leaving
+            finally:
+                self._runner.values.update(kept)
+
+        try:
+            return OnnxCut(self._runner, inputs, chosen, self.check_values, outputs)
+        except NotCuttableError as error:
+            note = f"candidates run the whole model, because {error}"
+            self._notes += [note] if note not in self._notes else []
+            return super().cut(inputs, layers)
+
+    def save(self, path: Path) -> None:
+        """A copy of the original in which only the bytes of changed weights differ."""
+        io.save(self._model, {name: self._runner.values[name] for name in sorted(self._runner.touched)}, Path(path))
+
+    def describe(self) -> Description:
+        """The notes tell what a patch touches twice, and which layers are out of reach."""
+        path = self._model.path
+        return Description(
+            backend=self.NAME,
+            framework=f"onnxruntime {onnxruntime.__version__}",
+            format="onnx file" if path is not None else "onnx model",
+            device=self._forward_program().providers[0],
+            scores=self.score_kind,
+            source=None if path is None else str(path),
+            notes=tuple(self._notes),
+        )
+
+    def _forward_program(self) -> Program:
+        graph = self._runner.graph
+        return self._runner.program("scores", lambda: self._runner.whole(graph, [graph.scores]))
+
+    def _look(self, inputs: Inputs) -> None:
+        """At the first inputs, find out what only a run can tell: shapes, the model's ending, where the inputs lie."""
+        if self._runner.looked:
+            return
+        self._runner.look(inputs)
+        if self._runner.ending.kind == "probabilities":
+            self.score_kind = "log-probabilities"
+        found = find_layers(self._runner.graph, self._model.stored)
+        self._layers = {name: found[name] for name in self._layers if name in found}
+
+    def _stored_gradients(self, inputs: Inputs, labels: Array) -> dict[str, Array]:
+        """The gradient of the mean cross-entropy with respect to every stored tensor, in its own layout."""
+        runner = self._runner
+        names = sorted({place.name for layer in self._layers.values() for place in layer.stored.values()})
+        derivative = runner.derivative(names, of_loss=True)
+        outputs = sorted(set(derivative.gradients.values()))
+        program = runner.program("loss", lambda: runner.whole(derivative.graph, outputs))
+        weights = runner.weights_for(runner.deep)
+        totals = {name: np.zeros(runner.deep.constants[name].shape, np.float32) for name in names}
+        done = 0
+        for feeds, n in runner.batches(inputs):
+            size = len(next(iter(feeds.values())))
+            seed = _loss_seed(labels[done : done + n], len(labels), runner.classes, size)
+            found = program.run({**feeds, **weights, **seed})
+            done += n
+            for name, gradient in derivative.gradients.items():
+                totals[name] += found[gradient]
+        return totals
+
+
+def _loss_seed(labels: Array, total: int, classes: int, size: int) -> dict[str, Array]:
+    """What makes the seed (softmax - one-hot) / total inside the graph; rows that only fill a batch get zeros."""
+    if len(labels) and not (labels.min() >= 0 and labels.max() < classes):
+        raise DataError(f"labels lie between {labels.min()} and {labels.max()}, the model has {classes} classes")
+    share = fill(np.full((len(labels), 1), 1 / max(total, 1), np.float32), size)
+    offset = np.zeros((size, classes), np.float32)
+    offset[np.arange(len(labels)), labels] = -1 / max(total, 1)
+    return {SHARE: share, OFFSET: offset}
+
+
+def _in_parts(n: int, size: int) -> list[Array]:
+    rows = np.arange(n)
+    return [rows[part] for part in batches(n, size)] or [rows]
+
+
+def _without_rule(operators: Sequence[str], lost: Sequence[str], left: Sequence[str]) -> str:
+    remain = f"; these remain: {_some(left)}" if left else "; none remains"
+    return f"no gradient passes {_some(operators)}, so these layers are out of reach: {_some(lost)}{remain}"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

@@ -1,0 +1,212 @@
+"""The fast path: the model held open at a layer, everything that no candidate can change computed once.
+
+The nodes fall into two parts: those behind the tensors a search may change, and all others. The others run once for all
+inputs, and what the first part takes from them is kept, inputs first, so that rows can be chosen. A candidate runs the
+first part alone, with its own values for the tensors it touches as inputs of the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+
+import numpy as np
+from onnx import NodeProto, helper
+
+from arachne.backend import Cut, Weights
+from arachne.errors import UnknownLayerError, did_you_mean
+from arachne.values import Array, Inputs, batches, count
+from arachne_onnx.graph import Graph, TensorType, reads
+from arachne_onnx.layers import Layer
+from arachne_onnx.running import MEMORY, Runner, fill
+from arachne_onnx.sessions import Program
+
+
+class NotCuttableError(Exception):
+    """A tensor crosses the cut whose rows cannot be told apart."""
+
+
+class OnnxCut(Cut):
+    """A graph held open at the earliest of some layers.
+
+    Args:
+        runner: The model; it has been looked at.
+        inputs: The inputs, kept.
+        layers: The layers by name, in order of execution.
+        check: Refuses values of a wrong shape.
+        trace_outputs: What leaves the first layer, for kinds whose outputs are no tensor of the forward graph.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        inputs: Inputs,
+        layers: Mapping[str, Layer],
+        check: Callable[[str, str, Array], None],
+        trace_outputs: Callable[[Array | None], Array],
+    ) -> None:
+        self.layer = next(iter(layers))
+        self._runner = runner
+        self._layers = layers
+        self._check = check
+        self._trace_outputs = trace_outputs
+        self._feeds = runner.feeds(inputs)
+        self._n = count(inputs)
+        self._values = dict(runner.values)  # arrays are replaced when set, never changed: this is how they are now
+        self._graph = runner.graph
+        self._kept: dict[str, Array] = {}
+        self._programs: dict[Hashable, Program] = {}
+        self._leaving = layers[self.layer].uses[0].leaving.name
+        self.CONTINUES_FROM_OUTPUTS = layers[self.layer].info.kind != "recurrent"  # type: ignore[misc]  # per layer here
+        touched = {place.name for layer in layers.values() for place in layer.stored.values()}
+        self._behind = _behind(self._graph, touched)
+        self._keep(self._crossing(self._behind))
+
+    def outputs(self, rows: Array | None = None) -> Array:
+        """Computed once for all rows when first asked for."""
+        if not self.CONTINUES_FROM_OUTPUTS:
+            return self._trace_outputs(rows)
+        self._keep([self._leaving])
+        return np.array(_rows(self._kept[self._leaving], rows), np.float32)
+
+    def scores_from_outputs(self, outputs: Array, rows: Array | None = None) -> Array:
+        """The nodes behind what leaves the layer, fed with other values for it."""
+        if not self.CONTINUES_FROM_OUTPUTS:
+            raise NotImplementedError("a recurrent layer's steps depend on each other: no continuing from its outputs")
+        nodes = _behind(self._graph, {self._leaving})
+        crossing = [name for name in self._crossing(nodes) if name != self._leaving]
+        self._keep(crossing)
+        program = self._program("outputs", nodes, [*crossing, self._leaving], ())
+        dtype = self._dtype(self._leaving)
+        given = {self._leaving: np.asarray(outputs).astype(dtype, copy=False)}
+        return self._run(program, crossing, given, {}, rows)
+
+    def scores_with(self, weights: Weights, rows: Array | None = None) -> Array:
+        """The nodes behind the touched tensors, fed with those the candidate changes."""
+        changed: dict[str, Array] = {}
+        for (layer, parameter), values in weights.items():
+            if layer not in self._layers:
+                raise UnknownLayerError(f"the cut was not made for layer '{layer}'" + did_you_mean(layer, self._layers))
+            values = np.asarray(values)
+            self._check(layer, parameter, values)
+            place = self._layers[layer].stored[parameter]
+            if place.name not in changed:
+                changed[place.name] = np.array(self._values[place.name])
+            place.put(changed[place.name], values)
+        crossing = self._crossing(self._behind)
+        program = self._program(frozenset(changed), self._behind, crossing, changed)
+        return self._run(program, crossing, {}, changed, rows)
+
+    def _crossing(self, nodes: list[NodeProto]) -> list[str]:
+        """The tensors these nodes take from outside, weights apart."""
+        made = {name for node in nodes for name in node.output}
+        read = {name for node in nodes for name in reads(node)}
+        return sorted(read - made - set(self._graph.constants))
+
+    def _program(self, key: Hashable, nodes: list[NodeProto], crossing: list[str], fed: Collection[str]) -> Program:
+        if key not in self._programs:
+            inputs = {name: self._type(name) for name in crossing}
+            for name in fed:
+                value = self._values[name]
+                inputs[name] = TensorType(helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+            outputs = [self._graph.scores]
+            self._programs[key] = Program(
+                self._runner.device, self._graph, inputs, outputs, nodes=nodes, constants=self._frozen()
+            )
+        return self._programs[key]
+
+    def _run(
+        self,
+        program: Program,
+        crossing: Collection[str],
+        given: Mapping[str, Array],
+        weights: Mapping[str, Array],
+        rows: Array | None,
+    ) -> Array:
+        n = self._n if rows is None else len(rows)
+        parts = []
+        for part, size in self._parts(n):
+            feeds: dict[str, Array] = dict(weights)
+            for name in crossing:
+                feeds[name] = self._feed(name, rows, part, size)
+            for name, array in given.items():
+                feeds[name] = self._together(name, fill(array[part], size))
+            parts.append(program.run(feeds)[self._graph.scores][: part.stop - part.start])
+        return np.array(np.concatenate(parts))
+
+    def _parts(self, n: int) -> Iterator[tuple[slice, int]]:
+        """Rows to run together, and how many a run must be filled up to."""
+        fixed = self._runner.fixed
+        step = fixed or max(1, MEMORY // max(1, sum(self._bytes(node) for node in self._behind)))
+        for part in batches(n, step) if n else [slice(0, 0)]:
+            yield part, fixed or max(1, part.stop - part.start)
+
+    def _bytes(self, node: NodeProto) -> int:
+        return sum(self._runner.bytes_per_row.get(name, 0) for name in node.output)
+
+    def _feed(self, name: str, rows: Array | None, part: slice, size: int) -> Array:
+        if name in self._runner.shapes_by_n:
+            start, slope = self._runner.shapes_by_n[name]
+            return np.asarray(start + size * slope)
+        kept = self._kept[name]
+        if self._fold_axis(name) is None:
+            return np.asarray(kept[0])
+        return self._together(name, fill(_rows(kept, rows)[part], size))
+
+    def _together(self, name: str, array: Array) -> Array:
+        return np.ascontiguousarray(self._runner.folds[name].together(array))
+
+    def _fold_axis(self, name: str) -> int | None:
+        return self._runner.folds[name].axis
+
+    def _keep(self, names: Collection[str]) -> None:
+        """Compute tensors once for all inputs and keep them, inputs first."""
+        missing = [name for name in names if name not in self._kept and name not in self._runner.shapes_by_n]
+        for name in missing:
+            if name not in self._runner.folds:
+                raise NotCuttableError(f"the rows of '{name}' cannot be told apart")
+        computed = [name for name in missing if name not in self._graph.inputs]
+        found: dict[str, list[Array]] = {name: [] for name in missing}
+        nodes = self._graph.needed(computed)
+        program = None
+        if computed:
+            read = {name for node in nodes for name in reads(node)}
+            inputs = {name: kind for name, kind in self._graph.inputs.items() if name in read}
+            program = Program(self._runner.device, self._graph, inputs, computed, nodes=nodes, constants=self._frozen())
+        for feeds, n in self._runner.batches(self._feeds):
+            values = {**feeds, **(program.run(feeds) if program is not None else {})}
+            size = len(next(iter(feeds.values())))
+            for name in missing:
+                if self._fold_axis(name) is None:
+                    found[name] = [values[name][None]]
+                else:
+                    found[name].append(self._runner.apart(name, values[name], n, size))
+        for name, parts in found.items():
+            self._kept[name] = np.ascontiguousarray(np.concatenate(parts) if len(parts) > 1 else parts[0])
+
+    def _frozen(self) -> dict[str, Array]:
+        return {name: value for name, value in self._values.items() if name in self._runner.touched}
+
+    def _type(self, name: str) -> TensorType:
+        kind = self._graph.type_of(name)
+        if kind is None:
+            raise NotCuttableError(f"the type of '{name}' is not known")
+        return TensorType(kind.element, None if kind.shape is None else (None,) * len(kind.shape))
+
+    def _dtype(self, name: str) -> np.dtype[np.generic]:
+        dtype: np.dtype[np.generic] = helper.tensor_dtype_to_np_dtype(self._type(name).element)
+        return dtype
+
+
+def _behind(graph: Graph, tensors: Collection[str]) -> list[NodeProto]:
+    """The nodes that depend on these tensors and that the scores depend on, in order."""
+    reached = set(tensors)
+    behind = []
+    for node in graph.nodes:
+        if not reached.isdisjoint(reads(node)) and reached.isdisjoint(node.output):
+            behind.append(node)
+            reached.update(node.output)
+    return behind
+
+
+def _rows(array: Array, rows: Array | None) -> Array:
+    return array if rows is None else array[rows]

@@ -1,0 +1,114 @@
+"""Where in a tensor each input's numbers are: the axis of inputs, also when it is folded together with another.
+
+Exporters move the inputs' axis about (`(steps, n, units)`) and fold it into others (`(n * steps, units)`). Two short
+runs tell which: when inputs change places, exactly their numbers change places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from arachne.values import Array
+
+
+@dataclass(frozen=True)
+class Fold:
+    """How the inputs lie in a tensor.
+
+    Attributes:
+        axis: The axis that holds them; None when the tensor is the same for any inputs.
+        repeat: How many numbers of that axis belong to one input.
+        outer: Whether one input's numbers stand together on that axis, or a stride apart.
+    """
+
+    axis: int | None
+    repeat: int = 1
+    outer: bool = True
+
+    def apart(self, array: Array, n: int) -> Array:
+        """The tensor as `(n, ...)`, inputs first; what was folded with them becomes an axis of its own."""
+        if self.axis is None:
+            return np.broadcast_to(array, (n, *array.shape))
+        if self.repeat == 1:
+            return np.moveaxis(array, self.axis, 0)
+        shape = array.shape[: self.axis], array.shape[self.axis + 1 :]
+        pair = (n, self.repeat) if self.outer else (self.repeat, n)
+        split = array.reshape(*shape[0], *pair, *shape[1])
+        return np.moveaxis(split, self.axis if self.outer else self.axis + 1, 0)
+
+    def together(self, array: Array) -> Array:
+        """The inverse of `apart`."""
+        if self.axis is None:
+            return np.asarray(array[0])
+        if self.repeat == 1:
+            return np.moveaxis(array, 0, self.axis)
+        split = np.moveaxis(array, 0, self.axis if self.outer else self.axis + 1)
+        return split.reshape(*split.shape[: self.axis], -1, *split.shape[self.axis + 2 :])
+
+
+def find_fold(longer: Array, shorter: Array) -> Fold | None:
+    """The fold of a tensor, from a run on three inputs and one on the last two of them; None if there is none."""
+    if longer.shape == shorter.shape:
+        same = np.array_equal(longer, shorter, equal_nan=True) if longer.dtype.kind in "fiub" else True
+        return Fold(None) if same else None
+    if longer.ndim != shorter.ndim:
+        return None
+    axes = [axis for axis in range(longer.ndim) if longer.shape[axis] != shorter.shape[axis]]
+    if len(axes) != 1 or longer.shape[axes[0]] * 2 != shorter.shape[axes[0]] * 3:
+        return None
+    (axis,) = axes
+    for fold in _possible(axis, longer.shape[axis] // 3):
+        if _alike(fold.apart(longer, 3)[1:], fold.apart(shorter, 2)):
+            return fold
+    return None
+
+
+def find_fixed_fold(before: Array, after: Array, n: int) -> Fold | None:
+    """The same for a model of a fixed batch, from runs on the inputs and on the inputs moved on by one."""
+    if n == 1:
+        return Fold(0, max(1, before.shape[0])) if before.ndim else Fold(None)
+    if before.shape != after.shape:
+        return None
+    if np.array_equal(before, after, equal_nan=before.dtype.kind == "f"):
+        return Fold(None)
+    for axis in range(before.ndim):
+        if before.shape[axis] % n == 0:
+            for fold in _possible(axis, before.shape[axis] // n):
+                if _alike(np.roll(fold.apart(before, n), 1, axis=0), fold.apart(after, n)):
+                    return fold
+    return None
+
+
+def _possible(axis: int, repeat: int) -> Sequence[Fold]:
+    return [Fold(axis, repeat, True), Fold(axis, repeat, False)] if repeat > 1 else [Fold(axis)]
+
+
+def _alike(a: Array, b: Array) -> bool:
+    if a.shape != b.shape:
+        return False
+    if a.dtype.kind != "f":
+        return bool(np.array_equal(a, b))
+    # Batches of other sizes take other paths through a matrix product; its last digits may differ.
+    scale = float(np.max(np.abs(a), initial=1e-6))
+    return bool(np.all(np.abs(a.astype(np.float64) - b) <= 1e-3 * scale) or np.isnan(scale))
+
+
+def linear_in_n(longer: Array, shorter: Array) -> tuple[Array, Array] | None:
+    """Numbers that only depend on how many inputs there are (a shape): value at none, and what each input adds."""
+    if longer.shape != shorter.shape or longer.dtype.kind not in "iu":
+        return None
+    slope = longer - shorter
+    return longer - 3 * slope, slope
+
+
+def folds_of(longer: Mapping[str, Array], shorter: Mapping[str, Array]) -> dict[str, Fold]:
+    """The fold of every tensor that has one."""
+    found = {}
+    for name, array in longer.items():
+        fold = find_fold(array, shorter[name])
+        if fold is not None:
+            found[name] = fold
+    return found

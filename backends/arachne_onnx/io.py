@@ -1,0 +1,305 @@
+"""Opening and saving models: files with their external data, and `ModelProto` objects; nothing in them is run."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import GraphProto, ModelProto, TensorProto, helper
+
+from arachne.backend import WeightFile, Weights
+from arachne.dtypes import CARRIERS
+from arachne.errors import ModelError, UnknownLayerError, UnsafeModelError, did_you_mean
+from arachne.files import atomic_write, same_file
+from arachne.values import Array
+from arachne_onnx.graph import FLOATS, Graph, subgraphs
+from arachne_onnx.layers import Layer, find_layers
+from arachne_onnx.normalise import normalise
+from arachne_onnx.sessions import Device
+from arachne_onnx.surgery import RAW_ELEMENTS, Place, external_span, find_places, rewrite
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A model and where it came from.
+
+    Attributes:
+        model: The message, external data read in.
+        path: The file; None for an object.
+        content: The bytes of an object, as it would be written.
+        places: Where every stored tensor is.
+    """
+
+    model: ModelProto
+    path: Path | None
+    content: bytes | None
+    places: Mapping[str, Place]
+
+    @property
+    def stored(self) -> frozenset[str]:
+        """The names of the stored tensors of floating-point numbers."""
+        return frozenset(name for name, place in self.places.items() if place.element in RAW_ELEMENTS)
+
+    @property
+    def external(self) -> tuple[str, ...]:
+        """The files beside the model that hold weights."""
+        return tuple(
+            sorted({place.external["location"] for place in self.places.values() if "location" in place.external})
+        )
+
+
+def open_model(source: Any) -> Opened:
+    """The model behind a path or an object, checked.
+
+    Raises:
+        ModelError: No ONNX model, or one that nothing here can run.
+        UnsafeModelError: Its external data lies outside its folder.
+    """
+    if isinstance(source, ModelProto):
+        content = source.SerializeToString()
+        model = ModelProto()
+        model.CopyFrom(source)
+        opened = Opened(model, None, content, find_places(content))
+        if opened.external:
+            raise ModelError("the model keeps weights in files beside it, so open its file, not the object")
+    elif isinstance(source, (str, Path)):
+        opened = _open_file(Path(source))
+    else:
+        raise ModelError(f"expected an ONNX file or a ModelProto, got '{type(source).__name__}'")
+    _check_operators(opened.model)
+    return opened
+
+
+def _open_file(path: Path) -> Opened:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"cannot read '{path.name}': {error.strerror}") from error
+    model = ModelProto()
+    try:
+        model.ParseFromString(content)
+    except Exception as error:  # protobuf's DecodeError; its package is not ours to import
+        raise ModelError(f"'{path.name}' is no ONNX model, or it was cut short") from error
+    if not model.graph.node or not model.opset_import:
+        raise ModelError(f"'{path.name}' is no ONNX model, or it was cut short: it holds no graph")
+    places = find_places(content)
+    _read_external(model.graph, path, places)
+    return Opened(model, path, None, places)
+
+
+def _read_external(graph: GraphProto, path: Path, places: Mapping[str, Place]) -> None:
+    """Read tensors from the files beside the model, after checking that they are beside it."""
+    for value in _tensors(graph):
+        if value.data_location != TensorProto.EXTERNAL:
+            continue
+        entries = {entry.key: entry.value for entry in value.external_data}
+        file = contained(path.parent, entries.get("location", ""))
+        place = Place(value.data_type, tuple(value.dims), external=entries)
+        offset, length = external_span(place, file.stat().st_size)
+        with open(file, "rb") as stream:
+            stream.seek(offset)
+            value.raw_data = stream.read(length)
+        value.data_location = TensorProto.DEFAULT
+        del value.external_data[:]
+
+
+def contained(folder: Path, location: str) -> Path:
+    """The external file of that name, if it is inside the model's folder.
+
+    Raises:
+        UnsafeModelError: It is elsewhere, by its name or through a link.
+        ModelError: It is not there.
+    """
+    file = folder / location
+    if not location or Path(location).is_absolute() or not file.resolve().is_relative_to(folder.resolve()):
+        raise UnsafeModelError(f"the model's external data '{location}' lies outside its folder")
+    if not file.is_file():
+        raise ModelError(f"the model's external data '{location}' is missing beside it")
+    return file
+
+
+def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+        for body in subgraphs(node):
+            yield from _tensors(body)
+
+
+CONTRIBUTED = ("com.microsoft", "com.microsoft.nchwc", "com.microsoft.experimental", "ai.onnx.ml", "ai.onnx.training")
+
+
+def _check_operators(model: ModelProto) -> None:
+    """Refuse what the installed runtime cannot know, with the reason."""
+    opsets = {entry.domain: entry.version for entry in model.opset_import}
+    version = opsets.get("", opsets.get("ai.onnx", 0))
+    _check_versions(model.ir_version, version)
+    local = {(function.domain, function.name) for function in model.functions}
+    for node in _nodes(model.graph):
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        if (domain, node.op_type) in local or domain in CONTRIBUTED or onnx.defs.has(node.op_type, domain):
+            continue
+        where = f" of domain '{domain}'" if domain else ""
+        raise ModelError(f"the model uses the operator '{node.op_type}'{where}, which onnxruntime does not know")
+
+
+@functools.cache
+def _check_versions(ir_version: int, opset: int) -> None:
+    node = helper.make_node("Identity", ["x"], ["y"])
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
+    graph = helper.make_graph([node], "probe", ends[:1], ends[1:])
+    for what, ir, version in (("IR version", ir_version, 13), ("opset", 8, opset)):
+        imports = [helper.make_opsetid("", version)]
+        try:
+            Device().session(helper.make_model(graph, opset_imports=imports, ir_version=ir))
+        except ModelError as error:
+            number = ir_version if what == "IR version" else opset
+            raise ModelError(
+                f"the model has {what} {number}, newer than onnxruntime {onnxruntime.__version__} takes; export it "
+                "with an older one"
+            ) from error
+
+
+def _nodes(graph: GraphProto) -> Iterator[Any]:
+    for node in graph.node:
+        yield node
+        for body in subgraphs(node):
+            yield from _nodes(body)
+
+
+def read_graph(opened: Opened) -> Graph:
+    """The normalised graph, its weights checked.
+
+    Raises:
+        ModelError: A weight that is not a number.
+    """
+    try:
+        graph = normalise(opened.model)
+    except (ValueError, TypeError, RuntimeError) as error:
+        if isinstance(error, ModelError):
+            raise
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ModelError(f"the model is not valid ONNX: {reason[:160]}") from error
+    for name, value in graph.constants.items():
+        if value.dtype.kind == "f" and np.isnan(value).any():
+            raise ModelError(f"the model's weight '{name}' holds a value that is not a number")
+    return graph
+
+
+def check_finite(layers: Mapping[str, Layer], constants: Mapping[str, Array]) -> None:
+    """Refuse infinite weights; constants that are no weights may be infinite, as masks are."""
+    for layer in layers.values():
+        for place in layer.stored.values():
+            if not np.isfinite(constants[place.name].astype(np.float32)).all():
+                raise ModelError(f"the model's weight '{place.name}' holds a value that is not finite")
+
+
+def save(opened: Opened, changed: Mapping[str, Array], path: Path) -> None:
+    """A copy of the model in which only the bytes of changed weights differ.
+
+    Raises:
+        ModelError: The path is the model's own file.
+    """
+    if opened.path is not None and same_file(opened.path, path):
+        raise ModelError(f"'{path}' is the model's own file, choose another name")
+    source = opened.path if opened.content is None else opened.content
+    if source is None:
+        raise ModelError("the model has neither a file nor content")
+    write_files(rewrite(source, None if opened.path is None else opened.path.parent, path, changed), opened.path)
+
+
+def write_files(files: Mapping[Path, bytes], source: Path | None) -> None:
+    """Write a model's files, the one that names the others last; never over the source's own."""
+    for file in files:
+        if source is not None and (file.exists() and _is_source(file, source)):
+            raise ModelError(
+                f"'{source.name}' keeps weights in '{file.name}' beside it, which is in the way; write into another "
+                "folder"
+            )
+    for file, content in files.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(file, content)
+
+
+def _is_source(file: Path, source: Path) -> bool:
+    return file.resolve().is_relative_to(source.parent.resolve()) and file.suffix != source.suffix
+
+
+class OnnxWeightFile(WeightFile):
+    """The weights of an ONNX file, by address."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+        self._opened = open_model(self.path)
+        graph = read_graph(self._opened)
+        self._constants = graph.constants
+        self._layers = find_layers(graph, self._opened.stored)
+
+    def parameters(self) -> Sequence[tuple[str, str]]:
+        """In order of execution."""
+        return [(name, parameter) for name, layer in self._layers.items() for parameter in layer.stored]
+
+    def read(self, layer: str, parameter: str) -> Array:
+        """A copy in the canonical layout."""
+        place = self._place(layer, parameter)
+        stored = self._constants[place.name]
+        return np.array(place.view(stored), CARRIERS.get(str(stored.dtype), stored.dtype), order="C")
+
+    def dtype(self, layer: str, parameter: str) -> str:
+        """The dtype in the file."""
+        return str(self._constants[self._place(layer, parameter).name].dtype)
+
+    def rewrite(self, destination: Path, weights: Weights) -> None:
+        """Only the bytes of these weights differ, in the model or in the file beside it."""
+        changed: dict[str, Array] = {}
+        for (layer, parameter), values in weights.items():
+            place = self._place(layer, parameter)
+            if place.name not in changed:
+                changed[place.name] = np.array(self._constants[place.name])
+            view = place.view(changed[place.name])
+            if np.shape(values) != view.shape:
+                raise ModelError(
+                    f"'{layer}.{parameter}' has shape {view.shape}, got values of shape {np.shape(values)}"
+                )
+            place.put(changed[place.name], np.asarray(values).astype(changed[place.name].dtype))
+        save(self._opened, changed, Path(destination))
+
+    def _place(self, layer: str, parameter: str) -> Any:
+        if layer not in self._layers:
+            raise UnknownLayerError(f"'{self.path.name}' has no layer '{layer}'" + did_you_mean(layer, self._layers))
+        stored = self._layers[layer].stored
+        if parameter not in stored:
+            raise UnknownLayerError(f"layer '{layer}' has no parameter '{parameter}'" + did_you_mean(parameter, stored))
+        return stored[parameter]
+
+
+def shared_tensors(layers: Mapping[str, Layer]) -> list[str]:
+    """Sentences about stored tensors that several layers, or several places, use."""
+    users: dict[str, list[str]] = {}
+    for name, layer in layers.items():
+        for parameter, place in layer.stored.items():
+            if layer.info.kind != "recurrent":
+                users.setdefault(place.name, []).append(f"{name}.{parameter}")
+    notes = [
+        f"{' and '.join(names)} are one stored tensor: a patch to one changes all of them"
+        for names in users.values()
+        if len(names) > 1
+    ]
+    return notes + [
+        f"layer '{name}' is used {layer.info.uses} times: a patch changes every use"
+        for name, layer in layers.items()
+        if layer.info.uses > 1
+    ]
+
+
+def float_names(graph: Graph) -> Collection[str]:
+    """The constants of floating-point numbers."""
+    return [name for name in graph.constants if (kind := graph.type_of(name)) is not None and kind.element in FLOATS]

@@ -1,0 +1,90 @@
+"""What layers are called: as in the framework the model was exported from, as far as the file still tells.
+
+Exporters leave traces of three kinds: a parameter's own name (`fc1.weight`), the bias's when the weight was moved
+(`onnx::MatMul_7` with `fc1.bias`), and the path in a node's name (`/layer1/layer1.0/conv1/Conv`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from onnx import NodeProto
+
+if TYPE_CHECKING:
+    from arachne_onnx.layers import Stored
+
+SUFFIXES = (
+    *("weight", "bias", "kernel", "gamma", "beta", "scale", "embeddings", "table"),
+    *("in_proj_weight", "in_proj_bias", "W", "B", "R", "w", "b"),
+)
+"""The last part of a parameter's name, which is not the layer's."""
+
+_GENERATED = re.compile(r"^(onnx::|val_\d|_val_\d|const_|\d+$|arachne)")
+
+
+def layer_names(layers: Sequence[tuple[NodeProto, Sequence[Stored], str]]) -> list[str]:
+    """A name for each layer, no two alike; each is told by its node, its parameters and what to put behind."""
+    taken: set[str] = set()
+    names = []
+    for node, places, suffix in layers:
+        stem = _stem(node, [place.name for place in places]) + suffix
+        name, number = stem, 1
+        while name in taken:
+            name, number = f"{stem}_{number}", number + 1
+        taken.add(name)
+        names.append(name)
+    return names
+
+
+def _stem(node: NodeProto, parameters: Sequence[str]) -> str:
+    for parameter in parameters:
+        name = from_parameter(parameter)
+        if name:
+            return name
+    return from_node(node) or parameters[0]
+
+
+def from_parameter(name: str) -> str | None:
+    """`fc1` for `fc1.weight`; None for a name that an exporter made up."""
+    if _GENERATED.match(name):
+        return None
+    name = (
+        re.sub(r"(/ReadVariableOp|/Read/ReadVariableOp|/Cast|/concat)?(:\d+)?(_\d+)?$", "", name)
+        if "/" in name
+        else name
+    )
+    parts = re.split(r"[./]", name)
+    last = re.sub(r"_l\d+(_reverse)?$", "", parts[-1])
+    if last in SUFFIXES or last in (
+        "weight_ih",
+        "weight_hh",
+        "bias_ih",
+        "bias_hh",
+        "MatMul",
+        "Conv2D",
+        "BiasAdd",
+        "Add",
+    ):
+        parts = parts[:-1]
+    elif len(parts) == 1:
+        for suffix in SUFFIXES[:8]:
+            if last.endswith(f"_{suffix}"):
+                return last.removesuffix(f"_{suffix}")
+    return ".".join(part for part in parts if part) or None
+
+
+def from_node(node: NodeProto) -> str | None:
+    """`layer1.0.conv1` for `/layer1/layer1.0/conv1/Conv`; a node's bare name as it is."""
+    if not node.name:
+        return None
+    parts = [part for part in node.name.split("/") if part]
+    if len(parts) == 1:
+        return str(parts[0])
+    last = parts.pop()
+    number = re.search(r"_(\d+)$", last)
+    kept = [
+        part for part, following in zip(parts, [*parts[1:], ""], strict=True) if not following.startswith(f"{part}.")
+    ]
+    return ".".join(kept) + (f"_{number.group(1)}" if number and re.sub(r"_\d+$", "", last) == node.op_type else "")

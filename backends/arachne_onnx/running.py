@@ -1,0 +1,312 @@
+"""Running a graph: feeds in batches, weights that were touched as inputs, and what one look at the inputs tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from onnx import NodeProto, helper
+
+from arachne.errors import DataError, ModelError, did_you_mean
+from arachne.values import Array, Inputs, batches, count, take
+from arachne_onnx.derivative import Derivative
+from arachne_onnx.folds import Fold, find_fixed_fold, find_fold, linear_in_n
+from arachne_onnx.gradients import UnknownShapeError
+from arachne_onnx.graph import Graph, TensorType, infer_types, reads
+from arachne_onnx.normalise import differentiable, learn_types, make_padding_explicit
+from arachne_onnx.scores import Ending, append_scores, check_ending
+from arachne_onnx.sessions import Device, Program
+
+ROWS = 1024
+"""Inputs in one run at most."""
+
+SESSIONS = 12
+"""Sessions kept at most; the oldest goes first."""
+
+MEMORY = 1 << 28
+"""Bytes that the intermediate results of one run may take, roughly."""
+
+
+class Runner:
+    """A graph on a device: the forward graph, the differentiable one, and their sessions.
+
+    Weights live in `values`. Those that differ from the file are inputs of the sessions, so that setting them again
+    costs no new session; all others stay constants, which is faster. Once weights are put back, the first sessions run
+    again and give the same bits as before.
+    """
+
+    def __init__(self, graph: Graph, ending: Ending, device: Device) -> None:
+        self.device = device
+        self.ending = ending
+        self._bare = graph
+        self.values: dict[str, Array] = dict(graph.constants)
+        self.touched: set[str] = set()
+        self.fixed = _fixed_batch(graph)
+        self.rows = self.fixed or ROWS
+        self.folds: dict[str, Fold] = {}
+        self.shapes_by_n: dict[str, tuple[Array, Array]] = {}
+        self.bytes_per_row: dict[str, int] = {}
+        self.looked = False
+        self.classes = 0
+        self._programs: dict[Hashable, Program] = {}
+        self._derivatives: dict[Hashable, Derivative] = {}
+        self._prepare()
+
+    def _prepare(self) -> None:
+        self.graph = replace(self._bare, nodes=list(self._bare.nodes), types=dict(self._bare.types))
+        append_scores(self.graph, self.ending)
+        infer_types(self.graph)
+        self.deep = differentiable(self.graph)
+        self._programs.clear()
+        self._derivatives.clear()
+
+    def set(self, name: str, value: Array) -> None:
+        """Give a stored tensor another value; the array is kept and must not be changed afterwards."""
+        self.values[name] = value
+        if np.array_equal(value, self._bare.constants[name]):
+            self.touched.discard(name)
+        else:
+            self.touched.add(name)
+
+    def program(self, key: Hashable, make: Callable[[], Program]) -> Program:
+        """A session, made when it is first asked for with the tensors that are touched now."""
+        full = (key, frozenset(self.touched))
+        if full not in self._programs:
+            if len(self._programs) >= SESSIONS:
+                self._programs.pop(next(iter(self._programs)))
+            self._programs[full] = make()
+        return self._programs[full]
+
+    def derivative(self, wanted: Sequence[str], *, of_loss: bool = False) -> Derivative:
+        """The gradient graph with respect to some tensors; setting weights does not change it."""
+        key = (tuple(wanted), of_loss)
+        if key not in self._derivatives:
+            try:
+                self._derivatives[key] = Derivative(self.deep, wanted, of_loss=of_loss)
+            except (NotImplementedError, UnknownShapeError) as error:
+                raise ModelError(f"no gradient can be taken: {error}") from error
+        return self._derivatives[key]
+
+    def inputs_of(self, graph: Graph, nodes: Sequence[NodeProto]) -> dict[str, TensorType]:
+        """What a session of these nodes is fed: the model's inputs, and the touched weights among what they read."""
+        read = {name for node in nodes for name in reads(node)}
+        fed = {name: kind for name, kind in graph.inputs.items() if name in read}
+        for name in sorted(self.touched & read):
+            kind = graph.type_of(name)
+            if kind is not None:
+                fed[name] = kind
+        return fed
+
+    def weights_for(self, graph: Graph) -> dict[str, Array]:
+        """The touched weights, in the dtype a graph computes with."""
+        return {
+            name: self.values[name].astype(graph.constants[name].dtype, copy=False)
+            for name in self.touched
+            if name in graph.constants
+        }
+
+    def whole(self, graph: Graph, outputs: Sequence[str], extra: Graph | None = None) -> Program:
+        """A session from the model's inputs to some tensors."""
+        source = extra or graph
+        nodes = source.needed(outputs)
+        return Program(self.device, source, self.inputs_of(source, nodes), outputs, nodes=nodes)
+
+    def scores(self, inputs: Inputs) -> Array:
+        """Class scores `(n, classes)`."""
+        self.look(inputs)
+        name = self.graph.scores
+        program = self.program("scores", lambda: self.whole(self.graph, [name]))
+        weights = self.weights_for(self.graph)
+        parts = [program.run({**feeds, **weights})[name][:n] for feeds, n in self.batches(inputs)]
+        return np.concatenate(parts)
+
+    def batches(self, inputs: Inputs, rows: int | None = None) -> Iterator[tuple[dict[str, Array], int]]:
+        """Feeds in batches, with how many of their rows count; a batch is never empty, rows to fill it are zeros."""
+        feeds = self.feeds(inputs)
+        n = count(inputs)
+        for part in batches(n, rows or self.rows) if n else [slice(0, 0)]:
+            chosen = {name: array[part] for name, array in feeds.items()}
+            size = part.stop - part.start
+            yield {name: fill(array, self.fixed or max(size, 1)) for name, array in chosen.items()}, size
+
+    def feeds(self, inputs: Inputs) -> dict[str, Array]:
+        """Arrays for the model's inputs, checked and in their dtypes.
+
+        Raises:
+            DataError: Inputs the model does not take.
+        """
+        wanted = self.graph.inputs
+        if not isinstance(inputs, Mapping):
+            if len(wanted) != 1:
+                raise DataError(f"the model takes {len(wanted)} inputs by name ({', '.join(wanted)}), got one array")
+            inputs = {next(iter(wanted)): inputs}
+        missing = [name for name in wanted if name not in inputs]
+        if missing:
+            raise DataError(f"the model's input '{missing[0]}' is missing" + did_you_mean(missing[0], inputs))
+        unknown = [name for name in inputs if name not in wanted]
+        if unknown:
+            raise DataError(f"the model has no input '{unknown[0]}'" + did_you_mean(unknown[0], wanted))
+        feeds = {name: _feed(name, np.asarray(inputs[name]), kind) for name, kind in wanted.items()}
+        if len({len(array) for array in feeds.values()}) > 1:
+            counts = ", ".join(f"{name} {len(array)}" for name, array in feeds.items())
+            raise DataError(f"the model's inputs have different numbers of rows: {counts}")
+        return feeds
+
+    def look(self, inputs: Inputs) -> None:
+        """At the first inputs, run the model on a few of them: shapes, where the inputs lie, its ending, its memory.
+
+        Raises:
+            ModelError: The outputs are not class scores.
+        """
+        if self.looked:
+            return
+        feeds = _probe(self.feeds(inputs), self.fixed or 3)
+        if self.fixed is not None:
+            self._try_any_batch(feeds)
+        longer, shorter = self._look_at(feeds)
+        self._check_scores(longer)
+        if self.ending.kind == "logits" and _are_probabilities(longer[self.graph.scores]):
+            self.ending = replace(self.ending, kind="probabilities")
+            self._prepare()
+            longer, shorter = self._look_at(feeds)
+        learn_types(self.deep, [longer, shorter])
+        learn_types(self.graph, [longer, shorter])
+        make_padding_explicit(self.deep)
+        make_padding_explicit(self.graph)
+        self._learn_folds(longer, shorter)
+        self.classes = longer[self.graph.scores].shape[1]
+        self._programs.clear()
+        self.looked = True
+
+    def _look_at(self, feeds: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
+        names = [name for node in self.deep.nodes for name in node.output if name]
+        nodes = self.deep.nodes
+        program = Program(self.device, self.deep, self.inputs_of(self.deep, nodes), names, nodes=nodes)
+        weights = self.weights_for(self.deep)
+        other = {
+            name: np.roll(array, 1, axis=0) if self.fixed is not None else array[1:] for name, array in feeds.items()
+        }
+        runs = []
+        for fed in (feeds, other):
+            run = program.run({**fed, **weights})
+            runs.append({**fed, **{name: value for name, value in run.items() if isinstance(value, np.ndarray)}})
+        return runs[0], runs[1]
+
+    def _check_scores(self, seen: Mapping[str, Array]) -> None:
+        raw = seen.get(self.ending.tensor, seen[self.graph.scores])
+        check_ending(self.ending, seen[self.graph.scores].shape, self.fixed or 3, raw.shape)
+
+    def _learn_folds(self, longer: Mapping[str, Array], shorter: Mapping[str, Array]) -> None:
+        for name, array in longer.items():
+            if self.fixed is not None:
+                fold = find_fixed_fold(array, shorter[name], self.fixed)
+            else:
+                fold = find_fold(array, shorter[name])
+                by_n = linear_in_n(array, shorter[name]) if fold is None else None
+                if by_n is not None:
+                    self.shapes_by_n[name] = by_n
+            if fold is not None:
+                self.folds[name] = fold
+            self.bytes_per_row[name] = array.nbytes // (self.fixed or 3)
+        if self.fixed is None:
+            total = sum(self.bytes_per_row.values())
+            self.rows = max(1, min(ROWS, MEMORY // max(total, 1)))
+
+    def _try_any_batch(self, feeds: Mapping[str, Array]) -> None:
+        """Many models say a batch of 1 and take any: if two at once give what each gives alone, believe the graph."""
+        fixed, kept = self.fixed, self._bare
+        alone = self.whole(self.graph, [self.graph.scores]).run({**feeds, **self.weights_for(self.graph)})
+        single = alone[self.graph.scores]
+        free = {
+            name: TensorType(kind.element, ("n", *(kind.shape or ())[1:])) for name, kind in self._bare.inputs.items()
+        }
+        twice = {name: np.concatenate([array, np.roll(array, 1, axis=0)]) for name, array in feeds.items()}
+        if fixed == 1:
+            twice = {name: np.concatenate([array, _varied(array)]) for name, array in feeds.items()}
+        self._bare = replace(kept, inputs=free, types={})
+        self.fixed = None
+        try:
+            self._prepare()
+            both = self.whole(self.graph, [self.graph.scores]).run({**twice, **self.weights_for(self.graph)})
+            first = both[self.graph.scores]
+            agrees = len(first) == 2 * len(single) and np.allclose(first[: len(single)], single, rtol=1e-3, atol=1e-4)
+        except (DataError, ModelError):
+            agrees = False
+        if not agrees:
+            self._bare, self.fixed = kept, fixed
+            self._prepare()
+
+    def apart(self, name: str, array: Array, n: int, padded: int) -> Array:
+        """What a tensor holds for each of the first `n` inputs, inputs first."""
+        fold = self.folds.get(name)
+        if fold is None:
+            raise DataError(f"cannot tell which part of '{name}' belongs to which input")
+        return fold.apart(array, padded)[:n]
+
+
+def fill(array: Array, size: int) -> Array:
+    """Rows of zeros behind an array up to a size."""
+    if len(array) == size:
+        return np.ascontiguousarray(array)
+    return np.concatenate([array, np.zeros((size - len(array), *array.shape[1:]), array.dtype)])
+
+
+def _fixed_batch(graph: Graph) -> int | None:
+    """The only batch size the model says it takes."""
+    for kind in graph.inputs.values():
+        if kind.shape and isinstance(kind.shape[0], int) and kind.shape[0] > 0:
+            return kind.shape[0]
+    return None
+
+
+def _feed(name: str, array: Array, kind: TensorType) -> Array:
+    if array.dtype.kind not in "fiub":
+        raise DataError(f"inputs are numbers, got an array of dtype '{array.dtype}' for '{name}'")
+    dtype = helper.tensor_dtype_to_np_dtype(kind.element)
+    if array.dtype.kind == "f" and dtype.kind in "iub" and not _whole_numbers(array):
+        raise DataError(f"the model's input '{name}' takes whole numbers ({dtype}), got dtype '{array.dtype}'")
+    if array.ndim == 0:
+        raise DataError(f"the model's input '{name}' takes rows of numbers, got one number")
+    if kind.shape is not None:
+        expected = "(" + ", ".join(["n", *(str(size or "?") for size in kind.shape[1:])]) + ")"
+        fits = len(kind.shape) == array.ndim and all(
+            not isinstance(size, int) or size in (0, actual)
+            for size, actual in zip(kind.shape[1:], array.shape[1:], strict=False)
+        )
+        if not fits:
+            raise DataError(f"the model's input '{name}' takes arrays of shape {expected}, got {array.shape}")
+    return array.astype(dtype, copy=False)
+
+
+def _whole_numbers(array: Array) -> bool:
+    return bool(np.all(np.isfinite(array)) and np.all(array == np.round(array)))
+
+
+def _probe(feeds: Mapping[str, Array], n: int) -> dict[str, Array]:
+    """`n` rows to look at the model with: the first ones, told apart by a little noise where they are numbers."""
+    rng = np.random.default_rng(0)
+    probes = {}
+    for name, array in feeds.items():
+        rows = array[np.arange(n) % len(array)] if len(array) else np.zeros((n, *array.shape[1:]), array.dtype)
+        if rows.dtype.kind == "f":
+            spread = float(np.nanstd(rows)) or 1.0
+            rows = (rows + 0.05 * spread * rng.normal(size=rows.shape)).astype(rows.dtype)
+        probes[name] = rows
+    return probes
+
+
+def _varied(array: Array) -> Array:
+    return (array * np.asarray(0.5, array.dtype)) if array.dtype.kind == "f" else array
+
+
+def _are_probabilities(output: Array) -> bool:
+    if output.ndim != 2 or output.shape[1] < 2 or not len(output):
+        return False
+    inside = bool(np.all(output >= 0) and np.all(output <= 1))
+    return inside and bool(np.allclose(output.sum(axis=1), 1.0, atol=1e-3))
+
+
+def taken(inputs: Inputs, rows: Array | None) -> Inputs:
+    """The chosen rows, or all."""
+    return inputs if rows is None else take(inputs, rows)

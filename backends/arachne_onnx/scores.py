@@ -1,0 +1,157 @@
+"""Where a graph holds its class scores, and the few nodes that make `(n, classes)` of whatever is there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, helper
+
+from arachne.errors import ModelError, UsageError, did_you_mean
+from arachne_onnx.graph import Graph, attributes, type_from
+
+SCORES = "arachne/scores"
+SMALLEST = 1e-12
+"""Probabilities below this count as this much when their logarithm is taken."""
+
+PASSING = ("Identity", "Cast", "Dropout")
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How the model ends.
+
+    Attributes:
+        tensor: The tensor behind the last softmax or sigmoid, or the output itself.
+        kind: `softmax`, `sigmoid`, `logits`, or `probabilities` made in another way.
+        class_names: The names of the classes, where the model carries them.
+    """
+
+    tensor: str
+    kind: str
+    class_names: tuple[str, ...] | None = None
+
+
+def find_ending(model: ModelProto, graph: Graph, output: str | None) -> Ending:
+    """The output that holds the class scores, looked behind.
+
+    Raises:
+        UsageError: No output of that name.
+        ModelError: Several could be meant, or none can.
+    """
+    producers = graph.producers()
+    name = _choose(model, graph, producers, output)
+    names = None
+    node = producers.get(name)
+    if node is not None and node.op_type == "ZipMap":
+        names, name = _class_names(node), node.input[0]
+    while (node := producers.get(name)) is not None and node.op_type in PASSING:
+        name = node.input[0]
+    if node is None:
+        raise ModelError(f"the model's output '{name}' is an input, not class scores")
+    names = names or _label_names(graph)
+    if node.op_type in ("Softmax", "LogSoftmax"):
+        return Ending(node.input[0], "softmax", names)
+    if node.op_type == "Sigmoid":
+        return Ending(node.input[0], "sigmoid", names)
+    behind = _behind_pair(node, producers)
+    return Ending(behind, "sigmoid", names) if behind is not None else Ending(name, "logits", names)
+
+
+def append_scores(graph: Graph, ending: Ending) -> None:
+    """Add the nodes that turn the ending into float32 `(n, classes)`, called `SCORES`."""
+    kind = graph.type_of(ending.tensor)
+    name = ending.tensor
+    nodes: list[NodeProto] = []
+
+    def then(operator: str, *more: str, **options: object) -> None:
+        nonlocal name
+        result = f"arachne/scores/{len(nodes)}"
+        nodes.append(helper.make_node(operator, [name, *more], [result], **options))
+        name = result
+
+    if kind is None or kind.element != TensorProto.FLOAT:
+        then("Cast", to=TensorProto.FLOAT)
+    if ending.kind == "sigmoid":
+        graph.constants["arachne/scores/column"] = np.array([-1, 1])
+        graph.constants["arachne/scores/zero_first"] = np.array([0, 1, 0, 0])
+        then("Reshape", "arachne/scores/column")
+        then("Pad", "arachne/scores/zero_first")
+    elif kind is not None and kind.rank is not None and kind.rank > 2 and set(kind.shape or ()) & {1}:
+        then("Flatten", axis=1)
+    if ending.kind == "probabilities":
+        graph.constants["arachne/scores/smallest"] = np.array(SMALLEST, np.float32)
+        then("Max", "arachne/scores/smallest")
+        then("Log")
+    nodes.append(helper.make_node("Identity", [name], [SCORES]))
+    graph.nodes = [*graph.needed([ending.tensor]), *nodes]
+    graph.scores = SCORES
+
+
+def check_ending(ending: Ending, shape: tuple[int, ...], rows: int, raw: tuple[int, ...]) -> None:
+    """Refuse outputs that are not one row of class scores per input; `raw` is the shape before it was made two-sided.
+
+    Raises:
+        ModelError: Regression, detection, several labels at once.
+    """
+    if ending.kind == "sigmoid":
+        if int(np.prod(raw)) != rows:
+            raise ModelError("the model ends in a sigmoid for each class, so it marks several classes at once, not one")
+        return
+    if len(shape) != 2 or shape[0] != rows or shape[1] < 2:
+        raise ModelError(f"the model gives outputs of shape {raw} for {rows} inputs, not class scores (n, classes)")
+
+
+def _choose(model: ModelProto, graph: Graph, producers: dict[str, NodeProto], output: str | None) -> str:
+    named = [str(value.name) for value in model.graph.output]
+    if output is not None:
+        if output not in named:
+            raise UsageError(f"the model has no output '{output}'" + did_you_mean(output, named))
+        return output
+    possible = [str(name) for name in named if _may_be_scores(model, graph, producers, name)]
+    if len(possible) == 1:
+        return possible[0]
+    for wanted in ("logits", "probabilities", "output_probability", "scores", "probs"):
+        if wanted in possible:
+            return wanted
+    if not possible:
+        raise ModelError("the model has no output of floating-point numbers that could be class scores")
+    raise ModelError(f"the model has {len(possible)} outputs, name one: {', '.join(possible)}")
+
+
+def _may_be_scores(model: ModelProto, graph: Graph, producers: dict[str, NodeProto], name: str) -> bool:
+    node = producers.get(name)
+    if node is not None and node.op_type == "ZipMap":
+        return True
+    declared = next((type_from(value) for value in model.graph.output if value.name == name), None)
+    kind = graph.type_of(name) or declared
+    return kind is None or kind.is_float
+
+
+def _class_names(node: NodeProto) -> tuple[str, ...] | None:
+    options = attributes(node)
+    labels = options.get("classlabels_strings") or options.get("classlabels_int64s")
+    if not labels:
+        return None
+    return tuple(label.decode() if isinstance(label, bytes) else str(label) for label in labels)
+
+
+def _label_names(graph: Graph) -> tuple[str, ...] | None:
+    """The names a scikit-learn export looks its predicted label up in."""
+    for node in graph.nodes:
+        if node.op_type == "ArrayFeatureExtractor" and node.input[0] in graph.constants:
+            return tuple(
+                label.decode() if isinstance(label, bytes) else str(label)
+                for label in graph.constants[node.input[0]].ravel().tolist()
+            )
+    return None
+
+
+def _behind_pair(node: NodeProto, producers: dict[str, NodeProto]) -> str | None:
+    """What stands behind `(1 - p, p)` where p is a sigmoid, as scikit-learn's exports give two classes."""
+    if node.op_type != "Concat" or len(node.input) != 2:
+        return None
+    other, positive = (producers.get(name) for name in node.input)
+    if positive is None or other is None or positive.op_type != "Sigmoid" or other.op_type != "Sub":
+        return None
+    return positive.input[0] if positive.output[0] in other.input else None

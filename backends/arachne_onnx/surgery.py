@@ -1,0 +1,237 @@
+"""Changing weights in an ONNX file byte by byte: where in the file every stored number is.
+
+A model is a protobuf message: fields of a number, a kind and a content, nested. Walking the lengths leads to every
+tensor and to the bytes of its numbers, so a patched copy differs from the original in those bytes alone; nothing is
+serialised anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from arachne.errors import ModelError
+from arachne.values import Array
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+
+GRAPH_IN_MODEL = 7
+NODES, INITIALISERS = 1, 5
+OUTPUTS, ATTRIBUTES = 2, 5
+TENSOR, BODY, BODIES = 5, 6, 11
+DIMS, TYPE, FLOATS, INTS, NAME, RAW, DOUBLES, EXTERNAL, LOCATION = 1, 2, 4, 5, 8, 9, 10, 13, 14
+
+
+@dataclass
+class Place:
+    """Where a tensor's numbers are.
+
+    Attributes:
+        element: ONNX's number of the element type.
+        shape: Its sizes.
+        starts: The first byte of each run of numbers in the file, with the number of bytes.
+        varints: The first byte and length of each number, where half precision is stored as variable-length integers.
+        external: File, offset and length, where the numbers are in another file.
+    """
+
+    element: int = 0
+    shape: tuple[int, ...] = ()
+    starts: list[tuple[int, int]] = field(default_factory=list)
+    varints: list[tuple[int, int]] = field(default_factory=list)
+    external: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        """The NumPy dtype of the stored numbers."""
+        dtype: np.dtype[np.generic] = helper.tensor_dtype_to_np_dtype(self.element)
+        return dtype
+
+
+def find_places(content: bytes | memoryview) -> dict[str, Place]:
+    """Every tensor stored in a model, by name: initialisers and `Constant` nodes, also of bodies.
+
+    Raises:
+        ModelError: The bytes are no ONNX model, or it ends early.
+    """
+    places: dict[str, Place] = {}
+    view = memoryview(content)
+    for number, kind, start, end in fields(view, 0, len(view)):
+        if number == GRAPH_IN_MODEL and kind == BYTES:
+            _graph(view, start, end, places)
+    return places
+
+
+def fields(view: memoryview, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """The fields of a message: number, kind, first byte of the content, first byte behind it."""
+    at = start
+    while at < end:
+        key, at = varint(view, at, end)
+        number, kind = key >> 3, key & 7
+        match kind:
+            case 0:
+                _, behind = varint(view, at, end)
+            case 1:
+                behind = at + 8
+            case 5:
+                behind = at + 4
+            case 2:
+                length, at = varint(view, at, end)
+                behind = at + length
+            case _:
+                raise ModelError("the file is no ONNX model: its fields make no sense")
+        if behind > end:
+            raise ModelError("the file is no whole ONNX model: it ends inside a field")
+        yield number, kind, at, behind
+        at = behind
+
+
+def varint(view: memoryview, at: int, end: int) -> tuple[int, int]:
+    """A variable-length integer, and the first byte behind it."""
+    value = shift = 0
+    while at < end and shift < 70:
+        byte = view[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    raise ModelError("the file is no whole ONNX model: it ends inside a number")
+
+
+def _graph(view: memoryview, start: int, end: int, places: dict[str, Place]) -> None:
+    for number, kind, first, behind in fields(view, start, end):
+        if kind != BYTES:
+            continue
+        if number == INITIALISERS:
+            name, place = _tensor(view, first, behind)
+            places.setdefault(name, place)
+        elif number == NODES:
+            _node(view, first, behind, places)
+
+
+def _node(view: memoryview, start: int, end: int, places: dict[str, Place]) -> None:
+    outputs, attributes = [], []
+    for number, kind, first, behind in fields(view, start, end):
+        if kind == BYTES and number == OUTPUTS:
+            outputs.append(bytes(view[first:behind]).decode("utf-8", "replace"))
+        elif kind == BYTES and number == ATTRIBUTES:
+            attributes.append((first, behind))
+    for first_attribute, end_attribute in attributes:
+        for number, kind, first, behind in fields(view, first_attribute, end_attribute):
+            if kind == BYTES and number == TENSOR and len(outputs) == 1:
+                places.setdefault(outputs[0], _tensor(view, first, behind)[1])
+            elif kind == BYTES and number in (BODY, BODIES):
+                _graph(view, first, behind, places)
+
+
+def _tensor(view: memoryview, start: int, end: int) -> tuple[str, Place]:
+    place, name, shape = Place(), "", []
+    for number, kind, first, behind in fields(view, start, end):
+        if number == DIMS and kind == VARINT:
+            shape.append(varint(view, first, behind)[0])
+        elif number == DIMS and kind == BYTES:
+            at = first
+            while at < behind:
+                size, at = varint(view, at, behind)
+                shape.append(size)
+        elif number == TYPE and kind == VARINT:
+            place.element = varint(view, first, behind)[0]
+        elif number == NAME and kind == BYTES:
+            name = bytes(view[first:behind]).decode("utf-8", "replace")
+        elif number in (RAW, FLOATS, DOUBLES) and kind in (BYTES, FIXED32, FIXED64):
+            place.starts.append((first, behind - first))
+        elif number == INTS:
+            at = first
+            while at < behind:
+                _, after = varint(view, at, behind)
+                place.varints.append((at, after - at))
+                at = after
+        elif number == EXTERNAL and kind == BYTES:
+            entry = {n: bytes(view[f:b]).decode("utf-8", "replace") for n, k, f, b in fields(view, first, behind)}
+            place.external[entry.get(1, "")] = entry.get(2, "")
+    place.shape = tuple(shape)
+    return name, place
+
+
+def write_tensor(content: bytearray, place: Place, values: Array, name: str) -> None:
+    """Put a tensor's numbers into their place in a copy of the file."""
+    stored = np.ascontiguousarray(values.astype(place.dtype, copy=False))
+    data = (
+        stored.astype(stored.dtype.newbyteorder("<"), copy=False).tobytes()
+        if stored.dtype.kind == "f"
+        else stored.tobytes()
+    )
+    if place.varints:
+        bits = np.frombuffer(data, "<u2")
+        for (start, length), value in zip(place.varints, bits.tolist(), strict=True):
+            content[start : start + length] = _encoded(value, length, name)
+        return
+    if sum(length for _, length in place.starts) != len(data):
+        raise ModelError(f"weight '{name}' takes {len(data)} bytes, the file has another number of them for it")
+    done = 0
+    for start, length in place.starts:
+        content[start : start + length] = data[done : done + length]
+        done += length
+
+
+def _encoded(value: int, length: int, name: str) -> bytes:
+    """A variable-length integer of exactly `length` bytes; the format allows leading zeros."""
+    digits = []
+    for position in range(length):
+        more = 0x80 if position < length - 1 else 0
+        digits.append((value & 0x7F) | more)
+        value >>= 7
+    if value:
+        raise ModelError(
+            f"weight '{name}' is stored as variable-length numbers and its new value needs more bytes than the old "
+            "one; save the model with raw data first"
+        )
+    return bytes(digits)
+
+
+def external_span(place: Place, size: int) -> tuple[int, int]:
+    """Offset and length of an external tensor's numbers in a file of `size` bytes."""
+    try:
+        offset = int(place.external.get("offset") or 0)
+        length = int(place.external.get("length") or size - offset)
+    except ValueError as error:
+        raise ModelError("an external tensor's offset or length is no number") from error
+    wanted = int(np.prod(place.shape, dtype=np.int64)) * place.dtype.itemsize
+    if offset < 0 or length < 0 or offset + length > size or length < wanted:
+        raise ModelError(f"an external tensor lies outside its file '{place.external.get('location', '')}'")
+    return offset, wanted
+
+
+def rewrite(
+    source: Path | bytes, folder: Path | None, destination: Path, tensors: Mapping[str, Array]
+) -> dict[Path, bytes]:
+    """The files of a patched copy: what each must hold, by where it goes."""
+    content = bytearray(source if isinstance(source, bytes) else source.read_bytes())
+    places = find_places(bytes(content))
+    files: dict[Path, bytes] = {}
+    data: dict[str, bytearray] = {}
+    if folder is not None:
+        for place in places.values():
+            location = place.external.get("location")
+            if location and location not in data:
+                data[location] = bytearray((folder / location).read_bytes())
+    for name, values in tensors.items():
+        place = places[name]
+        location = place.external.get("location")
+        if location is None:
+            write_tensor(content, place, values, name)
+        else:
+            offset, length = external_span(place, len(data[location]))
+            stored = np.ascontiguousarray(values.astype(place.dtype, copy=False)).tobytes()
+            data[location][offset : offset + length] = stored
+    for location, changed in data.items():
+        files[destination.parent / location] = bytes(changed)
+    files[destination] = bytes(content)
+    return files
+
+
+RAW_ELEMENTS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16})

@@ -1,0 +1,159 @@
+"""One pass kept open: activations of several layers, and as many gradients as asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from onnx import helper
+
+from arachne.backend import Trace, check_count
+from arachne.values import Activation, Array, Inputs, count
+from arachne_onnx.derivative import SEED, Derivative
+from arachne_onnx.graph import Graph, TensorType
+from arachne_onnx.layers import Layer, Signal, Use, plain_norm
+from arachne_onnx.running import Runner, fill
+from arachne_onnx.sessions import Program
+
+
+class OnnxTrace(Trace):
+    """Activations of some layers and, if wanted, the tensors from which gradients at their outputs are computed.
+
+    A forward session puts out the activations and all that the backward nodes read; a second session holds the backward
+    nodes alone, so every further gradient costs no forward pass.
+
+    Args:
+        runner: The model; it has been looked at.
+        inputs: `n` inputs.
+        layers: The layers by name.
+        gradients: Whether `output_gradients` will be asked for.
+    """
+
+    def __init__(self, runner: Runner, inputs: Inputs, layers: Mapping[str, Layer], *, gradients: bool = True) -> None:
+        self._runner = runner
+        self._layers = layers
+        self._n = count(inputs)
+        places = sorted({use.gradient.name for layer in layers.values() for use in layer.uses})
+        key = tuple(layers)
+        self._derivative = runner.derivative(places) if gradients else None
+        graph = _with_norms(runner.deep if self._derivative is None else self._derivative.graph, layers, runner.deep)
+        signals = {signal.name for layer in layers.values() for use in layer.uses for signal in _signals(use)}
+        saved = [] if self._derivative is None else self._derivative.saved
+        fed = set(runner.deep.inputs)
+        outputs = sorted((signals | set(saved)) - fed)
+        program = runner.program(("trace", key, gradients), lambda: runner.whole(runner.deep, outputs, graph))
+        weights = runner.weights_for(runner.deep)
+        seen: list[dict[str, list[Activation]]] = []
+        self._kept: list[tuple[dict[str, Array], int, int]] = []
+        for feeds, n in runner.batches(inputs):
+            values = {**feeds, **program.run({**feeds, **weights})}
+            size = len(next(iter(feeds.values())))
+            seen.append(
+                {
+                    name: [_activation(runner, use, values, n, size) for use in layer.uses]
+                    for name, layer in layers.items()
+                }
+            )
+            if gradients:
+                self._kept.append(({name: values[name] for name in saved}, n, size))
+        self.activations = {
+            name: tuple(_joined([part[name][number] for part in seen]) for number in range(len(layer.uses)))
+            for name, layer in layers.items()
+        }
+
+    def output_gradients(self, seed: Array) -> Mapping[str, tuple[Array, ...]]:
+        """One run of the backward nodes per batch, for all layers together."""
+        check_count(np.empty(self._n), seed, "rows of the seed")
+        if self._derivative is None:
+            raise RuntimeError("this trace was made without gradients")
+        runner, names = self._runner, self._derivative.gradients
+        program = self._backward(self._derivative)
+        weights = runner.weights_for(runner.deep)
+        parts: list[dict[str, list[Array]]] = []
+        done = 0
+        for saved, n, size in self._kept:
+            rows = fill(np.asarray(seed[done : done + n], np.float32), size)
+            found = program.run({**saved, **weights, SEED: rows})
+            done += n
+            parts.append(
+                {
+                    name: [
+                        self._gradient(use, found, names, number, len(parts), n, size, name)
+                        for number, use in enumerate(layer.uses)
+                    ]
+                    for name, layer in self._layers.items()
+                }
+            )
+        return {
+            name: tuple(np.concatenate([part[name][number] for part in parts]) for number in range(len(layer.uses)))
+            for name, layer in self._layers.items()
+        }
+
+    def _gradient(
+        self,
+        use: Use,
+        found: Mapping[str, Array],
+        names: Mapping[str, str],
+        number: int,
+        batch: int,
+        n: int,
+        size: int,
+        layer: str,
+    ) -> Array:
+        if use.gradient.name not in names:  # the scores do not depend on it
+            start = sum(kept[1] for kept in self._kept[:batch])
+            return np.zeros_like(self.activations[layer][number].leaving[start : start + n])
+        array = self._runner.apart(use.gradient.name, found[names[use.gradient.name]], n, size)
+        return np.array(use.gradient.read(array))
+
+    def _backward(self, derivative: Derivative) -> Program:
+        runner = self._runner
+        saved = self._kept[0][0]
+        outputs = sorted(set(derivative.gradients.values()))
+
+        def make() -> Program:
+            fed = {
+                name: TensorType(helper.np_dtype_to_tensor_dtype(value.dtype), (None,) * value.ndim)
+                for name, value in saved.items()
+            }
+            nodes = derivative.graph.needed(outputs, {*fed, SEED})
+            inputs = {**runner.inputs_of(derivative.graph, nodes), **fed}
+            inputs[SEED] = derivative.graph.inputs[SEED]
+            return Program(runner.device, derivative.graph, inputs, outputs, nodes=nodes)
+
+        return runner.program(("backward", tuple(self._layers)), make)
+
+
+def _signals(use: Use) -> list[Signal]:
+    return [use.leaving, *use.entering.values()]
+
+
+def _with_norms(graph: Graph, layers: Mapping[str, Layer], types: Graph) -> Graph:
+    """The graph, with what the scales of norms are multiplied with as tensors of their own."""
+    nodes, constants = list(graph.nodes), dict(graph.constants)
+    added = []
+    for layer in layers.values():
+        for use in layer.uses:
+            if layer.info.kind == "norm":
+                node, more = plain_norm(use, types)
+                added.append(node)
+                constants.update(more)
+    return replace(graph, nodes=[*nodes, *added], constants=constants) if added else graph
+
+
+def _activation(runner: Runner, use: Use, values: Mapping[str, Array], n: int, size: int) -> Activation:
+    def read(signal: Signal, like: str | None = None) -> Array:
+        array = signal.read(runner.apart(like or signal.name, values[signal.name], n, size))
+        return np.array(array, np.float32 if array.dtype.kind == "f" else array.dtype)
+
+    norm = "scale" in use.entering
+    entering = {name: read(signal, use.leaving.name if norm else None) for name, signal in use.entering.items()}
+    return Activation(entering, read(use.leaving))
+
+
+def _joined(parts: Sequence[Activation]) -> Activation:
+    if len(parts) == 1:
+        return parts[0]
+    entering = {name: np.concatenate([part.entering[name] for part in parts]) for name in parts[0].entering}
+    return Activation(entering, np.concatenate([part.leaving for part in parts]))
