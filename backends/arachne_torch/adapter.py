@@ -56,13 +56,15 @@ class TorchBackend(ModelBackend):
 
     def __init__(self, model: io.Opened, output: str | None = None) -> None:
         self._model = model
-        self._runner = Runner(model.module, output, model.batch)
+        self._runner = Runner(model.module, output, model.program)
         self._parameters = self._runner.parameters
         self._layers = gather(declared(model.module), self._parameters)
-        self._notes = list(model.notes)
+        self._notes = [] if model.program is None else list(model.program.notes)
         self.native = model.module
         self.class_names = io.class_names(model.module)
         for name, tensor in self._parameters.items():
+            if isinstance(tensor, torch.nn.UninitializedParameter):
+                raise ModelError(f"layer '{layer_name(name)}' has no weights yet; run the model once before its repair")
             if not bool(torch.isfinite(tensor).all()):
                 raise ModelError(f"layer '{layer_name(name)}' has weights that are not finite, in '{name}'")
 

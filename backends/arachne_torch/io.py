@@ -7,7 +7,7 @@ import importlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from torch.export import ExportedProgram
 
 from arachne.errors import ModelError, UnsafeModelError, UsageError, did_you_mean
 from arachne_torch.archive import written
-from arachne_torch.program import load_program, runnable
+from arachne_torch.program import Program, load_program, runnable
 from arachne_torch.weights import TorchWeightFile, open_program, open_safetensors, open_state_dict
 
 STATE_DICTS = (".safetensors", ".pt", ".pth")
@@ -33,17 +33,13 @@ class Opened:
         module: What is run.
         format: `module`, `state dict` or `exported program`.
         path: The file the weights came from.
-        program: The exported program behind `module`.
-        batch: The only batch size it takes.
-        notes: What a user should know about it.
+        program: What is known of `module` if it is an exported program.
     """
 
     module: nn.Module
     format: str
     path: Path | None = None
-    program: ExportedProgram | None = None
-    batch: int | None = None
-    notes: tuple[str, ...] = ()
+    program: Program | None = None
 
 
 def open_model(source: Any, *, weights: Path | None, device: str | None, trust_code: bool) -> Opened:
@@ -112,8 +108,8 @@ def class_names(module: nn.Module) -> tuple[str, ...] | None:
 
 def _from_object(source: nn.Module | ExportedProgram) -> Opened:
     if isinstance(source, ExportedProgram):
-        module, batch, notes = runnable(source)
-        return Opened(module, "exported program", program=source, batch=batch, notes=notes)
+        program = runnable(source)
+        return Opened(program.module, "exported program", program=program)
     if isinstance(source, torch.jit.ScriptModule):
         raise ModelError("a TorchScript model cannot be looked into; open the module it was made of")
     return Opened(getattr(source, "_orig_mod", source), "module")
@@ -121,9 +117,8 @@ def _from_object(source: nn.Module | ExportedProgram) -> Opened:
 
 def _from_file(path: Path, trust_code: bool) -> Opened:
     if path.suffix.lower() == ".pt2":
-        program = load_program(path)
-        module, batch, notes = runnable(program)
-        return Opened(module, "exported program", path, program, batch, notes)
+        program = runnable(load_program(path))
+        return Opened(program.module, "exported program", path, program)
     if path.suffix.lower() not in STATE_DICTS:
         raise ModelError(f"'{path.name}' is no model of torch; known endings: .pt2, {', '.join(STATE_DICTS)}")
     try:
@@ -219,7 +214,7 @@ def _on_device(opened: Opened, device: str) -> Opened:
     if current == where:
         return opened
     module = copy.deepcopy(opened.module) if opened.path is None else opened.module
-    return Opened(module.to(where), opened.format, opened.path, opened.program, opened.batch, opened.notes)
+    return replace(opened, module=module.to(where))
 
 
 def _save_copy(file: TorchWeightFile, state: dict[str, Any], path: Path) -> None:

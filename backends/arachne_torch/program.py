@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -82,19 +83,37 @@ def load_program(path: Path) -> ExportedProgram:
         raise ModelError(f"'{path.name}' is an exported program that torch cannot read: {reason}") from error
 
 
-def runnable(program: ExportedProgram) -> tuple[nn.Module, int | None, tuple[str, ...]]:
-    """The program as a module, the only batch size it takes (None: any), and what was done to it."""
+@dataclass(frozen=True)
+class Program:
+    """An exported program made runnable.
+
+    Attributes:
+        module: It as a module.
+        batch: The only batch size it takes; None if any.
+        positional: The names of inputs it takes by position.
+        notes: What was done to it.
+    """
+
+    module: nn.Module
+    batch: int | None
+    positional: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def runnable(program: ExportedProgram) -> Program:
+    """The program as a module, out of training mode."""
     module = program.module()
     notes = _switch_off_training(module) if isinstance(module, fx.GraphModule) else ()
-    users = set(program.graph_signature.user_inputs)
+    names = tuple(map(str, program.graph_signature.user_inputs))
     shapes = [
         node.meta["val"].shape
         for node in program.graph.nodes
-        if node.op == "placeholder" and node.name in users and isinstance(node.meta.get("val"), Tensor)
+        if node.op == "placeholder" and node.name in names and isinstance(node.meta.get("val"), Tensor)
     ]
     sizes = [shape[0] for shape in shapes if len(shape)]
     fixed = len(sizes) == len(shapes) > 0 and all(isinstance(size, int) and size == sizes[0] for size in sizes)
-    return module, int(sizes[0]) if fixed else None, notes
+    positional = names[: program.call_spec.in_spec.child(0).num_leaves] if program.call_spec.in_spec else ()
+    return Program(module, int(sizes[0]) if fixed else None, positional, notes)
 
 
 def _switch_off_training(module: fx.GraphModule) -> tuple[str, ...]:

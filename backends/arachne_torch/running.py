@@ -14,6 +14,7 @@ from arachne.errors import DataError, EnvironmentFaultError, ModelError, UsageEr
 from arachne.values import Array, Inputs, batches, count, take
 from arachne_torch.calls import Recorder, Watch
 from arachne_torch.layers import Layer, Owners, Stored
+from arachne_torch.program import Program
 
 ROWS = 1024
 """At most so many inputs in one batch."""
@@ -34,18 +35,28 @@ class Runner:
     Args:
         module: The model.
         output: Which of several outputs holds the class scores.
-        fixed: The only batch size the model takes, if it is an exported program with one.
+        program: What is known of the model if it is an exported program.
+
+    Attributes:
+        parameters: The floating-point parameters by name, a tied one under its first.
+        fixed: The only batch size the model takes, if there is one.
+        rows: How many inputs go into one batch.
+        ending: What the model ends in: `logits`, `softmax`, `sigmoid` or `probabilities`; None before the first look.
+        classes: How many classes there are.
+        looked: Whether inputs have been seen.
+        in_place: Whether some call of a pass changes a tensor it was given.
     """
 
-    def __init__(self, module: nn.Module, output: str | None = None, fixed: int | None = None) -> None:
+    def __init__(self, module: nn.Module, output: str | None = None, program: Program | None = None) -> None:
         self.module = module
-        self.fixed = fixed
+        self.fixed = None if program is None else program.batch
+        self._positional = () if program is None else program.positional
         self.parameters = {name: tensor for name, tensor in module.named_parameters() if tensor.is_floating_point()}
         if not self.parameters:
             raise ModelError("the model has no floating-point weights, so there is nothing to repair")
         first = next(iter(self.parameters.values()))
         self.device, self.dtype = first.device, first.dtype
-        self.rows = fixed or ROWS
+        self.rows = self.fixed or ROWS
         self.ending: str | None = None
         self.classes = 0
         self.looked = False
@@ -138,7 +149,11 @@ class Runner:
         """The model's own answer; an error inside it is taken for the inputs' fault."""
         try:
             with _as_found(self.module, self.device):
-                return self.module(**inputs) if isinstance(inputs, dict) else self.module(inputs)
+                if not isinstance(inputs, dict):
+                    return self.module(inputs)
+                named = dict(inputs)
+                ordered = [named.pop(name) for name in self._positional if name in named]
+                return self.module(*ordered, **named)
         except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
             reason = (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(".")
             if "allocate memory" in reason or isinstance(error, torch.OutOfMemoryError):

@@ -396,3 +396,8 @@ def test_a_script_or_a_model_without_layers_is_refused() -> None:
         TorchBackend.load(Bare()).forward(inputs_of(2, 4))
     with pytest.raises(ModelError, match="no floating-point weights"):
         TorchBackend.load(nn.ReLU())
+
+
+def test_a_lazy_model_is_asked_to_be_run_first() -> None:
+    with pytest.raises(ModelError, match="layer '0' has no weights yet"):
+        TorchBackend.load(nn.Sequential(nn.LazyLinear(3)))

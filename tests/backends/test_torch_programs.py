@@ -265,3 +265,55 @@ def test_a_damaged_program_is_refused_in_one_sentence(
     with pytest.raises(ModelError) as caught:
         TorchBackend.load(damaged)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_mapping_feeds_a_program_of_several_inputs(tmp_path: Path, by_name: bool) -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.left = nn.Linear(3, 4)
+            self.right = nn.Linear(2, 4)
+
+        def forward(self, x: Tensor, y: Tensor) -> Any:
+            return {"logits": self.left(x) + self.right(y), "sum": x.sum(1)}
+
+    model, batch = Two(), torch.export.Dim("batch")
+    given = {"x": torch.zeros(2, 3), "y": torch.zeros(2, 2)}
+    exported = torch.export.export(
+        model,
+        () if by_name else tuple(given.values()),
+        given if by_name else None,
+        dynamic_shapes={"x": {0: batch}, "y": {0: batch}},
+    )
+    torch.export.save(exported, tmp_path / "two.pt2")
+    rng = np.random.default_rng(0)
+    inputs: dict[str, Array] = {
+        name: rng.normal(size=(5, width)).astype(np.float32) for name, width in (("y", 2), ("x", 3))
+    }
+    backend = TorchBackend.load(tmp_path / "two.pt2")
+    np.testing.assert_allclose(backend.forward(inputs), TorchBackend.load(model).forward(inputs), atol=1e-6)
+    assert isinstance(backend.cut(inputs, ["right"]), TorchCut)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # torch's own, in run_decompositions
+def test_a_decomposed_program_has_the_same_layers(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(1, 2, 3, stride=2), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3)
+    ).eval()
+    exported = torch.export.export(model, (torch.zeros(2, 1, 5, 5),), dynamic_shapes=({0: torch.export.Dim("batch")},))
+    torch.export.save(exported.run_decompositions(), tmp_path / "net.pt2")
+    ours, module = TorchBackend.load(tmp_path / "net.pt2"), TorchBackend.load(model)
+    np.testing.assert_allclose(ours.forward(images()), module.forward(images()), atol=1e-6)
+    for one, other in zip(ours.layers, module.layers, strict=True):
+        assert (one.name, one.kind, one.parameters, one.geometry) == (
+            other.name,
+            other.kind,
+            other.parameters,
+            other.geometry,
+        )
+        for mine, theirs in zip(
+            ours.activations(images(), one.name), module.activations(images(), one.name), strict=True
+        ):
+            np.testing.assert_allclose(mine.leaving, theirs.leaving, atol=1e-6)
