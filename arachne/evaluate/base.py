@@ -118,6 +118,21 @@ class Evaluator(ABC):
                 exact sum does not matter then. None asks for all of them in full.
         """
 
+    def challenge(self, trials: Array, parents: Array, limits: Array | None) -> Array:
+        """As `evaluate`, for a search that lets each trial challenge its parent and keeps the winner.
+
+        Such a search needs decisions, not sums: whether a trial's total is at most its parent's, and which member is
+        the best. Both come out as from the plain evaluator, and so does the lowest total. Other deficits may be
+        estimates, fit for nothing but the limits of the next call.
+
+        Args:
+            trials: As in `evaluate`.
+            parents: The candidates they challenge, `(trials, k)`.
+            limits: The totals this method gave for them, int64 `(trials,)`; None for a first population, which
+                challenges nobody.
+        """
+        return self.evaluate(trials, limits)
+
     @abstractmethod
     def scores(self, trial: Array) -> Array:
         """Class scores `(n, classes)` of every input of the stake under one candidate."""

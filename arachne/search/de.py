@@ -85,8 +85,8 @@ class DifferentialEvolution(Searcher):
         start: Array | None = None,
         on_generation: OnGeneration | None = None,
     ) -> SearchResult:
-        suspects, evaluate = problem.suspects, problem.evaluator.evaluate
-        original = evaluate(suspects.values[None])[0]
+        suspects, evaluator = problem.suspects, problem.evaluator
+        original = evaluator.evaluate(suspects.values[None])[0]
         first = self.first_population(suspects, rng=rng) if start is None else start
         variant = PaperVariant(
             self.crossover, self.scale, lambda trials: problem.stored(self._clipped(suspects, trials))
@@ -99,13 +99,13 @@ class DifferentialEvolution(Searcher):
         lowest, unchanged, evaluations, stopped = 0, 0, 0, f"{self.generations} generations"
         for number in range(self.generations + 1):
             trials = algorithm.ask()
-            deficits = evaluate(trials.get("X"), algorithm.totals)
+            deficits = evaluator.challenge(trials.get("X"), algorithm.pop.get("X"), algorithm.totals)
             replaced = algorithm.told(trials, deficits)
             evaluations += len(trials)
             best, cost = algorithm.best
             same = bool(history) and int(cost.sum()) == lowest
             lowest = int(cost.sum())
-            repaired, broken = (history[-1].repaired, history[-1].broken) if same else problem.evaluator.outcome(best)
+            repaired, broken = (history[-1].repaired, history[-1].broken) if same else evaluator.outcome(best)
             history.append(Generation(number, problem.fitness(cost), repaired, broken, evaluations, replaced))
             if on_generation is not None:
                 on_generation(history[-1])

@@ -1,0 +1,104 @@
+"""The error band: how far what a route finds may lie from what the plain evaluator finds.
+
+Two computations of one score differ by some roundings of the numbers summed on the way. A route tells how large those
+numbers are (`scale`); how many roundings it takes is measured, on whole sets of inputs, wherever the plain evaluator
+was asked anyway, and the band is `SAFETY` times the largest difference seen. Differences are sums of many small
+roundings, so the largest of some ten thousand is already far out, and a band so many times as wide is out of reach.
+
+For a sum over inputs the bands of all inputs added up bound the difference, but roundings of different inputs hardly
+ever agree in sign. How much of the added bands is used up is measured in the same way, and for few inputs, or few that
+weigh much, the root of their squares is allowed for.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from arachne.values import Array
+
+ROUNDING = float(np.finfo(np.float32).eps)
+
+SAFETY = 4.0
+"""The band is so many times wider than the largest difference of an input's scores."""
+
+NARROWEST = 3.0
+"""Roundings the band has at least, however well two computations agreed so far."""
+
+OWN = 1.0
+"""Roundings of the evaluator's own arithmetic on scores: a difference, a sum of exponentials, a logarithm."""
+
+WIDEST = 4096.0
+"""A route further off than this many roundings computes something else, or in another precision."""
+
+SUM_SAFETY = 8.0
+"""As `SAFETY`, for sums, of which there are fewer to learn from."""
+
+SMALLEST_SHARE = 1 / 8
+"""The share of the added bands that is allowed for at least."""
+
+FEW = 2.0
+"""Few inputs cannot cancel each other: a sum may be off by this many times the root of its squared bands at least."""
+
+LARGEST = 1e30
+"""Candidates with larger numbers are near the end of float32, where one computation overflows before the other."""
+
+
+class Band:
+    """The width of the band, learnt from differences."""
+
+    def __init__(self) -> None:
+        self.seen = 0.0
+        """The largest difference seen, in roundings."""
+        self.seen_share = 0.0
+        """The largest difference of a sum, as a share of the added bands."""
+
+    @property
+    def roundings(self) -> float:
+        """Half the band's width, in roundings."""
+        return max(NARROWEST, SAFETY * self.seen) + OWN
+
+    @property
+    def usable(self) -> bool:
+        """Whether the route is close enough to be of use."""
+        return self.seen <= WIDEST
+
+    def learn(self, route: Array, plain: Array, labels: Array, scale: Array) -> bool:
+        """Compare one candidate's scores on a route and plainly; returns whether they were within the band.
+
+        What counts is each score's distance from that of the true class: margins and losses depend on nothing else.
+
+        Args:
+            route: Scores on the route `(n, classes)`.
+            plain: Scores of the plain evaluator `(n, classes)`.
+            labels: True classes `(n,)`.
+            scale: `(n,)`.
+        """
+        before = self.roundings
+        off = route - plain
+        difference = np.abs(off - off[np.arange(len(labels)), labels][:, None]).max(axis=1)
+        known = np.isfinite(difference) & (scale < LARGEST)
+        found = difference[known] / (ROUNDING * np.maximum(scale[known], np.finfo(np.float32).tiny))
+        largest = float(found.max(initial=0.0))
+        self.seen = max(self.seen, largest)
+        return largest <= before
+
+    def learn_sum(self, difference: float, slack: float) -> bool:
+        """Compare one candidate's total on a route and plainly, `slack` being the added bands of its inputs."""
+        found = abs(difference) / slack if slack > 0 else 0.0
+        within = found <= self._share
+        self.seen_share = max(self.seen_share, found)
+        return within
+
+    def sum_error(self, slack: Array, squares: Array) -> Array:
+        """The most a sum may be off, given the added bands of its inputs and the sum of their squares."""
+        return np.minimum(slack, np.maximum(self._share * slack, FEW * np.sqrt(squares)))
+
+    @property
+    def _share(self) -> float:
+        return max(SMALLEST_SHARE, SUM_SAFETY * self.seen_share)
+
+    def error(self, scale: Array) -> Array:
+        """The most a margin or a loss may be off at this scale."""
+        error: Array = np.float32(self.roundings * ROUNDING) * scale
+        error[~(scale < LARGEST)] = np.inf
+        return error

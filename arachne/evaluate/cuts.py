@@ -1,0 +1,98 @@
+"""Cuts within a memory budget: one for all inputs, or several that are made again when they are needed."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from itertools import pairwise
+
+import numpy as np
+
+from arachne.backend import Cut, ModelBackend, Weights
+from arachne.evaluate.base import Stake
+from arachne.localise.base import Suspects
+from arachne.values import Array, take
+
+PROBE = 8
+"""How many inputs are looked at to find out what a cut keeps of one."""
+
+AROUND = 3.0
+"""A cut may keep more than enters and leaves its layer: other branches cross it too, and copies are made on the way."""
+
+
+class Cuts:
+    """The model held open for groups of inputs, as many of them at a time as the budget allows.
+
+    Args:
+        backend: The model.
+        stake: The inputs.
+        suspects: What the candidates touch.
+        order: The order in which inputs are usually met; neighbours in it share a group.
+        memory: The budget in bytes.
+    """
+
+    def __init__(self, backend: ModelBackend, stake: Stake, suspects: Suspects, order: Array, memory: int) -> None:
+        self._backend = backend
+        self._stake = stake
+        self.layers = tuple(dict.fromkeys(address.layer for address in suspects.addresses))
+        n = len(stake.labels)
+        size = max(1, min(n, int(memory / max(1, self._bytes_per_input()))))
+        # Half the budget for the group that is always in use, the hardest inputs, half for whichever comes next.
+        size = n if size >= n else max(1, size // 2)
+        self._groups = [order[start : start + size] for start in range(0, n, size)] if size < n else [np.arange(n)]
+        self.group_of = np.empty(n, np.int64)
+        self._place = np.empty(n, np.int64)
+        for number, rows in enumerate(self._groups):
+            self.group_of[rows] = number
+            self._place[rows] = np.arange(len(rows))
+        self._open: OrderedDict[int, Cut] = OrderedDict()
+        self.made = 0
+        """How many cuts were made."""
+        first = self._cut(0)
+        self.layer = first.layer
+        self.continues = first.CONTINUES_FROM_OUTPUTS
+
+    @property
+    def whole(self) -> Cut | None:
+        """The cut for all inputs in their own order; None where they do not fit the budget."""
+        return self._cut(0) if len(self._groups) == 1 else None
+
+    def outputs(self, rows: Array) -> Array:
+        """What leaves the cut's layer, `(rows, ...)`."""
+        return np.concatenate([self._cut(g).outputs(self._place[rows[part]]) for g, part in self._parts(rows)])
+
+    def scores_from_outputs(self, outputs: Array, rows: Array) -> Array:
+        """Scores `(rows, classes)` when the layer gives other outputs."""
+        return np.concatenate(
+            [self._cut(g).scores_from_outputs(outputs[part], self._place[rows[part]]) for g, part in self._parts(rows)]
+        )
+
+    def scores_with(self, weights: Weights, rows: Array) -> Array:
+        """Scores `(rows, classes)` with other weights."""
+        return np.concatenate(
+            [self._cut(g).scores_with(weights, self._place[rows[part]]) for g, part in self._parts(rows)]
+        )
+
+    def _parts(self, rows: Array) -> list[tuple[int, slice]]:
+        """Neighbouring rows of one group."""
+        groups = self.group_of[rows]
+        edges = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(rows)]
+        return [(int(groups[a]), slice(a, b)) for a, b in pairwise(edges)]
+
+    def _cut(self, group: int) -> Cut:
+        if group in self._open:
+            return self._open[group]
+        if len(self._open) > 1:
+            self._open.pop(next(number for number in self._open if number))
+        inputs = self._stake.inputs if len(self._groups) == 1 else take(self._stake.inputs, self._groups[group])
+        self._open[group] = self._backend.cut(inputs, self.layers)
+        self.made += 1
+        return self._open[group]
+
+    def _bytes_per_input(self) -> float:
+        inputs = take(self._stake.inputs, slice(0, PROBE))
+        sizes = [
+            sum(array.nbytes for array in use.entering.values()) + use.leaving.nbytes
+            for layer in self.layers[:1]
+            for use in self._backend.activations(inputs, layer)
+        ]
+        return AROUND * sum(sizes) / min(PROBE, len(self._stake.labels))

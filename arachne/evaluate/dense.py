@@ -1,0 +1,250 @@
+"""Dense tails in NumPy: candidates that touch only the dense layers at the end of a model.
+
+With S the touched units of the first touched layer, a candidate changes z_S by ΔW x and nothing before it. Behind that
+layer everything follows from what the original model computed and from that change:
+
+    next layer        z' = z + W[:, S] (f(z'_S) - f(z_S)) + ΔW a'
+    further layers    z' = W a' + b + ΔW a'
+
+Arrays have units first, then candidates, then inputs: a layer is then one matrix product for the whole block, and a
+maximum over classes runs along whole rows of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from arachne.backend import ModelBackend
+from arachne.evaluate.base import Stake
+from arachne.evaluate.elementwise import STEEPEST, apply
+from arachne.evaluate.routes import Block, FullJudgement, Judgement, Route
+from arachne.evaluate.tail import Base, Link, Touched
+from arachne.values import Array
+
+
+class DenseRoute(Route):
+    """Candidates on a dense tail."""
+
+    name = "dense tail"
+    first_run = 128
+    longest_run = 4096
+    block = 100
+
+    def __init__(self, stake: Stake, links: Sequence[Link], base: Base) -> None:
+        self._links = links
+        self.classes = len(links[-1].weight)
+        self._whole = self._base = base
+        self._labels = self._ordered = stake.labels
+        self._standing = Standing.of(links[0].touched, base, stake.labels) if len(links) == 1 else None
+        self._last = self._standing
+
+    @classmethod
+    def of(cls, backend: ModelBackend, stake: Stake, links: Sequence[Link]) -> DenseRoute | None:
+        """The route over a tail; None where the tail is not what it seemed."""
+        base = Base.of(backend, stake, links)
+        return None if base is None else cls(stake, links, base)
+
+    def start(self, trials: Array) -> Block:
+        if self._last is not None:
+            return LastLayerBlock(self._links[0].touched, self._last, self._base, trials)
+        return TailBlock(self._links, self._base, self._ordered, trials)
+
+    def reorder(self, order: Array) -> Array:
+        self._base = self._whole.take(order)
+        self._ordered = self._labels[order]
+        self._last = None if self._standing is None else self._standing.take(order)
+        return order
+
+    def scores(self, trial: Array) -> tuple[Array, Array]:
+        block = TailBlock(self._links, self._whole, self._labels, trial[None])
+        return block.scores(slice(None))[:, 0].T, block.scale(slice(None))[0]
+
+
+class TailBlock(Block):
+    """Candidates on a tail of any depth."""
+
+    def __init__(self, links: Sequence[Link], base: Base, labels: Array, trials: Array) -> None:
+        self._links = links
+        self._base = base
+        self._labels = labels
+        self._changes = [link.touched.change(trials) for link in links]
+        self._added = added_rounding(links, base, self._changes)
+
+    def keep(self, which: Array) -> None:
+        self._changes = [change[which] for change in self._changes]
+        self._added = self._added[which]
+
+    def judge(self, rows: slice) -> Judgement:
+        return FullJudgement(self.scores(rows), self._labels[rows], self.scale(rows))
+
+    def scale(self, rows: slice) -> Array:
+        """`(candidates, rows)`."""
+        scale: Array = self._added[:, None] + self._base.rounding[rows]
+        return scale
+
+    def scores(self, rows: slice) -> Array:
+        """Scores `(classes, candidates, rows)`."""
+        base, first = self._base, self._links[0]
+        old = base.leaving[:, None, rows]
+        new = shared_product(self._changes[0], base.entering[:, rows])
+        if base.second is None or base.sources is None:
+            scores = np.repeat(old, new.shape[1], axis=1)
+            scores[first.touched.units] += new
+            return scores
+        new += old
+        activated = apply(first.functions, new)
+        link = self._links[1]
+        z = _product(link.weight[:, first.touched.units], activated - apply(first.functions, old))
+        z += base.second[:, None, rows]
+        if len(link.touched):
+            entering = np.repeat(base.sources[:, None, rows], z.shape[1], axis=1)
+            _, ours, theirs = np.intersect1d(link.touched.sources, first.touched.units, return_indices=True)
+            entering[ours] = activated[theirs]
+            _add_own_products(z, link.touched, self._changes[1], entering)
+        for before, link, change in zip(self._links[1:], self._links[2:], self._changes[2:], strict=False):
+            a = apply(before.functions, z)
+            z = _product(link.weight, a) + link.bias[:, None]
+            if len(link.touched):
+                _add_own_products(z, link.touched, change, link.touched.entering(a))
+        return z
+
+
+@dataclass(frozen=True, eq=False)
+class Standing:
+    """What the untouched classes of the last layer contribute to a judgement, input by input.
+
+    Attributes:
+        touched_scores: Original scores of the touched classes, `(touched, n)`.
+        is_label: 0 where a touched class is the true one, else minus infinity, `(touched, n)`.
+        not_label: 0 where it is not, else minus infinity, `(touched, n)`.
+        own: Score of the true class where it is untouched, else minus infinity, `(n,)`.
+        best: Best untouched score of another class, `(n,)`.
+        logsum: Logarithm of the summed exponentials of all untouched scores, `(n,)`.
+    """
+
+    touched_scores: Array
+    is_label: Array
+    not_label: Array
+    own: Array
+    best: Array
+    logsum: Array
+
+    @classmethod
+    def of(cls, touched: Touched, base: Base, labels: Array) -> Standing:
+        """From the original scores of all classes."""
+        scores, rows = base.leaving, np.arange(len(labels))
+        nothing = np.float32(-np.inf)
+        untouched = scores.copy()
+        untouched[touched.units] = nothing
+        own = untouched[labels, rows]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            highest = untouched.max(axis=0)
+            logsum = np.log(np.exp(untouched - highest).sum(axis=0)) + highest
+        logsum[np.isnan(logsum)] = -np.inf
+        untouched[labels, rows] = nothing
+        mine = touched.units[:, None] == labels
+        return cls(
+            touched_scores=scores[touched.units],
+            is_label=np.where(mine, np.float32(0), nothing),
+            not_label=np.where(mine, nothing, np.float32(0)),
+            own=own,
+            best=untouched.max(axis=0),
+            logsum=logsum,
+        )
+
+    def take(self, order: Array) -> Standing:
+        """The same with the inputs in another order."""
+        return Standing(
+            self.touched_scores[:, order],
+            self.is_label[:, order],
+            self.not_label[:, order],
+            self.own[order],
+            self.best[order],
+            self.logsum[order],
+        )
+
+
+class LastLayerBlock(Block):
+    """Candidates that touch the last layer alone: only the touched classes are computed."""
+
+    def __init__(self, touched: Touched, standing: Standing, base: Base, trials: Array) -> None:
+        self._standing = standing
+        self._base = base
+        self._change = touched.change(trials)
+        self._added = (np.abs(self._change) @ base.peaks[0]).max(axis=1)
+
+    def keep(self, which: Array) -> None:
+        self._change = self._change[which]
+        self._added = self._added[which]
+
+    def judge(self, rows: slice) -> Judgement:
+        scores = shared_product(self._change, self._base.entering[:, rows])
+        scores += self._standing.touched_scores[:, None, rows]
+        return _LastLayerJudgement(scores, self._standing, rows, self._added[:, None] + self._base.rounding[rows])
+
+
+class _LastLayerJudgement(Judgement):
+    def __init__(self, scores: Array, standing: Standing, rows: slice, scale: Array) -> None:
+        self.scale = scale
+        self._scores = scores
+        self._logsum = standing.logsum[rows]
+        own, best = standing.own[rows], standing.best[rows]
+        for touched, is_label, not_label in zip(
+            scores, standing.is_label[:, rows], standing.not_label[:, rows], strict=True
+        ):
+            own = np.maximum(own, touched + is_label)
+            best = np.maximum(best, touched + not_label)
+        self._own = own
+        self.margins = own - best
+
+    def losses(self, pairs: Array) -> Array:
+        n = self._scores.shape[2]
+        touched = self._scores.reshape(len(self._scores), -1)[:, pairs]
+        standing = self._logsum[pairs % n]
+        highest = np.maximum(standing, touched.max(axis=0))
+        sums = np.exp(touched - highest).sum(axis=0) + np.exp(standing - highest)
+        loss: Array = np.log(sums) + (highest - self._own.ravel()[pairs])
+        return loss
+
+
+def added_rounding(links: Sequence[Link], base: Base, changes: Sequence[Array]) -> Array:
+    """How much larger than the original's a candidate's rounding can get at the scores, `(candidates,)`.
+
+    Bounds of how far each unit is moved, and of what that adds to its rounding, are carried along the tail as if they
+    were one more input.
+    """
+    first = links[0].touched
+    moved = np.abs(changes[0]) @ base.peaks[0]
+    error = moved
+    for number, link in enumerate(links[1:], start=1):
+        weight = np.abs(link.weight[:, first.units] if number == 1 else link.weight)
+        spread, handed_on = STEEPEST * moved @ weight.T, STEEPEST * error @ weight.T
+        if len(link.touched):
+            change = np.abs(changes[number])
+            # What enters a touched weight has moved and is rounded itself, by no more than the worst unit before it.
+            farthest = STEEPEST * moved.max(axis=1, keepdims=True)
+            worst = STEEPEST * (error + base.roundings[number - 1]).max(axis=1, keepdims=True)
+            spread[:, link.touched.units] += change @ base.peaks[number] + change.sum(axis=2) * farthest
+            handed_on[:, link.touched.units] += change.sum(axis=2) * worst
+        moved, error = spread, handed_on + spread
+    return np.asarray(error.max(axis=1))
+
+
+def shared_product(change: Array, entering: Array) -> Array:
+    """Every candidate's ΔW `(candidates, units, sources)` times one `(sources, rows)`: `(units, candidates, rows)`."""
+    candidates, units, sources = change.shape
+    stacked = change.transpose(1, 0, 2).reshape(units * candidates, sources)
+    return (stacked @ entering).reshape(units, candidates, entering.shape[1])
+
+
+def _product(weight: Array, entering: Array) -> Array:
+    """One weight `(out, in)` times every candidate's `(in, candidates, rows)`: `(out, candidates, rows)`."""
+    return (weight @ entering.reshape(len(entering), -1)).reshape(len(weight), *entering.shape[1:])
+
+
+def _add_own_products(z: Array, touched: Touched, change: Array, entering: Array) -> None:
+    """Add each candidate's ΔW `(candidates, units, sources)` times its own `(sources, candidates, rows)`."""
+    z[touched.units] += (change @ entering.transpose(1, 0, 2)).transpose(1, 0, 2)

@@ -1,0 +1,73 @@
+"""The functions that may stand between two dense layers of a tail, by the names `LayerInfo.followed_by` uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from scipy.special import erf, expit
+
+from arachne.values import Array
+
+Function = Callable[[Array], Array]
+
+
+def _relu(x: Array) -> Array:
+    return np.maximum(x, 0)
+
+
+def _relu6(x: Array) -> Array:
+    return np.clip(x, 0, 6)
+
+
+def _sigmoid(x: Array) -> Array:
+    return np.asarray(expit(x))
+
+
+def _silu(x: Array) -> Array:
+    return np.asarray(x * expit(x))
+
+
+def _gelu(x: Array) -> Array:
+    return np.asarray(0.5 * x * (1 + erf(x * np.float32(np.sqrt(0.5)))))
+
+
+def _softplus(x: Array) -> Array:
+    return np.logaddexp(x, np.zeros((), x.dtype))
+
+
+def _elu(x: Array) -> Array:
+    return np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
+
+
+IDENTITY = frozenset({"identity", "linear", "flatten", "dropout"})
+"""What does nothing to a vector when a model is used rather than trained."""
+
+FUNCTIONS: dict[str, Function] = {
+    "relu": _relu,
+    "relu6": _relu6,
+    "tanh": np.tanh,
+    "sigmoid": _sigmoid,
+    "silu": _silu,
+    "swish": _silu,
+    "gelu": _gelu,
+    "softplus": _softplus,
+    "elu": _elu,
+}
+
+STEEPEST = 1.13
+"""No function above has a larger slope (GELU's is 1.129)."""
+
+
+def chain(names: Sequence[str] | None) -> tuple[Function, ...] | None:
+    """The functions behind some names, without those that do nothing; None where one is not known."""
+    if names is None or any(name not in FUNCTIONS and name not in IDENTITY for name in names):
+        return None
+    return tuple(FUNCTIONS[name] for name in names if name in FUNCTIONS)
+
+
+def apply(functions: Sequence[Function], x: Array) -> Array:
+    """One function after the other; NumPy keeps float32 throughout."""
+    for function in functions:
+        x = function(x)
+    return x

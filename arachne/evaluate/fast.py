@@ -1,0 +1,260 @@
+"""The fast evaluator: the plain one's decisions, hundreds of times faster.
+
+Why the decisions are the same
+    *Facts.* For every candidate the ledger holds two numbers that bound the plain evaluator's total. They follow from a
+    route's scores and the error band (`judging`): inputs outside the band are right or wrong for certain, inputs inside
+    it count as nothing below and as wrong above, and losses are widened by the band.
+
+    *Decisions.* A trial whose lower bound passes its parent's upper bound is rejected, wherever in the inputs that
+    happens; one whose upper bound is at most its parent's lower bound is accepted. Otherwise the plain evaluator
+    decides: it is asked for the trial, and for the parent as well where its bounds still enclose the answer. So a
+    decision is either forced by bounds that hold, or is the plain evaluator's own.
+
+    *Numbers.* `evaluate` hands out the plain evaluator's deficits for everything within its limit. `challenge` may hand
+    out estimates, but they are never compared: the parents' bounds are looked up, or found again, by the parents'
+    values, and what is returned is made to lie on the side of the limit that was decided. No estimate is as low as the
+    lowest total of a population, because whatever could be is evaluated plainly; hence the best member and its
+    deficits, which stop the search and are its result, are the plain evaluator's too.
+
+    *What it rests on.* That the plain evaluator is deterministic, and that no score is further off than the band. The
+    band is learnt from whole passes over the inputs (`band`), and every further plain evaluation checks it: a
+    difference beyond it would widen it and put all estimates out of use.
+
+Where the time goes
+    The plain evaluator is asked about one candidate in a hundred. Where a cut gives the same bits it stands in for the
+    full pass (`truth`). All else is NumPy on what the candidates touch (`dense`, `convolution`), or the backend's cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from arachne.backend import ModelBackend
+from arachne.dtypes import round_to
+from arachne.evaluate.band import Band
+from arachne.evaluate.base import Evaluator, Stake, by_term, input_deficits
+from arachne.evaluate.convolution import find_channels
+from arachne.evaluate.cuts import Cuts
+from arachne.evaluate.cutting import CutRoute
+from arachne.evaluate.dense import DenseRoute
+from arachne.evaluate.judging import Estimates, Judge
+from arachne.evaluate.ledger import Entry, Ledger, exact_entry
+from arachne.evaluate.order import HardFirst
+from arachne.evaluate.plain import PlainEvaluator
+from arachne.evaluate.routes import Route
+from arachne.evaluate.tail import find_tail
+from arachne.evaluate.truth import Truth
+from arachne.localise.base import Suspects
+from arachne.values import Array
+
+MEMORY = 2 << 30
+
+PROBES = 2
+"""Candidates on which routes and cut are compared with the plain evaluator before anything rests on them."""
+
+LESSONS = 32
+"""So many plain evaluations teach the band; after that every eighth."""
+
+
+class FastEvaluator(Evaluator):
+    """Judges candidates on the fastest route there is, and asks the plain evaluator where rounding could decide.
+
+    Args:
+        backend: The model.
+        stake: The inputs that count.
+        suspects: The weights candidates change.
+        memory: Budget for what is kept between candidates, in bytes.
+    """
+
+    def __init__(self, backend: ModelBackend, stake: Stake, suspects: Suspects, *, memory: int = MEMORY) -> None:
+        super().__init__(backend, stake, suspects)
+        self._memory = memory
+        plain = PlainEvaluator(backend, stake, suspects)
+        original = plain.scores(suspects.values)
+        order = HardFirst(_margins(original, stake.labels))
+        self.cuts = Cuts(backend, stake, suspects, order.order, memory)
+        self.truth = Truth(plain, self.cuts.whole)
+        self._ledger = Ledger()
+        self._lessons = 0
+        route, self.band = self._choose_route(original)
+        self._judge = Judge(route, self.band, stake, order)
+
+    @property
+    def route(self) -> Route:
+        """The route that was chosen."""
+        return self._judge.route
+
+    @property
+    def looked_at(self) -> int:
+        """How many pairs of candidate and input the route was asked about."""
+        return self._judge.met
+
+    @property
+    def plain_evaluations(self) -> int:
+        """How many candidates the plain evaluator was asked about, after the first probes."""
+        return self.truth.passes
+
+    def evaluate(self, trials: Array, limits: Array | None = None) -> Array:
+        trials = np.ascontiguousarray(trials, np.float64)
+        if limits is None:
+            return np.stack([self._exact(trial).deficits for trial in trials])
+        ceilings = limits if limits.ndim == 1 else limits.sum(axis=1)
+        found = self._estimate(trials, ceilings)
+        self._judge.next_generation()
+        deficits = found.deficits.copy()
+        within = found.complete & (found.low <= ceilings)
+        for number in np.flatnonzero(within):
+            deficits[number] = self._exact(trials[number]).deficits
+        return _on_their_side(deficits, ceilings, within & (deficits.sum(axis=1) <= ceilings))
+
+    def challenge(self, trials: Array, parents: Array, limits: Array | None) -> Array:
+        trials = np.ascontiguousarray(trials, np.float64)
+        if limits is None:
+            return self._first(trials)
+        parents = np.ascontiguousarray(parents, np.float64)
+        rivals = self._rivals(parents)
+        highest = np.array([rival.high for rival in rivals])
+        found = self._estimate(trials, highest)
+        self._judge.next_generation()
+        winners: dict[int, Entry] = {}
+        for number in np.flatnonzero(found.complete & (found.low <= highest)).tolist():
+            entry = self._ledger[trials[number]] or self._exact(trials[number])
+            won, entry = self._decide(trials[number], entry, parents[number], rivals[number])
+            if won:
+                winners[number] = entry
+        lowest = min([int(limits.min()), *(entry.high for entry in winners.values())])
+        deficits, wins = found.deficits.copy(), np.zeros(len(trials), bool)
+        for number, entry in winners.items():
+            wins[number] = True
+            deficits[number] = (self._exact(trials[number]) if entry.low <= lowest else entry).deficits
+        self._ledger.trim([*parents, *trials])
+        return _on_their_side(deficits, limits, wins)
+
+    def scores(self, trial: Array) -> Array:
+        return self.truth.scores(trial)
+
+    def outcome(self, trial: Array) -> tuple[int, int]:
+        wrong = self._exact(np.ascontiguousarray(trial, np.float64)).wrong
+        if wrong is None:
+            raise ValueError("an exact entry counts what is wrong")
+        sizes = np.bincount(self.stake.terms, minlength=self.stake.n_terms)
+        return int((sizes - wrong)[1:].sum()), int(wrong[0])
+
+    def _first(self, trials: Array) -> Array:
+        entries = self._rivals(trials)
+        lowest = min(entry.high for entry in entries)
+        return np.stack(
+            [
+                (self._exact(trial) if entry.low <= lowest else entry).deficits
+                for trial, entry in zip(trials, entries, strict=True)
+            ]
+        )
+
+    def _rivals(self, candidates: Array) -> list[Entry]:
+        """Entries of candidates, which are judged to the end where they are not known."""
+        unknown = [number for number, candidate in enumerate(candidates) if self._ledger[candidate] is None]
+        if unknown:
+            self._estimate(candidates[unknown], None)
+        return [self._ledger[candidate] or self._exact(candidate) for candidate in candidates]
+
+    def _decide(self, trial: Array, entry: Entry, parent: Array, rival: Entry) -> tuple[bool, Entry]:
+        """Whether the plain evaluator's total of a trial is at most its parent's."""
+        if np.array_equal(trial, parent):
+            return True, rival
+        if entry.high <= rival.low or entry.low > rival.high:
+            return entry.high <= rival.low, entry
+        entry = self._exact(trial)
+        if rival.low < entry.high <= rival.high:
+            rival = self._exact(parent)
+        return entry.high <= rival.low, entry
+
+    def _estimate(self, trials: Array, ceilings: Array | None) -> Estimates:
+        """Judge candidates on the route, and enter those that were judged to the end."""
+        found = self._judge.estimate(trials, ceilings)
+        for number in np.flatnonzero(found.complete):
+            known = self._ledger[trials[number]]
+            if known is None or not known.exact:
+                low, high = int(found.low[number]), int(found.high[number])
+                self._ledger[trials[number]] = Entry(found.deficits[number], low, high, float(found.slack[number]))
+        return found
+
+    def _exact(self, trial: Array) -> Entry:
+        """What the plain evaluator says about a candidate."""
+        known = self._ledger[trial]
+        if known is not None and known.exact and known.wrong is not None:
+            return known
+        return self._enter(trial, self.truth.scores(trial), known)
+
+    def _enter(self, trial: Array, scores: Array, known: Entry | None) -> Entry:
+        """Enter what the plain evaluator says, and learn from how far the estimate was off."""
+        stake = self.stake
+        deficits = input_deficits(scores, stake.labels, stake.weights)
+        wrong = np.argmax(scores, axis=1) != stake.labels
+        entry = exact_entry(
+            by_term(deficits, stake.terms, stake.n_terms), np.bincount(stake.terms[wrong], minlength=stake.n_terms)
+        )
+        within = True
+        if known is not None and np.isfinite(known.slack):
+            within = self.band.learn_sum(float(known.deficits.sum() - entry.low), known.slack)
+        self._lessons += 1
+        if self._lessons <= LESSONS or self._lessons % 8 == 0:
+            with np.errstate(all="ignore"):
+                found, scale = self.route.scores(trial)
+                within &= self.band.learn(found, scores, stake.labels, scale)
+        if not within:
+            self._ledger.forget_estimates()
+        self._ledger[trial] = entry
+        return entry
+
+    def _choose_route(self, original: Array) -> tuple[Route, Band]:
+        """The fastest route that gives the plain evaluator's scores up to rounding."""
+        rng = np.random.default_rng(0)
+        probes = [self._probe(rng) for _ in range(PROBES)]
+        truths = [self.truth.prove(probe) for probe in probes]
+        for route in self._routes(original):
+            band = Band()
+            with np.errstate(all="ignore"):
+                for probe, truth in zip([self.suspects.values, *probes], [original, *truths], strict=True):
+                    scores, scale = route.scores(probe)
+                    band.learn(scores, truth, self.stake.labels, scale)
+            if band.usable:
+                return route, band
+        raise ValueError("the model gives other scores each time it is asked")
+
+    def _routes(self, original: Array) -> Iterator[Route]:
+        links = find_tail(self.backend, self.suspects)
+        if links is not None:
+            route = DenseRoute.of(self.backend, self.stake, links)
+            if route is not None and route.classes == original.shape[1]:
+                yield route
+        channels = find_channels(
+            self.backend, self.stake, self.suspects, self.cuts, self.weights_with, original, self._memory
+        )
+        if channels is not None:
+            yield channels
+        yield CutRoute(self.stake, self.cuts, self.weights_with, original)
+
+    def _probe(self, rng: np.random.Generator) -> Array:
+        suspects = self.suspects
+        drawn = suspects.values + suspects.deviations * rng.standard_normal(len(suspects))
+        rounded = [round_to(value, dtype) for value, dtype in zip(drawn, suspects.dtypes, strict=True)]
+        return np.array(rounded, np.float64)
+
+
+def _margins(scores: Array, labels: Array) -> Array:
+    rows = np.arange(len(labels))
+    others = scores.copy()
+    others[rows, labels] = -np.inf
+    margins: Array = scores[rows, labels] - others.max(axis=1)
+    return margins
+
+
+def _on_their_side(deficits: Array, limits: Array, wins: Array) -> Array:
+    """Deficits whose totals are at most their limits where a trial wins, and above them where it does not."""
+    excess = deficits.sum(axis=1) - limits
+    rows = np.arange(len(deficits))
+    largest = deficits.argmax(axis=1)
+    deficits[rows, largest] -= np.where(wins, np.maximum(excess, 0), np.minimum(excess - 1, 0))
+    return deficits

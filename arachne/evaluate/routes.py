@@ -1,0 +1,95 @@
+"""A route: one way from candidate patches to class scores, faster than a full forward pass.
+
+A route answers for blocks of candidates and runs of inputs, in the order of inputs it was last given. What it says may
+differ from the plain evaluator's scores by rounding; `Judgement.scale` tells how large the rounded numbers are, and
+`arachne.evaluate.band` measures how far apart the two get.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from arachne.values import Array
+
+
+class Judgement(ABC):
+    """What a block of candidates makes of a run of inputs."""
+
+    margins: Array
+    """Score of the true class minus the best other one, float32 `(candidates, rows)`: below 0 is wrong."""
+
+    scale: Array
+    """How large the numbers behind the scores get, `(candidates, rows)`: rounding is some `eps` of this."""
+
+    @abstractmethod
+    def losses(self, pairs: Array) -> Array:
+        """Cross-entropy of some pairs of candidate and row, given as elements of `margins` flattened."""
+
+
+class FullJudgement(Judgement):
+    """A judgement from the scores of all classes.
+
+    Args:
+        scores: float32 `(classes, candidates, rows)`; overwritten.
+        labels: `(rows,)`.
+        scale: As the attribute.
+    """
+
+    def __init__(self, scores: Array, labels: Array, scale: Array) -> None:
+        self.scale = scale
+        classes, n, rows = scores.shape
+        flat = scores.reshape(classes, n * rows)
+        own = (np.tile(labels, n), np.arange(n * rows))
+        self._own = flat[own]
+        flat[own] = -np.inf
+        self._others = flat
+        self._best = flat.max(axis=0)
+        self.margins = (self._own - self._best).reshape(n, rows)
+
+    def losses(self, pairs: Array) -> Array:
+        own = self._own[pairs]
+        highest = np.maximum(own, self._best[pairs])
+        own -= highest
+        loss: Array = np.log(np.exp(self._others[:, pairs] - highest).sum(axis=0) + np.exp(own)) - own
+        return loss
+
+
+class Block(ABC):
+    """Some candidates on a route."""
+
+    @abstractmethod
+    def judge(self, rows: slice) -> Judgement:
+        """What the candidates make of a run of inputs, given by its place in the route's order."""
+
+    @abstractmethod
+    def keep(self, which: Array) -> None:
+        """Go on with these candidates only, by their place in the block."""
+
+
+class Route(ABC):
+    """One way from candidates to scores."""
+
+    name: str
+
+    first_run: int
+    """How many inputs the first run has; each further run is twice as long."""
+
+    longest_run: int
+    """Where the doubling ends."""
+
+    block: int
+    """How many candidates are judged together."""
+
+    @abstractmethod
+    def start(self, trials: Array) -> Block:
+        """Open a block of candidates, float64 `(candidates, k)`."""
+
+    @abstractmethod
+    def reorder(self, order: Array) -> Array:
+        """Go through the inputs in about this order from now on; returns the order it will be."""
+
+    @abstractmethod
+    def scores(self, trial: Array) -> tuple[Array, Array]:
+        """One candidate's class scores for all inputs, `(n, classes)` in their original order, and their scale."""

@@ -1,0 +1,190 @@
+"""The dense layers at the end of a model, which of their weights are touched, and what the original computes there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from operator import itemgetter
+
+import numpy as np
+
+from arachne.backend import ModelBackend
+from arachne.evaluate.base import Stake
+from arachne.evaluate.elementwise import STEEPEST, Function, apply, chain
+from arachne.localise.base import Suspects
+from arachne.values import Array, LayerInfo, batches, count, take
+
+BIAS = -1
+"""The number of the input that is always 1 and is multiplied with the bias."""
+
+ROWS = 1024
+"""How many inputs are looked at together while a tail is prepared."""
+
+
+@dataclass(frozen=True, eq=False)
+class Touched:
+    """Which weights of one layer the candidates change.
+
+    Attributes:
+        units: The layer's outputs or channels they lie on, ascending.
+        sources: What they are multiplied with, by number, ascending; `BIAS` for the bias.
+        numbers: Their elements of the candidate vector.
+        rows: Where they lie in `units`.
+        columns: Where they lie in `sources`.
+        original: Their original values.
+    """
+
+    units: Array
+    sources: Array
+    numbers: Array
+    rows: Array
+    columns: Array
+    original: Array
+
+    @classmethod
+    def of(cls, suspects: Suspects, layer: str, source: Callable[[tuple[int, ...]], int] = itemgetter(1)) -> Touched:
+        """The suspects in a layer; there may be none.
+
+        Args:
+            suspects: What candidates change.
+            layer: The layer.
+            source: The number of what a weight with this index is multiplied with.
+        """
+        numbers = [number for number, address in enumerate(suspects.addresses) if address.layer == layer]
+        addresses = [suspects.addresses[number] for number in numbers]
+        units, rows = np.unique(np.array([a.index[0] for a in addresses], np.int64), return_inverse=True)
+        inputs = [BIAS if address.parameter == "bias" else source(address.index) for address in addresses]
+        sources, columns = np.unique(np.array(inputs, np.int64), return_inverse=True)
+        return cls(units, sources, np.array(numbers, np.int64), rows, columns, suspects.values[numbers])
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def change(self, trials: Array) -> Array:
+        """ΔW of each candidate, float32 `(candidates, units, sources)`."""
+        change = np.zeros((len(trials), len(self.units), len(self.sources)), np.float32)
+        change[:, self.rows, self.columns] = trials[:, self.numbers] - self.original
+        return change
+
+    def entering(self, activations: Array) -> Array:
+        """Of what enters the layer, `(in, ...)`, what the touched weights are multiplied with, `(sources, ...)`."""
+        chosen: Array = activations[self.sources]
+        chosen[self.sources == BIAS] = 1
+        return chosen
+
+
+@dataclass(frozen=True, eq=False)
+class Link:
+    """One dense layer of a tail.
+
+    Attributes:
+        info: The layer.
+        weight: float32 `(out, in)`.
+        bias: float32 `(out, 1)`.
+        functions: What follows it.
+        touched: What the candidates change in it.
+    """
+
+    info: LayerInfo
+    weight: Array
+    bias: Array
+    functions: tuple[Function, ...]
+    touched: Touched
+
+
+def find_tail(backend: ModelBackend, suspects: Suspects) -> list[Link] | None:
+    """The dense layers from the first touched one to the scores; None where something else lies between."""
+    layers = list(backend.layers)
+    touched = {address.layer for address in suspects.addresses}
+    first = min(number for number, info in enumerate(layers) if info.name in touched)
+    links: list[Link] = []
+    for info in layers[first:]:
+        functions = chain(info.followed_by)
+        if (
+            info.kind != "dense"
+            or info.uses != 1
+            or functions is None
+            or not set(info.parameters) <= {"weight", "bias"}
+        ):
+            return None
+        weights = backend.get_weights(info.name)
+        weight = weights["weight"].astype(np.float32)
+        bias = weights["bias"].astype(np.float32) if "bias" in weights else np.zeros(len(weight), np.float32)
+        links.append(Link(info, weight, bias[:, None], functions, Touched.of(suspects, info.name)))
+    fits = all(behind.weight.shape[1] == len(link.weight) for link, behind in pairwise(links))
+    return links if fits and not links[-1].functions else None
+
+
+@dataclass(frozen=True, eq=False)
+class Base:
+    """What the original model computes in a tail, with the inputs on the last axis.
+
+    Attributes:
+        entering: What the first layer's touched weights are multiplied with, `(sources, n)`.
+        leaving: What leaves its touched units, `(units, n)`; all units where it is the only layer.
+        sources: What the second layer's touched weights are multiplied with, `(sources, n)`; None without one.
+        second: What leaves the second layer, `(out, n)`; None without one.
+        rounding: How large the rounding of the original scores can get, in units of one rounding, `(n,)`.
+        roundings: The largest one at each unit of each layer, `(out,)` (touched units alone in the first layer).
+        peaks: For each layer, the largest magnitude each touched weight is multiplied with, `(sources,)`.
+    """
+
+    entering: Array
+    leaving: Array
+    sources: Array | None
+    second: Array | None
+    rounding: Array
+    roundings: tuple[Array, ...]
+    peaks: tuple[Array, ...]
+
+    @classmethod
+    def of(cls, backend: ModelBackend, stake: Stake, links: Sequence[Link]) -> Base | None:
+        """Compute it, some inputs at a time; None where the layer does not take one vector per input."""
+        parts: list[list[Array]] = []
+        roundings: list[Array] = []
+        peaks: list[Array] = []
+        for rows in batches(count(stake.inputs), ROWS):
+            (use,) = backend.activations(take(stake.inputs, rows), links[0].info.name)
+            entering = use.entering["weight"]
+            if entering.ndim != 2 or use.leaving.ndim != 2:
+                return None
+            kept, errors, tops = _look(links, entering.T.astype(np.float32), use.leaving.T.astype(np.float32))
+            parts.append([*kept, errors[-1].max(axis=0, keepdims=True)])
+            worst = [error.max(axis=1) for error in errors]
+            roundings = [np.maximum(*pair) for pair in zip(roundings, worst, strict=True)] if roundings else worst
+            peaks = [np.maximum(*pair) for pair in zip(peaks, tops, strict=True)] if peaks else tops
+        whole = [np.concatenate(arrays, axis=1) for arrays in zip(*parts, strict=True)]
+        sources, second = (whole[2], whole[3]) if len(links) > 1 else (None, None)
+        return cls(whole[0], whole[1], sources, second, whole[-1][0], tuple(roundings), tuple(peaks))
+
+    def take(self, order: Array) -> Base:
+        """The same with the inputs in another order."""
+        chosen = [None if a is None else a[:, order] for a in (self.entering, self.leaving, self.sources, self.second)]
+        entering, leaving, sources, second = chosen
+        if entering is None or leaving is None:
+            raise ValueError("a tail has a first layer")
+        return Base(entering, leaving, sources, second, self.rounding[order], self.roundings, self.peaks)
+
+
+def _look(links: Sequence[Link], entering: Array, leaving: Array) -> tuple[list[Array], list[Array], list[Array]]:
+    """For some inputs, what `Base` keeps of the first two layers, and roundings and peaks of all.
+
+    A unit rounds in proportion to the magnitudes summed at it, and gets through its weights what was rounded before.
+    """
+    first = links[0]
+    units = np.arange(len(leaving)) if len(links) == 1 else first.touched.units
+    sources = first.touched.entering(entering)
+    kept = [sources, leaving[units]]
+    errors = [np.abs(first.weight[units]) @ np.abs(entering) + np.abs(first.bias[units])]
+    peaks = [np.abs(sources).max(axis=1)]
+    for before, link in pairwise(links):
+        a = apply(before.functions, leaving)
+        leaving = link.weight @ a + link.bias
+        sources = link.touched.entering(a)
+        if before is first:
+            kept += [sources, leaving]
+        reach = np.abs(link.weight[:, units] if before is first else link.weight)
+        errors.append(STEEPEST * reach @ errors[-1] + np.abs(link.weight) @ np.abs(a) + np.abs(link.bias))
+        peaks.append(np.abs(sources).max(axis=1))
+    return kept, errors, peaks

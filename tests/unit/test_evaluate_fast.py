@@ -1,0 +1,227 @@
+"""The fast evaluator takes the plain one's decisions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from arachne.errors import UsageError
+from arachne.evaluate import FastEvaluator, PlainEvaluator, make_evaluator
+from arachne.testing import (
+    Network,
+    ReferenceBackend,
+    branches,
+    convnet,
+    mlp,
+    random_inputs,
+    residual,
+    shared,
+    two_inputs,
+)
+from tests.unit.evaluating import (
+    Lying,
+    Plainest,
+    Rounding,
+    Silent,
+    assert_same_search,
+    search,
+    some_suspects,
+    stake_of,
+)
+
+NETWORKS = {
+    "mlp": (mlp([6, 9, 7, 4], seed=1), ("fc1", "fc2", "fc3")),
+    "tanh": (mlp([5, 8, 3], seed=2, activation="tanh"), ("fc1", "fc2")),
+    "sigmoid": (mlp([5, 12, 12, 12, 3], seed=2, activation="sigmoid"), ("fc1", "fc3", "fc4")),
+    "convnet": (convnet(channels=2, seed=3), ("conv1", "conv2", "fc1", "fc2")),
+    "residual": (residual(seed=4), ("stem", "inner1", "inner2", "head")),
+    "branches": (branches(seed=5), ("stem", "left", "right", "head")),
+    "shared": (shared(seed=6), ("twice", "head")),
+    "two inputs": (two_inputs(seed=7), ("see", "know", "head")),
+}
+
+
+def both(
+    network: Network, layers: list[str], *, n: int = 150, k: int = 4, seed: int = 0, kind: type = ReferenceBackend
+) -> tuple[PlainEvaluator, FastEvaluator]:
+    backend = kind(network)
+    stake = stake_of(backend, random_inputs(network, n, seed=seed), n, seed=seed)
+    suspects = some_suspects(backend, layers, k, seed=seed)
+    return PlainEvaluator(backend, stake, suspects), FastEvaluator(backend, stake, suspects)
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_random_searches_over_random_networks_accept_the_same_trials(data: st.DataObject) -> None:
+    network, layers = NETWORKS[data.draw(st.sampled_from(sorted(NETWORKS)))]
+    chosen = data.draw(st.lists(st.sampled_from(layers), min_size=1, max_size=3, unique=True))
+    seed = data.draw(st.integers(0, 2**20))
+    n, k = data.draw(st.integers(2, 120)), data.draw(st.integers(0, 8))
+    kind = data.draw(st.sampled_from([ReferenceBackend, Silent, Plainest, Lying, Rounding]))
+    plain, fast = both(network, chosen, n=n, k=k, seed=seed, kind=kind)
+    start = data.draw(st.sampled_from(["gaussian", "near"]))
+    assert_same_search(plain, fast, seed=seed, population=8, generations=12, start=start, clip=seed % 2 == 0)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**20), step=st.sampled_from([0.0, 1e-7, 1e-6, 1e-5, 1e-3]))
+def test_populations_within_rounding_of_each_other_are_decided_as_by_the_plain_evaluator(
+    seed: int, step: float
+) -> None:
+    plain, fast = both(mlp([20, 30, 5], seed=seed), ["fc1", "fc2"], n=200, k=6, seed=seed)
+    rng = np.random.default_rng(seed)
+    crowd = plain.suspects.values * (1 + step * rng.standard_normal((40, len(plain.suspects))))
+    members = crowd.astype(np.float32).astype(np.float64)
+    parents, trials = members[:20], members[20:]
+    totals = plain.evaluate(parents).sum(axis=1)
+    limits = fast.challenge(parents, parents, None).sum(axis=1)
+    assert limits.min() == totals.min()
+    assert np.argmin(limits) == np.argmin(totals)
+    expected = plain.evaluate(trials).sum(axis=1) <= totals
+    assert ((fast.challenge(trials, parents, limits).sum(axis=1) <= limits) == expected).all()
+
+
+@pytest.mark.parametrize(
+    ("network", "layers", "route"),
+    [
+        ("mlp", ["fc3"], "dense tail"),
+        ("mlp", ["fc1", "fc3"], "dense tail"),
+        ("convnet", ["fc1", "fc2"], "dense tail"),
+        ("convnet", ["conv1"], "touched channels"),
+        ("convnet", ["conv2"], "touched channels"),
+        ("convnet", ["conv2", "fc1"], "cut"),
+        ("residual", ["inner1"], "cut"),
+        ("residual", ["head"], "dense tail"),
+        ("shared", ["twice"], "cut"),
+    ],
+)
+def test_route_is_chosen_from_where_the_suspects_are(network: str, layers: list[str], route: str) -> None:
+    plain, fast = both(NETWORKS[network][0], layers)
+    assert fast.route.name == route
+    assert_same_search(plain, fast, population=12, generations=15)
+
+
+def test_grouped_and_strided_convolutions_keep_their_decisions() -> None:
+    plain, fast = both(strided(), ["conv"], n=100, k=8)
+    assert fast.route.name == "touched channels"
+    assert_same_search(plain, fast, population=12, generations=15)
+
+
+def strided() -> Network:
+    from arachne.testing.networks import dense
+    from arachne.testing.nodes import Conv, Flatten, Relu
+
+    rng = np.random.default_rng(0)
+    weight = rng.normal(size=(6, 2, 3, 2)).astype(np.float32)
+    bias = rng.normal(size=6).astype(np.float32)
+    conv = Conv("conv", "input", weight, bias, (2, 1), ((1, 2), (0, 1)), (1, 2), 2)
+    rows, columns = (7 + 3 - 3) // 2 + 1, 9 + 1 - 3 + 1
+    nodes = (conv, Relu("relu", "conv"), Flatten("flat", "relu"), dense("head", "flat", 6 * rows * columns, 3, rng))
+    return Network({"input": (4, 7, 9)}, nodes)
+
+
+def test_backend_that_is_wrong_about_what_follows_a_layer_is_not_believed() -> None:
+    plain, fast = both(mlp([6, 9, 4], seed=1), ["fc1"], kind=Lying)
+    assert fast.route.name == "cut"
+    assert_same_search(plain, fast, population=12, generations=15)
+
+
+def test_cut_that_differs_by_a_bit_does_not_stand_in_for_a_full_pass() -> None:
+    _, exact = both(mlp([6, 9, 4], seed=1), ["fc2"])
+    plain, fast = both(mlp([6, 9, 4], seed=1), ["fc2"], kind=Rounding)
+    assert exact.truth.by_cut
+    assert not fast.truth.by_cut
+    assert_same_search(plain, fast, population=12, generations=15)
+
+
+def test_evaluate_gives_the_plain_deficits_of_everything_within_its_limit() -> None:
+    plain, fast = both(mlp([6, 9, 4], seed=1), ["fc1", "fc2"], k=6)
+    rng = np.random.default_rng(0)
+    trials = (plain.suspects.values + rng.standard_normal((50, len(plain.suspects)))).astype(np.float32).astype(float)
+    expected = plain.evaluate(trials)
+    limits = rng.permutation(expected.sum(axis=1))
+    limits[:10] = expected[:10].sum(axis=1)
+    found = fast.evaluate(trials, limits)
+    within = expected.sum(axis=1) <= limits
+    assert 10 <= within.sum() < 50
+    assert np.array_equal(found[within], expected[within])
+    assert (found[~within].sum(axis=1) > limits[~within]).all()
+    assert np.array_equal(fast.evaluate(trials), expected)
+
+
+def test_limits_by_term_give_the_plain_deficits_of_everything_within_all_of_them() -> None:
+    plain, fast = both(mlp([6, 9, 4], seed=1), ["fc2"], k=6)
+    rng = np.random.default_rng(0)
+    trials = (plain.suspects.values + rng.standard_normal((50, len(plain.suspects)))).astype(np.float32).astype(float)
+    expected = plain.evaluate(trials)
+    limits = np.tile(np.median(expected, axis=0).astype(np.int64), (50, 1))
+    found = fast.evaluate(trials, limits)
+    within = (expected <= limits).all(axis=1)
+    assert within.any()
+    assert np.array_equal(found[within], expected[within])
+    assert (found[~within] > limits[~within]).any(axis=1).all()
+
+
+@pytest.mark.parametrize("layers", [["fc2"], ["fc1"], ["fc1", "fc2"]])
+def test_candidates_that_overflow_are_judged_as_by_the_plain_evaluator(layers: list[str]) -> None:
+    plain, fast = both(mlp([6, 9, 4], seed=1), layers)
+    k = len(plain.suspects)
+    trials = np.stack([np.full(k, value) for value in (np.inf, -np.inf, 3e38, -3e38, 1e30, 1e12, 0.0)])
+    parents = np.tile(plain.suspects.values, (len(trials), 1))
+    with np.errstate(all="ignore"):
+        expected, limits = plain.evaluate(trials), plain.evaluate(parents).sum(axis=1)
+        found = fast.challenge(trials, parents, limits)
+        assert np.array_equal(found.sum(axis=1) <= limits, expected.sum(axis=1) <= limits)
+        assert np.array_equal(fast.evaluate(trials), expected)
+
+
+@pytest.mark.parametrize(
+    ("network", "layers", "memory"),
+    [("convnet", ["conv1"], 200_000), ("residual", ["inner1"], 4_000), ("mlp", ["fc2"], 4_000)],
+)
+def test_inputs_beyond_the_memory_budget_are_computed_again_with_the_same_decisions(
+    network: str, layers: list[str], memory: int
+) -> None:
+    plain, _ = both(NETWORKS[network][0], layers)
+    small = FastEvaluator(plain.backend, plain.stake, plain.suspects, memory=memory)
+    assert small.cuts.whole is None
+    assert_same_search(plain, small, population=10, generations=8)
+
+
+def test_rejected_trials_are_given_up_early_and_few_trials_are_evaluated_plainly() -> None:
+    _, fast = both(mlp([20, 40, 5], seed=0), ["fc2"], n=3000, k=5)
+    result, accepted = search(fast, population=20, generations=40)
+    whole = 20 + sum(map(sum, accepted))
+    rejected = result.history[-1].evaluations - whole
+    assert fast.looked_at / len(fast.stake.labels) - whole < 0.4 * rejected
+    assert fast.plain_evaluations < 0.05 * result.history[-1].evaluations
+
+
+def test_search_gives_the_model_back_as_it_was() -> None:
+    _, fast = both(mlp([6, 9, 4], seed=1), ["fc1", "fc2"], kind=Rounding)
+    before = {layer: fast.backend.get_weights(layer) for layer in ("fc1", "fc2")}
+    search(fast, population=10, generations=10)
+    for layer, weights in before.items():
+        for parameter, values in weights.items():
+            assert np.array_equal(fast.backend.get_weights(layer)[parameter], values)
+
+
+def test_half_precision_weights_keep_their_decisions() -> None:
+    network = mlp([6, 9, 4], seed=1)
+    backend = ReferenceBackend(network, dtype="float16")
+    stake = stake_of(backend, random_inputs(network, 100), 100)
+    suspects = some_suspects(backend, ["fc1", "fc2"], 4)
+    assert_same_search(
+        PlainEvaluator(backend, stake, suspects), FastEvaluator(backend, stake, suspects), population=10, generations=10
+    )
+
+
+def test_evaluator_is_made_by_name() -> None:
+    plain, _ = both(mlp([4, 3], seed=0), ["fc1"])
+    parts = plain.backend, plain.stake, plain.suspects
+    assert isinstance(make_evaluator("plain", *parts), PlainEvaluator)
+    assert isinstance(make_evaluator("fast", *parts), FastEvaluator)
+    with pytest.raises(UsageError, match="did you mean 'fast'"):
+        make_evaluator("fats", *parts)
