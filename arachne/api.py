@@ -16,7 +16,7 @@ import numpy as np
 
 from arachne import engine
 from arachne.backend import ModelBackend
-from arachne.data.confusions import Confusion, confusions
+from arachne.data.confusions import Confusion, confusions, wildcards
 from arachne.data.labelled import LabelledData
 from arachne.data.readers import read_data
 from arachne.data.split import Part, predict_checked, with_model_names
@@ -57,9 +57,14 @@ class Scan:
         """Every confusion of two classes, the most frequent first; `target` is what `repair` takes."""
         return confusions(self.data.labels, self.predictions, self.n_classes, self.data.class_names)
 
+    @cached_property
+    def wildcards(self) -> Sequence[Confusion]:
+        """What the mistakes have in common, where that is more than the most frequent confusion of two classes."""
+        return wildcards(self.data.labels, self.predictions, self.n_classes, self.data.class_names)
+
     def __str__(self) -> str:
         """The faults as a table of plain text."""
-        return as_text(ScanTable(self.faults, self.accuracy, len(self.data)))
+        return as_text(ScanTable(self.faults, self.accuracy, len(self.data), self.wildcards))
 
 
 def scan(model: Any, data: Any) -> Scan:

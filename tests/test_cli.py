@@ -92,6 +92,8 @@ def test_scan_ranks_the_faults(folder: Path) -> None:
     assert counts == sorted(counts, reverse=True)
     assert {"target", "count", "share"} <= set(ran.json["faults"][0])
     assert 0.8 < ran.json["accuracy"] < 0.95
+    assert ran.json["wildcards"][0]["target"] == "*:7"
+    assert ran.json["wildcards"][0]["share"] > 0.5
 
 
 def test_repair_writes_a_patch_a_model_and_a_result(fixed: tuple[Path, Ran]) -> None:

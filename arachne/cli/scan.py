@@ -6,10 +6,11 @@ from typing import Any
 
 import click
 
+from arachne.cli.config import ConfiguredCommand
 from arachne.cli.options import DataChoice, ModelChoice, data_options, model_options, output_options
 
 
-@click.command(short_help="List the mistakes a model makes.")
+@click.command(cls=ConfiguredCommand, short_help="List the mistakes a model makes.")
 @model_options
 @data_options
 @click.option("--layers", is_flag=True, help="List the layers and what can be repaired instead.")
@@ -26,6 +27,12 @@ def command(as_json: bool, quiet: bool, debug: bool, layers: bool, **arguments: 
     backend = model.load()
     found = scan(backend, data.read(backend))
     output.result(
-        ScanTable(found.faults, found.accuracy, len(found.data)),
-        scan_object(found.faults, accuracy=found.accuracy, inputs=len(found.data), backend=backend.NAME),
+        ScanTable(found.faults, found.accuracy, len(found.data), found.wildcards),
+        scan_object(
+            found.faults,
+            accuracy=found.accuracy,
+            inputs=len(found.data),
+            backend=backend.NAME,
+            wildcards=found.wildcards,
+        ),
     )

@@ -16,16 +16,16 @@ class Confusion:
 
     Attributes:
         target: The text that makes it a repair's target.
-        label: The true class.
-        prediction: The class it is read as.
+        label: The true class; None for any.
+        prediction: The class it is read as; None for any.
         count: How many inputs.
         share: Their share of all mistakes.
         share_of_class: Their share of all inputs of the true class.
     """
 
     target: str
-    label: int
-    prediction: int
+    label: int | None
+    prediction: int | None
     count: int
     share: float
     share_of_class: float
@@ -53,6 +53,30 @@ def confusions(
         text = f"{_word(label, class_names)}:{_word(prediction, class_names)}"
         found.append(Confusion(text, label, prediction, n, n / total, n / int(per_class[label])))
     return tuple(found)
+
+
+def wildcards(
+    labels: Array, predictions: Array, n_classes: int, class_names: Sequence[str] | None = None
+) -> tuple[Confusion, ...]:
+    """What the mistakes have in common: one true class (`a:*`) or one prediction (`*:b`), ranked by count.
+
+    Only what holds more than the most frequent pair is told: a stuck pixel that makes everything a seven shows here,
+    and is scattered over nine small pairs otherwise.
+    """
+    pairs = confusions(labels, predictions, n_classes, class_names)
+    wrong = labels != predictions
+    total, most = int(wrong.sum()), pairs[0].count if pairs else 0
+    found = []
+    for label in range(n_classes):
+        word = _word(label, class_names)
+        own = int((wrong & (labels == label)).sum())
+        read = int((wrong & (predictions == label)).sum())
+        size = int((labels == label).sum())
+        if own > most:
+            found.append(Confusion(f"{word}:*", label, None, own, own / total, own / size))
+        if read > most:
+            found.append(Confusion(f"*:{word}", None, label, read, read / total, read / max(1, len(labels) - size)))
+    return tuple(sorted(found, key=lambda one: -one.count))
 
 
 def _word(label: int, class_names: Sequence[str] | None) -> str:

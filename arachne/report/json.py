@@ -155,13 +155,28 @@ def flips_object(flips: Flips) -> dict[str, Any]:
     }
 
 
-def scan_object(confusions: Sequence[Confusion], *, accuracy: float, inputs: int, backend: str) -> dict[str, Any]:
-    """What `scan --json` prints: every mistake the model makes, the most frequent first."""
-    faults = [
-        {"target": c.target, "count": c.count, "share": c.share, "share_of_class": c.share_of_class} for c in confusions
-    ]
+def scan_object(
+    confusions: Sequence[Confusion],
+    *,
+    accuracy: float,
+    inputs: int,
+    backend: str,
+    wildcards: Sequence[Confusion] = (),
+) -> dict[str, Any]:
+    """What `scan --json` prints: every mistake the model makes, the most frequent first, and what they share."""
+    faults, together = (
+        [{"target": c.target, "count": c.count, "share": c.share, "share_of_class": c.share_of_class} for c in several]
+        for several in (confusions, wildcards)
+    )
     scan: dict[str, Any] = clean(
-        {"schema": SCAN_SCHEMA, "backend": backend, "inputs": inputs, "accuracy": accuracy, "faults": faults}
+        {
+            "schema": SCAN_SCHEMA,
+            "backend": backend,
+            "inputs": inputs,
+            "accuracy": accuracy,
+            "faults": faults,
+            "wildcards": together,
+        }
     )
     return scan
 

@@ -25,6 +25,7 @@ WIDTH = 80
 MOST_CLASSES = 5
 MOST_WEIGHTS = 6
 MOST_FAULTS = 20
+MOST_WILDCARDS = 3
 MOST_SUSPECTS = 20
 BAR = 20
 STYLES = {REPAIRED: "bold green", DAMAGE: "bold yellow", NOT_REPAIRED: "bold red", TOO_FEW: "bold magenta"}
@@ -88,6 +89,7 @@ class ScanTable:
     confusions: Sequence[Confusion]
     accuracy: float
     inputs: int
+    wildcards: Sequence[Confusion] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         """Called by rich when the table is printed."""
@@ -107,6 +109,8 @@ class ScanTable:
         yield table
         if kinds > MOST_FAULTS:
             yield Text(f"and {kinds - MOST_FAULTS:,} rarer kinds")
+        for fault in self.wildcards[:MOST_WILDCARDS]:
+            yield ink.text(f"together: {fault.target} is {fault.count} of them ({percent(fault.share)})")
 
 
 @dataclass(frozen=True)
