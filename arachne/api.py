@@ -154,6 +154,13 @@ def measure(
         target: The mistake; the patch's own when None, every mistake when there is no patch either.
         patch: The patch, or its file; None measures the model as it is.
     """
+    return measure_part(model, data, target=target, patch=patch)[1]
+
+
+def measure_part(
+    model: Any, data: Any, *, target: str | Sequence[str] | None = None, patch: Patch | str | Path | None = None
+) -> tuple[Part, Evidence]:
+    """As `measure`, with the inputs behind the numbers."""
     backend = load(model)
     patch = Patch.load(patch) if isinstance(patch, (str, Path)) else patch
     if target is None:
@@ -162,7 +169,7 @@ def measure(
     before = after = backend.forward(part.data.inputs)
     if patch is not None:
         after = PatchedModel(backend, for_model(patch, backend)).forward(part.data.inputs)
-    return Evidence(PartEvidence.measure(part, before, after))
+    return part, Evidence(PartEvidence.measure(part, before, after))
 
 
 def compare(model: Any, other: Any, data: Any, *, target: str | Sequence[str] = "*:*") -> Evidence:

@@ -18,6 +18,7 @@ COMMANDS = {
     "localise": "Find the weights behind a mistake.",
     "repair": "Repair a mistake and show what that did.",
     "evaluate": "Measure a model, or what a patch does to it.",
+    "report": "Make the page of a repair again.",
     "apply": "Put a patch into a copy of a model file.",
     "revert": "Take a patch out of a model file again, bit for bit.",
     "show": "Show what a patch changes, with its evidence.",

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
+import click
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from arachne.files import environment_faults
 
 if TYPE_CHECKING:
     from arachne.search.base import Generation
@@ -25,15 +30,35 @@ class Output:
     """
 
     def __init__(self, *, as_json: bool, quiet: bool) -> None:
+        context = click.get_current_context(silent=True)
+        meta = {} if context is None else context.meta
         self.as_json = as_json
         self.quiet = quiet
+        self.verbose = bool(meta.get("arachne.verbose")) and not quiet
         self._out = _console(sys.stdout)
         self._err = _console(sys.stderr)
+        self._log: TextIO | None = None
+        if context is not None and meta.get("arachne.log_file") is not None:
+            path = Path(meta["arachne.log_file"])
+            with environment_faults(path):
+                self._log = context.with_resource(path.open("a", encoding="utf-8"))
 
     def say(self, text: str) -> None:
         """A line about what is going on."""
+        self._note(text)
         if not self.quiet:
             self._err.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def detail(self, text: str) -> None:
+        """A line for those who asked for every step."""
+        self._note(text)
+        if self.verbose:
+            self._err.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def _note(self, text: str) -> None:
+        if self._log is not None:
+            self._log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+            self._log.flush()
 
     def result(self, renderable: RenderableType, value: Any) -> None:
         """The result: a table for people, or one object for programs."""
@@ -47,7 +72,9 @@ class Output:
 
     def step(self, name: str) -> None:
         """A step of a longer run begins."""
-        if not self.quiet and self._err.is_terminal:
+        if self.verbose or self._log is not None:
+            self.detail(f"{name} …")
+        if not self.quiet and not self.verbose and self._err.is_terminal:
             self._err.print(f"{name} …", style="dim", highlight=False)
 
     @contextmanager
@@ -65,6 +92,7 @@ class Output:
 
             def on_generation(at: Generation) -> None:
                 text = f"fitness {at.fitness:.2f}, {at.repaired} repaired, {at.broken} broken"
+                self.detail(f"generation {at.number}: {text}")
                 progress.update(task, completed=at.number, description=text, visible=True)
 
             yield on_generation

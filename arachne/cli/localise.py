@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from arachne.cli.config import ConfiguredCommand
 from arachne.cli.options import (
     DataChoice,
     ModelChoice,
@@ -18,7 +19,7 @@ from arachne.cli.options import (
 )
 
 
-@click.command(short_help="Find the weights behind a mistake.")
+@click.command(cls=ConfiguredCommand, short_help="Find the weights behind a mistake.")
 @model_options
 @data_options
 @target_option

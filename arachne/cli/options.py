@@ -30,6 +30,12 @@ def options(*decorators: Callable[[Command], Command]) -> Callable[[Command], Co
     return decorate
 
 
+def _remember(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """Keep what every command has and only `Output` needs out of the commands' signatures."""
+    ctx.meta[f"arachne.{parameter.name}"] = value
+    return value
+
+
 model_options = options(
     click.argument("model_file", metavar="[MODEL]", required=False),
     click.option("--model", "factory", metavar="MODULE:FACTORY", help="Code that makes the network, for a state dict."),
@@ -69,6 +75,14 @@ output_options = options(
         "--json", "as_json", is_flag=True, help="One JSON object on standard output, the rest on standard error."
     ),
     click.option("-q", "--quiet", is_flag=True, help="Only the result."),
+    click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=_remember, help="Tell every step."),
+    click.option(
+        "--log-file",
+        type=click.Path(path_type=Path, dir_okay=False),
+        expose_value=False,
+        callback=_remember,
+        help="Keep all that is told in this file too.",
+    ),
     click.option("--debug", is_flag=True, help="Show a traceback when something goes wrong."),
 )
 

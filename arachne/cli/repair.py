@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from arachne.cli.config import ConfiguredCommand, again
+from arachne.cli.gating import gate_options, pass_gates, read_gates
 from arachne.cli.options import (
     DataChoice,
     ModelChoice,
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
     from arachne.engine import RepairResult, Settings
 
 
-@click.command(short_help="Repair a mistake and show what that did.")
+@click.command(cls=ConfiguredCommand, short_help="Repair a mistake and show what that did.")
 @model_options
 @data_options
 @target_option
@@ -43,14 +46,20 @@ if TYPE_CHECKING:
 )
 @click.option("--evaluator", type=click.Choice(["fast", "plain"]), default="fast", show_default=True)
 @click.option("--accept-near-chance", is_flag=True, help="Go on although the model is hardly better than guessing.")
+@gate_options
 @output_options
+@click.pass_context
 def command(
+    context: click.Context,
+    /,
     as_json: bool,
     quiet: bool,
     debug: bool,
     targets: tuple[str, ...],
     out: Path | None,
     holdout: str | None,
+    conditions: tuple[str, ...],
+    junit: Path | None,
     **arguments: Any,
 ) -> None:
     """Repair a mistake of MODEL: find the weights behind it, search new values, and measure what that did."""
@@ -61,6 +70,7 @@ def command(
     output = Output(as_json=as_json, quiet=quiet)
     model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
     settings = settings_from(**arguments)
+    gates = read_gates(conditions, junit)
     if out is not None and out.exists() and not out.is_dir():
         raise UsageError(f"'{out}' is a file, expected a folder for the result")
     backend = model.load()
@@ -77,14 +87,17 @@ def command(
             holdout=other,
             raw=lambda: data.raw(backend),
             on_step=output.step,
+            on_doubtful=lambda doubtful: output.say(f"note: {doubtful}"),
             on_generation=on_generation,
         )
+    result = replace(result, gates=gates)
     if out is not None:
-        result = result.save(out, reopen=model.load)
+        result = result.save(out, reopen=model.load, command=again(context))
     tell(output, result)
     output.result(EvidenceTable(result.evidence, result.patch), result.to_json())
     if out is not None:
         output.say(f"wrote {', '.join(sorted(path.name for path in out.iterdir()))} to '{out}'")
+    pass_gates(output, [gate.check(result.evidence) for gate in gates], result.evidence, junit)
 
 
 def settings_from(

@@ -1,0 +1,154 @@
+"""`arachne.toml`: options in a file. The command line wins over the environment, the environment over the file.
+
+    data = "val.npz"                # for every command that takes --data
+    [repair]
+    target = ["6:0"]
+    fail-if = ["break_rate > 0.5%"]
+
+The environment's names are made of command and option: `ARACHNE_REPAIR_ALPHA=5`. An option that may be repeated takes
+its values from there separated by spaces, `ARACHNE_REPAIR_FAIL_IF` by semicolons.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from arachne.errors import InputError, UsageError, did_you_mean
+
+FILE = "arachne.toml"
+PREFIX = "ARACHNE"
+SOURCES = {
+    ParameterSource.COMMANDLINE: "command line",
+    ParameterSource.ENVIRONMENT: "environment",
+    ParameterSource.DEFAULT_MAP: "file",
+}
+LEFT_OUT = ("config", "print-config", "help")
+ABOUT_OUTPUT = ("json", "quiet", "verbose", "log-file", "debug")
+
+
+class ConfiguredCommand(click.Command):
+    """A command whose options may also stand in the environment and in a file; `--print-config` shows which came."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self.params += [
+            click.Option(
+                ["--config"], type=click.Path(path_type=Path), help=f"Options in a file; ./{FILE} if it is there."
+            ),
+            click.Option(["--print-config"], is_flag=True, help="Show every option, its value and where it came from."),
+        ]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        for parameter in self.params:
+            for name in names(parameter)[:1]:
+                parameter.envvar = f"{PREFIX}_{called(self)}_{name}".upper().replace("-", "_")
+        ctx.default_map = from_file(_chosen(args), called(self), self)
+        ctx.resilient_parsing = ctx.resilient_parsing or "--print-config" in args  # nothing is missing when it is shown
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        ctx.params.pop("config")
+        if ctx.params.pop("print_config"):
+            click.echo(shown(ctx, as_json=bool(ctx.params.get("as_json"))))
+            return None
+        return super().invoke(ctx)
+
+
+def from_file(path: Path | None, command: str, owner: click.Command) -> dict[str, Any]:
+    """The options a file holds for a command, by the names click has for them.
+
+    Raises:
+        InputError: No such file, or not TOML.
+        UsageError: An option this command does not have.
+    """
+    if path is None and not Path(FILE).is_file():
+        return {}
+    path = path or Path(FILE)
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read '{path}': {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"'{path}' is not TOML: {error}") from error
+    known = {name: parameter for parameter in owner.params for name in names(parameter)}
+    common = {key: value for key, value in content.items() if not isinstance(value, Mapping) and key in known}
+    own = content.get(command, {})
+    for key in own:
+        if key not in known:
+            raise UsageError(f"'{path}' has the option '{key}' for {command}" + did_you_mean(key, known))
+    return {str(known[key].name): value for key, value in {**common, **own}.items()}
+
+
+def called(command: click.Command) -> str:
+    """A command's name: that of its file, also when another command calls it."""
+    return str(getattr(command.callback, "__module__", "")).rpartition(".")[2]
+
+
+def names(parameter: click.Parameter) -> list[str]:
+    """What a parameter is called in a file: an option by its long names, an argument by its own."""
+    if isinstance(parameter, click.Argument):
+        return [str(parameter.name).replace("_", "-")]
+    return [name.removeprefix("--") for name in parameter.opts if name.startswith("--")]
+
+
+def shown(ctx: click.Context, *, as_json: bool) -> str:
+    """Every option with its value and where it came from, as TOML that can be kept, or as JSON."""
+    rows = []
+    for parameter in ctx.command.params:
+        name = (names(parameter) or [""])[0]
+        if name and name not in LEFT_OUT:
+            value, source = _given(ctx, parameter)
+            rows.append((name, value, SOURCES.get(source, "default")))
+    if as_json:
+        return json.dumps({name: {"value": value, "source": source} for name, value, source in rows}, indent=2)
+    lines = [f"{'# ' if value is None else ''}{name} = {_toml(value)}  # {source}" for name, value, source in rows]
+    return "\n".join([f"[{called(ctx.command)}]", *lines])
+
+
+def again(ctx: click.Context) -> str:
+    """The command line that gives the same run again, whatever came from the environment or a file."""
+    words = ["arachne", called(ctx.command)]
+    for parameter in ctx.command.params:
+        value, source = _given(ctx, parameter)
+        if source not in SOURCES or value is None or (names(parameter) or [""])[0] in (*LEFT_OUT, *ABOUT_OUTPUT):
+            continue
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(parameter, click.Argument):
+                words.append(str(one))
+            elif one is not False:
+                words += [max(parameter.opts, key=len)] + ([] if one is True else [str(one)])
+    return shlex.join(words)
+
+
+def _given(ctx: click.Context, parameter: click.Parameter) -> tuple[Any, ParameterSource]:
+    name = str(parameter.name)
+    value = ctx.params[name] if name in ctx.params else ctx.meta.get(f"arachne.{name}")
+    return _plain(value), ctx.get_parameter_source(name) or ParameterSource.DEFAULT
+
+
+def _chosen(args: list[str]) -> Path | None:
+    for number, word in enumerate(args):
+        if word == "--config" and number + 1 < len(args):
+            return Path(args[number + 1])
+        if word.startswith("--config="):
+            return Path(word.partition("=")[2])
+    return None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def _toml(value: Any) -> str:
+    # JSON's strings, numbers, booleans and lists of those are TOML's too.
+    return json.dumps("" if value is None else value, ensure_ascii=False)
