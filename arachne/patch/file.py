@@ -156,14 +156,21 @@ def _shared(source: WeightFile, weights: Weights, before: Array, after: Array) -
 
 
 def _publish(folder: Path, draft: Path, source: Path, destination: Path) -> None:
-    """Move the finished copy to its place, the file that names the others last."""
-    beside = sorted(path for path in folder.rglob("*") if path.is_file() and path != draft)
-    for path in beside:
+    """Move the finished copy to its place, the file that names the others last.
+
+    The copy's other files keep their names, which the first file holds. So in the source's own folder they can only be
+    shared, which they are when the change is not in them.
+    """
+    beside = []
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path != draft):
         target = destination.parent / path.relative_to(folder)
-        if target.exists():
+        if not target.exists():
+            beside.append(path)
+        elif differing_bytes(path, target) != 0:
+            elsewhere = destination.parent / destination.stem / destination.name
             raise PatchError(
-                f"'{source.name}' keeps weights in '{target.name}' beside it, which exists where "
-                f"'{destination.name}' should go; write into another folder"
+                f"'{source.name}' keeps weights in '{target.name}' beside it, and another file of that name is where "
+                f"'{destination.name}' should go; write into a folder of its own, such as '{elsewhere}'"
             )
     for path in [*beside, draft]:
         with open(path, "rb+") as stream:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -168,3 +170,115 @@ def test_diff_reads_two_frameworks(tmp_path: Path) -> None:
     made = arachne.diff(tmp_path / "net.keras", tmp_path / "net.pt")
     assert [(entry.address.index, entry.new) for entry in made.entries] == [((2, 1, 0, 0), 0.75)]
     assert made.base.file == "net.keras"
+
+
+def small_resnet() -> Any:
+    """ResNet-18's plan, eight channels wide."""
+    import torch
+    from torch import nn
+
+    class Block(nn.Module):
+        def __init__(self, n_in: int, n_out: int, stride: int) -> None:
+            super().__init__()
+            self.conv1, self.bn1 = nn.Conv2d(n_in, n_out, 3, stride, 1, bias=False), nn.BatchNorm2d(n_out)
+            self.conv2, self.bn2 = nn.Conv2d(n_out, n_out, 3, 1, 1, bias=False), nn.BatchNorm2d(n_out)
+            same = stride == 1 and n_in == n_out
+            skip = nn.Sequential(nn.Conv2d(n_in, n_out, 1, stride, bias=False), nn.BatchNorm2d(n_out))
+            self.downsample = nn.Identity() if same else skip
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            inner = torch.relu(self.bn1(self.conv1(inputs)))
+            return torch.relu(self.bn2(self.conv2(inner)) + self.downsample(inputs))
+
+    torch.manual_seed(0)
+    widths = [8, 8, 16, 32, 64]
+    stem = [nn.Conv2d(2, 8, 3, 1, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU()]
+    stages = [nn.Sequential(Block(a, b, 1 if b == 8 else 2), Block(b, b, 1)) for a, b in itertools.pairwise(widths)]
+    net = nn.Sequential(*stem, *stages, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 3))
+    net(torch.randn(32, 2, 8, 8) * 2 + 1)
+    return net.eval()
+
+
+EXPORTED = {"cnn": (small_cnn, (2, 8, 8)), "lstm": (small_lstm, (6, 5)), "resnet": (small_resnet, (2, 8, 8))}
+
+
+def export_torch(net: Any, shape: tuple[int, ...], path: Path, dynamo: bool) -> None:
+    import torch
+
+    example = torch.zeros(2, *shape)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporters' own
+        if dynamo:
+            shapes = ({0: torch.export.Dim("n")},)
+            torch.onnx.export(net, (example,), path, dynamo=True, dynamic_shapes=shapes, verbose=False)
+        else:
+            axes = {"inputs": {0: "n"}}
+            torch.onnx.export(net, (example,), path, dynamo=False, input_names=["inputs"], dynamic_axes=axes)
+
+
+@pytest.mark.backend("onnx")
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("dynamo", [False, True], ids=["torchscript", "dynamo"])
+@pytest.mark.parametrize(("make", "shape"), EXPORTED.values(), ids=EXPORTED)
+def test_patch_found_in_torch_is_applied_to_its_onnx_export(
+    make: Callable[[], Any], shape: tuple[int, ...], dynamo: bool, tmp_path: Path
+) -> None:
+    import torch
+
+    before, after = make(), make()
+    changed = [name for name, values in after.state_dict().items() if "weight" in name and values.ndim > 1]
+    for number, name in enumerate(changed):
+        values = after.state_dict()[name]
+        values[(-1,) * values.ndim] = 0.3 - 0.1 * (number % 5)
+    torch.save(before.state_dict(), tmp_path / "before.pt")
+    torch.save(after.state_dict(), tmp_path / "after.pt")
+    patch = arachne.diff(tmp_path / "before.pt", tmp_path / "after.pt")
+    assert len(patch) == len(changed)
+    for folder in ("model", "patched", "back"):
+        (tmp_path / folder).mkdir()
+    model, patched, back = (tmp_path / folder / "net.onnx" for folder in ("model", "patched", "back"))
+    export_torch(before, shape, model, dynamo)
+
+    done = arachne.apply(patch, model, patched)
+    inputs = np.random.default_rng(0).normal(size=(16, *shape)).astype(np.float32)
+    with torch.no_grad():
+        expected = after(torch.from_numpy(inputs)).numpy()
+    assert done is not None
+    np.testing.assert_allclose(arachne.load(patched).forward(inputs), expected, atol=1e-4)
+    assert not np.allclose(arachne.load(model).forward(inputs), expected, atol=1e-3)
+    assert (done.derived is not None) == any(pair.how == "scaled" for pair in done.match.pairs)
+    arachne.revert(patch, patched, back)
+    for path in model.parent.iterdir():
+        assert sha256_of(back.parent / path.name) == sha256_of(path)
+
+
+KERAS_MADE = {"cnn": (small_cnn, keras_cnn, (8, 8, 2)), "lstm": (small_lstm, keras_lstm, (6, 5))}
+
+
+@pytest.mark.backend("onnx")
+@pytest.mark.backend("keras")
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("exporter", ["tf2onnx", "keras"])
+@pytest.mark.parametrize(("make", "convert", "shape"), KERAS_MADE.values(), ids=KERAS_MADE)
+def test_patch_found_in_keras_is_applied_to_its_onnx_export(
+    make: Callable[[], Any], convert: Callable[[Any], Any], shape: tuple[int, ...], exporter: str, tmp_path: Path
+) -> None:
+    model, net, patched, back = convert(make()), *(tmp_path / f"{name}.onnx" for name in ("net", "p", "b"))
+    inputs = np.random.default_rng(0).normal(size=(16, *shape)).astype(np.float32)
+    model(inputs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporters' own
+        if exporter == "keras":
+            model.export(net, format="onnx", verbose=False)
+        else:
+            tf, tf2onnx = pytest.importorskip("tensorflow"), pytest.importorskip("tf2onnx")
+            signature = [tf.TensorSpec((None, *shape), tf.float32)]
+            called = tf.function(lambda inputs: model(inputs, training=False))
+            tf2onnx.convert.from_function(called, input_signature=signature, output_path=str(net))
+    backend = arachne.load(model)
+    patch = some_patch(backend)
+    arachne.apply(patch, net, patched)
+    with patch.applied(backend):
+        np.testing.assert_allclose(arachne.load(patched).forward(inputs), backend.forward(inputs), atol=1e-5)
+    arachne.revert(patch, patched, back)
+    assert sha256_of(back) == sha256_of(net)

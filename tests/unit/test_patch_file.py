@@ -166,9 +166,18 @@ def test_second_file_goes_along_and_overwrites_nothing(patch: Patch, model: Path
     patch.apply_file(TwoFileWeights(model), tmp_path / "out" / "model.refnet")
     assert sorted(os.listdir(tmp_path / "out")) == ["model.refnet", "weights.bin"]
     (tmp_path / "weights.bin").write_bytes(b"the original's")
-    with pytest.raises(PatchError, match=r"keeps weights in 'weights.bin'.*another folder"):
+    with pytest.raises(PatchError, match=r"keeps weights in 'weights.bin'.*patched/patched.refnet"):
         patch.apply_file(TwoFileWeights(model), tmp_path / "patched.refnet")
     assert (tmp_path / "weights.bin").read_bytes() == b"the original's"
+    assert not (tmp_path / "patched.refnet").exists()
+
+
+def test_second_file_that_does_not_change_is_shared(patch: Patch, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "weights.bin").write_bytes(b"data")
+    before = (tmp_path / "weights.bin").stat()
+    patch.apply_file(TwoFileWeights(model), tmp_path / "patched.refnet")
+    assert (tmp_path / "weights.bin").stat().st_ino == before.st_ino
+    assert (tmp_path / "patched.refnet").exists()
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
