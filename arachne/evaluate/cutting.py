@@ -28,8 +28,8 @@ class CutRoute(Route):
     name = "cut"
     first_run = 64
     longest_run = 2048
-    block = 1
-    """Each candidate is a call of its own, so nothing is gained by judging several together."""
+    block = 1  # each candidate is a call of its own, so nothing is gained by judging several together
+    in_numpy = False
 
     def __init__(self, stake: Stake, cuts: Cuts, weights_with: WeightsWith, original: Array) -> None:
         self._labels = stake.labels

@@ -32,6 +32,7 @@ class DenseRoute(Route):
     first_run = 128
     longest_run = 4096
     block = 100
+    in_numpy = True
 
     def __init__(self, stake: Stake, links: Sequence[Link], base: Base) -> None:
         self._links = links
@@ -158,9 +159,9 @@ class Standing:
     def take(self, order: Array) -> Standing:
         """The same with the inputs in another order."""
         return Standing(
-            self.touched_scores[:, order],
-            self.is_label[:, order],
-            self.not_label[:, order],
+            np.take(self.touched_scores, order, axis=1),
+            np.take(self.is_label, order, axis=1),
+            np.take(self.not_label, order, axis=1),
             self.own[order],
             self.best[order],
             self.logsum[order],
@@ -192,17 +193,19 @@ class _LastLayerJudgement(Judgement):
         self._scores = scores
         self._logsum = standing.logsum[rows]
         own, best = standing.own[rows], standing.best[rows]
+        own, best = np.broadcast_to(own, scores.shape[1:]).copy(), np.broadcast_to(best, scores.shape[1:]).copy()
+        masked = np.empty_like(own)
         for touched, is_label, not_label in zip(
             scores, standing.is_label[:, rows], standing.not_label[:, rows], strict=True
         ):
-            own = np.maximum(own, touched + is_label)
-            best = np.maximum(best, touched + not_label)
+            np.maximum(own, np.add(touched, is_label, out=masked), out=own)
+            np.maximum(best, np.add(touched, not_label, out=masked), out=best)
         self._own = own
-        self.margins = own - best
+        self.margins = np.subtract(own, best, out=best)
 
     def losses(self, pairs: Array) -> Array:
         n = self._scores.shape[2]
-        touched = self._scores.reshape(len(self._scores), -1)[:, pairs]
+        touched = np.take(self._scores.reshape(len(self._scores), -1), pairs, axis=1)
         standing = self._logsum[pairs % n]
         highest = np.maximum(standing, touched.max(axis=0))
         sums = np.exp(touched - highest).sum(axis=0) + np.exp(standing - highest)

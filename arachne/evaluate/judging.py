@@ -11,6 +11,7 @@ say. With `error` the most a margin or a loss may be off, an input is
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,7 @@ from arachne.evaluate.band import ROUNDING, Band
 from arachne.evaluate.base import UNIT, Stake
 from arachne.evaluate.order import HardFirst
 from arachne.evaluate.routes import Block, Route
+from arachne.evaluate.threads import one_thread
 from arachne.values import Array
 
 
@@ -64,7 +66,8 @@ class Judge:
         sums = _Sums(n, self._stake.n_terms, self.band)
         for start in range(0, n, self.route.block):
             stop = min(n, start + self.route.block)
-            with np.errstate(all="ignore"):  # candidates may overflow; what is no number is in the band
+            # Candidates may overflow; what is no number is in the band.
+            with np.errstate(all="ignore"), one_thread() if self.route.in_numpy else nullcontext():
                 self._block(self.route.start(trials[start:stop]), np.arange(start, stop), ceilings, sums)
         return sums.estimates()
 

@@ -52,7 +52,7 @@ class FullJudgement(Judgement):
         own = self._own[pairs]
         highest = np.maximum(own, self._best[pairs])
         own -= highest
-        loss: Array = np.log(np.exp(self._others[:, pairs] - highest).sum(axis=0) + np.exp(own)) - own
+        loss: Array = np.log(np.exp(np.take(self._others, pairs, axis=1) - highest).sum(axis=0) + np.exp(own)) - own
         return loss
 
 
@@ -81,6 +81,9 @@ class Route(ABC):
 
     block: int
     """How many candidates are judged together."""
+
+    in_numpy: bool
+    """Whether all of it is NumPy's own work, and not a backend's."""
 
     @abstractmethod
     def start(self, trials: Array) -> Block:

@@ -160,11 +160,19 @@ class Base:
 
     def take(self, order: Array) -> Base:
         """The same with the inputs in another order."""
-        chosen = [None if a is None else a[:, order] for a in (self.entering, self.leaving, self.sources, self.second)]
-        entering, leaving, sources, second = chosen
-        if entering is None or leaving is None:
-            raise ValueError("a tail has a first layer")
-        return Base(entering, leaving, sources, second, self.rounding[order], self.roundings, self.peaks)
+
+        def ordered(values: Array) -> Array:
+            return np.take(values, order, axis=1)  # unlike indexing, this leaves the inputs next to each other
+
+        return Base(
+            entering=ordered(self.entering),
+            leaving=ordered(self.leaving),
+            sources=None if self.sources is None else ordered(self.sources),
+            second=None if self.second is None else ordered(self.second),
+            rounding=self.rounding[order],
+            roundings=self.roundings,
+            peaks=self.peaks,
+        )
 
 
 def _look(links: Sequence[Link], entering: Array, leaving: Array) -> tuple[list[Array], list[Array], list[Array]]:

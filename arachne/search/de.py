@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from pymoo.algorithms.soo.nonconvex.de import DE, Variant
-from pymoo.core.population import Population
 from pymoo.core.problem import Problem as PymooProblem
 from pymoo.core.termination import NoTermination
 
@@ -143,6 +142,28 @@ class DifferentialEvolution(Searcher):
         return np.clip(trials, low, high)
 
 
+class Members:
+    """Candidates as one array `(n, k)`: pymoo would make an object of each, which takes longer than judging it."""
+
+    def __init__(self, values: Array) -> None:
+        self.X = values
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def __getitem__(self, which: Any) -> Members:
+        return Members(self.X[which])
+
+    def get(self, name: str) -> Array:
+        """The candidates' values, under the name pymoo has for them."""
+        if name != "X":
+            raise KeyError(name)
+        return self.X
+
+    def set(self, name: str, value: Any) -> None:
+        """Nothing: pymoo marks members with the number of their generation, and nobody asks for it."""
+
+
 class PaperVariant(Variant):  # type: ignore[misc]  # pymoo has no types
     """Trials as in Algorithm 2: rand/1 donors, binomial crossover with one forced element, one F per generation."""
 
@@ -162,12 +183,13 @@ class PaperVariant(Variant):  # type: ignore[misc]  # pymoo has no types
         donors = members[first] + scale * (members[left] - members[right])
         chosen = rng.random(members.shape) <= self._crossover
         chosen[np.arange(len(members)), rng.integers(members.shape[1], size=len(members))] = True
-        return Population.new(X=self._finish(np.where(chosen, donors, members)))
+        return Members(self._finish(np.where(chosen, donors, members)))
 
 
 class PaperDE(DE):  # type: ignore[misc]  # pymoo has no types
     """pymoo's DE that compares whole-number deficits, and replaces a member when its trial is at least as good."""
 
+    pop: Any
     deficits: Array | None = None
     """Of the members, int64 `(population, terms)`."""
 
@@ -187,26 +209,26 @@ class PaperDE(DE):  # type: ignore[misc]  # pymoo has no types
 
     def told(self, trials: Any, deficits: Array) -> int:
         """Take the deficits of the trials asked for; returns how many of them replaced their parents."""
-        trials.set("F", deficits.sum(axis=1, keepdims=True).astype(np.float64))
-        trials.set("deficits", deficits)
         self.replaced = len(trials)
-        self.tell(infills=trials)
+        self.tell(infills=trials, deficits=deficits)
         return self.replaced
 
-    def _initialize_advance(self, infills: Any = None, **kwargs: Any) -> None:
-        self.deficits = infills.get("deficits")
+    def _initialize_infill(self) -> Any:
+        return Members(self.initialization.sampling)
+
+    def _initialize_advance(self, infills: Any = None, *, deficits: Array, **kwargs: Any) -> None:
+        self.deficits = deficits
 
     def _infill(self) -> Any:
         return self.mating.do(self.problem, self.pop, self.n_offsprings, algorithm=self)
 
-    def _advance(self, infills: Any = None, **kwargs: Any) -> None:
+    def _advance(self, infills: Any = None, *, deficits: Array, **kwargs: Any) -> None:
         if self.deficits is None:
             raise ValueError("the first population was not evaluated")
-        trials = infills.get("deficits")
         # Greater or equal fitness wins, as in the paper: drifting over plateaus is what keeps the search alive.
-        wins = trials.sum(axis=1) <= self.deficits.sum(axis=1)
-        self.pop[wins] = infills[wins]
-        self.deficits = np.where(wins[:, None], trials, self.deficits)
+        wins = deficits.sum(axis=1) <= self.deficits.sum(axis=1)
+        self.pop = Members(np.where(wins[:, None], infills.X, self.pop.X))
+        self.deficits = np.where(wins[:, None], deficits, self.deficits)
         self.replaced = int(wins.sum())
 
     def _set_optimum(self, **kwargs: Any) -> None:
