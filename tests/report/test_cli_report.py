@@ -1,0 +1,223 @@
+"""Pages, gates, configuration and traffic from the command line, on the demo's model."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import jsonschema
+import numpy as np
+import pytest
+
+from arachne.cli import run
+from arachne.report.json import result_schema
+
+pytestmark = pytest.mark.backend("torch")
+QUICK = ("--population", "16", "--generations", "6")
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+def arachne(*arguments: str | Path, cwd: Path) -> Ran:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run([str(argument) for argument in arguments])
+    return Ran(code, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cli")
+    for name in ("digits.pt2", "digits.npz"):
+        (folder / name).write_bytes(resources.files("arachne.demo").joinpath(name).read_bytes())
+    done = arachne("repair", "digits.pt2", "--data", "digits.npz", "--target", "*:7", "-o", "fix", *QUICK, cwd=folder)
+    assert done.code == 0, done.err
+    return folder
+
+
+@pytest.fixture
+def here(folder: Path, tmp_path: Path) -> Path:
+    """A folder of its own with the model and the data, and nothing else."""
+    for name in ("digits.pt2", "digits.npz"):
+        (tmp_path / name).symlink_to(folder / name)
+    return tmp_path
+
+
+def test_a_repair_leaves_a_page_that_can_be_made_again(folder: Path) -> None:
+    made = (folder / "fix" / "report.html").read_text(encoding="utf-8")
+    assert "arachne repair digits.pt2 --data digits.npz --target &#39;*:7&#39;" in made
+    done = arachne("report", "fix", "-o", "again.html", "--json", cwd=folder)
+    assert done.code == 0
+    assert done.json == {"page": "again.html", "bytes": len(made.encode())}
+    assert (folder / "again.html").read_text(encoding="utf-8") == made
+
+
+def test_a_folder_that_holds_no_repair_is_refused(tmp_path: Path) -> None:
+    done = arachne("report", ".", cwd=tmp_path)
+    assert done.code == 3
+    assert done.err == "error: '.' has no report.json; expected a folder that `arachne repair -o` has made\n"
+
+
+def test_the_result_file_fits_its_schema(folder: Path) -> None:
+    result = json.loads((folder / "fix" / "result.json").read_text(encoding="utf-8"))
+    jsonschema.validate(result, result_schema(), jsonschema.Draft202012Validator)
+
+
+def test_gates_that_hold_back_nothing_let_the_pipeline_go_on(folder: Path, tmp_path: Path) -> None:
+    gates = ["--fail-if", "break_rate > 90%", "--fail-if", "repair_rate < 0.1%"]
+    done = arachne(
+        *("evaluate", "digits.pt2", "--data", "digits.npz", "--patch", "fix/patch.json", *gates), "--json", cwd=folder
+    )
+    assert done.code == 0
+    assert [gate["failed"] for gate in done.json["gates"]] == [False, False]
+    assert "gate passed: break_rate > 90% (it is " in done.err
+    jsonschema.validate(done.json, result_schema(), jsonschema.Draft202012Validator)
+
+
+def test_a_gate_that_fails_exits_with_1_and_is_in_the_junit_file(folder: Path, tmp_path: Path) -> None:
+    gates = [
+        "--fail-if",
+        "accuracy < 100.1%",
+        "--fail-if",
+        "class_drop[3] > 99%",
+        "--junit",
+        str(tmp_path / "gates.xml"),
+    ]
+    done = arachne("evaluate", "digits.pt2", "--data", "digits.npz", "--patch", "fix/patch.json", *gates, cwd=folder)
+    assert done.code == 1
+    assert "error: 1 of 2 gates failed: accuracy < 100.1% (it is " in done.err
+    suite = ElementTree.parse(tmp_path / "gates.xml").getroot()[0]
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
+
+
+def test_a_gate_with_a_typo_stops_the_run_before_the_search(here: Path) -> None:
+    done = arachne(
+        *("repair", "digits.pt2", "--data", "digits.npz", "--target", "*:7", "-o", "fix"),
+        *("--fail-if", "braek_rate > 1%"),
+        cwd=here,
+    )
+    assert done.code == 2
+    assert "did you mean 'break_rate'?" in done.err
+    assert not (here / "fix").exists()
+
+
+def test_junit_without_gates_is_refused(here: Path) -> None:
+    done = arachne("evaluate", "digits.pt2", "--data", "digits.npz", "--junit", "x.xml", cwd=here)
+    assert (done.code, done.err) == (2, "error: --junit writes gates; give at least one with --fail-if\n")
+
+
+def test_flips_are_counted_on_inputs_without_labels(folder: Path, tmp_path: Path) -> None:
+    with np.load(folder / "digits.npz") as data:
+        np.save(tmp_path / "traffic.npy", data["x"][:300])
+    done = arachne(
+        *("evaluate", "digits.pt2", "--data", "digits.npz", "--patch", "fix/patch.json", "--json"),
+        *("--unlabelled", tmp_path / "traffic.npy"),
+        cwd=folder,
+    )
+    assert done.code == 0, done.err
+    flips = done.json["unlabelled"]
+    assert flips["inputs"] == 300
+    assert 0 < flips["flipped"] == len(flips["rows"]) == sum(kind["count"] for kind in flips["kinds"])
+    assert f"{flips['flipped']} of 300 predictions flip" in done.err
+    assert f"such as row {flips['rows'][0]['row']}:" in done.err
+
+
+def test_traffic_without_a_patch_is_refused(here: Path) -> None:
+    done = arachne("evaluate", "digits.pt2", "--data", "digits.npz", "--unlabelled", "digits.npz", cwd=here)
+    assert done.code == 2
+    assert "give one with --patch" in done.err
+
+
+def test_an_evaluation_can_have_a_page(folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    done = arachne(
+        *("evaluate", "digits.pt2", "--data", "digits.npz", "--patch", "fix/patch.json", "--report", page), cwd=folder
+    )
+    assert done.code == 0
+    assert "arachne evaluate digits.pt2" in page.read_text(encoding="utf-8")
+
+
+def test_command_line_beats_environment_beats_file(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "arachne.toml").write_text(
+        'data = "digits.npz"\n[repair]\ntarget = ["*:7"]\nalpha = 4\nseed = 1\npopulation = 10\n', encoding="utf-8"
+    )
+    monkeypatch.setenv("ARACHNE_REPAIR_SEED", "2")
+    monkeypatch.setenv("ARACHNE_REPAIR_POPULATION", "11")
+    monkeypatch.setenv("ARACHNE_REPAIR_FAIL_IF", "broken > 1000;repair_rate < 0%")
+    done = arachne("repair", "digits.pt2", "--population", "12", "--print-config", "--json", cwd=here)
+    assert done.code == 0
+    shown = {name: (entry["value"], entry["source"]) for name, entry in done.json.items()}
+    assert shown["population"] == (12, "command line")
+    assert shown["seed"] == (2, "environment")
+    assert shown["alpha"] == (4.0, "file")
+    assert shown["data"] == ("digits.npz", "file")
+    assert shown["fail-if"] == (["broken > 1000", "repair_rate < 0%"], "environment")
+    assert shown["generations"] == (100, "default")
+    ran = arachne("repair", "digits.pt2", "--generations", "2", "--json", cwd=here)
+    assert (ran.code, ran.json["seed"], ran.json["target"]) == (0, 2, "*:7")
+
+
+def test_a_printed_configuration_can_be_used_again(here: Path) -> None:
+    given = ("digits.pt2", "--data", "digits.npz", "--target", "*:7", "--alpha", "3", "--seed", "4")
+    shown = arachne("repair", *given, "--print-config", cwd=here)
+    (here / "mine.toml").write_text(shown.out, encoding="utf-8")
+    again = arachne("repair", "--config", "mine.toml", "--print-config", cwd=here)
+    values = [line.partition("  # ")[0] for line in shown.out.splitlines()]
+    assert [line.partition("  # ")[0] for line in again.out.splitlines()] == values
+    assert 'target = ["*:7"]' in values
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "message"),
+    [
+        ("[repair]\nalhpa = 3\n", 2, "has the option 'alhpa' for repair; did you mean 'alpha'?"),
+        ("[repair\n", 3, "is not TOML"),
+        ("[repair]\nalpha = 'much'\n", 2, "'much' is not a valid float"),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_refused(here: Path, content: str, code: int, message: str) -> None:
+    (here / "bad.toml").write_text(content, encoding="utf-8")
+    arguments = ("digits.pt2", "--data", "digits.npz", "--target", "*:7", "--config", "bad.toml")
+    done = arachne("repair", *arguments, cwd=here)
+    assert done.code == code
+    assert message in done.err
+
+
+def test_quiet_says_nothing_and_verbose_every_generation(here: Path) -> None:
+    arguments = ("repair", "digits.pt2", "--data", "digits.npz", "--target", "*:7", "--population", "8")
+    quiet = arachne(*arguments, "--generations", "2", "-q", "--log-file", "log.txt", cwd=here)
+    assert quiet.err == ""
+    assert quiet.out.splitlines()[0].split(":")[0] in ("REPAIRED", "REPAIRED WITH DAMAGE", "NOT REPAIRED")
+    log = (here / "log.txt").read_text(encoding="utf-8")
+    assert " generation 2: fitness " in log
+    verbose = arachne(*arguments, "--generations", "2", "-v", cwd=here)
+    assert [line.split(":")[0] for line in verbose.err.splitlines() if line.startswith("generation")] == [
+        "generation 0",
+        "generation 1",
+        "generation 2",
+    ]
+
+
+def test_shells_complete_commands() -> None:
+    environment = {**os.environ, "_ARACHNE_COMPLETE": "bash_complete", "COMP_WORDS": "arachne rep", "COMP_CWORD": "1"}
+    command = [sys.executable, "-c", "from arachne.cli import main; main()"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["plain,repair", "plain,report"]
