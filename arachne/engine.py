@@ -155,6 +155,8 @@ class RepairResult:
             layers=self.backend.layers,
             localisation=self.localisation,
             search=self.search,
+            seen=self.split.seen,
+            doubtful=self.doubtful,
             command=command,
         )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from arachne.evidence import Changed, Evidence, PartEvidence
+from arachne.evidence import Changed, Doubtful, Evidence, PartEvidence
 from arachne.report.json import clean
 from arachne.report.pictures import show_inputs
 from arachne.values import Array, LayerInfo, batches
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 PAGE_SCHEMA = "arachne.report/1"
 MOST_SHOWN = 50
+MOST_DOUBTFUL = 12
 MOST_WEIGHTS = 200
 MOST_MARKS = 500
 MOST_CLASSES = 30
@@ -39,6 +40,8 @@ def page_object(
     layers: Sequence[LayerInfo] = (),
     localisation: Localisation | None = None,
     search: SearchResult | None = None,
+    seen: Part | None = None,
+    doubtful: Doubtful | None = None,
     command: str | None = None,
 ) -> dict[str, Any]:
     """Everything the page shows, with nothing in it that is not JSON.
@@ -51,6 +54,8 @@ def page_object(
         layers: The model's layers, in order of execution.
         localisation: Both scores of all weights.
         search: How the search went.
+        seen: The inputs the repair worked on.
+        doubtful: Those of them whose labels look wrong.
         command: What to type to get the same again.
     """
     part = evidence.held_out
@@ -62,6 +67,7 @@ def page_object(
             "confusion": _confusion(part),
             "confidence": {"before": _confidence(part, "before"), "after": _confidence(part, "after")},
             "gallery": {"fixed": _gallery(part.fixed, held_out), "broken": _gallery(part.damaged, held_out)},
+            "doubtful": [] if seen is None or doubtful is None else _doubtful(doubtful, seen),
             "weights": _weights(patch, localisation),
             "layers": _layers(layers, patch),
             "localisation": None if localisation is None else _localisation(localisation),
@@ -117,6 +123,23 @@ def _gallery(changed: Changed, held_out: Part) -> dict[str, Any]:
         for number, (position, shown) in enumerate(zip(positions, show_inputs(data, positions), strict=True))
     ]
     return {"total": len(changed), "cards": cards}
+
+
+def _doubtful(doubtful: Doubtful, seen: Part) -> list[dict[str, Any]]:
+    positions = doubtful.positions[:MOST_DOUBTFUL].tolist()
+    data = seen.data
+    return [
+        {
+            "row": int(doubtful.rows[number]),
+            "name": None if data.names is None else data.names[position],
+            "label": data.class_name(int(doubtful.labels[number])),
+            "prediction": data.class_name(int(doubtful.predictions[number])),
+            "confidence": round(float(doubtful.confidence[number]), 4),
+            "agreeing": int(doubtful.agreeing[number]),
+            "input": shown,
+        }
+        for number, (position, shown) in enumerate(zip(positions, show_inputs(data, positions), strict=True))
+    ]
 
 
 def _weights(patch: Patch | None, localisation: Localisation | None) -> dict[str, Any]:

@@ -119,6 +119,14 @@ def test_hostile_names_stay_text(html: str, reader: Reader) -> None:
     )
 
 
+def test_labels_worth_a_look_are_shown(page: dict[str, Any], reader: Reader, repaired: engine.RepairResult) -> None:
+    assert len(repaired.doubtful) == len(page["doubtful"]) > 0
+    assert "Labels worth a look" in reader.text
+    first = page["doubtful"][0]
+    assert (first["label"], first["prediction"]) == ("eight", "<script>window.hacked = 1</script>")
+    assert f"{first['agreeing']} of 10 alike are that" in reader.text
+
+
 def test_nothing_is_fetched_from_elsewhere(reader: Reader) -> None:
     addresses = [
         value
