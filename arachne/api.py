@@ -24,7 +24,9 @@ from arachne.data.targets import parse_targets
 from arachne.engine import OnStep, PatchedModel, RepairResult, Settings
 from arachne.errors import UsageError
 from arachne.evidence import Evidence, PartEvidence
+from arachne.evidence.verdict import percent
 from arachne.localise import Localisation, Localiser, localiser_named
+from arachne.markup import table
 from arachne.patch import Patch, Travelled, apply_to, for_model, revert_from
 from arachne.patch import diff as files_diff
 from arachne.registry import load, name_for_file, weight_file
@@ -61,6 +63,14 @@ class Scan:
     def wildcards(self) -> Sequence[Confusion]:
         """What the mistakes have in common, where that is more than the most frequent confusion of two classes."""
         return wildcards(self.data.labels, self.predictions, self.n_classes, self.data.class_names)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        rows = [(fault.target, f"{fault.count:,}", percent(fault.share)) for fault in self.faults[:50]]
+        wrong = sum(fault.count for fault in self.faults)
+        above = f"accuracy {percent(self.accuracy)}: {wrong:,} of {len(self.data):,} inputs wrong"
+        more = f"and {len(self.faults) - 50:,} rarer kinds" if len(self.faults) > 50 else ""
+        return table(["target", "count", "share of mistakes"], rows, above=above, below=more)
 
     def __str__(self) -> str:
         """The faults as a table of plain text."""

@@ -14,6 +14,7 @@ from arachne.backend import ModelBackend
 from arachne.data.split import Part
 from arachne.errors import UsageError, did_you_mean
 from arachne.localise.pareto import order_by_fronts
+from arachne.markup import table
 from arachne.values import Address, Array, LayerInfo
 
 
@@ -106,6 +107,17 @@ class Localisation:
             if (part.layer, part.parameter) == (address.layer, address.parameter):
                 return float(part.gradient_loss[address.index]), float(part.forward_impact[address.index])
         raise KeyError(address)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the suspects with both scores."""
+        rows = [
+            (address, f"{value:.6g}", *(f"{score:.4g}" for score in (self.score(address) if self.scores else ())))
+            for address, value in list(zip(self.suspects.addresses, self.suspects.values.tolist(), strict=True))[:50]
+        ]
+        headings = ["weight", "value", *(("gradient loss", "forward impact") if self.scores else ())]
+        above = f"{self.method}: {len(self.suspects):,} of {self.n_candidates:,} weights are suspects"
+        more = f"and {len(self.suspects) - 50:,} more" if len(self.suspects) > 50 else ""
+        return table(headings, rows, above=above, below=more)
 
     @cached_property
     def points(self) -> Array:

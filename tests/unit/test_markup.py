@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import numpy as np
+
+from arachne.api import Scan
+from arachne.data.labelled import LabelledData
+from arachne.localise.base import Localisation, ParameterScores, Suspects
+from arachne.markup import table
+from arachne.testing import ReferenceBackend, mlp
+from arachne.values import Address
+
+
+def test_everything_in_a_table_is_text() -> None:
+    html = table(["<b>"], [["<script>x</script>"], ["a\x1bb"]], above="a & b", below='"c"')
+    assert "<script" not in html
+    assert "<b>" not in html
+    assert "&lt;script&gt;x&lt;/script&gt;" in html
+    assert "\x1b" not in html
+    assert html.startswith("<div><p>a &amp; b</p><table>")
+    assert html.endswith("</table><p>&quot;c&quot;</p></div>")
+
+
+def test_a_notebook_shows_localisations_and_scans_in_little_room() -> None:
+    backend = ReferenceBackend(mlp([40, 20, 3]))
+    addresses = [Address("fc1", "weight", (row, column)) for row in range(20) for column in range(40)]
+    scores = np.random.default_rng(0).random((20, 40))
+    suspects = Suspects.of(backend, addresses)
+    localisation = Localisation("bl", suspects, (ParameterScores("fc1", "weight", scores, scores),), 3, 860)
+    labels = np.arange(2000) % 50
+    scan = Scan(LabelledData(np.zeros((2000, 1)), labels, ("<i>",) * 50), (labels + np.arange(2000) // 50 + 1) % 50, 50)
+    for shown, words in (
+        (localisation, "800 of 860 weights are suspects"),
+        (scan, "rarer kinds"),
+    ):
+        html = shown._repr_html_()
+        assert len(html) < 200_000
+        assert words in html
+        assert html.count("<tr>") == 51
