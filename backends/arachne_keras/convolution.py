@@ -66,6 +66,9 @@ class Convolution(Kind):
         spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
         if self.keras.padding == "causal":
             return ((spans[0] - 1, 0),)
+        if isinstance(self.keras.padding, (list, tuple)):
+            pairs = [(p, p) if isinstance(p, int) else p for p in self.keras.padding]
+            return tuple((int(before), int(after)) for before, after in pairs)
         if self.keras.padding == "valid":
             return ((0, 0),) * len(kernel)
         lengths = (None,) * len(kernel) if self.shape is None else self._sizes(self.shape)
@@ -131,11 +134,8 @@ class Separable(Convolution):
         own, (first, second) = self.keras, self.layers
 
         def depthwise(inputs: Any) -> Any:
-            causal = own.padding == "causal"
-            inputs = ops.pad(inputs, own._compute_causal_padding()) if causal else inputs
-            padding = "valid" if causal else own.padding
             return ops.depthwise_conv(
-                inputs, own.depthwise_kernel, own.strides, padding, own.data_format, own.dilation_rate
+                inputs, own.depthwise_kernel, own.strides, own.padding, own.data_format, own.dilation_rate
             )
 
         def pointwise(inputs: Any) -> Any:

@@ -40,7 +40,7 @@ class KerasCut(Cut):
         self.layer = next(iter(self._touched))
         # Whether a cut can continue from outputs depends on its layer here: a sequence has no single output.
         self.CONTINUES_FROM_OUTPUTS = runner.layers[self.layer].kind.name != "recurrent"  # type: ignore[misc]
-        self._kept = _Kept(runner, inputs, set(runner.users[self.layer][:1]) | _users(runner, layers))
+        self._kept = _Kept(runner, inputs, _users(runner, layers))
         self._behind = self._kept.behind
         self._rows = runner.fixed or affordable(self._graph, self._behind, LARGEST)
         variables = [stored.variable for layer in self._touched.values() for stored in layer.stored.values()]
@@ -51,14 +51,12 @@ class KerasCut(Cut):
 
     def outputs(self, rows: Array | None = None) -> Array:
         """One watched pass; nothing behind the layer's step is computed."""
-        first = self._runner.users[self.layer][0]
-        steps = [step for step in self._behind if step is self._graph.steps[first]]
         found = []
         for values, n in self._kept.batches(rows, self._rows):
             watch = Watch(self._runner.kinds, [self.layer])
             standing = self._runner.stateless(self._fixed, self._runner.model.variables)
             with FRAMEWORK.no_gradients(), standing, self._runner.faults(), watch.watching():
-                self._graph.run(values, steps)
+                self._graph.run(values, self._behind[:1])
             found.append(watch.uses[self.layer][0].activation(n).leaving)
         return np.concatenate(found)
 

@@ -55,13 +55,15 @@ def opaque(model: Any, output: str | None) -> Graph:
 def fed(graph: Graph, names: list[str] | None, many: int) -> Graph:
     """The graph of an opaque model, fed with as many inputs as were given."""
     step = graph.steps[0]
-    while len(graph.inputs) < many:
-        graph.inputs = (*graph.inputs, graph.new_place())
-    if isinstance(step, Whole):
-        takes = dict(enumerate(graph.inputs[:many]))
-        graph.steps = [replace(step, names=None if names is None else tuple(names), takes=takes)]
-        graph.inputs = graph.inputs[:many]
-    return graph
+    named = None if names is None else tuple(names)
+    if not isinstance(step, Whole) or (step.names == named and len(step.takes) == many):
+        return graph
+    places = (*graph.inputs, *(graph.new_place() for _ in range(many - len(graph.inputs))))
+    return replace(
+        graph,
+        inputs=places[:many],
+        steps=[replace(step, names=named, takes=dict(enumerate(places[:many])))],
+    )
 
 
 def fold_padding(graph: Graph, kinds: Sequence[Kind]) -> None:

@@ -1,4 +1,4 @@
-"""Recurrent layers: unrolled while they are watched, and computed gate by gate."""
+"""Recurrent layers: computed step by step and gate by gate while they are watched."""
 
 from __future__ import annotations
 
@@ -47,26 +47,37 @@ class Recurrent(Kind):
         yield Layer(name, self, stored)
 
     def stand_ins(self, watcher: Watcher) -> StandIns:
-        """The sequence is unrolled, and the cell computed gate by gate."""
+        """A loop of our own: Keras' unrolled one misplaces the mask of a sequence that is read backwards."""
         own, layer = self.keras, self.layers[0]
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def inner_loop(sequences: Any, initial_state: Any, mask: Any, training: bool = False) -> tuple[Any, Any, Any]:
             watcher.begin(layer)
-            return type(own).call(own, *args, **kwargs)
+            mask = mask[0] if isinstance(mask, (list, tuple)) else mask
+            states, outputs = list(initial_state), list[Any]()
+            order = range(sequences.shape[1])
+            for t in reversed(order) if own.go_backwards else order:
+                entering = {"weight_ih": sequences[:, t], "weight_hh": states[0]}
+                found = self._step(watcher, entering, states)
+                before = [ops.zeros_like(found[0]) if own.zero_output_for_mask or not outputs else outputs[-1], *states]
+                if mask is not None:
+                    there = ops.expand_dims(mask[:, t], -1)
+                    found = [ops.where(there, new, old) for new, old in zip([found[0], *found], before, strict=True)]
+                    outputs.append(found.pop(0))
+                else:
+                    outputs.append(found[0])
+                states = found
+            return outputs[-1], ops.stack(outputs, axis=1), states
 
-        def step(inputs: Any, states: Any, training: bool = False) -> Any:
-            nested = isinstance(states, (list, tuple))
-            before = states[0] if nested else states
-            entering = {"weight_ih": inputs, "weight_hh": before}
-            found = STEPS[type(self._cell)](
-                self._cell, inputs, list(states) if nested else [states], lambda g: watcher.step(layer, entering, g)
-            )
-            return found[0], list(found) if nested else found[0]
-
-        unrolled: StandIns = {(own, "call"): call, (own, "unroll"): True, (self._cell, "call"): step}
+        stand_ins: StandIns = {(own, "inner_loop"): inner_loop}
         if hasattr(own, "use_cudnn"):
-            unrolled[own, "use_cudnn"] = False
-        return unrolled
+            stand_ins[own, "use_cudnn"] = False  # a bidirectional layer would go past both loops at once
+        return stand_ins
+
+    def _step(self, watcher: Watcher, entering: Mapping[str, Any], states: list[Any]) -> list[Any]:
+        def show(gates: list[Any]) -> list[Any]:
+            return watcher.step(self.layers[0], entering, gates)
+
+        return list(STEPS[type(self._cell)](self._cell, entering["weight_ih"], states, show))
 
 
 Show = Callable[[list[Any]], list[Any]]

@@ -64,6 +64,7 @@ class Runner:
         fold_padding(self.graph, self.kinds)
         self.layers: dict[str, Layer] = {layer.name: layer for kind in self.kinds for layer in kind.layers}
         self._uses = {name: len(users) for name, users in self.users.items()}
+        self._count_steps()
         if self._tensors:
             ending.check_shape(self.graph.shapes[self.graph.output], self.ending)
         if self.ending == "":
@@ -167,6 +168,16 @@ class Runner:
                     names.add(layer.name)
                     users.setdefault(layer.name, []).append(number)
         return list(kinds.values()), users
+
+    def _count_steps(self) -> None:
+        """A layer in a `TimeDistributed` is used once for each step; a dense one takes all of them at once."""
+        for kind in self.kinds:
+            if kind.wrapper is None or kind.name == "dense":
+                continue
+            for layer in kind.layers:
+                steps = [self.graph.steps[number] for number in self.users[layer.name]]
+                lengths = [self.graph.shapes[next(iter(step.takes.values()))] for step in steps]
+                self._uses[layer.name] = sum(shape[1] or 1 if len(shape) > 1 else 1 for shape in lengths)
 
     def _try(self) -> None:
         """Learn from a trial pass what the graph does not tell: the order of the layers, and how the model ends."""

@@ -1,0 +1,427 @@
+"""The Keras adapter on layers of every kind: its own numbers against finite differences, masks, shapes, refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("keras")
+
+from arachne_keras import KerasBackend  # isort: skip  # before Keras: it settles what Keras runs on
+import keras
+from keras import layers as kl
+
+from arachne import registry
+from arachne.errors import DataError, ModelError, UsageError
+from arachne.values import Array, Geometry
+
+pytestmark = [
+    pytest.mark.backend("keras"),
+    pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning"),
+]
+
+STEP = 1e-2
+
+
+def numbers(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def sequential(*layers: Any) -> Any:
+    """A model with weights of some size in every vector, so that no bias or scale hides behind a zero or a one."""
+    return drawn(keras.Sequential(list(layers)))
+
+
+def drawn(model: Any) -> Any:
+    rng = np.random.default_rng(3)
+    for variable in model.trainable_variables:
+        offset = 1.0 if "gamma" in variable.path or "scale" in variable.path else 0.0
+        spread = 0.3 if len(variable.shape) == 1 else 0.5
+        variable.assign((offset + spread * rng.normal(size=tuple(variable.shape))).astype(np.float32))
+    return model
+
+
+def attention() -> Any:
+    given = keras.Input((4, 6))
+    value = kl.MultiHeadAttention(2, 3, name="attention")(given, given)
+    value = kl.LayerNormalization(name="norm")(value + given)
+    value = kl.EinsumDense("abc,cd->abd", output_shape=(None, 5), bias_axes="d", activation="tanh", name="einsum")(
+        value
+    )
+    value = kl.GlobalAveragePooling1D()(value)
+    return drawn(keras.Model(given, keras.ops.softmax(kl.Dense(3, name="head")(value))))
+
+
+def nested() -> Any:
+    inner = keras.Sequential(
+        [keras.Input((4,)), kl.Dense(4, activation="tanh", name="first"), kl.Dense(4, name="second")], name="inner"
+    )
+    given = keras.Input((4,))
+    once = inner(given)
+    return drawn(keras.Model(given, kl.Dense(3, name="head")(kl.Add()([once, inner(once)]))))
+
+
+def masked() -> Any:
+    return sequential(
+        keras.Input((5,), dtype="int32"),
+        kl.Embedding(9, 4, mask_zero=True, name="table"),
+        kl.Bidirectional(kl.LSTM(3, return_sequences=True), name="both"),
+        kl.GRU(3, name="gru"),
+        kl.Dense(3, activation="softmax", name="head"),
+    )
+
+
+def tokens() -> Array:
+    ids = np.random.default_rng(5).integers(1, 9, (4, 5)).astype(np.int32)
+    ids[0, 3:] = ids[2, 1:] = 0
+    return ids
+
+
+MODELS: dict[str, tuple[Callable[[], Any], Array]] = {
+    "separable": (
+        lambda: sequential(
+            keras.Input((7, 6, 2)),
+            kl.SeparableConv2D(3, 3, strides=2, padding="same", depth_multiplier=2, activation="tanh", name="conv"),
+            kl.Flatten(),
+            kl.Dense(3, name="head"),
+        ),
+        numbers(4, 7, 6, 2),
+    ),
+    "transposed": (
+        lambda: sequential(
+            keras.Input((4, 3, 2)),
+            kl.Conv2DTranspose(3, 3, strides=2, padding="same", activation="tanh", name="conv"),
+            kl.Flatten(),
+            kl.Dense(3, name="head"),
+        ),
+        numbers(4, 4, 3, 2),
+    ),
+    "causal": (
+        lambda: sequential(
+            keras.Input((8, 2)),
+            kl.Conv1D(3, 3, dilation_rate=2, padding="causal", activation="tanh", name="conv"),
+            kl.BatchNormalization(name="norm"),
+            kl.GroupNormalization(3, name="group"),
+            kl.Flatten(),
+            kl.RMSNormalization(name="rms"),
+            kl.Dense(3, name="head"),
+        ),
+        numbers(4, 8, 2),
+    ),
+    "lstm": (
+        lambda: sequential(
+            keras.Input((5, 3)), kl.LSTM(4, name="lstm"), kl.Dense(3, activation="softmax", name="head")
+        ),
+        numbers(4, 5, 3),
+    ),
+    "gru": (
+        lambda: sequential(
+            keras.Input((None, 3)), kl.GRU(4, name="gru"), kl.Dense(1, activation="sigmoid", name="head")
+        ),
+        numbers(4, 5, 3),
+    ),
+    "gru resetting before": (
+        lambda: sequential(
+            keras.Input((5, 3)), kl.GRU(4, reset_after=False, go_backwards=True, name="gru"), kl.Dense(3, name="head")
+        ),
+        numbers(4, 5, 3),
+    ),
+    "masked": (masked, tokens()),
+    "attention": (attention, numbers(4, 4, 6)),
+    "nested": (nested, numbers(4, 4)),
+    "every step": (
+        lambda: sequential(
+            keras.Input((3, 4)),
+            kl.TimeDistributed(kl.Dense(5, activation="tanh", name="inner"), name="steps"),
+            kl.Flatten(),
+            kl.Dense(3, name="head"),
+        ),
+        numbers(4, 3, 4),
+    ),
+}
+
+
+@pytest.fixture(params=list(MODELS))
+def case(request: pytest.FixtureRequest) -> tuple[KerasBackend, Array]:
+    make, inputs = MODELS[request.param]
+    return KerasBackend.load(make()), inputs
+
+
+def test_scores_are_the_models_own_before_its_last_activation(case: tuple[KerasBackend, Array]) -> None:
+    backend, inputs = case
+    scores = backend.forward(inputs)
+    given = keras.ops.convert_to_numpy(backend.native(inputs, training=False))
+    if given.shape[1] == 1:
+        np.testing.assert_allclose(1 / (1 + np.exp(-scores[:, 1:])), given, atol=1e-6)
+        np.testing.assert_array_equal(scores[:, 0], 0)
+        return
+    exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
+    probabilities = exponentials / exponentials.sum(axis=1, keepdims=True)
+    ends_in_softmax = np.allclose(given.sum(axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(probabilities if ends_in_softmax else scores, given, atol=1e-6)
+
+
+def test_gradients_agree_with_finite_differences_and_cuts_with_the_model(case: tuple[KerasBackend, Array]) -> None:
+    backend, inputs = case
+    rng = np.random.default_rng(6)
+    labels = rng.integers(0, backend.forward(inputs).shape[1], len(inputs))
+    found = backend.weight_gradients(inputs, labels)
+    cut = backend.cut(inputs, [info.name for info in backend.layers])
+    for info in backend.layers:
+        for parameter, values in backend.get_weights(info.name).items():
+            direction = rng.normal(size=values.shape)
+            direction /= np.linalg.norm(direction)
+            moved = [(values + step * direction).astype(np.float32) for step in (STEP, -STEP)]
+            above, below = (cut.scores_with({(info.name, parameter): one}) for one in moved)
+            slope = (loss(above, labels) - loss(below, labels)) / (2 * STEP)
+            along = float((found[info.name][parameter] * direction).sum())
+            assert along == pytest.approx(slope, rel=5e-3, abs=3e-4), f"{info.name}.{parameter}"
+            backend.set_weights(info.name, parameter, moved[0])
+            np.testing.assert_allclose(backend.forward(inputs), above, rtol=1e-4, atol=2e-5, err_msg=info.name)
+            backend.set_weights(info.name, parameter, values)
+
+
+def test_a_trace_shows_what_the_layers_do(case: tuple[KerasBackend, Array]) -> None:
+    backend, inputs = case
+    trace = backend.trace(inputs, [info.name for info in backend.layers])
+    seed = numbers(*backend.forward(inputs).shape, seed=8)
+    gradients = trace.output_gradients(seed)
+    for info in backend.layers:
+        weights, uses = backend.get_weights(info.name), trace.activations[info.name]
+        assert len(uses) == info.uses
+        for use, gradient in zip(uses, gradients[info.name], strict=True):
+            assert gradient.shape == use.leaving.shape
+            if info.kind == "dense":
+                expected = use.entering["weight"] @ weights["weight"].T + weights["bias"]
+                np.testing.assert_allclose(use.leaving, expected, rtol=1e-4, atol=2e-5, err_msg=info.name)
+            if info.kind == "norm":
+                shape = (1, -1, *(1,) * (use.leaving.ndim - 2)) if info.name in ("norm", "group") else (-1,)
+                if use.leaving.shape[1] == len(weights["scale"]) or info.name == "rms":
+                    expected = use.entering["scale"] * weights["scale"].reshape(shape)
+                    expected = expected + weights["bias"].reshape(shape) if "bias" in weights else expected
+                    np.testing.assert_allclose(use.leaving, expected, rtol=1e-4, atol=2e-5, err_msg=info.name)
+
+
+def test_a_cut_continues_from_other_outputs_as_the_gradients_say(case: tuple[KerasBackend, Array]) -> None:
+    backend, inputs = case
+    seed = numbers(*backend.forward(inputs).shape, seed=8)
+    for info in backend.layers:
+        cut = backend.cut(inputs, [info.name])
+        if not cut.CONTINUES_FROM_OUTPUTS:
+            assert info.kind == "recurrent"
+            continue
+        outputs = cut.outputs()
+        direction = numbers(*outputs.shape, seed=9)
+        above, below = (cut.scores_from_outputs(outputs + step * direction) for step in (STEP, -STEP))
+        slope = float(((above - below) / (2 * STEP) * seed).sum())
+        along = float((backend.output_gradients(inputs, info.name, seed)[0] * direction).sum())
+        assert along == pytest.approx(slope, rel=1e-2, abs=2e-3), info.name
+
+
+def loss(scores: Array, labels: Array) -> float:
+    exact = scores.astype(np.float64)
+    exact -= exact.max(axis=1, keepdims=True)
+    return float((np.log(np.exp(exact).sum(axis=1)) - exact[np.arange(len(labels)), labels]).mean())
+
+
+def test_layers_inside_others_have_their_parents_names() -> None:
+    assert [info.name for info in KerasBackend.load(attention()).layers] == [
+        "attention/query",
+        "attention/key",
+        "attention/value",
+        "attention/attention_output",
+        "norm",
+        "einsum",
+        "head",
+    ]
+    inner = KerasBackend.load(nested())
+    assert [(info.name, info.uses) for info in inner.layers] == [("inner/first", 2), ("inner/second", 2), ("head", 1)]
+
+
+def test_attention_is_four_dense_maps() -> None:
+    shapes = {info.name: info.parameters["weight"].shape for info in KerasBackend.load(attention()).layers[:4]}
+    assert shapes == {
+        "attention/query": (6, 6),
+        "attention/key": (6, 6),
+        "attention/value": (6, 6),
+        "attention/attention_output": (6, 6),
+    }
+    layer = kl.MultiHeadAttention(2, 3, name="attention")
+    given = keras.Input((4, 5))
+    backend = KerasBackend.load(keras.Model(given, kl.Dense(3)(kl.Flatten()(layer(given, given)))))
+    stored = keras.ops.convert_to_numpy(layer.query_dense.kernel.value)  # (in, heads, dim)
+    weight = backend.get_weights("attention/query")["weight"]
+    assert weight.shape == (6, 5)
+    assert weight[1 * 3 + 2, 4] == stored[4, 1, 2]
+
+
+def test_gates_are_in_canonical_order() -> None:
+    model = sequential(keras.Input((5, 3)), kl.GRU(2, name="gru"), kl.Dense(3))
+    weights = KerasBackend.load(model).get_weights("gru")
+    kernel, _, biases = (keras.ops.convert_to_numpy(v.value) for v in model.get_layer("gru").trainable_variables)
+    z, r, n = np.split(kernel.T, 3)
+    np.testing.assert_array_equal(weights["weight_ih"], np.concatenate([r, z, n]))
+    np.testing.assert_array_equal(weights["bias_hh"], biases[1][[2, 3, 0, 1, 4, 5]])
+
+
+def test_padding_is_told_in_numbers() -> None:
+    def geometry(length: int, **settings: Any) -> Geometry | None:
+        return (
+            KerasBackend.load(
+                sequential(keras.Input((length, 1)), kl.Conv1D(1, name="conv", **settings), kl.Flatten(), kl.Dense(2))
+            )
+            .layers[0]
+            .geometry
+        )
+
+    assert geometry(9, kernel_size=3, strides=2, padding="same") == Geometry((2,), ((1, 1),), (1,))
+    assert geometry(8, kernel_size=3, strides=2, padding="same") == Geometry((2,), ((0, 1),), (1,))
+    assert geometry(8, kernel_size=3, dilation_rate=2, padding="causal") == Geometry((1,), ((4, 0),), (2,))
+    assert geometry(8, kernel_size=4, padding="valid") == Geometry((1,), ((0, 0),), (1,))
+
+
+class Residual(keras.Model):  # type: ignore[misc]  # Keras is untyped
+    """A model with a `call` of its own; its layers are made in another order than they are used in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = kl.Dense(3, activation="softmax", name="last")
+        self.first = kl.Dense(4, activation="tanh", name="first")
+        self.second = kl.Dense(4, name="second")
+
+    def call(self, inputs: Any) -> Any:
+        hidden = self.first(inputs)
+        return self.last(hidden + self.second(self.second(hidden)))
+
+
+def test_a_subclassed_model_is_run_as_a_whole() -> None:
+    model, inputs = Residual(), numbers(5, 4)
+    probabilities = keras.ops.convert_to_numpy(model(inputs))
+    backend = KerasBackend.load(model)
+    assert [(info.name, info.uses) for info in backend.layers] == [("first", 1), ("second", 2), ("last", 1)]
+    assert backend.score_kind == "logits"
+    scores = backend.forward(inputs)
+    np.testing.assert_allclose(np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True), probabilities, atol=1e-6)
+    cut = backend.cut(inputs, ["second"])
+    assert cut.outputs().shape == (5, 4)
+    np.testing.assert_allclose(cut.scores_from_outputs(cut.outputs()), scores, atol=1e-6)
+    weight = backend.get_weights("second")["weight"] + 0.5
+    changed = cut.scores_with({("second", "weight"): weight})
+    backend.set_weights("second", "weight", weight)
+    np.testing.assert_allclose(backend.forward(inputs), changed, atol=1e-5)
+
+
+def test_probabilities_made_in_another_way_become_log_probabilities() -> None:
+    given = keras.Input((4,))
+    votes = [kl.Dense(3, activation="softmax", name=name)(given) for name in ("one", "two")]
+    backend = KerasBackend.load(keras.Model(given, kl.Average()(votes)))
+    assert backend.score_kind == "log-probabilities"
+    inputs = numbers(5, 4)
+    np.testing.assert_allclose(
+        np.exp(backend.forward(inputs)), keras.ops.convert_to_numpy(backend.native(inputs)), atol=1e-6
+    )
+
+
+def test_a_fixed_batch_size_is_filled_up_and_has_no_say() -> None:
+    layers = [kl.Dense(5, activation="tanh", name="hidden"), kl.Dense(3, activation="softmax", name="head")]
+    free, fixed = (
+        keras.Sequential([keras.Input((4,)), *layers]),
+        keras.Sequential([keras.Input(batch_shape=(4, 4)), *layers]),
+    )
+    inputs, labels = numbers(6, 4), np.array([0, 1, 2, 0, 1, 2])
+    one, other = KerasBackend.load(free), KerasBackend.load(fixed)
+    np.testing.assert_allclose(other.forward(inputs), one.forward(inputs), atol=1e-6)
+    for layer in ("hidden", "head"):
+        np.testing.assert_allclose(
+            other.weight_gradients(inputs, labels)[layer]["weight"],
+            one.weight_gradients(inputs, labels)[layer]["weight"],
+            atol=1e-6,
+        )
+        np.testing.assert_allclose(
+            other.activations(inputs, layer)[0].leaving, one.activations(inputs, layer)[0].leaving, atol=1e-6
+        )
+    np.testing.assert_allclose(other.cut(inputs, ["head"]).scores_with({}), one.forward(inputs), atol=1e-6)
+
+
+def test_one_of_several_outputs_is_named() -> None:
+    given = keras.Input((4,))
+    model = keras.Model(given, {"kind": kl.Dense(3, name="a")(given), "place": kl.Dense(2, name="b")(given)})
+    assert KerasBackend.load(model, output="place").forward(numbers(2, 4)).shape == (2, 2)
+    with pytest.raises(ModelError, match="kind, place"):
+        KerasBackend.load(model)
+    with pytest.raises(UsageError, match="did you mean 'place'"):
+        KerasBackend.load(model, output="plaice")
+
+
+def test_what_is_no_classifier_is_refused_in_one_sentence() -> None:
+    given = keras.Input((4,))
+    wrong = {
+        "several classes at once": kl.Dense(3, activation="sigmoid")(given),
+        "one number without a sigmoid": kl.Dense(1)(given),
+        r"shape \(n, 2, 3\)": kl.Reshape((2, 3))(kl.Dense(6)(given)),
+    }
+    for sentence, output in wrong.items():
+        with pytest.raises(ModelError, match=sentence):
+            KerasBackend.load(keras.Model(given, output))
+
+
+def test_a_state_kept_between_batches_is_refused() -> None:
+    model = keras.Sequential([keras.Input(batch_shape=(2, 3, 4)), kl.LSTM(3, stateful=True), kl.Dense(3)])
+    with pytest.raises(ModelError, match="stateful"):
+        KerasBackend.load(model)
+
+
+def test_a_model_that_was_never_called_is_refused() -> None:
+    with pytest.raises(ModelError, match="call it on some data first"):
+        KerasBackend.load(Residual())
+
+
+def test_a_weight_that_is_not_finite_is_refused() -> None:
+    model = sequential(keras.Input((4,)), kl.Dense(3, name="head"))
+    model.get_layer("head").kernel.assign(np.full((4, 3), np.nan, np.float32))
+    with pytest.raises(ModelError, match="not finite"):
+        KerasBackend.load(model)
+
+
+def test_inputs_that_do_not_fit_are_a_sentence() -> None:
+    backend = KerasBackend.load(sequential(keras.Input((4,)), kl.Dense(3)))
+    with pytest.raises(DataError, match=r"shape \(n, 4\), got \(2, 5\)"):
+        backend.forward(numbers(2, 5))
+
+
+def test_weights_that_cannot_be_repaired_are_told() -> None:
+    model = sequential(keras.Input((4,)), kl.Dense(5, name="hidden"), kl.PReLU(name="bent"), kl.Dense(3, name="head"))
+    notes = KerasBackend.load(model).describe().notes
+    assert notes == ("weights that cannot be repaired: bent",)
+
+
+def test_candidates_are_never_traced_again() -> None:
+    backend = KerasBackend.load(sequential(keras.Input((4,)), kl.Dense(5, name="hidden"), kl.Dense(3, name="head")))
+    calls = []
+    layer = backend.native.get_layer("head")
+
+    def counted(inputs: Any, training: bool | None = None) -> Any:
+        calls.append(1)
+        return type(layer).call(layer, inputs)
+
+    layer.call = counted
+    cut = backend.cut(numbers(50, 4), ["head"])
+    weight = backend.get_weights("head")["weight"]
+    for candidate in range(20):
+        cut.scores_with({("head", "weight"): weight + candidate}, np.arange(candidate + 1))
+    compiled = keras.backend.backend() == "tensorflow"
+    assert len(calls) == (1 if compiled else 20)
+
+
+def test_a_keras_model_that_runs_on_torch_is_still_a_keras_model() -> None:
+    class Module:
+        pass
+
+    Module.__module__ = "torch.nn.modules.module"
+    layer = type("Layer", (Module,), {"__module__": "keras.src.layers.layer"})
+    mine = type("Mine", (layer,), {"__module__": "my.models"})
+    assert registry._for_object(mine()) == "keras"
+    assert registry._for_object(type("Net", (Module,), {"__module__": "my.models"})()) == "torch"
