@@ -1,0 +1,39 @@
+"""The fast evaluator accepts the plain one's trials, generation by generation, on every backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+
+import pytest
+
+from arachne.evaluate import FastEvaluator, PlainEvaluator
+from arachne.testing import Network, convnet, mlp, random_inputs, residual
+from tests.unit.evaluating import assert_same_search, some_suspects, stake_of
+
+BACKENDS = [pytest.param(name, marks=pytest.mark.backend(name)) for name in ("torch", "onnx", "keras")]
+
+SUBJECTS = {
+    "mlp, last layer": (mlp([30, 40, 6], seed=1), ["fc2"], {"dense tail"}),
+    "mlp, last two": (mlp([30, 40, 6], seed=1), ["fc1", "fc2"], {"dense tail"}),
+    "tanh, all three": (mlp([12, 20, 16, 4], seed=2, activation="tanh"), ["fc1", "fc2", "fc3"], {"dense tail"}),
+    "convnet, dense tail": (convnet(seed=3), ["fc1", "fc2"], {"dense tail"}),
+    "convnet, first convolution": (convnet(seed=3), ["conv1"], {"touched channels", "cut"}),
+    "convnet, second convolution": (convnet(seed=3), ["conv2"], {"touched channels", "cut"}),
+    "convnet, convolution and tail": (convnet(seed=3), ["conv2", "fc2"], {"cut"}),
+    "residual, inside the block": (residual(seed=4), ["inner1"], {"cut"}),
+}
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
+def test_searches_accept_the_same_trials(name: str, subject: str, networks_in: Callable[[str], ModuleType]) -> None:
+    network: Network = SUBJECTS[subject][0]
+    _, layers, routes = SUBJECTS[subject]
+    backend = networks_in(name).build(network)
+    stake = stake_of(backend, random_inputs(network, 300, seed=5), 300)
+    suspects = some_suspects(backend, layers, 5)
+    fast = FastEvaluator(backend, stake, suspects)
+    assert fast.route.name in routes
+    assert_same_search(PlainEvaluator(backend, stake, suspects), fast, population=16, generations=8)
