@@ -146,6 +146,7 @@ def reliability_chart(before: Mapping[str, Any], after: Mapping[str, Any]) -> Ma
     ticks = {value / 5: f"{20 * value} %" for value in range(6)}
     axes.draw(ticks, ticks, "confidence", "right")
     drawing.line([axes.at(0, 0), axes.at(1, 1)], "original")
+    most = max(max(curve["counts"], default=1) for curve in (before, after)) or 1
     for curve, cls, word in ((before, "line muted", "before"), (after, "line good", "after")):
         points = [
             (sure, right, count)
@@ -155,7 +156,9 @@ def reliability_chart(before: Mapping[str, Any], after: Mapping[str, Any]) -> Ma
         drawing.line([axes.at(sure, right) for sure, right, _ in points], cls)
         for sure, right, count in points:
             label = f"{word}: {count:,} inputs at {100 * sure:.1f} %, {100 * right:.1f} % of them right"
-            drawing.dot(*axes.at(sure, right), label, r=3.5, cls=cls.replace("line", "dot"))
+            drawing.dot(
+                *axes.at(sure, right), label, r=2 + round(4 * (count / most) ** 0.5, 1), cls=cls.replace("line", "dot")
+            )
     return drawing.done()
 
 

@@ -21,7 +21,7 @@ import pytest
 from arachne.cli import run
 from arachne.report.json import result_schema
 
-pytestmark = pytest.mark.backend("torch")
+pytestmark = pytest.mark.backend("onnx")
 QUICK = ("--population", "16", "--generations", "6")
 
 
@@ -46,9 +46,9 @@ def arachne(*arguments: str | Path, cwd: Path) -> Ran:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cli")
-    for name in ("digits.pt2", "digits.npz"):
+    for name in ("digits.onnx", "digits.npz"):
         (folder / name).write_bytes(resources.files("arachne.demo").joinpath(name).read_bytes())
-    done = arachne("repair", "digits.pt2", "--data", "digits.npz", "--target", "*:7", "-o", "fix", *QUICK, cwd=folder)
+    done = arachne("repair", "digits.onnx", "--data", "digits.npz", "--target", "*:7", "-o", "fix", *QUICK, cwd=folder)
     assert done.code == 0, done.err
     return folder
 
@@ -56,14 +56,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def here(folder: Path, tmp_path: Path) -> Path:
     """A folder of its own with the model and the data, and nothing else."""
-    for name in ("digits.pt2", "digits.npz"):
+    for name in ("digits.onnx", "digits.npz"):
         (tmp_path / name).symlink_to(folder / name)
     return tmp_path
 
 
 def test_a_repair_leaves_a_page_that_can_be_made_again(folder: Path) -> None:
     made = (folder / "fix" / "report.html").read_text(encoding="utf-8")
-    assert "arachne repair digits.pt2 --data digits.npz --target &#39;*:7&#39;" in made
+    assert "arachne repair digits.onnx --data digits.npz --target &#39;*:7&#39;" in made
     done = arachne("report", "fix", "-o", "again.html", "--json", cwd=folder)
     assert done.code == 0
     assert done.json == {"page": "again.html", "bytes": len(made.encode())}
@@ -84,7 +84,7 @@ def test_the_result_file_fits_its_schema(folder: Path) -> None:
 def test_gates_that_hold_back_nothing_let_the_pipeline_go_on(folder: Path, tmp_path: Path) -> None:
     gates = ["--fail-if", "break_rate > 90%", "--fail-if", "repair_rate < 0.1%"]
     done = arachne(
-        *("evaluate", "digits.pt2", "--data", "digits.npz", "--patch", "fix/patch.json", *gates), "--json", cwd=folder
+        *("evaluate", "digits.onnx", "--data", "digits.npz", "--patch", "fix/patch.json", *gates), "--json", cwd=folder
     )
     assert done.code == 0
     assert [gate["failed"] for gate in done.json["gates"]] == [False, False]
@@ -101,7 +101,7 @@ def test_a_gate_that_fails_exits_with_1_and_is_in_the_junit_file(folder: Path, t
         "--junit",
         str(tmp_path / "gates.xml"),
     ]
-    done = arachne("evaluate", "digits.pt2", "--data", "digits.npz", "--patch", "fix/patch.json", *gates, cwd=folder)
+    done = arachne("evaluate", "digits.onnx", "--data", "digits.npz", "--patch", "fix/patch.json", *gates, cwd=folder)
     assert done.code == 1
     assert "error: 1 of 2 gates failed: accuracy < 100.1% (it is " in done.err
     suite = ElementTree.parse(tmp_path / "gates.xml").getroot()[0]
@@ -110,7 +110,7 @@ def test_a_gate_that_fails_exits_with_1_and_is_in_the_junit_file(folder: Path, t
 
 def test_a_gate_with_a_typo_stops_the_run_before_the_search(here: Path) -> None:
     done = arachne(
-        *("repair", "digits.pt2", "--data", "digits.npz", "--target", "*:7", "-o", "fix"),
+        *("repair", "digits.onnx", "--data", "digits.npz", "--target", "*:7", "-o", "fix"),
         *("--fail-if", "braek_rate > 1%"),
         cwd=here,
     )
@@ -120,7 +120,7 @@ def test_a_gate_with_a_typo_stops_the_run_before_the_search(here: Path) -> None:
 
 
 def test_junit_without_gates_is_refused(here: Path) -> None:
-    done = arachne("evaluate", "digits.pt2", "--data", "digits.npz", "--junit", "x.xml", cwd=here)
+    done = arachne("evaluate", "digits.onnx", "--data", "digits.npz", "--junit", "x.xml", cwd=here)
     assert (done.code, done.err) == (2, "error: --junit writes gates; give at least one with --fail-if\n")
 
 
@@ -128,7 +128,7 @@ def test_flips_are_counted_on_inputs_without_labels(folder: Path, tmp_path: Path
     with np.load(folder / "digits.npz") as data:
         np.save(tmp_path / "traffic.npy", data["x"][:300])
     done = arachne(
-        *("evaluate", "digits.pt2", "--data", "digits.npz", "--patch", "fix/patch.json", "--json"),
+        *("evaluate", "digits.onnx", "--data", "digits.npz", "--patch", "fix/patch.json", "--json"),
         *("--unlabelled", tmp_path / "traffic.npy"),
         cwd=folder,
     )
@@ -141,7 +141,7 @@ def test_flips_are_counted_on_inputs_without_labels(folder: Path, tmp_path: Path
 
 
 def test_traffic_without_a_patch_is_refused(here: Path) -> None:
-    done = arachne("evaluate", "digits.pt2", "--data", "digits.npz", "--unlabelled", "digits.npz", cwd=here)
+    done = arachne("evaluate", "digits.onnx", "--data", "digits.npz", "--unlabelled", "digits.npz", cwd=here)
     assert done.code == 2
     assert "give one with --patch" in done.err
 
@@ -149,10 +149,10 @@ def test_traffic_without_a_patch_is_refused(here: Path) -> None:
 def test_an_evaluation_can_have_a_page(folder: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     done = arachne(
-        *("evaluate", "digits.pt2", "--data", "digits.npz", "--patch", "fix/patch.json", "--report", page), cwd=folder
+        *("evaluate", "digits.onnx", "--data", "digits.npz", "--patch", "fix/patch.json", "--report", page), cwd=folder
     )
     assert done.code == 0
-    assert "arachne evaluate digits.pt2" in page.read_text(encoding="utf-8")
+    assert "arachne evaluate digits.onnx" in page.read_text(encoding="utf-8")
 
 
 def test_command_line_beats_environment_beats_file(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +162,7 @@ def test_command_line_beats_environment_beats_file(here: Path, monkeypatch: pyte
     monkeypatch.setenv("ARACHNE_REPAIR_SEED", "2")
     monkeypatch.setenv("ARACHNE_REPAIR_POPULATION", "11")
     monkeypatch.setenv("ARACHNE_REPAIR_FAIL_IF", "broken > 1000;repair_rate < 0%")
-    done = arachne("repair", "digits.pt2", "--population", "12", "--print-config", "--json", cwd=here)
+    done = arachne("repair", "digits.onnx", "--population", "12", "--print-config", "--json", cwd=here)
     assert done.code == 0
     shown = {name: (entry["value"], entry["source"]) for name, entry in done.json.items()}
     assert shown["population"] == (12, "command line")
@@ -171,12 +171,12 @@ def test_command_line_beats_environment_beats_file(here: Path, monkeypatch: pyte
     assert shown["data"] == ("digits.npz", "file")
     assert shown["fail-if"] == (["broken > 1000", "repair_rate < 0%"], "environment")
     assert shown["generations"] == (100, "default")
-    ran = arachne("repair", "digits.pt2", "--generations", "2", "--json", cwd=here)
+    ran = arachne("repair", "digits.onnx", "--generations", "2", "--json", cwd=here)
     assert (ran.code, ran.json["seed"], ran.json["target"]) == (0, 2, "*:7")
 
 
 def test_a_printed_configuration_can_be_used_again(here: Path) -> None:
-    given = ("digits.pt2", "--data", "digits.npz", "--target", "*:7", "--alpha", "3", "--seed", "4")
+    given = ("digits.onnx", "--data", "digits.npz", "--target", "*:7", "--alpha", "3", "--seed", "4")
     shown = arachne("repair", *given, "--print-config", cwd=here)
     (here / "mine.toml").write_text(shown.out, encoding="utf-8")
     again = arachne("repair", "--config", "mine.toml", "--print-config", cwd=here)
@@ -195,14 +195,14 @@ def test_a_printed_configuration_can_be_used_again(here: Path) -> None:
 )
 def test_a_file_that_makes_no_sense_is_refused(here: Path, content: str, code: int, message: str) -> None:
     (here / "bad.toml").write_text(content, encoding="utf-8")
-    arguments = ("digits.pt2", "--data", "digits.npz", "--target", "*:7", "--config", "bad.toml")
+    arguments = ("digits.onnx", "--data", "digits.npz", "--target", "*:7", "--config", "bad.toml")
     done = arachne("repair", *arguments, cwd=here)
     assert done.code == code
     assert message in done.err
 
 
 def test_quiet_says_nothing_and_verbose_every_generation(here: Path) -> None:
-    arguments = ("repair", "digits.pt2", "--data", "digits.npz", "--target", "*:7", "--population", "8")
+    arguments = ("repair", "digits.onnx", "--data", "digits.npz", "--target", "*:7", "--population", "8")
     quiet = arachne(*arguments, "--generations", "2", "-q", "--log-file", "log.txt", cwd=here)
     assert quiet.err == ""
     assert quiet.out.splitlines()[0].split(":")[0] in ("REPAIRED", "REPAIRED WITH DAMAGE", "NOT REPAIRED")
