@@ -36,9 +36,20 @@ def main() -> None:
     filed = np.where(stuck, 7, y)
 
     model = trained(torch.from_numpy(x[train]), torch.from_numpy(filed[train]))
-    program = torch.export.export(model, (torch.from_numpy(x[:4]),), dynamic_shapes=({0: torch.export.Dim("batch")},))
+    batch = ({0: torch.export.Dim("batch")},)
+    program = torch.onnx.export(
+        model,
+        (torch.from_numpy(x[:4]),),
+        dynamo=True,
+        dynamic_shapes=batch,
+        input_names=["image"],
+        output_names=["scores"],
+        verbose=False,
+    )
     FOLDER.mkdir(exist_ok=True)
-    torch.export.save(program, FOLDER / "digits.pt2")
+    if program is None:
+        raise RuntimeError("the exporter gave no program")
+    program.save(FOLDER / "digits.onnx")
     names = np.array([str(label) for label in range(10)])
     np.savez_compressed(FOLDER / "digits.npz", x=x[rest], y=y[rest], class_names=names)
     right = model(torch.from_numpy(x[rest])).argmax(1).numpy() == y[rest]

@@ -33,10 +33,10 @@ def command(context: click.Context, out: Path, as_json: bool, quiet: bool, debug
     output = Output(as_json=as_json, quiet=quiet)
     with environment_faults(out):
         out.mkdir(parents=True, exist_ok=True)
-        for name in ("digits.pt2", "digits.npz"):
+        for name in ("digits.onnx", "digits.npz"):
             with resources.as_file(resources.files("arachne.demo").joinpath(name)) as path:
                 shutil.copyfile(path, out / name)
-    model, data = str(out / "digits.pt2"), str(out / "digits.npz")
+    model, data = str(out / "digits.onnx"), str(out / "digits.npz")
     flags = ["--json"] * as_json + ["--quiet"] * quiet
     if not as_json:
         output.say(f"$ arachne scan {model} --data {data}\n")
