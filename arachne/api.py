@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -32,6 +33,7 @@ from arachne.patch import diff as files_diff
 from arachne.registry import load, name_for_file, weight_file
 from arachne.report.terminal import ScanTable, as_text
 from arachne.search.base import OnGeneration
+from arachne.survival import Scores, Survival, kept, scores_there
 from arachne.values import Array
 
 
@@ -195,6 +197,62 @@ def compare(model: Any, other: Any, data: Any, *, target: str | Sequence[str] = 
     part = _whole(before, data, target)
     inputs = part.data.inputs
     return Evidence(PartEvidence.measure(part, before.forward(inputs), after.forward(inputs)))
+
+
+def survival(
+    model: Any,
+    data: Any,
+    patch: Patch | str | Path,
+    *,
+    against: Any = None,
+    quantise: str | None = None,
+    target: str | Sequence[str] | None = None,
+) -> Survival:
+    """Does a repair survive export, conversion or quantisation?
+
+    Args:
+        model: The model the patch is for; for `quantise` its file.
+        data: Whatever `read_data` takes; all of it counts as held out.
+        patch: The patch, or its file.
+        against: The model where it ends up, with the patch or without.
+        quantise: `int8` or `fp16`, in place of `against`: a quantised copy of the model.
+        target: The mistake; the patch's own when None.
+
+    Raises:
+        UsageError: Neither or both of `against` and `quantise` are given, or `quantise` without a file.
+    """
+    if (against is None) == (quantise is None):
+        raise UsageError("a repair survives in another model or in a quantised copy: give one of the two")
+    patch = Patch.load(patch) if isinstance(patch, (str, Path)) else patch
+    target = target or list(patch.provenance.get("target", ["*:*"]))
+    backend = load(model)
+    part = _whole(backend, data, target)
+    inputs = part.data.inputs
+    before, after = backend.forward(inputs), PatchedModel(backend, for_model(patch, backend)).forward(inputs)
+    if quantise is not None:
+        without, with_patch, note = _quantised(backend, patch, model, quantise)
+    else:
+        without, with_patch, note = scores_there(patch, backend, load(against))
+    there_before, there_after = without(inputs), with_patch(inputs)
+    there = replace(part, predictions=np.argmax(there_before, axis=1))
+    return Survival(
+        where=quantise or str(against if isinstance(against, (str, Path)) else "the other model"),
+        here=Evidence(PartEvidence.measure(part, before, after)),
+        there=Evidence(PartEvidence.measure(there, there_before, there_after)),
+        kept=kept(part, after, there_after),
+        note=note,
+    )
+
+
+def _quantised(backend: ModelBackend, patch: Patch, model: Any, kind: str) -> tuple[Scores, Scores, str]:
+    """Scores of quantised copies of a model file, without and with a patch."""
+    if not isinstance(model, (str, Path)):
+        raise UsageError("only a model file can be quantised; give its path")
+    with tempfile.TemporaryDirectory(prefix="arachne-") as folder:
+        patched = Path(folder) / Path(model).name
+        apply(patch, model, patched)
+        pair = backend.quantised(Path(model), kind), backend.quantised(patched, kind)
+    return *pair, f"both models were quantised to {kind}"
 
 
 def apply(

@@ -7,7 +7,7 @@ border, weights in the canonical layout of `arachne.values`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -150,6 +150,15 @@ class ModelBackend(ABC):
             ModelError: This backend patches no files, or not this one.
         """
         raise ModelError(f"backend '{cls.NAME}' cannot patch '{path.name}' as a file")
+
+    @classmethod
+    def quantised(cls, path: Path, kind: str) -> Callable[[Inputs], Array]:
+        """What `forward` would give in a quantised copy of a file: `int8` or `fp16`. The copy is run, never repaired.
+
+        Raises:
+            ModelError: This backend quantises no files, or not this one.
+        """
+        raise ModelError(f"backend '{cls.NAME}' cannot quantise '{path.name}'; export it to .onnx first")
 
     @property
     @abstractmethod

@@ -15,6 +15,7 @@ from arachne.errors import UsageError
 if TYPE_CHECKING:
     from arachne.backend import ModelBackend
     from arachne.cli.console import Output
+    from arachne.data.labelled import LabelledData
     from arachne.patch import Patch
 
 
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 @data_options
 @click.option("--target", "targets", multiple=True, help="The mistake; the patch's own when left out.")
 @click.option("--patch", "patch_file", type=click.Path(path_type=Path), help="The patch to measure.")
+@click.option(
+    "--against", type=click.Path(path_type=Path), help="Also where the model ended up: does the patch survive?"
+)
+@click.option("--quantise", type=click.Choice(["int8", "fp16"]), help="Also in a quantised copy (onnxruntime's).")
 @click.option("--unlabelled", metavar="SOURCE", help="Inputs without labels: how many predictions flip, and which.")
 @click.option("--report", "page", type=click.Path(path_type=Path), help="Write the page to this file.")
 @gate_options
@@ -36,6 +41,8 @@ def command(
     debug: bool,
     targets: tuple[str, ...],
     patch_file: Path | None,
+    against: Path | None,
+    quantise: str | None,
     unlabelled: str | None,
     page: Path | None,
     conditions: tuple[str, ...],
@@ -54,6 +61,8 @@ def command(
     gates = read_gates(conditions, junit)
     if unlabelled is not None and patch_file is None:
         raise UsageError("--unlabelled tells what a patch changes; give one with --patch")
+    if (against or quantise) and patch_file is None:
+        raise UsageError("--against and --quantise tell whether a patch survives; give one with --patch")
     backend = model.load()
     patch = None if patch_file is None else Patch.load(patch_file)
     part, evidence = measure_part(backend, data.read(backend), target=targets or None, patch=patch)
@@ -68,6 +77,8 @@ def command(
     )
     if unlabelled is not None and patch is not None:
         value["unlabelled"] = tell_flips(output, backend, patch, unlabelled, data)
+    if patch is not None and (against or quantise):
+        value["survival"] = tell_survival(output, model, data.read(backend), patch, targets, against, quantise)
     output.result(EvidenceTable(evidence, patch), value)
     if page is not None:
         from arachne.files import atomic_write
@@ -78,6 +89,41 @@ def command(
         atomic_write(page, render(shown).encode())
         output.say(f"wrote '{page}'")
     pass_gates(output, results, evidence, junit)
+
+
+def tell_survival(
+    output: Output,
+    model: ModelChoice,
+    data: LabelledData,
+    patch: Patch,
+    targets: tuple[str, ...],
+    against: Path | None,
+    quantise: str | None,
+) -> list[dict[str, Any]]:
+    """Whether the repair survives in another model and in a quantised copy: a sentence and numbers for each."""
+    from arachne.api import survival
+    from arachne.report.json import part_object
+
+    told = []
+    for other, kind in ((against, None), (None, quantise)):
+        if other is None and kind is None:
+            continue
+        source = model.file if kind else model.load()
+        found = survival(source, data, patch, against=other, quantise=kind, target=targets or None)
+        output.say(f"{found.sentence} ({found.note})")
+        told.append(
+            {
+                "where": found.where,
+                "survived": found.survived,
+                "sentence": found.sentence,
+                "note": found.note,
+                "verdict": found.there.verdict.word,
+                "kept": found.kept.count,
+                "repaired": found.kept.total,
+                "held_out": part_object(found.there.held_out),
+            }
+        )
+    return told
 
 
 def tell_flips(output: Output, backend: ModelBackend, patch: Patch, source: str, data: DataChoice) -> dict[str, Any]:

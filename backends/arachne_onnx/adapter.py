@@ -25,7 +25,7 @@ Outputs
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -40,6 +40,7 @@ from arachne_onnx import io
 from arachne_onnx.cut import NotCuttableError, OnnxCut
 from arachne_onnx.derivative import OFFSET, SHARE
 from arachne_onnx.layers import find_layers
+from arachne_onnx.quantise import quantised_scores
 from arachne_onnx.reach import out_of_reach
 from arachne_onnx.running import Runner, fill, taken
 from arachne_onnx.scores import find_ending
@@ -97,6 +98,11 @@ class OnnxBackend(ModelBackend):
     def weight_file(cls, path: Path) -> WeightFile:
         """Open the weights of an `.onnx` file."""
         return io.OnnxWeightFile(path)
+
+    @classmethod
+    def quantised(cls, path: Path, kind: str) -> Callable[[Inputs], Array]:
+        """By onnxruntime's own quantisation."""
+        return quantised_scores(path, kind)
 
     @property
     def layers(self) -> Sequence[LayerInfo]:

@@ -1,0 +1,75 @@
+"""Scores of quantised copies of a model, by onnxruntime's own quantisation: does a repair survive it?
+
+Quantised weights are not repairable, so such a copy is only ever run.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+from onnx import ModelProto
+from onnxruntime.quantization import QuantType, quantize_dynamic
+from onnxruntime.quantization.shape_inference import quant_pre_process
+from onnxruntime.transformers.float16 import convert_float_to_float16
+from onnxruntime.transformers.onnx_model import OnnxModel
+
+from arachne.errors import ModelError, UsageError
+from arachne.values import Array, Inputs
+from arachne_onnx import io
+from arachne_onnx.running import Runner
+from arachne_onnx.scores import find_ending
+from arachne_onnx.sessions import Device
+
+KINDS = ("int8", "fp16")
+
+
+def quantised_scores(path: Path, kind: str) -> Callable[[Inputs], Array]:
+    """Class scores of a quantised copy of a model; the copy lives as long as this takes.
+
+    Raises:
+        UsageError: No such kind.
+        ModelError: onnxruntime cannot quantise the model.
+    """
+    if kind not in KINDS:
+        raise UsageError(f"no quantisation named '{kind}'; available: {', '.join(KINDS)}")
+    model = io.open_model(path).model  # checked, and whole: external data confuses onnxruntime's tools
+    with tempfile.TemporaryDirectory(prefix="arachne-") as folder:
+        whole, copy = Path(folder) / "whole.onnx", Path(folder) / "quantised.onnx"
+        try:
+            onnx.save(_without_shapes(model), whole)
+            (_to_int8 if kind == "int8" else _to_half)(whole, copy)
+        except Exception as error:
+            raise ModelError(f"onnxruntime cannot quantise '{path.name}' to {kind}: {error}") from error
+        opened = io.open_model(copy)
+        graph = io.read_graph(opened)
+        return Runner(graph, find_ending(opened.model, graph, None), Device(None)).scores
+
+
+def _without_shapes(model: ModelProto) -> ModelProto:
+    """A copy that says nothing of the shapes inside: exporters leave stale ones, at which onnxruntime's tools stop."""
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    del copy.graph.value_info[:]
+    return copy
+
+
+def _to_int8(source: Path, destination: Path) -> None:
+    prepared = destination.with_name("prepared.onnx")
+    logger = logging.getLogger()
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # it advises, through the root logger, to do what is done here
+    try:
+        quant_pre_process(source, prepared, skip_symbolic_shape=True)
+        quantize_dynamic(prepared, destination, weight_type=QuantType.QInt8)
+    finally:
+        logger.setLevel(level)
+
+
+def _to_half(source: Path, destination: Path) -> None:
+    wrapped = OnnxModel(convert_float_to_float16(onnx.load(source), keep_io_types=True))
+    wrapped.topological_sort()  # the converter puts the casts of the inputs last
+    onnx.save(wrapped.model, destination)
