@@ -16,12 +16,25 @@ if TYPE_CHECKING:
     from arachne_onnx.layers import Stored
 
 SUFFIXES = (
-    *("weight", "bias", "kernel", "gamma", "beta", "scale", "embeddings", "table"),
-    *("in_proj_weight", "in_proj_bias", "W", "B", "R", "w", "b"),
+    *("weight", "bias", "kernel", "gamma", "beta", "scale", "embeddings", "table", "W", "B", "R", "w", "b"),
+    *("in_proj_weight", "in_proj_bias", "weight_ih", "weight_hh", "bias_ih", "bias_hh"),
+    *(
+        "MatMul",
+        "Conv2D",
+        "convolution",
+        "depthwise",
+        "separable_conv2d",
+        "BiasAdd",
+        "Add",
+        "Cast",
+        "GatherV2",
+        "Reshape",
+    ),
+    "ReadVariableOp",
 )
 """The last part of a parameter's name, which is not the layer's."""
 
-_GENERATED = re.compile(r"^(onnx::|val_\d|_val_\d|const_|\d+$|arachne)")
+_GENERATED = re.compile(r"^(onnx::|val_\d|_val_\d|const_|\d+$|arachne)|__\d+$")
 
 
 def layer_names(layers: Sequence[tuple[NodeProto, Sequence[Stored], str]]) -> list[str]:
@@ -50,28 +63,12 @@ def from_parameter(name: str) -> str | None:
     """`fc1` for `fc1.weight`; None for a name that an exporter made up."""
     if _GENERATED.match(name):
         return None
-    name = (
-        re.sub(r"(/ReadVariableOp|/Read/ReadVariableOp|/Cast|/concat)?(:\d+)?(_\d+)?$", "", name)
-        if "/" in name
-        else name
-    )
-    parts = re.split(r"[./]", name)
-    last = re.sub(r"_l\d+(_reverse)?$", "", parts[-1])
-    if last in SUFFIXES or last in (
-        "weight_ih",
-        "weight_hh",
-        "bias_ih",
-        "bias_hh",
-        "MatMul",
-        "Conv2D",
-        "BiasAdd",
-        "Add",
-    ):
-        parts = parts[:-1]
-    elif len(parts) == 1:
-        for suffix in SUFFIXES[:8]:
-            if last.endswith(f"_{suffix}"):
-                return last.removesuffix(f"_{suffix}")
+    parts = re.split(r"[./]", re.sub(r":\d+$", "", name) if "/" in name else name)
+    while len(parts) > 1 and re.sub(r"(_l\d+)?(_reverse)?(_\d+)?$", "", parts[-1]) in SUFFIXES:
+        parts.pop()
+    if len(parts) == 1:
+        stem, _, last = parts[0].rpartition("_")
+        return stem if stem and last in SUFFIXES else parts[0]
     return ".".join(part for part in parts if part) or None
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from onnx import GraphProto, ValueInfoProto, helper
 
 from arachne_onnx.gradients.tape import Step, Tape, Thunk, rule
-from arachne_onnx.graph import Graph, TensorType, captures, type_from
+from arachne_onnx.graph import Graph, TensorType, captures, type_from, value_info
 
 
 @dataclass
@@ -135,6 +135,8 @@ def _reverse(tape: Tape, walk: _Walk, kept: dict[str, str]) -> dict[str, str]:
     outputs += [inner.op("Add", total, found[name]) for name, total in sums]
     outputs += [found[element[0]] for element in elements]
     outputs = [inner.op("Identity", name) for name in outputs]
+    # A Scan wants to know the ranks of what its body gives; they are those of what the gradients belong to.
+    likes = [(state[2], 0) for state in states] + [(name, 0) for name, _ in sums] + [(e[1], 1) for e in elements]
     inputs = [gradient for _, gradient in carried] + [total for _, total in sums]
     inputs += [*kept, *(element[0] for element in walk.elements), *(entry[1] for entry in given)]
     tape.constants.update(inner.constants)
@@ -142,7 +144,7 @@ def _reverse(tape: Tape, walk: _Walk, kept: dict[str, str]) -> dict[str, str]:
         [*walk.body.node, *inner.nodes],
         "backward",
         [ValueInfoProto(name=name) for name in inputs],
-        [ValueInfoProto(name=name) for name in outputs],
+        [_typed(tape, name, *like) for name, like in zip(outputs, likes, strict=True)],
         list(walk.body.initializer),
     )
     start = [state[3] or tape.zeros(state[2]) for state in states]
@@ -177,6 +179,14 @@ def _body_graph(tape: Tape, walk: _Walk) -> Graph:
             types[name] = kind
     constants = {name: value for name, value in tape.graph.constants.items() if name in captures(walk.body)}
     return Graph(list(walk.body.node), constants, {}, tape.graph.opsets, types)
+
+
+def _typed(tape: Tape, name: str, like: str, fewer: int) -> ValueInfoProto:
+    """An output of the type of another tensor, with so many axes fewer."""
+    kind = tape.type_of(like)
+    if kind is None or kind.shape is None:
+        return ValueInfoProto(name=name)
+    return value_info(name, TensorType(kind.element, (None,) * (len(kind.shape) - fewer)))
 
 
 def _is_float(graph: Graph, name: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from onnx import TensorProto
 
 from arachne_onnx.gradients.tape import Step, Tape, Thunk, rule
 
@@ -136,7 +137,8 @@ def gather(tape: Tape, step: Step) -> Sequence[Thunk | None]:
         place = axis % rank
         front = tape.op("Shape", data, end=place)
         back = tape.op("Shape", data, start=place + 1)
-        flat = tape.op("Reshape", indices, tape.constant([-1]))
+        # ScatterND takes only 64-bit indices.
+        flat = tape.op("Cast", tape.op("Reshape", indices, tape.constant([-1])), to=TensorProto.INT64)
         g = tape.op("Reshape", step.g, tape.op("Concat", front, tape.op("Shape", flat), back, axis=0))
         order = [place, *(other for other in range(rank) if other != place)]
         if place:
@@ -232,7 +234,7 @@ def moved(tape: Tape, step: Step) -> Sequence[Thunk | None]:
             if step.get("mode", "DCR") == "DCR":
                 return tape.op("SpaceToDepth", step.g, blocksize=step.get("blocksize"))
             places = tape.op("DepthToSpace", tape.positions(step.inputs[0], floating=True), **step.attributes)
-            return tape.scatter_flat(step.inputs[0], tape.op("Cast", places, to=7), step.g)
+            return tape.scatter_flat(step.inputs[0], tape.op("Cast", places, to=TensorProto.INT64), step.g)
         return tape.op(operator, step.g, *step.inputs[1:], **step.attributes)
 
     return [back]

@@ -1,0 +1,160 @@
+"""Gradients of exported models against the framework they came from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from onnx import ModelProto
+from torch import nn
+
+from arachne.values import Array
+from arachne_onnx import OnnxBackend
+from tests.backends.onnx_architectures import ARCHITECTURES, by_dynamo, by_tracing, make
+
+pytestmark = pytest.mark.backend("onnx")
+
+TOLERANCE = 1e-4
+ROWS = 5
+NEWEST = 24
+
+
+def autograd(network: nn.Module, inputs: torch.Tensor, labels: torch.Tensor) -> dict[str, tuple[Array, Array]]:
+    """Every parameter of a torch network, and the gradient of the mean cross-entropy, by its name."""
+    loss = nn.functional.cross_entropy(network(inputs), labels)
+    named = dict(network.named_parameters())
+    found = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
+    return {
+        name: (value.detach().numpy(), gradient.numpy())
+        for (name, value), gradient in zip(named.items(), found, strict=True)
+        if gradient is not None
+    }
+
+
+def errors(
+    backend: OnnxBackend, inputs: Array, labels: Array, wanted: dict[str, tuple[Array, Array]]
+) -> dict[str, float]:
+    """Relative error of every gradient that has a counterpart in torch.
+
+    Counterparts are found by content: the exporter may have folded a batch norm into a convolution, and then each
+    output channel of the weight is torch's times a factor, and its gradient torch's divided by it. A near-tie of a ReLU
+    or a maximum falls to different sides in two runtimes; it moves with the inputs, a wrong rule does not, so `worst`
+    takes the best of two draws.
+    """
+    found = {}
+    # A gradient that is zero by symmetry (the bias of attention's keys) is rounding noise: it is held against the others.
+    noise = 1e-5 * max(float(np.linalg.norm(gradient)) for _, gradient in wanted.values())
+    for layer, parameters in backend.weight_gradients(inputs, labels).items():
+        for parameter, gradient in parameters.items():
+            value = backend.get_weights(layer)[parameter]
+            for name, (weight, expected) in wanted.items():
+                factor = channel_factor(value, weight)
+                if factor is not None:
+                    scaled = expected / factor
+                    error = float(np.linalg.norm(gradient - scaled)) / max(float(np.linalg.norm(scaled)), noise)
+                    found[f"{layer}.{parameter} = {name}"] = error
+    return found
+
+
+def channel_factor(value: Array, weight: Array) -> Array | None:
+    """What each output channel of one weight must be multiplied with to give the other; None if nothing does."""
+    if value.shape != weight.shape:
+        return None
+    if np.allclose(value, weight, rtol=1e-6, atol=1e-7):
+        return np.ones((1,) * value.ndim, np.float32)
+    if value.ndim < 3:
+        return None
+    rows, others = value.reshape(len(value), -1), weight.reshape(len(weight), -1)
+    factor = (rows * others).sum(1) / (others * others).sum(1)
+    if not np.allclose(rows, factor[:, None] * others, rtol=1e-4, atol=1e-6):
+        return None
+    return np.asarray(factor.reshape(-1, *(1,) * (value.ndim - 1)))
+
+
+def worst(name: str, network: nn.Module, model: ModelProto) -> tuple[float, int]:
+    """The largest error over all gradients, and how many were compared."""
+    backend = OnnxBackend.load(model)
+    best: dict[str, float] = {}
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        inputs, labels = ARCHITECTURES[name].inputs(ROWS), torch.arange(ROWS) % 5
+        expected = network(inputs).detach().numpy()
+        np.testing.assert_allclose(backend.forward(inputs.numpy()), expected, rtol=1e-3, atol=1e-4)
+        for key, error in errors(backend, inputs.numpy(), labels.numpy(), autograd(network, inputs, labels)).items():
+            best[key] = min(error, best.get(key, np.inf))
+    return max(best.values()), len(best)
+
+
+def weight_matrices(name: str, network: nn.Module) -> int:
+    """How many kernels and matrices the scores of a network depend on; norms may be folded away."""
+    found = autograd(network, ARCHITECTURES[name].inputs(2), torch.tensor([0, 1]))
+    return len([key for key, (value, _) in found.items() if value.ndim > 1 and "weight" in key])
+
+
+@pytest.mark.parametrize("name", sorted(ARCHITECTURES))
+def test_gradients_of_traced_exports_agree_with_autograd(name: str) -> None:
+    network = make(name)
+    model = by_tracing(network, ARCHITECTURES[name].inputs(3), 17)
+    error, compared = worst(name, network, model)
+    assert error <= TOLERANCE
+    assert compared >= weight_matrices(name, network)
+
+
+@pytest.mark.parametrize(("name", "opset"), [("mlp", NEWEST), ("vit", NEWEST), ("lstm", 20)])
+def test_gradients_of_dynamo_exports_agree_with_autograd(name: str, opset: int) -> None:
+    network = make(name)
+    model = by_dynamo(network, ARCHITECTURES[name].inputs(3), opset)
+    error, compared = worst(name, network, model)
+    assert error <= TOLERANCE
+    assert compared >= weight_matrices(name, network)
+
+
+def test_layers_are_called_as_in_the_framework() -> None:
+    network = make("resnet18")
+    backend = OnnxBackend.load(by_tracing(network, ARCHITECTURES["resnet18"].inputs(3), 17))
+    names = [info.name for info in backend.layers]
+    assert names[0] == "conv1"
+    assert names[-1] == "fc"
+    assert "stages.2.0.conv1" in names
+    assert "stages.2.0.skip.0" in names
+
+
+def test_recurrent_weights_have_torch_gates_in_torch_order() -> None:
+    network: Any = make("lstm_stacked")
+    backend = OnnxBackend.load(by_tracing(network, ARCHITECTURES["lstm_stacked"].inputs(3), 17))
+    recurrent = [info.name for info in backend.layers if info.kind == "recurrent"]
+    assert recurrent == ["rnn", "rnn_reverse", "rnn_1", "rnn_1_reverse"]
+    for layer, suffix in zip(recurrent, ["_l0", "_l0_reverse", "_l1", "_l1_reverse"], strict=True):
+        for parameter, values in backend.get_weights(layer).items():
+            np.testing.assert_array_equal(values, getattr(network.rnn, f"{parameter}{suffix}").detach().numpy())
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru", "vit", "bert", "resnet18"])
+def test_a_cut_at_any_layer_gives_the_scores_of_the_whole_model(name: str) -> None:
+    network = make(name)
+    inputs = ARCHITECTURES[name].inputs(7).numpy()
+    backend = OnnxBackend.load(by_tracing(network, ARCHITECTURES[name].inputs(3), 17))
+    scores, rows = backend.forward(inputs), np.array([6, 0, 3, 3])
+    for info in backend.layers[:: max(1, len(backend.layers) // 4)]:
+        weights = {(info.name, parameter): v for parameter, v in backend.get_weights(info.name).items()}
+        cut = backend.cut(inputs, [info.name])
+        assert type(cut).__name__ == "OnnxCut"
+        np.testing.assert_allclose(cut.scores_with(weights, rows), scores[rows], rtol=1e-4, atol=1e-5)
+        if cut.CONTINUES_FROM_OUTPUTS:
+            continued = cut.scores_from_outputs(cut.outputs(rows), rows)
+            np.testing.assert_allclose(continued, scores[rows], rtol=1e-4, atol=1e-5)
+
+
+def test_what_leaves_a_recurrent_layer_are_its_gates_before_the_non_linearity() -> None:
+    network: Any = make("lstm")
+    inputs = ARCHITECTURES["lstm"].inputs(4)
+    backend = OnnxBackend.load(by_tracing(network, inputs, 17))
+    (use,) = backend.activations(inputs.numpy(), "rnn")
+    weights = backend.get_weights("rnn")
+    products = use.entering["weight_ih"] @ weights["weight_ih"].T + use.entering["weight_hh"] @ weights["weight_hh"].T
+    np.testing.assert_allclose(use.leaving, products + weights["bias_ih"] + weights["bias_hh"], atol=1e-5)
+    np.testing.assert_allclose(use.entering["weight_ih"], network.embedding(inputs).detach().numpy(), atol=1e-6)
+    states = network.rnn(network.embedding(inputs))[0].detach().numpy()
+    np.testing.assert_allclose(use.entering["weight_hh"][:, 1:], states[:, :-1], atol=1e-5)
