@@ -53,6 +53,10 @@ class Framework(ABC):
     def record(self, function: Callable[[Mark], Any]) -> Recording:
         """Run a function, and keep the pass open for gradients with respect to the tensors it marks."""
 
+    @abstractmethod
+    def array(self, tensor: Any) -> Array:
+        """A tensor or a variable's value as an array, which may share its memory."""
+
     def compiled(self, function: Callable[..., Any], specimens: Sequence[Any], rows: int) -> Callable[..., Any]:
         """The function, prepared once for tensors like these, with any number of rows in the first so many."""
         return function
@@ -70,7 +74,7 @@ def to_array(tensor: Any) -> Array:
     """A fresh array of its own; half precision crosses as float32."""
     if keras.backend.standardize_dtype(tensor.dtype) in ("bfloat16", "float16"):
         tensor = keras.ops.cast(tensor, "float32")
-    return np.array(keras.ops.convert_to_numpy(tensor), order="C")
+    return np.array(FRAMEWORK.array(tensor), order="C")
 
 
 def stored_array(variable: Any) -> Array:
@@ -78,7 +82,7 @@ def stored_array(variable: Any) -> Array:
     value = variable.value
     if variable.dtype == "bfloat16":
         value = keras.ops.cast(value, "float32")
-    return np.array(keras.ops.convert_to_numpy(value), order="C")
+    return np.array(FRAMEWORK.array(value), order="C")
 
 
 if keras.backend.backend() == "tensorflow":
@@ -105,6 +109,10 @@ if keras.backend.backend() == "tensorflow":
         def record(self, function: Callable[[Mark], Any]) -> Recording:
             """By a tape that is kept."""
             return _TapeRecording(function)
+
+        def array(self, tensor: Any) -> Array:
+            """TensorFlow's own way: Keras' makes NumPy 2 warn."""
+            return np.asarray(tensor.numpy())
 
         def compiled(self, function: Callable[..., Any], specimens: Sequence[Any], rows: int) -> Callable[..., Any]:
             """A `tf.function` with the axis of rows left open, so that it is never traced again."""
@@ -154,6 +162,10 @@ elif keras.backend.backend() == "torch":
             """By autograd's graph, which is kept."""
             return _GraphRecording(function)
 
+        def array(self, tensor: Any) -> Array:
+            """Without its history, on the CPU."""
+            return np.asarray(tensor.detach().cpu().numpy())
+
         def no_gradients(self) -> contextlib.AbstractContextManager[Any]:
             """The switch torch has for it."""
             return torch.no_grad()
@@ -201,6 +213,10 @@ elif keras.backend.backend() == "jax":
         def record(self, function: Callable[[Mark], Any]) -> Recording:
             """By `jax.vjp`, after a first pass that tells the shapes."""
             return _OffsetRecording(function)
+
+        def array(self, tensor: Any) -> Array:
+            """As NumPy asks for it."""
+            return np.asarray(tensor)
 
         def compiled(self, function: Callable[..., Any], specimens: Sequence[Any], rows: int) -> Callable[..., Any]:
             """`jax.jit`: traced once for every number of rows that occurs."""
