@@ -11,7 +11,7 @@ from arachne.backend import WeightFile
 from arachne.dtypes import CARRIERS, to_bits
 from arachne.errors import PatchError
 from arachne.patch.change import TensorChange
-from arachne.patch.matching import match
+from arachne.patch.matching import find_pairs
 from arachne.patch.patch import Patch
 from arachne.values import Array
 
@@ -64,12 +64,12 @@ def _compared(patch: Patch, tensors: Sequence[tuple[TensorChange, Array, str]]) 
 
 
 def _matched(patch: Patch, file: WeightFile) -> Standing:
-    """The same by content, for files whose layers have other names."""
+    """The same by content, for files whose layers have other names, or values that an exporter scaled."""
     try:
-        found = match(patch, file, exact=True)
+        pairs = find_pairs(patch, file)
     except PatchError:
         return Standing(OTHER, 0, len(patch))
-    done = all(pair.done for pair in found.pairs)
+    done = all(pair.done for pair in pairs)
     return Standing(CARRIED if done else ABSENT, len(patch) if done else 0, len(patch))
 
 

@@ -58,14 +58,26 @@ def match(
     Raises:
         PatchError: A tensor is not there, or could be several; the sentence lists them.
     """
+    pairs = find_pairs(patch, file, mapping=mapping, exact=exact, reverting=reverting)
+    if all(pair.how == SAME for pair in pairs):
+        return Match(patch, pairs, derived=False)
+    return _translated(patch, pairs, file)
+
+
+def find_pairs(
+    patch: Patch,
+    file: WeightFile,
+    *,
+    mapping: Mapping[str, str] | None = None,
+    exact: bool = False,
+    reverting: bool = False,
+) -> tuple[Pair, ...]:
+    """Where the tensors of a patch are in a file, in the patch's order; arguments and errors as for `match`."""
     listed = list(file.parameters())
     mapping = dict(mapping or {})
     _check_mapping(mapping, patch, listed, file.path.name)
     candidates = _candidates(patch, file, listed, mapping, exact)
-    pairs = _choose(patch, candidates, file, listed, reverting)
-    if all(pair.how == SAME for pair in pairs):
-        return Match(patch, pairs, derived=False)
-    return _translated(patch, pairs, file)
+    return _choose(patch, candidates, file, listed, reverting)
 
 
 def _candidates(

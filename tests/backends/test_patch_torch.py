@@ -42,7 +42,8 @@ def save(path: Path, dtype: str) -> None:
         torch.save(net.state_dict(), path)
     else:
         example = torch.zeros(2, 1, 8, 8, dtype=DTYPES[dtype])
-        torch.export.save(torch.export.export(net, (example,)), path)
+        batch = ({0: torch.export.Dim("n")},)
+        torch.export.save(torch.export.export(net, (example,), dynamic_shapes=batch), path)
 
 
 @pytest.fixture(scope="module")
@@ -188,6 +189,43 @@ def test_commands_show_and_stack(folder: Path, capsys: pytest.CaptureFixture[str
         capsys.readouterr().err
     )
     assert not Path("no.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("promised", "sentence"),
+    [
+        ([0.9, 1.0], "as the patch promised"),
+        ([0.0, 0.1], "not as the patch promised: repair rate"),
+        (None, "the patch promises nothing"),
+    ],
+)
+def test_apply_with_data_measures_the_copy_beside_the_promise(
+    promised: list[float] | None, sentence: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(Path("net.pt2"), "float32")
+    backend = arachne.load("net.pt2")
+    inputs = np.random.default_rng(0).normal(size=(200, 1, 8, 8)).astype(np.float32)
+    most = int(np.bincount(backend.predict(inputs)).argmax())
+    row = [Address("3", "weight", (most, column)) for column in range(144)]
+    evidence = {"held_out": {"repair_rate": promised[0], "repair_interval": promised}} if promised else {}
+    values = -backend.get_weights("3")["weight"][most]
+    patch = Patch.between(backend, row, values, provenance={"target": [f"*:{most}"]}, evidence=evidence)
+    patch.save("fix.json")
+    with patch.applied(backend):
+        labels = backend.predict(inputs)
+    np.savez("d.npz", x=inputs, y=labels)
+    assert run(["apply", "fix.json", "net.pt2", "-o", "p.pt2", "--data", "d.npz", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["promise"].startswith(sentence)
+    assert told["measured"]["held_out"]["accuracy_after"] == 1.0
+    assert told["measured"]["held_out"]["repair_rate"] == 1.0
+    assert Path("p.pt2").exists()
+
+
+def test_nothing_is_written_when_the_data_cannot_be_read(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(Path("net.pt2"), "float32")
+    assert run(["apply", "patch.json", "net.pt2", "-o", "p.pt2", "--data", "missing.npz"]) == 3
+    assert not Path("p.pt2").exists()
 
 
 REFUSED = {

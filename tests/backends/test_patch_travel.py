@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,8 @@ import numpy as np
 import pytest
 
 import arachne
+from arachne.cli import run
+from arachne.errors import PatchError
 from arachne.files import sha256_of
 from arachne.patch import Patch, standing
 from arachne.registry import weight_file
@@ -250,6 +253,27 @@ def test_patch_found_in_torch_is_applied_to_its_onnx_export(
     arachne.revert(patch, patched, back)
     for path in model.parent.iterdir():
         assert sha256_of(back.parent / path.name) == sha256_of(path)
+
+
+@pytest.mark.backend("onnx")
+@pytest.mark.backend("torch")
+def test_log_finds_a_derived_patch_and_a_second_apply_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    export_torch(small_cnn(), (2, 8, 8), tmp_path / "net.onnx", dynamo=False)
+    patch = some_patch(arachne.load(small_cnn()))
+    (tmp_path / "patches").mkdir()
+    patch.save(tmp_path / "patches" / "fix.json")
+    arachne.apply(patch, tmp_path / "net.onnx", tmp_path / "p.onnx")
+    for model, state in (("net.onnx", "not carried"), ("p.onnx", "carried")):
+        assert run(["log", str(tmp_path / model), "--patches", str(tmp_path / "patches"), "--json"]) == 0
+        assert [row["state"] for row in json.loads(capsys.readouterr().out)["patches"]] == [state]
+    with pytest.raises(PatchError, match=r"'p.onnx' carries this patch in a form derived for it"):
+        arachne.apply(patch, tmp_path / "p.onnx", tmp_path / "q.onnx")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["net.onnx", "p.onnx", "p.onnx.patch.json", "patches"]
+    (tmp_path / "p.onnx.patch.json").unlink()
+    with pytest.raises(PatchError, match="only the derived patch"):
+        arachne.revert(patch, tmp_path / "p.onnx", tmp_path / "q.onnx")
 
 
 KERAS_MADE = {"cnn": (small_cnn, keras_cnn, (8, 8, 2)), "lstm": (small_lstm, keras_lstm, (6, 5))}
