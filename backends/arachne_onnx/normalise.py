@@ -22,7 +22,7 @@ from arachne.values import Array
 from arachne_onnx.gradients import FLAT, RULES
 from arachne_onnx.gradients.recurrent import GATES, can_unfold, unfold
 from arachne_onnx.gradients.tape import key
-from arachne_onnx.graph import Graph, TensorType, attributes, infer_types, subgraphs, type_from, value_info
+from arachne_onnx.graph import IR_VERSION, Graph, TensorType, attributes, infer_types, subgraphs, type_from, value_info
 
 OPSET = 18
 """The oldest operator set the rules know; older models are brought up to it."""
@@ -41,6 +41,8 @@ def normalise(model: ModelProto) -> Graph:
     if copy.functions:
         copy = onnx.inliner.inline_local_functions(copy, True)
     version = _opset(copy)
+    # Before IR version 4 every initialiser had to be an input too; the converter insists on it, exporters did not.
+    copy.ir_version = max(copy.ir_version, IR_VERSION)
     if version < OPSET:
         try:
             copy = onnx.version_converter.convert_version(copy, OPSET)

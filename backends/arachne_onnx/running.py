@@ -164,6 +164,7 @@ class Runner:
         feeds = _probe(self.feeds(inputs), self.fixed or 3)
         if self.fixed is not None:
             self._try_any_batch(feeds)
+            feeds = _probe(self.feeds(inputs), self.fixed or 3)
         longer, shorter = self._look_at(feeds)
         self._check_scores(longer)
         if self.ending.kind == "logits" and _are_probabilities(longer[self.graph.scores]):

@@ -44,7 +44,7 @@ def errors(
     takes the best of two draws.
     """
     found = {}
-    # A gradient that is zero by symmetry (the bias of attention's keys) is rounding noise: it is held against the others.
+    # A gradient that is zero by symmetry (the bias of attention keys) is rounding noise: it is held against the others.
     noise = 1e-5 * max(float(np.linalg.norm(gradient)) for _, gradient in wanted.values())
     for layer, parameters in backend.weight_gradients(inputs, labels).items():
         for parameter, gradient in parameters.items():
