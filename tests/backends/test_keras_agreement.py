@@ -68,7 +68,7 @@ def pair(
 
 
 def labelled(network: Network, backend: ModelBackend, n: int = 120) -> tuple[LabelledData, str]:
-    """Inputs with the model's own predictions as labels, some of the most frequent turned into a fault; and the fault."""
+    """Inputs labelled with the model's own predictions, some of the most frequent made a fault; and the fault."""
     inputs = random_inputs(network, n, seed=4)
     labels = backend.predict(inputs).astype(np.int64)
     predicted = int(np.bincount(labels).argmax())
