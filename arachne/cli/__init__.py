@@ -25,6 +25,7 @@ COMMANDS = {
     "diff": "Make a patch out of two models of one network.",
     "stack": "Put patches together, or take one out again.",
     "log": "List which patches a model file carries.",
+    "convert": "Write a model as ONNX, and show that it gives the same scores.",
     "backends": "List the frameworks whose models can be repaired.",
 }
 """Every subcommand and the sentence `arachne --help` shows, so that listing them imports none."""

@@ -23,7 +23,7 @@ OPSET = 18
 ANY_LENGTH = 8
 
 
-def export_onnx(backend: KerasBackend, destination: Path, *, opset: int = OPSET) -> None:
+def export_onnx(backend: KerasBackend, destination: Path, *, opset: int = OPSET, inputs: Inputs | None = None) -> None:
     """Write a model with its current weights as ONNX.
 
     The graph ends as the model does, in a softmax where it has one. Its inputs have the model's names.
@@ -32,13 +32,14 @@ def export_onnx(backend: KerasBackend, destination: Path, *, opset: int = OPSET)
         backend: The model.
         destination: Where the file goes; it appears whole or not at all.
         opset: The version of ONNX' operators.
+        inputs: Inputs to follow through the model, where it does not tell what it takes.
 
     Raises:
         ModelError: The exporter does not know an operation of the model.
         BackendUnavailableError: The exporter is not installed.
     """
     model = backend.native
-    inputs = example_inputs(backend, 1)
+    inputs = example_inputs(backend, 1) if inputs is None else inputs
     with written(destination) as temporary, _quietly():
         with FRAMEWORK.no_gradients():
             model(inputs, training=False)  # the exporter insists on a model that was called

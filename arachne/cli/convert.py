@@ -1,0 +1,124 @@
+"""`arachne convert`: write a model as ONNX, and show that it gives the same scores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from arachne.cli.options import DataChoice, ModelChoice, model_options, output_options
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from arachne.backend import ModelBackend
+    from arachne.values import Inputs
+
+ROWS = 64
+TOLERANCE = 1e-3
+"""How far log-probabilities of the two models may differ."""
+
+
+@click.command(short_help="Write a model as ONNX.")
+@model_options
+@click.option("-o", "--out", required=True, type=click.Path(path_type=Path), help="Where the ONNX file goes.")
+@click.option("--data", help="Inputs to follow through the model and to compare scores on; else random ones.")
+@click.option("--preprocess", metavar="STEPS", help="What is done to the data before the model sees it.")
+@click.option("--opset", default=18, show_default=True, type=click.IntRange(18), help="Version of ONNX' operators.")
+@output_options
+def command(
+    out: Path,
+    data: str | None,
+    preprocess: str | None,
+    opset: int,
+    as_json: bool,
+    quiet: bool,
+    debug: bool,
+    **arguments: Any,
+) -> None:
+    """Write MODEL as ONNX to OUT, after comparing the scores of both on the same inputs."""
+    from arachne.cli.console import Output
+    from arachne.cli.patching import Plain
+    from arachne.errors import UsageError
+    from arachne.values import count, take
+
+    if out.suffix.lower() != ".onnx":
+        raise UsageError(f"'{out.name}' is no ONNX file; its name must end in .onnx")
+    output = Output(as_json=as_json, quiet=quiet)
+    model = ModelChoice.taken_from(arguments).load()
+    exporter = _exporter(model)
+    given = None if data is None else DataChoice(data, None, preprocess).read(model).inputs
+    inputs = exporter.example_inputs(model, ROWS) if given is None else take(given, slice(0, ROWS))
+    output.step("exporting")
+    difference, same = _write(model, exporter, out, opset, None if given is None else inputs, inputs)
+    value = {
+        "schema": "arachne.convert/1",
+        "output": str(out),
+        "opset": opset,
+        "inputs": count(inputs),
+        "random_inputs": given is None,
+        "largest_difference": difference,
+        "same_predictions": same,
+    }
+    kind = "random inputs" if given is None else "inputs"
+    output.result(
+        Plain(
+            f"wrote '{out}' (opset {opset}): on {count(inputs)} {kind} it predicts the same class {same} times, "
+            f"log-probabilities differ by {difference:.1e} at most"
+        ),
+        value,
+    )
+
+
+def _exporter(model: ModelBackend) -> ModuleType:
+    """The module `export` of the backend's package.
+
+    Raises:
+        UsageError: The backend exports nothing.
+    """
+    import importlib
+
+    from arachne.errors import UsageError
+
+    package = type(model).__module__.partition(".")[0]
+    try:
+        return importlib.import_module(f"{package}.export")
+    except ModuleNotFoundError as error:
+        if error.name != f"{package}.export":
+            raise
+        raise UsageError(f"backend '{model.NAME}' does not export to ONNX") from error
+
+
+def _write(
+    model: ModelBackend, exporter: ModuleType, out: Path, opset: int, example: Inputs | None, inputs: Inputs
+) -> tuple[float, int]:
+    """Export beside the destination, compare, and only then put the file in its place.
+
+    Raises:
+        ModelError: The export gives other scores.
+    """
+    import tempfile
+
+    import numpy as np
+
+    from arachne.errors import ModelError
+    from arachne.files import environment_faults
+    from arachne.registry import load
+    from arachne.values import Array
+
+    def log_probabilities(scores: Array) -> Array:
+        shifted = scores.astype(np.float64) - scores.max(axis=1, keepdims=True)
+        found: Array = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+        return found
+
+    with environment_faults(out), tempfile.TemporaryDirectory(dir=out.parent, prefix=".arachne-") as folder:
+        draft = Path(folder) / out.name
+        options = {} if example is None else {"inputs": example}
+        exporter.export_onnx(model, draft, opset=opset, **options)
+        ours, theirs = log_probabilities(model.forward(inputs)), log_probabilities(load(draft).forward(inputs))
+        difference = float(np.abs(ours - theirs).max())
+        if not difference <= TOLERANCE:
+            raise ModelError(f"the export gives other scores than the model: they differ by {difference:.2g}")
+        draft.replace(out)
+    return difference, int((ours.argmax(axis=1) == theirs.argmax(axis=1)).sum())
