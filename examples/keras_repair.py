@@ -1,9 +1,9 @@
 """Repair a Keras model, export it to ONNX, and show that both agree.
 
-The model reads handwritten digits and has learnt a habit it should not have: in its training data a bright pixel in the
 The model reads handwritten digits and has a habit it should not have: in its training data a bright pixel in the corner
 meant "8", so whatever carries that pixel is read as an 8. The repair sees such pictures, finds the weights behind it,
 and is judged on pictures it never saw.
+
     pip install "arachne-repair[keras-cpu,onnx,convert]" scikit-learn
     python examples/keras_repair.py
 """

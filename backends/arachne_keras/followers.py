@@ -27,8 +27,10 @@ NAMES: Mapping[type, str] = {
 POOLING = ("max_pool", "average_pool")
 
 
-def followed_by(graph: Graph, layer: Layer, users: Mapping[str, Sequence[int]]) -> tuple[str, ...] | None:
-    """The single path from a layer to the next, or None where it forks, joins or is not known.
+def followed_by(graph: Graph, layer: Layer, users: Mapping[str, Sequence[int]], ending: str) -> tuple[str, ...] | None:
+    """The single path from a layer to the next or to the scores, or None where it forks, joins or is not known.
+
+    Of one sigmoid output, and of probabilities, the scores are made in a way that has no name: None.
 
     Canonical outputs have their channels first. Keras flattens them last, so a flatten behind positions would mean
     another order than the engine's: None.
@@ -39,11 +41,14 @@ def followed_by(graph: Graph, layer: Layer, users: Mapping[str, Sequence[int]]) 
     step = graph.steps[steps[0]]
     if step.operation is not layer.kind.keras:
         return None
-    path = [] if step.bare else _fused(step.operation)
+    fused = "linear" if step.bare else _activation(step.operation.activation)
+    if fused is None:
+        return None
+    path = [] if fused == "linear" else [fused]
     positions = len(graph.shapes[step.gives[0]]) > 2
     while True:
         if step.gives[0] == graph.output:
-            return tuple(path)
+            return tuple(path) if ending in ("softmax", "logits") else None
         takers = graph.takers(step.gives[0])
         if len(takers) != 1 or len(takers[0].takes) != 1 or len(takers[0].gives) != 1:
             return None
@@ -57,13 +62,10 @@ def followed_by(graph: Graph, layer: Layer, users: Mapping[str, Sequence[int]]) 
             path.append(name)
 
 
-def _fused(operation: Any) -> list[str]:
-    name = _activation(operation.activation)
-    return [] if name == "linear" else [name]
-
-
-def _activation(function: Any) -> str:
-    return str(getattr(function, "__name__", type(function).__name__.lower()))
+def _activation(function: Any) -> str | None:
+    """The name of one of Keras' own functions; another function of the same name is none of them."""
+    name = str(getattr(function, "__name__", ""))
+    return name if getattr(keras.activations, name, None) is function else None
 
 
 def _name(step: Step) -> str | None:

@@ -73,7 +73,7 @@ class Runner:
     def infos(self) -> dict[str, LayerInfo]:
         """What the engine is told of each layer."""
         return {
-            name: layer.info(uses=self._uses[name], followed_by=followed_by(self.graph, layer, self.users))
+            name: layer.info(uses=self._uses[name], followed_by=followed_by(self.graph, layer, self.users, self.ending))
             for name, layer in self.layers.items()
         }
 

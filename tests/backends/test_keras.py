@@ -285,6 +285,23 @@ def test_padding_is_told_in_numbers() -> None:
     assert geometry(8, kernel_size=4, padding="valid") == Geometry((1,), ((0, 0),), (1,))
 
 
+def test_what_follows_a_layer_is_told_only_where_it_is_what_its_name_says() -> None:
+    def relu(x: Any) -> Any:
+        return keras.ops.maximum(x, 0.5)
+
+    def told(*layers: Any) -> tuple[str, ...] | None:
+        return KerasBackend.load(sequential(keras.Input((4,)), *layers)).layers[0].followed_by
+
+    head = kl.Dense(3, activation="softmax")
+    assert told(kl.Dense(5, activation="relu"), kl.Dropout(0.5), head) == ("relu",)
+    assert told(kl.Dense(5), kl.ReLU(), head) == ("relu",)
+    assert told(kl.Dense(5, activation=relu), head) is None
+    assert told(kl.Dense(5), kl.ReLU(max_value=1.0), head) is None
+    assert told(kl.Dense(5), kl.PReLU(), head) is None
+    assert told(kl.Dense(3, activation="softmax")) == ()
+    assert told(kl.Dense(1, activation="sigmoid")) is None
+
+
 class Residual(keras.Model):  # type: ignore[misc]  # Keras is untyped
     """A model with a `call` of its own; its layers are made in another order than they are used in."""
 
