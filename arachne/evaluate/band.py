@@ -21,10 +21,10 @@ ROUNDING = float(np.finfo(np.float32).eps)
 SAFETY = 4.0
 """The band is so many times wider than the largest difference of an input's scores."""
 
-NARROWEST = 3.0
+NARROWEST = 2.0
 """Roundings the band has at least, however well two computations agreed so far."""
 
-OWN = 1.0
+OWN = 0.5
 """Roundings of the evaluator's own arithmetic on scores: a difference, a sum of exponentials, a logarithm."""
 
 WIDEST = 4096.0

@@ -44,7 +44,8 @@ class CutRoute(Route):
 
     def reorder(self, order: Array) -> Array:
         # Groups stay together, so that a cut that does not fit beside the others is made once per generation.
-        self.order = order[np.argsort(self._cuts.group_of[order], kind="stable")]
+        order = order[np.argsort(self._cuts.group_of[order], kind="stable")]
+        self.order = self.by_label(order, self._labels) if self._cuts.whole is not None else order
         self.labels = self._labels[self.order]
         return self.order
 

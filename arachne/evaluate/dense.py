@@ -12,6 +12,7 @@ maximum over classes runs along whole rows of memory.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ import numpy as np
 from arachne.backend import ModelBackend
 from arachne.evaluate.base import Stake
 from arachne.evaluate.elementwise import STEEPEST, apply
-from arachne.evaluate.routes import Block, FullJudgement, Judgement, Route
+from arachne.evaluate.routes import Block, FullJudgement, Judgement, Route, runs_of_labels
 from arachne.evaluate.tail import Base, Link, Touched
 from arachne.values import Array
 
@@ -54,6 +55,7 @@ class DenseRoute(Route):
         return TailBlock(self._links, self._base, self._ordered, trials)
 
     def reorder(self, order: Array) -> Array:
+        order = self.by_label(order, self._labels)
         self._base = self._whole.take(order)
         self._ordered = self._labels[order]
         self._last = None if self._standing is None else self._standing.take(order)
@@ -72,6 +74,7 @@ class TailBlock(Block):
         self._base = base
         self._labels = labels
         self._changes = [link.touched.change(trials) for link in links]
+        self._moved = {unit: number for number, unit in enumerate(links[0].touched.units.tolist())}
         self._added = added_rounding(links, base, self._changes)
 
     def keep(self, which: Array) -> None:
@@ -89,21 +92,21 @@ class TailBlock(Block):
     def scores(self, rows: slice) -> Array:
         """Scores `(classes, candidates, rows)`."""
         base, first = self._base, self._links[0]
-        old = base.leaving[:, None, rows]
         new = shared_product(self._changes[0], base.entering[:, rows])
         if base.second is None or base.sources is None:
-            scores = np.repeat(old, new.shape[1], axis=1)
+            scores = np.repeat(base.leaving[:, None, rows], new.shape[1], axis=1)
             scores[first.touched.units] += new
             return scores
-        new += old
+        new += base.leaving[:, None, rows]
         activated = apply(first.functions, new)
         link = self._links[1]
-        z = _product(link.weight[:, first.touched.units], activated - apply(first.functions, old))
+        z = _product(link.weight[:, first.touched.units], activated - base.activated[:, None, rows])
         z += base.second[:, None, rows]
         if len(link.touched):
             entering = np.repeat(base.sources[:, None, rows], z.shape[1], axis=1)
-            _, ours, theirs = np.intersect1d(link.touched.sources, first.touched.units, return_indices=True)
-            entering[ours] = activated[theirs]
+            for number, unit in enumerate(link.touched.sources.tolist()):
+                if unit in self._moved:
+                    entering[number] = activated[self._moved[unit]]
             _add_own_products(z, link.touched, self._changes[1], entering)
         for before, link, change in zip(self._links[1:], self._links[2:], self._changes[2:], strict=False):
             a = apply(before.functions, z)
@@ -118,17 +121,15 @@ class Standing:
     """What the untouched classes of the last layer contribute to a judgement, input by input.
 
     Attributes:
+        labels: True classes `(n,)`.
         touched_scores: Original scores of the touched classes, `(touched, n)`.
-        is_label: 0 where a touched class is the true one, else minus infinity, `(touched, n)`.
-        not_label: 0 where it is not, else minus infinity, `(touched, n)`.
         own: Score of the true class where it is untouched, else minus infinity, `(n,)`.
         best: Best untouched score of another class, `(n,)`.
         logsum: Logarithm of the summed exponentials of all untouched scores, `(n,)`.
     """
 
+    labels: Array
     touched_scores: Array
-    is_label: Array
-    not_label: Array
     own: Array
     best: Array
     logsum: Array
@@ -146,32 +147,19 @@ class Standing:
             logsum = np.log(np.exp(untouched - highest).sum(axis=0)) + highest
         logsum[np.isnan(logsum)] = -np.inf
         untouched[labels, rows] = nothing
-        mine = touched.units[:, None] == labels
-        return cls(
-            touched_scores=scores[touched.units],
-            is_label=np.where(mine, np.float32(0), nothing),
-            not_label=np.where(mine, nothing, np.float32(0)),
-            own=own,
-            best=untouched.max(axis=0),
-            logsum=logsum,
-        )
+        return cls(labels, scores[touched.units], own, untouched.max(axis=0), logsum)
 
     def take(self, order: Array) -> Standing:
         """The same with the inputs in another order."""
-        return Standing(
-            np.take(self.touched_scores, order, axis=1),
-            np.take(self.is_label, order, axis=1),
-            np.take(self.not_label, order, axis=1),
-            self.own[order],
-            self.best[order],
-            self.logsum[order],
-        )
+        scores = np.take(self.touched_scores, order, axis=1)
+        return Standing(self.labels[order], scores, self.own[order], self.best[order], self.logsum[order])
 
 
 class LastLayerBlock(Block):
     """Candidates that touch the last layer alone: only the touched classes are computed."""
 
     def __init__(self, touched: Touched, standing: Standing, base: Base, trials: Array) -> None:
+        self._touched = touched
         self._standing = standing
         self._base = base
         self._change = touched.change(trials)
@@ -184,22 +172,24 @@ class LastLayerBlock(Block):
     def judge(self, rows: slice) -> Judgement:
         scores = shared_product(self._change, self._base.entering[:, rows])
         scores += self._standing.touched_scores[:, None, rows]
-        return _LastLayerJudgement(scores, self._standing, rows, self._added[:, None] + self._base.rounding[rows])
+        scale = self._added[:, None] + self._base.rounding[rows]
+        return _LastLayerJudgement(scores, self._touched.units.tolist(), self._standing, rows, scale)
 
 
 class _LastLayerJudgement(Judgement):
-    def __init__(self, scores: Array, standing: Standing, rows: slice, scale: Array) -> None:
+    def __init__(self, scores: Array, classes: list[int], standing: Standing, rows: slice, scale: Array) -> None:
         self.scale = scale
         self._scores = scores
         self._logsum = standing.logsum[rows]
-        own, best = standing.own[rows], standing.best[rows]
-        own, best = np.broadcast_to(own, scores.shape[1:]).copy(), np.broadcast_to(best, scores.shape[1:]).copy()
-        masked = np.empty_like(own)
-        for touched, is_label, not_label in zip(
-            scores, standing.is_label[:, rows], standing.not_label[:, rows], strict=True
-        ):
-            np.maximum(own, np.add(touched, is_label, out=masked), out=own)
-            np.maximum(best, np.add(touched, not_label, out=masked), out=best)
+        own = np.repeat(standing.own[None, rows], scores.shape[1], axis=0)
+        best = np.repeat(standing.best[None, rows], scores.shape[1], axis=0)
+        for touched in scores:
+            np.maximum(best, touched, out=best)
+        for label, run in runs_of_labels(standing.labels[rows]):
+            if label in classes:  # its own score is not one of the others
+                own[:, run] = scores[classes.index(label), :, run]
+                others = [touched[:, run] for number, touched in zip(classes, scores, strict=True) if number != label]
+                best[:, run] = functools.reduce(np.maximum, others, standing.best[rows][run])
         self._own = own
         self.margins = np.subtract(own, best, out=best)
 

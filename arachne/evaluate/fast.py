@@ -7,8 +7,8 @@ Why the decisions are the same
 
     *Decisions.* A trial whose lower bound passes its parent's upper bound is rejected, wherever in the inputs that
     happens; one whose upper bound is at most its parent's lower bound is accepted. Otherwise the plain evaluator
-    decides: it is asked for the trial, and for the parent as well where its bounds still enclose the answer. So a
-    decision is either forced by bounds that hold, or is the plain evaluator's own.
+    decides: it is asked for the one of the two with the wider bounds, and for the other as well where its bounds still
+    enclose the answer. So a decision is either forced by bounds that hold, or is the plain evaluator's own.
 
     *Numbers.* `evaluate` hands out the plain evaluator's deficits for everything within its limit. `challenge` may hand
     out estimates, but they are never compared: the parents' bounds are looked up, or found again, by the parents'
@@ -165,9 +165,13 @@ class FastEvaluator(Evaluator):
             return True, rival
         if entry.high <= rival.low or entry.low > rival.high:
             return entry.high <= rival.low, entry
-        entry = self._exact(trial)
-        if rival.low < entry.high <= rival.high:
+        # The wider bounds first: often those of the other need not be narrowed then.
+        if entry.high - entry.low >= rival.high - rival.low:
+            entry = self._exact(trial)
+            rival = self._exact(parent) if rival.low < entry.high <= rival.high else rival
+        else:
             rival = self._exact(parent)
+            entry = self._exact(trial) if entry.low <= rival.high < entry.high else entry
         return entry.high <= rival.low, entry
 
     def _estimate(self, trials: Array, ceilings: Array | None) -> Estimates:

@@ -10,7 +10,6 @@ say. With `error` the most a margin or a loss may be off, an input is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -72,7 +71,7 @@ class Judge:
         return sums.estimates()
 
     def _block(self, block: Block, active: Array, ceilings: Array | None, sums: _Sums) -> None:
-        for rows in self._runs():
+        for rows in self.route.runs(len(self._worth)):
             judgement = block.judge(rows)
             margins = judgement.margins
             error = self.band.error(judgement.scale)
@@ -95,12 +94,6 @@ class Judge:
                 if not len(active):
                     return
                 block.keep(np.flatnonzero(going))
-
-    def _runs(self) -> Iterator[slice]:
-        start, length, n = 0, self.route.first_run, len(self._worth)
-        while start < n:
-            yield slice(start, min(n, start + length))
-            start, length = start + length, min(2 * length, self.route.longest_run)
 
     def _reorder(self) -> None:
         order = self.route.reorder(self._order.order)

@@ -8,6 +8,8 @@ differ from the plain evaluator's scores by rounding; `Judgement.scale` tells ho
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 
@@ -40,12 +42,12 @@ class FullJudgement(Judgement):
     def __init__(self, scores: Array, labels: Array, scale: Array) -> None:
         self.scale = scale
         classes, n, rows = scores.shape
-        flat = scores.reshape(classes, n * rows)
-        own = (np.tile(labels, n), np.arange(n * rows))
-        self._own = flat[own]
-        flat[own] = -np.inf
-        self._others = flat
-        self._best = flat.max(axis=0)
+        own = np.empty((n, rows), scores.dtype)
+        for label, run in runs_of_labels(labels):
+            own[:, run] = scores[label, :, run]
+            scores[label, :, run] = -np.inf
+        self._own, self._others = own.ravel(), scores.reshape(classes, n * rows)
+        self._best = self._others.max(axis=0)
         self.margins = (self._own - self._best).reshape(n, rows)
 
     def losses(self, pairs: Array) -> Array:
@@ -54,6 +56,12 @@ class FullJudgement(Judgement):
         own -= highest
         loss: Array = np.log(np.exp(np.take(self._others, pairs, axis=1) - highest).sum(axis=0) + np.exp(own)) - own
         return loss
+
+
+def runs_of_labels(labels: Array) -> list[tuple[int, slice]]:
+    """Neighbouring rows of one class; few where the rows are sorted by class."""
+    edges = [0, *(np.flatnonzero(np.diff(labels)) + 1).tolist(), len(labels)]
+    return [(int(labels[start]), slice(start, stop)) for start, stop in pairwise(edges) if stop > start]
 
 
 class Block(ABC):
@@ -84,6 +92,20 @@ class Route(ABC):
 
     in_numpy: bool
     """Whether all of it is NumPy's own work, and not a backend's."""
+
+    def runs(self, n: int) -> Iterator[slice]:
+        """The runs in which inputs are met."""
+        start, length = 0, self.first_run
+        while start < n:
+            yield slice(start, min(n, start + length))
+            start, length = start + length, min(2 * length, self.longest_run)
+
+    def by_label(self, order: Array, labels: Array) -> Array:
+        """The order with every run sorted by class, so that what is done class by class is done to neighbours."""
+        order = order.copy()
+        for run in self.runs(len(order)):
+            order[run] = order[run][np.argsort(labels[order[run]], kind="stable")]
+        return order
 
     @abstractmethod
     def start(self, trials: Array) -> Block:

@@ -123,6 +123,7 @@ class Base:
     Attributes:
         entering: What the first layer's touched weights are multiplied with, `(sources, n)`.
         leaving: What leaves its touched units, `(units, n)`; all units where it is the only layer.
+        activated: What becomes of that behind the layer's functions, `(units, n)`.
         sources: What the second layer's touched weights are multiplied with, `(sources, n)`; None without one.
         second: What leaves the second layer, `(out, n)`; None without one.
         rounding: How large the rounding of the original scores can get, in units of one rounding, `(n,)`.
@@ -132,6 +133,7 @@ class Base:
 
     entering: Array
     leaving: Array
+    activated: Array
     sources: Array | None
     second: Array | None
     rounding: Array
@@ -156,7 +158,8 @@ class Base:
             peaks = [np.maximum(*pair) for pair in zip(peaks, tops, strict=True)] if peaks else tops
         whole = [np.concatenate(arrays, axis=1) for arrays in zip(*parts, strict=True)]
         sources, second = (whole[2], whole[3]) if len(links) > 1 else (None, None)
-        return cls(whole[0], whole[1], sources, second, whole[-1][0], tuple(roundings), tuple(peaks))
+        activated = apply(links[0].functions, whole[1])
+        return cls(whole[0], whole[1], activated, sources, second, whole[-1][0], tuple(roundings), tuple(peaks))
 
     def take(self, order: Array) -> Base:
         """The same with the inputs in another order."""
@@ -167,6 +170,7 @@ class Base:
         return Base(
             entering=ordered(self.entering),
             leaving=ordered(self.leaving),
+            activated=ordered(self.activated),
             sources=None if self.sources is None else ordered(self.sources),
             second=None if self.second is None else ordered(self.second),
             rounding=self.rounding[order],

@@ -1,0 +1,160 @@
+"""The networks and data of the benchmark: shapes of the paper's subjects, data made up, last layers fitted to it.
+
+Each subject is a torch module with random features and a last layer fitted by least squares, so that nothing has to be
+trained or downloaded and yet most inputs are classified correctly, some barely, and some not at all. That is what the
+speed of an evaluator depends on.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from arachne.data.labelled import LabelledData
+from arachne.values import Array
+
+CLASSES = 10
+
+FITTED = 1500
+"""How many other inputs the last layer is fitted to, at most."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A network, the shape of its inputs, how many there are and how noisy, and what candidates touch in turn."""
+
+    name: str
+    make: Callable[[], nn.Module]
+    shape: tuple[int, ...]
+    inputs: int
+    noise: float
+    touched: dict[str, tuple[str, ...]]
+
+
+class Residual(nn.Module):
+    """A basic block of ResNet-18."""
+
+    def __init__(self, width_in: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(width_in, width, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.skip: nn.Module | None = None
+        if stride > 1:
+            self.skip = nn.Sequential(nn.Conv2d(width_in, width, 1, stride, bias=False), nn.BatchNorm2d(width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x)))))
+        return torch.relu(y + (x if self.skip is None else self.skip(x)))
+
+
+def resnet18() -> nn.Module:
+    widths = [(64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1)]
+    widths += [(128, 256, 2), (256, 256, 1), (256, 512, 2), (512, 512, 1)]
+    stem = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+    ending = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, CLASSES)]
+    return nn.Sequential(*stem, *itertools.starmap(Residual, widths), *ending)
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(784, 100), nn.ReLU(), nn.Linear(100, CLASSES))
+
+
+def fm_convnet() -> nn.Module:
+    first = [nn.Conv2d(1, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)]
+    second = [nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
+    return nn.Sequential(*first, *second, nn.Linear(3136, 1024), nn.ReLU(), nn.Linear(1024, CLASSES))
+
+
+def cifar_net() -> nn.Module:
+    conv = [nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
+    return nn.Sequential(*conv, nn.Linear(4096, 512), nn.ReLU(), nn.Linear(512, CLASSES))
+
+
+class Lstm(nn.Module):
+    """An LSTM over word vectors, read at its last step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(100, 256, batch_first=True)
+        self.head = nn.Linear(256, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.head(self.lstm(x)[0][:, -1])
+
+
+SUBJECTS = (
+    Subject("FM MLP", mlp, (784,), 5000, 2.5, {"last": ("2",), "last two": ("0", "2"), "first": ("0",)}),
+    Subject(
+        "FM convnet",
+        fm_convnet,
+        (1, 28, 28),
+        2000,
+        1.8,
+        {"last": ("9",), "last two": ("7", "9"), "middle conv": ("3",), "first conv": ("0",)},
+    ),
+    Subject(
+        "CIFAR conv16+fc512",
+        cifar_net,
+        (3, 32, 32),
+        5000,
+        2.0,
+        {"last": ("6",), "last two": ("4", "6"), "first conv": ("0",)},
+    ),
+    Subject(
+        "ResNet-18, 64×64",
+        resnet18,
+        (3, 64, 64),
+        600,
+        1.2,
+        {"last": ("14",), "last conv": ("11.conv2",), "middle conv": ("8.conv1",), "first conv": ("0",)},
+    ),
+    Subject("LSTM-256", Lstm, (30, 100), 1000, 2.0, {"last": ("head",), "kernel": ("lstm",)}),
+)
+
+
+def made(subject: Subject, n: int | None = None, *, seed: int = 0) -> tuple[nn.Module, LabelledData]:
+    """The network with its last layer fitted, and data for it."""
+    torch.manual_seed(seed)
+    rng = np.random.default_rng(seed)
+    module = subject.make().eval()
+    n = n or subject.inputs
+    centres = _smooth(rng.standard_normal((CLASSES, *subject.shape)))
+    fitted = min(n, FITTED)
+    labels = rng.integers(CLASSES, size=n + fitted)
+    data = centres[labels] + subject.noise * _smooth(rng.standard_normal((n + fitted, *subject.shape)))
+    data = data.astype(np.float32)
+    _fit(module, data[n:], labels[n:])
+    return module, LabelledData(data[:n], labels[:n])
+
+
+def _smooth(images: Array) -> Array:
+    """Neighbours made alike, as in pictures, and all values of about size 1."""
+    for axis in range(1, images.ndim):
+        images = images + np.roll(images, 1, axis) + np.roll(images, 2, axis)
+    return np.asarray(images / images.std())
+
+
+def _fit(module: nn.Module, inputs: Array, labels: Array) -> None:
+    """Least squares for the last dense layer, by what enters it."""
+    last = [layer for layer in module.modules() if isinstance(layer, nn.Linear)][-1]
+    entering: list[torch.Tensor] = []
+    handle = last.register_forward_pre_hook(lambda _, given: entering.append(given[0]))
+    with torch.no_grad():
+        for start in range(0, len(inputs), 250):
+            module(torch.from_numpy(inputs[start : start + 250]))
+        handle.remove()
+        x = torch.cat(entering).double()
+        x = torch.cat([x, torch.ones(len(x), 1, dtype=torch.double)], 1)
+        ridge = 1e-1 * x.square().mean() * len(x) * torch.eye(x.shape[1], dtype=torch.double) / x.shape[1]
+        y = 10.0 * torch.nn.functional.one_hot(torch.from_numpy(labels), CLASSES).double()
+        solved = torch.linalg.solve(x.T @ x + ridge, x.T @ y).float()
+        last.weight.copy_(solved[:-1].T)
+        last.bias.copy_(solved[-1])
