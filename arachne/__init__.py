@@ -12,13 +12,14 @@ if TYPE_CHECKING:
     from arachne.backend import Cut, ModelBackend, Trace, WeightFile
     from arachne.data.labelled import LabelledData
     from arachne.data.readers import read_data
-    from arachne.engine import PatchedModel, RepairResult, Settings
     from arachne.errors import ArachneError
     from arachne.evidence import Evidence
     from arachne.localise import Bidirectional, GradientLoss, Localisation, Localiser, RandomChoice
     from arachne.patch import Patch
     from arachne.registry import load
+    from arachne.result import PatchedModel, RepairResult
     from arachne.search import DifferentialEvolution, Searcher, SearchResult
+    from arachne.settings import Settings
     from arachne.values import Address, LayerInfo
 
 __version__ = "0.1.0"
@@ -28,7 +29,8 @@ _HOMES = {
     "arachne.backend": ("Cut", "ModelBackend", "Trace", "WeightFile"),
     "arachne.data.labelled": ("LabelledData",),
     "arachne.data.readers": ("read_data",),
-    "arachne.engine": ("PatchedModel", "RepairResult", "Settings"),
+    "arachne.result": ("PatchedModel", "RepairResult"),
+    "arachne.settings": ("Settings",),
     "arachne.errors": ("ArachneError",),
     "arachne.evidence": ("Evidence",),
     "arachne.localise": ("Bidirectional", "GradientLoss", "Localisation", "Localiser", "RandomChoice"),

@@ -22,7 +22,7 @@ from arachne.data.labelled import LabelledData
 from arachne.data.readers import read_data
 from arachne.data.split import Part, predict_checked, with_model_names
 from arachne.data.targets import parse_targets
-from arachne.engine import OnStep, PatchedModel, RepairResult, Settings
+from arachne.engine import OnStep
 from arachne.errors import UsageError
 from arachne.evidence import Evidence, PartEvidence
 from arachne.evidence.verdict import percent
@@ -32,7 +32,9 @@ from arachne.patch import Patch, Travelled, apply_to, for_model, revert_from
 from arachne.patch import diff as files_diff
 from arachne.registry import load, name_for_file, weight_file
 from arachne.report.terminal import ScanTable, as_text
+from arachne.result import PatchedModel, RepairResult
 from arachne.search.base import OnGeneration
+from arachne.settings import Settings
 from arachne.survival import Scores, Survival, kept, scores_there
 from arachne.values import Array
 

@@ -225,6 +225,7 @@ def test_json_is_alone_on_standard_output(folder: Path) -> None:
 
 BAD = [
     (2, ["repair", "digits.pt2", "--data", "val.npz"], "--target"),
+    (2, ["repair", "digits.pt2", "--data", "val.npz", "--target", "*:7", "--memory", "lots"], "such as 500MB or 2GiB"),
     (2, ["reapir"], "did you mean 'repair'?"),
     (2, ["repair", "--data", "val.npz", "--target", "6:0"], "give a model"),
     (2, ["repair", "digits.pt2", "--data", "val.npz", "--target", "66:0"], "66"),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import click
 
@@ -17,6 +18,24 @@ if TYPE_CHECKING:
     from arachne.values import Array, Inputs
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Size(click.ParamType[int]):
+    """A number of bytes, such as `500MB` or `2GiB`."""
+
+    name = "size"
+    UNITS: ClassVar = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        parts = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]i?b|)", str(value).strip().lower())
+        if parts is None:
+            self.fail(f"expected a size such as 500MB or 2GiB, got '{value}'", param, ctx)
+        return int(float(parts[1]) * self.UNITS[parts[2]])
+
+
+SIZE = Size()
 
 
 def options(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:

@@ -11,6 +11,7 @@ import click
 from arachne.cli.config import ConfiguredCommand, again
 from arachne.cli.gating import gate_options, pass_gates, read_gates
 from arachne.cli.options import (
+    SIZE,
     DataChoice,
     ModelChoice,
     data_options,
@@ -23,7 +24,8 @@ from arachne.errors import UsageError
 
 if TYPE_CHECKING:
     from arachne.cli.console import Output
-    from arachne.engine import RepairResult, Settings
+    from arachne.result import RepairResult
+    from arachne.settings import Settings
 
 
 @click.command(cls=ConfiguredCommand, short_help="Repair a mistake and show what that did.")
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     "--patience", type=click.IntRange(1), default=10, show_default=True, help="Stop after so many without gain."
 )
 @click.option("--evaluator", type=click.Choice(["fast", "plain"]), default="fast", show_default=True)
+@click.option("--memory", type=SIZE, default="2GiB", show_default=True, help="What the fast evaluator may keep.")
 @click.option("--accept-near-chance", is_flag=True, help="Go on although the model is hardly better than guessing.")
 @gate_options
 @output_options
@@ -115,9 +118,9 @@ def settings_from(
     **common: Any,
 ) -> Settings:
     """The settings a command line asks for."""
-    from arachne.engine import MIN_WEIGHTS, Settings
     from arachne.localise import Bidirectional, localiser_named
     from arachne.search import DifferentialEvolution
+    from arachne.settings import MIN_WEIGHTS, Settings
 
     chosen = localiser_named(localiser)
     where: dict[str, Any] = {"include": include, "exclude": exclude, "biases": biases, "count": count}

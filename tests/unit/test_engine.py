@@ -9,10 +9,11 @@ from sklearn.datasets import load_digits
 
 import arachne
 from arachne.data.labelled import LabelledData
-from arachne.engine import Settings, repair
+from arachne.engine import repair
 from arachne.errors import DataError, NothingToRepairError, UsageError
 from arachne.localise import Bidirectional
 from arachne.search import DifferentialEvolution, Generation
+from arachne.settings import Settings
 from arachne.testing import ReferenceBackend, mlp
 from arachne.values import Array
 
