@@ -165,6 +165,11 @@ class ModelBackend(ABC):
     def layers(self) -> Sequence[LayerInfo]:
         """The repairable layers in order of execution. A layer used several times is listed once, at its first use."""
 
+    @property
+    def unreachable(self) -> Mapping[str, str]:
+        """Parameters of the model that cannot be repaired, by their names in its framework, each with the reason."""
+        return {}
+
     @abstractmethod
     def get_weights(self, layer: str) -> Mapping[str, Array]:
         """A copy of every parameter of a layer; changing it changes nothing in the model.

@@ -104,11 +104,15 @@ class Activation:
     Attributes:
         entering: For each weight parameter, what it is multiplied with: `(n, in)` for a dense layer (further axes may
             stand between, as in `(n, steps, in)`), `(n, channels, *positions)` for a convolution.
+            For a recurrent layer `(n, steps, in)` and `(n, steps, units)`, for an embedding the row numbers
+            `(n, ...)`, for a norm what its scale is multiplied with.
         leaving: What leaves the layer before the non-linearity: `(n, out)` or `(n, channels, *positions)`.
+        transposed: Whether this use multiplies with the transpose of the weight (a decoder tied to its encoder).
     """
 
     entering: Mapping[str, Array]
     leaving: Array
+    transposed: bool = False
 
 
 @dataclass(frozen=True)

@@ -33,13 +33,15 @@ from torch.nn import functional
 
 from arachne.backend import Cut, ModelBackend, Trace, WeightFile, check_count
 from arachne.errors import DataError, ModelError
-from arachne.values import Activation, Array, Description, Inputs, LayerInfo, count
+from arachne.values import Activation, Array, Description, Inputs, LayerInfo, count, take
 from arachne_torch import io
 from arachne_torch.cut import TorchCut
-from arachne_torch.layers import declared, gather, layer_name
-from arachne_torch.running import Runner, as_tensor, to_array
+from arachne_torch.layers import declared, gather
+from arachne_torch.names import layer_name
+from arachne_torch.reasons import SAME, unreached
+from arachne_torch.running import FEW, Runner, as_tensor, to_array
 from arachne_torch.tape import NotRecordableError
-from arachne_torch.trace import TorchTrace
+from arachne_torch.trace import TorchTrace, joined
 
 
 class TorchBackend(ModelBackend):
@@ -58,7 +60,6 @@ class TorchBackend(ModelBackend):
         self._model = model
         self._runner = Runner(model.module, output, model.program)
         self._parameters = self._runner.parameters
-        self._layers = gather(declared(model.module), self._parameters)
         self._notes = [] if model.program is None else list(model.program.notes)
         self.native = model.module
         self.class_names = io.class_names(model.module)
@@ -67,6 +68,8 @@ class TorchBackend(ModelBackend):
                 raise ModelError(f"layer '{layer_name(name)}' has no weights yet; run the model once before its repair")
             if not bool(torch.isfinite(tensor).all()):
                 raise ModelError(f"layer '{layer_name(name)}' has weights that are not finite, in '{name}'")
+        self._layers = gather(declared(model.module), self._parameters)
+        self._runner.unreached = unreached(model.module, self._layers, None)
 
     @classmethod
     def load(
@@ -90,6 +93,11 @@ class TorchBackend(ModelBackend):
     def layers(self) -> Sequence[LayerInfo]:
         """In order of execution once inputs were seen; before that, a module's are in order of declaration."""
         return tuple(layer.info for layer in self._layers.values())
+
+    @property
+    def unreachable(self) -> Mapping[str, str]:
+        """Parameters by their names in the state dict; the reasons are better once inputs were seen."""
+        return dict(self._runner.unreached)
 
     def get_weights(self, layer: str) -> Mapping[str, Array]:
         """Copies in the canonical layout."""
@@ -122,7 +130,8 @@ class TorchBackend(ModelBackend):
         check_count(inputs, labels, "labels")
         self._look(inputs)
         leaves = {name: tensor.detach() for name, tensor in self._parameters.items()}
-        wanted = [leaves[place.name] for layer in self._layers.values() for place in layer.stored.values()]
+        names = dict.fromkeys(place.name for layer in self._layers.values() for place in layer.stored.values())
+        wanted = [leaves[name] for name in names]
         for leaf in wanted:
             leaf.requires_grad_()
         done = 0
@@ -131,11 +140,9 @@ class TorchBackend(ModelBackend):
                 loss = self._loss(batch, labels[done : done + count(batch)]) / max(len(labels), 1)
                 loss.backward(inputs=wanted)  # type: ignore[no-untyped-call]  # torch does not type it
                 done += count(batch)
+        gradients = {name: _gradient(leaves[name]) for name in names}
         return {
-            name: {
-                parameter: place.view(_gradient(leaves[place.name])).numpy()
-                for parameter, place in layer.stored.items()
-            }
+            name: {parameter: place.view(gradients[place.name]).numpy() for parameter, place in layer.stored.items()}
             for name, layer in self._layers.items()
         }
 
@@ -149,7 +156,7 @@ class TorchBackend(ModelBackend):
             trace = TorchTrace(self._runner, batch, [layer])
             found.append(trace.output_gradients(seed[done : done + count(batch)])[layer])
             done += count(batch)
-        return tuple(np.concatenate(uses) for uses in zip(*found, strict=True))
+        return tuple(joined(uses) for uses in zip(*found, strict=True))
 
     def trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
         """One pass kept open; every gradient asked of it is one backward pass."""
@@ -197,12 +204,29 @@ class TorchBackend(ModelBackend):
             return
         layers = self._runner.look(inputs)
         if not layers:
-            raise ModelError(
-                "the model uses no layer that can be repaired: no dense layer, convolution or norm was seen"
-            )
-        self._layers = layers
+            largest = sorted(self._runner.unreached, key=lambda name: -self.native.get_parameter(name).numel())
+            reason = self._runner.unreached[largest[0]]
+            raise ModelError(f"the model uses no layer that can be repaired: {reason}")
         if self._runner.ending == "probabilities":
             self.score_kind = "log-probabilities"
+        self._layers = layers
+        for layer, uses in self._runner.spreads.items():
+            if layer in layers and any(s.axis is None for spreads in uses for s in spreads.values()):
+                self._try(layer, inputs)
+
+    def _try(self, layer: str, inputs: Inputs) -> None:
+        """Whether a layer that gives the same for all inputs (positions) can give each input its own; else drop it."""
+        few = take(inputs, np.linspace(0, max(count(inputs) - 1, 0), FEW).astype(np.int64))
+        with torch.no_grad():
+            expected = to_array(self._runner.scores(few).float())
+        try:
+            given = TorchTrace(self._runner, few, [layer]).scores
+            fine = bool(np.allclose(given, expected, rtol=1e-3, atol=1e-4))
+        except (DataError, ModelError, RuntimeError):
+            fine = False
+        if not fine:
+            dropped = self._layers.pop(layer)
+            self._runner.unreached |= {place.name: SAME for place in dropped.stored.values()}
 
     def _loss(self, inputs: Inputs, labels: Array) -> torch.Tensor:
         """The summed cross-entropy of one batch."""

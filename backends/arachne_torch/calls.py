@@ -6,14 +6,16 @@ functional code or from an exported program's graph. No hooks are put on the use
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from arachne_torch.layers import Layer, Owners, Use, gather, note_transpose, operation, recognise
+from arachne_torch.kinds import Use
+from arachne_torch.known import Known, operation, tensors_in
+from arachne_torch.layers import Layer, gather, recognise, written_out
 
 ENDINGS = {
     "softmax": "softmax",
@@ -43,38 +45,44 @@ PASSING = ("dropout", "feature_dropout", "dropout1d", "dropout2d", "dropout3d", 
 """Calls that change nothing outside training."""
 
 
+OnUses = Callable[[Sequence[Use], Callable[[], Any]], Any]
+"""Called with the uses of layers that a call is, and a function that runs the call; gives the call's result."""
+
+
 class Watch(TorchFunctionMode):
     """Sees the calls of one pass: remembers what stood before a softmax or sigmoid, hands on the uses of layers.
 
     Args:
-        owners: The tensors of the model by identity.
-        on_use: Called with each use of a layer and its result; what it returns takes the result's place.
+        known: What is known of the model's tensors.
+        on_uses: Takes the place of calls that use layers.
     """
 
-    def __init__(self, owners: Owners | None = None, on_use: Callable[[Use, Any], Any] | None = None) -> None:
+    def __init__(self, known: Known | None = None, on_uses: OnUses | None = None) -> None:
         super().__init__()
-        self._owners = dict(owners or {})
-        self._on_use = on_use
+        self._known = known
+        self._on_uses = on_uses
         self._behind: dict[int, tuple[Tensor, Tensor]] = {}
-        self._alive: list[Any] = []
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        result = func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        if self._known is not None and self._on_uses is not None:
+            shown = written_out(func, args, kwargs)
+            if shown is not None:
+                with self:
+                    return shown()
+            uses = recognise(func, args, kwargs, self._known)
+            if uses:
+                return self._on_uses(uses, lambda: func(*args, **kwargs))
+        result = func(*args, **kwargs)
+        if self._known is not None:
+            self._known.note(func, args, result)
         name = operation(func)
         if name in ENDINGS and result.ndim < 4:  # larger ones are attention's
-            given = args[0] if args else (kwargs or {})["input"]
-            self._behind[id(result)] = (result, given)
-        elif name in RESHAPES and id(args[0]) in self._behind:
+            self._behind[id(result)] = (result, args[0] if args else kwargs["input"])
+        elif name in RESHAPES and args and id(args[0]) in self._behind:
             self._behind[id(result)] = (result, self._behind[id(args[0])][1])
-        if self._on_use is not None:
-            use = recognise(func, args, kwargs or {}, self._owners)
-            if use is not None:
-                return self._on_use(use, result)
-            note_transpose(func, args, result, self._owners)
-            if id(result) in self._owners:
-                self._alive.append(result)  # an identity means nothing once its object is gone
         return result
 
     def behind(self, output: Tensor) -> Tensor:
@@ -90,7 +98,7 @@ class Call:
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
     result: Any
-    use: Use | None
+    uses: tuple[Use, ...]
     mutates: bool
 
     @property
@@ -102,32 +110,42 @@ class Call:
 class Recorder(TorchFunctionMode):
     """Keeps every call of one pass; meant for a handful of inputs, since every tensor stays alive."""
 
-    def __init__(self, owners: Owners) -> None:
+    def __init__(self, known: Known) -> None:
         super().__init__()
         self.calls: list[Call] = []
-        self._owners = dict(owners)
+        self._known = known
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        shown = written_out(func, args, kwargs)
+        if shown is not None:
+            with self:
+                return shown()
+        call = self.ran(func, args, kwargs)
+        self.calls.append(call)
+        return call.result
+
+    def ran(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+        """Run a call and tell what it did."""
         before = [(tensor, tensor._version) for tensor in tensors_in((args, kwargs))]
         result = func(*args, **kwargs)
         mutates = any(tensor._version != version for tensor, version in before)
-        use = recognise(func, args, kwargs, self._owners)
-        note_transpose(func, args, result, self._owners)
-        self.calls.append(Call(func, args, kwargs, result, use, mutates))
-        return result
+        uses = recognise(func, args, kwargs, self._known)
+        self._known.note(func, args, result)
+        return Call(func, args, kwargs, result, uses, mutates)
 
     def layers(self, tensors: Mapping[str, Tensor]) -> dict[str, Layer]:
         """The layers used, in order of execution."""
-        layers = gather((call.use for call in self.calls if call.use is not None), tensors)
+        layers = gather((use for call in self.calls for use in call.uses), tensors)
         takers = self._takers()
         for position, call in enumerate(self.calls):
-            if call.use is not None and layers[call.use.layer].info.uses == 1:
-                layer = layers[call.use.layer]
-                info = replace(layer.info, followed_by=self._followed_by(position, takers))
-                layers[call.use.layer] = replace(layer, info=info)
+            for use in call.uses:
+                if layers[use.layer].info.uses == 1 and len(call.uses) == 1 and use.kind.continues:
+                    layer = layers[use.layer]
+                    info = replace(layer.info, followed_by=self._followed_by(position, takers))
+                    layers[use.layer] = replace(layer, info=info)
         return layers
 
     def ending(self, output: Tensor) -> tuple[str, Tensor]:
@@ -168,21 +186,9 @@ class Recorder(TorchFunctionMode):
             in_place = call.result is tensor
             if len(later) > 1 and not in_place:
                 return None
-            if call.use is not None and call.use.kind.name != "norm":
+            if any(use.kind.name != "norm" for use in call.uses):
                 return tuple(found)
-            if call.use is None and any(given is not tensor for given in tensors_in((call.args, call.kwargs))):
+            if not call.uses and any(given is not tensor for given in tensors_in((call.args, call.kwargs))):
                 return None
             if call.name not in PASSING:
                 found.append(PLAIN.get(call.name, call.name))
-
-
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """Every tensor inside nested tuples, lists and mappings."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from tensors_in(item)
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from tensors_in(item)

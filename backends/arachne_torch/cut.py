@@ -19,8 +19,10 @@ from arachne.errors import UnknownLayerError, WeightShapeError
 from arachne.values import Array, Inputs, batches, count, take
 from arachne_torch.calls import Recorder
 from arachne_torch.layers import Layer
-from arachne_torch.running import Runner, as_tensor, to_array, unfolded
-from arachne_torch.tape import NotRecordableError, Recording, Step, Tape, Values, record, run
+from arachne_torch.running import Runner, as_tensor, to_array
+from arachne_torch.spread import Spread
+from arachne_torch.tape import NotRecordableError, Picker, Recording, Step, Tape, Values, record, run
+from arachne_torch.trace import TorchTrace
 
 SMALL, LARGE = 3, 5
 """The two batch sizes a model is recorded with."""
@@ -49,10 +51,15 @@ class TorchCut(Cut):
         self._runner, self._layers, self._n = runner, layers, count(inputs)
         self._no_scores = np.empty((0, runner.classes), np.float32)
         self._tape = tape = _recorded(runner, inputs)
-        at = next(at for at, step in enumerate(tape.steps) if step.layer in layers)
+        at = next(at for at, step in enumerate(tape.steps) if not layers.keys().isdisjoint(step.layers))
         head = tape.steps[at]
-        self.layer = str(head.layer)
+        self.layer = next(layer for layer in head.layers if layer in layers)
         self._leaving = head.gives[0][0]
+        leaving = tape.spreads[self._leaving] if head.continues else None
+        self._spread = leaving if leaving is not None and leaving.axis is not None else None
+        self.CONTINUES_FROM_OUTPUTS = self._spread is not None  # type: ignore[misc]  # it depends on the layer here
+        self._inputs = inputs
+        self._then = {} if self._spread else {name: p.detach().clone() for name, p in runner.parameters.items()}
         touched = {tape.named[place.name] for layer in layers.values() for place in layer.stored.values()}
         before, behind = _parted(tape, at, touched)
         self._all = _needed(behind, {tape.output})
@@ -70,29 +77,43 @@ class TorchCut(Cut):
         self._check(inputs)
 
     def outputs(self, rows: Array | None = None) -> Array:
-        """The kept tensors through the layer's own call."""
+        """The kept tensors through the layer's own call; step by step where the call shows no outputs."""
         if rows is not None and not len(rows):
             return self.outputs(np.array([0]))[:0]
-        found = [self._run(self._up_to_head, self._leaving, part, {}) for part in self._parts(rows)]
-        return unfolded(np.concatenate(found), self._n if rows is None else len(rows))
+        if self._spread is None:
+            return self._traced(rows)
+        found = [
+            self._spread.by_input(self._run(self._up_to_head, self._leaving, part, {}), len(part))
+            for part in self._parts(rows)
+        ]
+        return np.concatenate(found)
 
     def scores_from_outputs(self, outputs: Array, rows: Array | None = None) -> Array:
         """Everything behind the layer, with these outputs in its place."""
+        if self._spread is None:
+            raise NotImplementedError(f"layer '{self.layer}' does not give its outputs to the calls behind it")
         found, done = [self._no_scores], 0
         for part in self._parts(rows):
-            given = self._tensor(outputs[done : done + len(part)])
-            given = given.flatten(0, 1) if self._tape.grows[self._leaving].get(0, 1) > 1 else given
+            given = self._tensor(self._spread.as_model(outputs[done : done + len(part)]))
             found.append(self._run(self._from_head, self._tape.output, part, {self._leaving: given}))
             done += len(part)
         return np.concatenate(found)
 
     def scores_with(self, weights: Weights, rows: Array | None = None) -> Array:
         """Everything behind the layer and the layer itself, with these weights in their slots."""
-        changed = dict(self._changed(layer, parameter, values) for (layer, parameter), values in weights.items())
+        changed: dict[int, Tensor] = {}
+        for (layer, parameter), values in weights.items():
+            self._change(changed, layer, parameter, values)
         found = [self._run(self._all, self._tape.output, part, changed) for part in self._parts(rows)]
         return np.concatenate([self._no_scores, *found])
 
-    def _changed(self, layer: str, parameter: str, values: Array) -> tuple[int, Tensor]:
+    def _traced(self, rows: Array | None) -> Array:
+        chosen = self._inputs if rows is None else take(self._inputs, rows)
+        trace = TorchTrace(self._runner, chosen, [self.layer], gradients=False, weights=self._then)
+        return trace.activations[self.layer][0].leaving
+
+    def _change(self, changed: dict[int, Tensor], layer: str, parameter: str, values: Array) -> None:
+        """Put values into the slot of the tensor they are stored in, which may hold other parameters too."""
         if layer not in self._layers or parameter not in self._layers[layer].stored:
             raise UnknownLayerError(f"the cut was not made for '{parameter}' of layer '{layer}'")
         shape = self._layers[layer].info.parameters[parameter].shape
@@ -101,8 +122,13 @@ class TorchCut(Cut):
                 f"layer '{layer}' has a {parameter} of shape {shape}, got values of shape {values.shape}"
             )
         place = self._layers[layer].stored[parameter]
-        dtype = self._runner.parameters[place.name].dtype
-        return self._tape.named[place.name], place.view(as_tensor(values).to(self._runner.device, dtype))
+        number = self._tape.named[place.name]
+        given = as_tensor(values).to(self._runner.device, self._own[number].dtype)
+        if place.rows is None:
+            changed[number] = place.view(given)
+        else:
+            whole = changed.setdefault(number, self._own[number].clone())
+            place.view(whole).copy_(given)
 
     def _tensor(self, array: Array) -> Tensor:
         tensor = as_tensor(array).to(self._runner.device, self._runner.dtype)
@@ -132,7 +158,7 @@ class TorchCut(Cut):
                 tensor = tensor.index_select(kept.axis, index.to(tensor.device))
             elif kept.axis is not None and isinstance(rows, range):
                 tensor = tensor.narrow(kept.axis, rows.start, len(rows))
-            tensor = tensor.flatten(kept.axis, kept.axis + 1) if kept.axis is not None and kept.folded else tensor
+            tensor = tensor if kept.folded is None else tensor.flatten(kept.folded, kept.folded + 1)
             chosen[number] = tensor.clone() if self._in_place else tensor
         return chosen
 
@@ -142,18 +168,35 @@ class TorchCut(Cut):
         parts: dict[int, list[Tensor]] = {number: [] for number in crossing}
         steps = _needed(before, crossing)
         named = {number: self._runner.parameters[name].detach() for name, number in self._tape.named.items()}
+        opaque = any(step.opaque for step in steps)
         for part in batches(self._n, self._runner.rows):
-            values: Values = {**self._tape.constants, **named, **_given(self._tape, self._runner, take(inputs, part))}
-            run(steps, values, part.stop - part.start)
+            batch = take(inputs, part)
+            if opaque:
+                values = self._picked(batch, crossing)
+            else:
+                values = {**self._tape.constants, **named, **_given(self._tape, self._runner, batch)}
+                run(steps, values, part.stop - part.start)
             for number in crossing:
                 parts[number].append(values[number])
-        return {number: _joined(found, self._tape.grows[number]) for number, found in parts.items()}
+        return {number: _joined(found, self._tape.spreads[number]) for number, found in parts.items()}
+
+    def _picked(self, inputs: Inputs, crossing: set[int]) -> Values:
+        """From a pass of the model itself, where a step before the cut cannot be run again."""
+        picker = Picker(self._tape, crossing, self._runner.known())
+        tensors = self._runner.tensors(inputs)
+        with picker:
+            self._runner.choose(self._runner.call(tensors))
+        return {**picker.values, **_given(self._tape, self._runner, inputs)}
 
     def _check(self, inputs: Inputs) -> None:
         """The recording must give what the model gives, for batches of other sizes and orders than it was made with."""
         trials = [np.unique(np.array([self._n - 1, 0]))[::-1]]
-        if any(step.expects is not None for step in self._tape.steps):  # another row alone may take another course
+        if any(
+            step.expects is not None or step.opaque for step in self._tape.steps
+        ):  # another row alone may take another course
             trials += list(np.unique(np.linspace(0, self._n - 1, SINGLES).astype(np.int64))[:, None])
+        if any(step.opaque for step in self._tape.steps):  # sizes follow the inputs' values: try all of them
+            trials += [np.arange(self._n)[part] for part in batches(self._n, self._runner.rows)]
         for rows in trials:
             with torch.no_grad():
                 expected = to_array(self._runner.scores(take(inputs, rows)).float())
@@ -171,14 +214,14 @@ def _recorded(runner: Runner, inputs: Inputs) -> Tape:
     if not count(inputs):
         raise NotRecordableError("there are no inputs")
     # Rows from all over the data, so that what differs between inputs (lengths, masks) is seen.
-    rows = [np.linspace(0, count(inputs) - 1, size).astype(np.int64) for size in (SMALL, LARGE)]
-    small, large = (_recording(runner, take(inputs, chosen)) for chosen in rows)
+    rows = np.linspace(0, count(inputs) - 1, LARGE).astype(np.int64)
+    small, large = (_recording(runner, take(inputs, chosen)) for chosen in (rows[:SMALL], rows))
     return record(small, large, runner.parameters)
 
 
 def _recording(runner: Runner, inputs: Inputs) -> Recording:
     tensors = runner.tensors(inputs)
-    recorder = Recorder(runner.owners())
+    recorder = Recorder(runner.known())
     with torch.no_grad(), recorder:
         output = runner.choose(runner.call(tensors))
     _, scored = recorder.ending(output)
@@ -198,22 +241,30 @@ class _Kept:
     Attributes:
         tensor: Its values for all inputs.
         axis: The axis the inputs lie on; None if it is the same for all of them.
-        folded: Whether that axis held several entries per input, which stand on an axis of their own here.
+        folded: Where several entries per input stand on an axis of their own here, the first of the two axes that are
+            one for the model.
     """
 
     tensor: Tensor
     axis: int | None
-    folded: bool = False
+    folded: int | None = None
 
 
-def _joined(parts: Sequence[Tensor], grows: Mapping[int, int]) -> _Kept:
-    if not grows:
-        return _Kept(parts[0], None)
-    if len(grows) > 1:
+def _joined(parts: Sequence[Tensor], spread: Spread | None) -> _Kept:
+    if spread is None:
         raise NotRecordableError("a tensor that crosses the cut mixes its inputs with each other")
-    ((axis, factor),) = grows.items()
-    whole = parts[0] if len(parts) == 1 else torch.cat(list(parts), axis)
-    return _Kept(torch.unflatten(whole, axis, (-1, factor)), axis, True) if factor > 1 else _Kept(whole, axis)
+    if spread.axis is None:
+        return _Kept(parts[0], None)
+    axis, folded = spread.axis, None
+    if spread.each > 1:
+        sizes = (spread.each, -1) if spread.apart else (-1, spread.each)
+        parts = [torch.unflatten(part, axis, sizes) for part in parts]
+        axis, folded = axis + int(spread.apart), axis
+    try:
+        whole = parts[0] if len(parts) == 1 else torch.cat(list(parts), axis)
+    except RuntimeError:
+        raise NotRecordableError("a tensor that crosses the cut has other sizes for other inputs") from None
+    return _Kept(whole, axis, folded)
 
 
 def _parted(tape: Tape, start: int, touched: set[int]) -> tuple[list[Step], list[Step]]:
@@ -230,12 +281,14 @@ def _parted(tape: Tape, start: int, touched: set[int]) -> tuple[list[Step], list
     for at, step in enumerate(tape.steps):
         if step.expects is not None and step.takes & hot:
             raise NotRecordableError("its course depends on what the layers give")
+        if step.opaque and (step.takes & hot or (ordered and at >= start)):
+            raise NotRecordableError(step.opaque)
         if step.expects is None and ((ordered and at >= start) or step.takes & hot):
             behind.append(step)
             hot.update(number for number, _ in step.gives)
             continue
         before.append(step)
-        if not step.follows and any(tape.grows[number] for number, _ in step.gives):
+        if not step.follows and any(tape.spreads[number] != Spread(None) for number, _ in step.gives):
             behind.append(step)
     return before, behind
 

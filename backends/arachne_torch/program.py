@@ -22,7 +22,7 @@ from torch.export import ExportedProgram
 
 from arachne.errors import ModelError, UnsafeModelError
 from arachne_torch.archive import Archive
-from arachne_torch.layers import operation
+from arachne_torch.known import operation
 from arachne_torch.weights import TorchWeightFile, open_program
 
 MEMBERS = re.compile(

@@ -13,8 +13,11 @@ from torch import Tensor, nn
 from arachne.errors import DataError, EnvironmentFaultError, ModelError, UsageError, did_you_mean
 from arachne.values import Array, Inputs, batches, count, take
 from arachne_torch.calls import Recorder, Watch
-from arachne_torch.layers import Layer, Owners, Stored
+from arachne_torch.known import Known
+from arachne_torch.layers import Layer
 from arachne_torch.program import Program
+from arachne_torch.reasons import unreached
+from arachne_torch.spread import Spreads, find
 
 ROWS = 1024
 """At most so many inputs in one batch."""
@@ -45,6 +48,9 @@ class Runner:
         classes: How many classes there are.
         looked: Whether inputs have been seen.
         in_place: Whether some call of a pass changes a tensor it was given.
+        spreads: For every use of every layer, where its tensors hold their inputs.
+        turned: For every layer, whether its weight is stored the other way round.
+        unreached: Parameters that belong to no layer, with the reason.
     """
 
     def __init__(self, module: nn.Module, output: str | None = None, program: Program | None = None) -> None:
@@ -61,12 +67,14 @@ class Runner:
         self.classes = 0
         self.looked = False
         self.in_place = True
+        self.spreads: dict[str, list[Spreads]] = {}
+        self.turned: dict[str, bool] = {}
+        self.unreached: dict[str, str] = {}
         self._output = output
 
-    def owners(self, swapped: Mapping[str, Tensor] | None = None) -> Owners:
+    def known(self, swapped: Mapping[str, Tensor] | None = None) -> Known:
         """The model's tensors by identity, or what stands in for them."""
-        standing = {**self.parameters, **(swapped or {})}
-        return {id(tensor): Stored(name) for name, tensor in standing.items()}
+        return Known({**self.parameters, **(swapped or {})})
 
     def check(self, inputs: Inputs) -> None:
         """Refuse a mapping whose arrays are not equally long."""
@@ -77,9 +85,7 @@ class Runner:
     def look(self, inputs: Inputs) -> dict[str, Layer]:
         """Run the model once on a few inputs: its layers in order of execution, its ending, its appetite for memory."""
         rows = min(count(inputs), FEW)
-        recorder = Recorder(self.owners())
-        with torch.no_grad(), recorder:
-            output = self.choose(self.call(self.tensors(take(inputs, slice(0, rows)))))
+        recorder, output = self._recorded(inputs, _spaced(inputs, rows))
         if output.ndim == 0 or len(output) != (self.fixed or max(rows, 1)) or not output.is_floating_point():
             raise ModelError(f"the model gives outputs of shape {_shape(output)}, not class scores (n, classes)")
         ending = recorder.ending(output)[0] or ("probabilities" if _are_probabilities(output) else "logits")
@@ -93,7 +99,26 @@ class Runner:
         weights = sum(tensor.nbytes for tensor in self.parameters.values())
         if not self.fixed:
             self.rows = max(1, min(ROWS, max(MEMORY, weights) * max(rows, 1) // max(recorder.size(), 1)))
-        return recorder.layers(self.parameters)
+        layers = recorder.layers(self.parameters)
+        mixed: set[str] = set()
+        if rows:
+            # A batch of another size shows what depends on the batch, unless there is no other size.
+            fewer = self.fixed or (rows - 1 if rows > 1 else 2)
+            other = (
+                recorder if self.fixed else self._recorded(inputs, _spaced(inputs, rows)[np.arange(fewer) % rows])[0]
+            )
+            self.spreads, mixed = find(recorder.calls, other.calls, (self.fixed or rows, fewer))
+        self.turned = {
+            name: next(iter(layer.stored.values())).transposed for name, layer in layers.items() if layer.stored
+        }
+        self.unreached = unreached(self.module, layers, recorder.calls, mixed)
+        return {name: layer for name, layer in layers.items() if name not in mixed}
+
+    def _recorded(self, inputs: Inputs, rows: Array) -> tuple[Recorder, Tensor]:
+        recorder = Recorder(self.known())
+        with torch.no_grad(), recorder:
+            output = self.choose(self.call(self.tensors(take(inputs, rows))))
+        return recorder, output
 
     def scores(self, inputs: Inputs, watch: Watch | None = None) -> Tensor:
         """Class scores `(n, classes)` of one batch, as a tensor; `look` has been called before."""
@@ -200,24 +225,45 @@ class Runner:
         try:
             for part, key, parameter in kept:
                 part._parameters[key] = tensors[names[id(parameter)]]  # type: ignore[assignment]  # no Parameter needed
+            _refresh(self.module)
             yield
         finally:
             for part, key, parameter in kept:
                 part._parameters[key] = parameter
+            _refresh(self.module)
+
+
+def _refresh(module: nn.Module) -> None:
+    """Recurrent modules keep a list of their parameters beside them."""
+    for part in module.modules():
+        if isinstance(part, nn.RNNBase):
+            part._flat_weights = [part._parameters.get(name) for name in part._flat_weights_names]
 
 
 @contextlib.contextmanager
 def _as_found(module: nn.Module, device: torch.device) -> Iterator[None]:
-    """Evaluation mode for the duration; training flags and the random state come back as they were."""
+    """Evaluation mode for the duration; training flags and the random state come back as they were.
+
+    The fused kernel torch has for attention in evaluation mode is left out: it rounds in another way than the calls we
+    see, and a cut would then not give the bits of a full pass.
+    """
     flags = [(part, part.training) for part in module.modules()]
+    fused = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
     with torch.random.fork_rng(devices=[device] if device.type != "cpu" else [], device_type=device.type):
         try:
             for part, _ in flags:
                 part.training = False
             yield
         finally:
+            torch.backends.mha.set_fastpath_enabled(fused)
             for part, flag in flags:
                 part.training = flag
+
+
+def _spaced(inputs: Inputs, n: int) -> Array:
+    """Rows from all over the data, so that what differs between inputs (lengths, masks) is seen."""
+    return np.linspace(0, max(count(inputs) - 1, 0), n).astype(np.int64)
 
 
 def as_tensor(array: Array) -> Tensor:
@@ -232,11 +278,6 @@ def to_array(tensor: Tensor) -> Array:
     if tensor.dtype in (torch.bfloat16, torch.float16):
         tensor = tensor.float()
     return np.array(tensor.cpu().numpy(), order="C")
-
-
-def unfolded(array: Array, n: int) -> Array:
-    """What a layer saw, one row per input: steps that the model folded into the batch get an axis of their own."""
-    return array.reshape(n, -1, *array.shape[1:]) if n and len(array) != n and len(array) % n == 0 else array
 
 
 def _shape(tensor: Tensor) -> str:

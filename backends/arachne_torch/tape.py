@@ -3,6 +3,8 @@
 The model is recorded twice, on batches of two sizes. Steps are torch calls; an argument that is a whole number and grew
 with the batch is a multiple of the batch size; one that stayed is a constant. Nothing is traced symbolically, so
 whatever torch can run can be recorded, except a pass whose *course* depends on the inputs' values: that is noticed.
+Single steps whose arguments depend on them (packing sequences by their lengths) are marked as *opaque*: they cannot be
+run again, but what they give can be taken from a pass of the model itself (`picked`).
 """
 
 from __future__ import annotations
@@ -13,8 +15,12 @@ from fractions import Fraction
 from typing import Any
 
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
-from arachne_torch.calls import Call, tensors_in
+from arachne_torch.calls import Call, Recorder
+from arachne_torch.known import Known, tensors_in
+from arachne_torch.layers import written_out
+from arachne_torch.spread import MixedInputsError, Spread, between
 
 READS = ("item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "__array__", "equal", "allclose")
 """Calls through which a value leaves torch, so that Python can decide by it."""
@@ -49,9 +55,12 @@ class Step:
         takes: The slots among its arguments.
         gives: Slots of its results, with the path to each inside the result.
         follows: Whether it depends on the inputs; one that does not is run anew for every number of rows.
-        layer: The layer it uses.
+        number: Its place among the calls of the pass.
+        layers: The layers it uses.
+        continues: Whether what it gives is what leaves its one layer.
         mutates: Whether it changes a tensor it was given.
         expects: What Python was told, if this call reads a value; the recorded course holds for no other.
+        opaque: Why it cannot be run again, if it cannot.
         drops: Slots nobody needs behind it.
     """
 
@@ -61,9 +70,12 @@ class Step:
     takes: frozenset[int]
     gives: tuple[tuple[int, tuple[int, ...]], ...]
     follows: bool
-    layer: str | None
+    number: int
+    layers: tuple[str, ...]
+    continues: bool
     mutates: bool
     expects: Any = None
+    opaque: str = ""
     drops: tuple[int, ...] = ()
 
     def run(self, values: Values, n: int) -> None:
@@ -85,7 +97,8 @@ class Tape:
         inputs: Slots of the model's inputs, by name (`` for a single one).
         named: Slots of the model's parameters, by name.
         constants: Tensors that are the same in every pass.
-        grows: For each slot, the axes that grow with the batch, and how many entries each input has there.
+        spreads: For each slot, where it holds its inputs; None where it does not tell them apart.
+        names: The names of all calls of the pass.
         output: The slot the class scores are made from.
     """
 
@@ -93,13 +106,17 @@ class Tape:
     inputs: dict[str, int] = field(default_factory=dict)
     named: dict[str, int] = field(default_factory=dict)
     constants: dict[int, Tensor] = field(default_factory=dict)
-    grows: dict[int, dict[int, int]] = field(default_factory=dict)
+    spreads: dict[int, Spread | None] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
     output: int = -1
 
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """One recorded pass: its calls, its inputs by name, what its scores are made from, and its batch size."""
+    """One recorded pass: its calls, its inputs by name, what its scores are made from, and its batch size.
+
+    The inputs of the smaller one are the first of the larger one.
+    """
 
     calls: Sequence[Call]
     inputs: Mapping[str, Tensor]
@@ -132,53 +149,70 @@ class _Reader:
         ours, theirs = ([call for call in one.calls if _matters(call)] for one in (small, large))
         if [call.name for call in ours] != [call.name for call in theirs]:
             raise NotRecordableError("its course depends on the inputs")
-        for one, other in zip(ours, theirs, strict=True):
-            self._step(one, other)
+        self.tape.names = [call.name for call in ours]
+        for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+            self._step(number, one, other)
         output = self._slots.get((id(small.output), id(large.output)))
         if output is None:
             raise NotRecordableError("its scores come from a call that torch does not show")
         self.tape.output = output
 
-    def _step(self, one: Call, other: Call) -> None:
+    def _step(self, number: int, one: Call, other: Call) -> None:
         taken: set[int] = set()
-        args = tuple(self._template(a, b, taken) for a, b in zip(one.args, other.args, strict=True))
-        kwargs = {name: self._template(value, other.kwargs[name], taken) for name, value in one.kwargs.items()}
-        follows = bool(taken & self._from_inputs)
-        expects = None
+        opaque, args, kwargs, expects = "", (), {}, None
+        try:
+            args = tuple(self._template(a, b, taken) for a, b in zip(one.args, other.args, strict=True))
+            kwargs = {name: self._template(value, other.kwargs[name], taken) for name, value in one.kwargs.items()}
+        except NotRecordableError as error:
+            opaque, taken = str(error), self._known_slots(one, other)
+        follows = bool(opaque or taken & self._from_inputs)
         if one.name in READS:
             if not follows:
                 return
-            if not isinstance(one.result, (bool, int, float)) or one.result != other.result:
-                raise NotRecordableError("its course depends on the inputs")
             expects = one.result
-        gives = tuple(
-            (self._slot(a, b), path)
-            for (path, a), (_, b) in zip(_leaves(one.result), _leaves(other.result), strict=True)
-        )
+            if not isinstance(one.result, (bool, int, float)) or one.result != other.result:
+                opaque, expects = "its course depends on the inputs", None
+        leaves, others = _leaves(one.result), _leaves(other.result)
+        if [path for path, _ in leaves] != [path for path, _ in others]:
+            raise NotRecordableError("its calls give other results for other batches")
+        gives = tuple((self._slot(a, b), path) for (path, a), (_, b) in zip(leaves, others, strict=True))
         if follows:
-            self._from_inputs.update(number for number, _ in gives)
-        layer = None if one.use is None else one.use.layer
-        step = Step(one.func, args, kwargs, frozenset(taken), gives, follows, layer, one.mutates, expects)
-        self.tape.steps.append(step)
+            self._from_inputs.update(slot for slot, _ in gives)
+        layers = tuple(use.layer for use in one.uses)
+        continues = len(one.uses) == 1 and one.uses[0].kind.continues and one.uses[0].columns is None
+        self.tape.steps.append(
+            Step(
+                one.func,
+                args,
+                kwargs,
+                frozenset(taken),
+                gives,
+                follows,
+                number,
+                layers,
+                continues,
+                one.mutates,
+                expects,
+                opaque,
+            )
+        )
+
+    def _known_slots(self, one: Call, other: Call) -> set[int]:
+        pairs = zip(tensors_in((one.args, one.kwargs)), tensors_in((other.args, other.kwargs)), strict=False)
+        return {self._slots[id(a), id(b)] for a, b in pairs if (id(a), id(b)) in self._slots}
 
     def _slot(self, one: Tensor, other: Tensor) -> int:
         key = (id(one), id(other))
         if key not in self._slots:
             self._slots[key] = len(self._slots)
-            self.tape.grows[self._slots[key]] = self._growing(one, other)
+            self.tape.spreads[self._slots[key]] = self._spread(one, other)
         return self._slots[key]
 
-    def _growing(self, one: Tensor, other: Tensor) -> dict[int, int]:
-        if one.ndim != other.ndim:
-            raise NotRecordableError("its tensors change their rank with the batch")
-        grows = {}
-        for axis, (a, b) in enumerate(zip(one.shape, other.shape, strict=True)):
-            if a != b:
-                factor = self._multiple(a, b).factor
-                if factor.denominator != 1:
-                    raise NotRecordableError("its tensors do not grow evenly with the batch")
-                grows[axis] = int(factor)
-        return grows
+    def _spread(self, one: Tensor, other: Tensor) -> Spread | None:
+        try:
+            return between(one, other, self._sizes)
+        except MixedInputsError:
+            return None
 
     def _template(self, one: Any, other: Any, taken: set[int]) -> Any:
         if isinstance(one, Tensor) and isinstance(other, Tensor):
@@ -234,6 +268,49 @@ def run(steps: Iterable[Step], values: Values, n: int) -> None:
         step.run(values, n)
         for number in step.drops:
             values.pop(number, None)
+
+
+class Picker(TorchFunctionMode):
+    """Takes some results from a pass of the model itself, by the numbers of its calls.
+
+    Args:
+        tape: The recorded pass, whose course this one has to take.
+        wanted: The slots to fill.
+        known: What is known of the model's tensors.
+
+    Attributes:
+        values: What was taken.
+    """
+
+    def __init__(self, tape: Tape, wanted: Iterable[int], known: Known) -> None:
+        super().__init__()
+        slots = set(wanted)
+        self.values: Values = {}
+        self._recorder = Recorder(known)
+        self._names = tape.names
+        self._number = 0
+        self._wanted = {
+            step.number: [(slot, path) for slot, path in step.gives if slot in slots]
+            for step in tape.steps
+            if any(slot in slots for slot, _ in step.gives)
+        }
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        shown = written_out(func, args, kwargs)
+        if shown is not None:
+            with self:
+                return shown()
+        call = self._recorder.ran(func, args, kwargs)
+        if _matters(call):
+            if self._number >= len(self._names) or call.name != self._names[self._number]:
+                raise NotRecordableError("its course depends on the inputs")
+            for slot, path in self._wanted.get(self._number, ()):
+                self.values[slot] = _at(call.result, path)
+            self._number += 1
+        return call.result
 
 
 def _matters(call: Call) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from arachne.backend import Trace, check_count
+from arachne.errors import ModelError
 from arachne.values import Activation, Array, Inputs, count
 from arachne_torch.calls import Watch
-from arachne_torch.layers import Use
-from arachne_torch.running import Runner, as_tensor, to_array, unfolded
+from arachne_torch.kinds import Seen, Use
+from arachne_torch.running import Runner, as_tensor, to_array
+from arachne_torch.spread import MixedInputsError, Spread, Spreads
 
 
 class TorchTrace(Trace):
@@ -24,12 +26,21 @@ class TorchTrace(Trace):
         inputs: `n` inputs.
         layers: Names of the layers.
         gradients: Whether `output_gradients` will be asked for.
+        weights: Tensors that stand in for all of the model's, by name.
     """
 
-    def __init__(self, runner: Runner, inputs: Inputs, layers: Sequence[str], *, gradients: bool = True) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        inputs: Inputs,
+        layers: Sequence[str],
+        *,
+        gradients: bool = True,
+        weights: Mapping[str, Tensor] | None = None,
+    ) -> None:
         self._n = count(inputs)
         # Weights need no gradient here, so no graph is kept before the first of the layers.
-        fixed = {name: tensor.detach() for name, tensor in runner.parameters.items()}
+        fixed = weights or {name: tensor.detach() for name, tensor in runner.parameters.items()}
         with runner.swapped(fixed), torch.set_grad_enabled(gradients):
             self._passes = [_Pass(runner, batch, layers, fixed) for batch in runner.batches(inputs)]
         self.activations = {
@@ -38,6 +49,11 @@ class TorchTrace(Trace):
         }
         for one in self._passes:
             one.seen.clear()
+
+    @property
+    def scores(self) -> Array:
+        """Class scores `(n, classes)` of the pass."""
+        return np.concatenate([to_array(one.scores.float()) for one in self._passes])
 
     def output_gradients(self, seed: Array) -> Mapping[str, tuple[Array, ...]]:
         """One backward pass per batch for all layers together."""
@@ -48,11 +64,17 @@ class TorchTrace(Trace):
             found.append(one.gradients(seed[done : done + one.n]))
             done += one.n
         return {
-            layer: tuple(
-                np.concatenate(parts) for parts in zip(*(gradients[layer] for gradients in found), strict=True)
-            )
+            layer: tuple(joined(parts) for parts in zip(*(gradients[layer] for gradients in found), strict=True))
             for layer in self.activations
         }
+
+
+class _Handle:
+    """What to differentiate by for one use, and how to read the gradient."""
+
+    def __init__(self, tensor: Tensor, spread: Spread, columns: tuple[int, int] | None) -> None:
+        self.tensor, self.spread = tensor, spread
+        self.columns = slice(None) if columns is None else slice(*columns)
 
 
 class _Pass:
@@ -61,46 +83,92 @@ class _Pass:
     def __init__(self, runner: Runner, inputs: Inputs, layers: Sequence[str], fixed: Mapping[str, Tensor]) -> None:
         self.n = count(inputs)
         self._size = runner.size(inputs)
-        self._in_place = runner.in_place
+        self._runner = runner
+        self._known = runner.known(fixed)
         self.seen: dict[str, list[Activation]] = {layer: [] for layer in layers}
-        self._leaving: dict[str, list[Tensor]] = {layer: [] for layer in layers}
-        self._scores = runner.scores(inputs, Watch(runner.owners(fixed), self._keep))
+        self._handles: dict[str, list[_Handle]] = {layer: [] for layer in layers}
+        self.scores = runner.scores(inputs, Watch(self._known, self._watch))
 
     def gradients(self, seed: Array) -> dict[str, tuple[Array, ...]]:
         """Vector-Jacobian products of this batch."""
-        wanted = [tensor for tensors in self._leaving.values() for tensor in tensors]
-        vector = as_tensor(seed).to(self._scores)
-        if self._scores.requires_grad:
-            given = torch.autograd.grad(self._scores, wanted, vector, retain_graph=True, materialize_grads=True)
+        wanted = list({id(h.tensor): h.tensor for handles in self._handles.values() for h in handles}.values())
+        vector = as_tensor(seed).to(self.scores)
+        given: Sequence[Tensor]
+        if self.scores.requires_grad:
+            given = torch.autograd.grad(self.scores, wanted, vector, retain_graph=True, materialize_grads=True)
         else:
-            given = tuple(torch.zeros_like(tensor) for tensor in wanted)
-        arrays = iter([self._array(gradient) for gradient in given])
-        return {layer: tuple(next(arrays) for _ in tensors) for layer, tensors in self._leaving.items()}
+            given = [torch.zeros_like(tensor) for tensor in wanted]
+        arrays = {id(tensor): to_array(gradient) for tensor, gradient in zip(wanted, given, strict=True)}
+        return {
+            layer: tuple(
+                np.ascontiguousarray(h.spread.by_input(arrays[id(h.tensor)], self._size)[: self.n][..., h.columns])
+                for h in handles
+            )
+            for layer, handles in self._handles.items()
+        }
 
-    def _array(self, tensor: Tensor) -> Array:
+    def _watch(self, uses: Sequence[Use], compute: Callable[[], Any]) -> Any:
+        wanted = [use for use in uses if use.layer in self.seen]
+        if not wanted:
+            return compute()
+        probed = torch.is_grad_enabled()
+        result, seen = wanted[0].kind.watch(wanted, compute, self._known, probed=probed)
+        for one in seen:
+            result = self._keep(one, result, probed)
+        return result
+
+    def _keep(self, seen: Seen, result: Any, probed: bool) -> Any:
+        layer = seen.use.layer
+        spreads = {} if seen.by_input else self._spreads(layer)
+        entering = {name: self._array(tensor, spreads, name) for name, tensor in seen.entering.items()}
+        transposed = next(iter(seen.use.owned.values())).transposed != self._runner.turned.get(layer, False)
+        self.seen[layer].append(Activation(entering, self._array(seen.leaving, spreads, ""), transposed))
+        if not probed:
+            return result
+        handle, spread = seen.handle, spreads.get("", Spread())
+        whole = result[0] if isinstance(result, tuple) else result
+        if handle is whole:
+            onwards = whole
+            if spread.axis is None:  # every input gets a copy, so that each has a gradient of its own
+                wide = (self._size, *whole.shape[1:]) if len(whole) == 1 else (self._size, *whole.shape)
+                handle, spread = torch.zeros(wide, dtype=whole.dtype, device=whole.device, requires_grad=True), Spread()
+                onwards = whole + handle
+            elif not whole.requires_grad:
+                whole.requires_grad_()
+            if self._runner.in_place and onwards is whole:
+                onwards = whole.clone()  # what follows works in place, but the tensor we differentiate by must stay
+            result = (onwards, *result[1:]) if isinstance(result, tuple) else onwards
+        self._handles[layer].append(_Handle(handle, spread, None if seen.by_input else seen.use.columns))
+        return result
+
+    def _spreads(self, layer: str) -> Spreads:
+        found, number = self._runner.spreads.get(layer, ()), len(self.seen[layer])
+        if number >= len(found):
+            raise ModelError(f"the model uses layer '{layer}' more often for these inputs than for the first ones")
+        return found[number]
+
+    def _array(self, tensor: Tensor, spreads: Spreads, name: str) -> Array:
         """One row per input, without padded rows."""
-        return unfolded(to_array(tensor), self._size)[: self.n]
-
-    def _keep(self, use: Use, result: Any) -> Any:
-        if use.layer not in self.seen:
-            return result
-        leaving = result[0] if isinstance(result, tuple) else result
-        with torch.no_grad():
-            entering = {name: self._array(tensor) for name, tensor in use.kind.entering(use).items()}
-        self.seen[use.layer].append(Activation(entering, self._array(leaving)))
-        if not torch.is_grad_enabled():
-            return result
-        if not leaving.requires_grad:
-            leaving.requires_grad_()
-        self._leaving[use.layer].append(leaving)
-        if not self._in_place:
-            return result
-        onwards = leaving.clone()  # what follows works in place, but the tensor we differentiate by must stay
-        return (onwards, *result[1:]) if isinstance(result, tuple) else onwards
+        try:
+            rows = spreads.get(name, Spread()).by_input(to_array(tensor), self._size)[: self.n]
+        except MixedInputsError:
+            raise ModelError("a layer's values are not told apart by input; its batch must be an axis") from None
+        return np.ascontiguousarray(rows)
 
 
 def _joined_activations(parts: Sequence[Activation]) -> Activation:
     if len(parts) == 1:
         return parts[0]
-    entering = {name: np.concatenate([part.entering[name] for part in parts]) for name in parts[0].entering}
-    return Activation(entering, np.concatenate([part.leaving for part in parts]))
+    entering = {name: joined([part.entering[name] for part in parts]) for name in parts[0].entering}
+    return Activation(entering, joined([part.leaving for part in parts]), parts[0].transposed)
+
+
+def joined(parts: Sequence[Array]) -> Array:
+    """Batches one after the other; where their sequences are not equally long, with zeros behind the shorter ones."""
+    longest = tuple(np.max([part.shape[1:] for part in parts], axis=0).tolist())
+    if any(part.shape[1:] != longest for part in parts):
+        parts = [
+            np.pad(part, [(0, 0), *((0, most - size) for most, size in zip(longest, part.shape[1:], strict=True))])
+            for part in parts
+        ]
+    return np.concatenate(parts)

@@ -19,7 +19,7 @@ from arachne.backend import WeightFile, Weights
 from arachne.errors import ModelError, UnknownLayerError, UnsafeModelError, WeightShapeError, did_you_mean
 from arachne.values import Array
 from arachne_torch.archive import Archive, write_copy
-from arachne_torch.layers import layer_name, parameter_name
+from arachne_torch.names import Stored, addresses
 from arachne_torch.pickles import TensorRecord, read_pickle
 
 DTYPES = {
@@ -113,27 +113,39 @@ class TorchWeightFile(WeightFile):
         self.places = dict(places)
         self._archive = archive
         shapes = {name: place.shape for name, place in places.items()}
-        self._names = {
-            (layer_name(name), parameter_name(name, shape, shapes.get(name.removesuffix("weight") + "bias"))): name
+        self._stored = {
+            address: stored
             for name, shape in shapes.items()
             if places[name].dtype in FLOATS
+            for address, stored in addresses(name, shape, shapes.get(name.removesuffix("weight") + "bias"))
         }
 
     def parameters(self) -> Sequence[tuple[str, str]]:
         """Every floating-point tensor, in the file's order."""
-        return tuple(self._names)
+        return tuple(self._stored)
 
     def read(self, layer: str, parameter: str) -> Array:
-        """One parameter; torch stores the canonical layout."""
-        return self.tensor(self._name(layer, parameter))
+        """One parameter; torch stores the canonical layout, of some several in one tensor."""
+        stored = self._place(layer, parameter)
+        return np.array(stored.view(self.tensor(stored.name)), order="C")
 
     def dtype(self, layer: str, parameter: str) -> str:
         """The dtype it is stored in."""
-        return self.places[self._name(layer, parameter)].dtype
+        return self.places[self._place(layer, parameter).name].dtype
 
     def rewrite(self, destination: Path, weights: Weights) -> None:
         """Copy the file, write the weights over their old bytes, and set the checksums of an archive right."""
-        self.rewrite_tensors(destination, {self._name(*address): values for address, values in weights.items()})
+        tensors: dict[str, Array] = {}
+        for (layer, parameter), values in weights.items():
+            stored = self._place(layer, parameter)
+            tensor = tensors.setdefault(stored.name, self.tensor(stored.name))
+            part = stored.view(tensor)
+            if values.shape != part.shape:
+                raise WeightShapeError(
+                    f"'{layer}.{parameter}' has shape {part.shape}, got values of shape {values.shape}"
+                )
+            part[...] = values
+        self.rewrite_tensors(destination, tensors)
 
     def tensor(self, name: str) -> Array:
         """One tensor by its name in the state dict, as a fresh array."""
@@ -157,15 +169,15 @@ class TorchWeightFile(WeightFile):
                 raise ModelError(f"'{name}' shares its bytes with another weight that is given another value")
         write_copy(self.path, destination, edits, self._archive)
 
-    def _name(self, layer: str, parameter: str) -> str:
-        if (layer, parameter) not in self._names:
-            known = {name for name, _ in self._names}
+    def _place(self, layer: str, parameter: str) -> Stored:
+        if (layer, parameter) not in self._stored:
+            known = {name for name, _ in self._stored}
             wrong, choices = (
-                (parameter, {p for name, p in self._names if name == layer}) if layer in known else (layer, known)
+                (parameter, {p for name, p in self._stored if name == layer}) if layer in known else (layer, known)
             )
             what = f"'{layer}' with a parameter '{parameter}'"
             raise UnknownLayerError(f"'{self.path.name}' has no layer {what}" + did_you_mean(wrong, sorted(choices)))
-        return self._names[layer, parameter]
+        return self._stored[layer, parameter]
 
     def _check(self, name: str, place: Place, values: Array) -> None:
         if values.shape != place.shape:

@@ -1,0 +1,226 @@
+"""The kinds of layers: which parameters a call uses, what enters them, how the call walks.
+
+`Kind` describes a layer whose outputs are the results of one torch call. Recurrent layers, whose calls compute many
+steps and show none of them, are in `recurrent.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from arachne.values import Geometry
+from arachne_torch.known import Known
+from arachne_torch.names import PACKED, Stored, layer_name, packed_parts
+
+Bound = Mapping[str, Any]
+"""A call's arguments by name."""
+
+
+@dataclass(frozen=True, eq=False)
+class Use:
+    """One use of a layer by a call; a call can be several.
+
+    Attributes:
+        kind: What kind of layer it is.
+        layer: The layer's name: that of its first parameter.
+        owned: The tensors of the model it is given, by canonical parameter name.
+        call: The torch function.
+        bound: Its arguments by name.
+        columns: The part of the result's last axis that is this layer's, where the call computes several layers.
+        way: Which of the layers and directions of a recurrent call it is.
+    """
+
+    kind: Kind
+    layer: str
+    owned: Mapping[str, Stored]
+    call: Callable[..., Any]
+    bound: Bound
+    columns: tuple[int, int] | None = None
+    way: int = 0
+
+    def part(self, result: Any) -> Tensor:
+        """What leaves this layer, out of the call's result."""
+        whole: Tensor = result[0] if isinstance(result, tuple) else result
+        return whole if self.columns is None else whole[..., self.columns[0] : self.columns[1]]
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What was seen of one use.
+
+    Attributes:
+        use: The use.
+        entering: What each weight parameter is multiplied with.
+        leaving: What leaves the layer before the non-linearity.
+        handle: The tensor of the graph whose gradient is that of `leaving`, `columns` of it.
+        by_input: Whether all of these are `(n, ...)` already, whatever the model does with its batch.
+    """
+
+    use: Use
+    entering: Mapping[str, Tensor]
+    leaving: Tensor
+    handle: Tensor
+    by_input: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """A kind of layer.
+
+    Attributes:
+        name: The kind's name in `LayerInfo`.
+        arguments: The names of a call's positional arguments, where torch does not tell them.
+        weight: The canonical name of the tensor torch calls `weight`.
+        transposed: Whether the call takes its weight as `(in, out)`.
+    """
+
+    name: str
+    arguments: str
+    weight: str = "weight"
+    transposed: bool = False
+
+    continues: ClassVar[bool] = True
+    """Whether a pass can be continued from the call's result, because that is what leaves the layer."""
+
+    def bind(self, call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Bound:
+        """The arguments by name."""
+        names = call.__code__.co_varnames if isinstance(call, FunctionType) else self.arguments.split()
+        return {**dict(zip(names, args, strict=False)), **kwargs}
+
+    def find(self, call: Callable[..., Any], bound: Bound, known: Known) -> tuple[Use, ...]:
+        """The uses of layers that a call is."""
+        weight = known.stored(bound.get("weight"))
+        if weight is None or not self.accepts(bound):
+            return ()
+        if self.transposed:
+            weight = Stored(weight.name, not weight.transposed, weight.rows)
+        return self.uses(call, bound, weight, known)
+
+    def uses(self, call: Callable[..., Any], bound: Bound, weight: Stored, known: Known) -> tuple[Use, ...]:
+        """One use, unless the weight is a part of a tensor."""
+        bias = known.stored(bound.get("bias"))
+        if weight.rows is not None:
+            return ()
+        owned = {self.weight: weight} | ({} if bias is None else {"bias": bias})
+        return (Use(self, layer_name(weight.name), owned, call, bound),)
+
+    def accepts(self, bound: Bound) -> bool:
+        """Whether this call is a layer of the kind at all."""
+        return True
+
+    def geometry(self, bound: Bound) -> Geometry | None:
+        """How it walks over its input."""
+        return None
+
+    def entering(self, use: Use) -> Mapping[str, Tensor]:
+        """What each weight parameter is multiplied with."""
+        return {"weight": use.bound["input"]}
+
+    def watch(
+        self, uses: Sequence[Use], compute: Callable[[], Any], known: Known, *, probed: bool
+    ) -> tuple[Any, list[Seen]]:
+        """Run the call and see its uses.
+
+        Args:
+            uses: Those uses of the call that are asked for.
+            compute: Runs the call.
+            known: What is known of the pass.
+            probed: Whether gradients will be asked for, so that handles have to be part of the graph.
+        """
+        result = compute()
+        with torch.no_grad():
+            entering = [self.entering(use) for use in uses]
+        whole = result[0] if isinstance(result, tuple) else result
+        return result, [Seen(use, e, use.part(result), whole) for use, e in zip(uses, entering, strict=True)]
+
+
+class Dense(Kind):
+    """`linear`, or a product with a matrix of the model. One with packed projections is as many uses as it computes."""
+
+    def accepts(self, bound: Bound) -> bool:
+        """Products of two activations, or with a batch of matrices, are no layers."""
+        return bool(bound["weight"].ndim == 2)
+
+    def uses(self, call: Callable[..., Any], bound: Bound, weight: Stored, known: Known) -> tuple[Use, ...]:
+        """One use, or one for each of q, k and v that the matrix covers."""
+        if weight.name.rpartition(".")[2] not in PACKED:
+            return super().uses(call, bound, weight, known)
+        bias = known.stored(bound.get("bias"))
+        if weight.transposed:
+            return ()
+        rows = known.rows(weight.name)
+        first, last = weight.rows or (0, rows)
+        found = []
+        for part, (start, stop) in enumerate(packed_parts(weight.name, rows)):
+            if first <= start and stop <= last:
+                owned = {"weight": Stored(weight.name, rows=(start, stop))}
+                if bias is not None and bias.name.rpartition(".")[2] in PACKED:
+                    owned["bias"] = Stored(bias.name, rows=(start, stop))
+                columns = None if (first, last) == (start, stop) else (start - first, stop - first)
+                found.append(Use(self, layer_name(weight.name, part), owned, call, bound, columns))
+        return tuple(found)
+
+
+class Convolution(Kind):
+    """`conv1d`, `conv2d`, `conv3d`, also grouped and depthwise; what enters is what the kernel walks over.
+
+    A padding mode other than zeros is a call of its own before the convolution, so its padding is part of what enters.
+    Transposed convolutions are stored as the convolution they are the gradient of, and walk as that one does.
+    """
+
+    def accepts(self, bound: Bound) -> bool:
+        """In decomposed programs both kinds share a call."""
+        return bool(bound.get("transposed", self.name == "conv_transpose")) == (self.name == "conv_transpose")
+
+    def geometry(self, bound: Bound) -> Geometry:
+        """Stride, padding, dilation and groups as the call has them."""
+        kernel = tuple(bound["weight"].shape[2:])
+        return walk(kernel, *(bound.get(name) for name in ("stride", "padding", "dilation", "groups")))
+
+
+class Embedding(Kind):
+    """Rows looked up by number; the numbers are what enters."""
+
+    def accepts(self, bound: Bound) -> bool:
+        """A table that is renormalised when it is read would change under our hands."""
+        return bound.get("max_norm") is None
+
+
+class Norm(Kind):
+    """Batch, layer, group and instance norm: a scale and a bias for each channel."""
+
+    def entering(self, use: Use) -> Mapping[str, Tensor]:
+        """The normalised input, which is what the scale is multiplied with."""
+        plain = {name: None if name in ("weight", "bias") else value for name, value in use.bound.items()}
+        if isinstance(use.call, FunctionType):
+            result = use.call(**plain)
+        else:  # torch's own calls know no names
+            result = use.call(*(plain[name] for name in self.arguments.split() if name in plain))
+        return {"scale": result[0] if isinstance(result, tuple) else result}
+
+
+def walk(
+    kernel: tuple[int, ...], stride: Any = None, padding: Any = None, dilation: Any = None, groups: Any = None
+) -> Geometry:
+    """A convolution's geometry from torch's arguments: one number for all axes, one for each, or a word."""
+    steps = _each(stride, 1, kernel)
+    dilations = _each(dilation, 1, kernel)
+    if padding == "same":
+        totals = [step * (size - 1) for step, size in zip(dilations, kernel, strict=True)]
+        pads = tuple((total // 2, total - total // 2) for total in totals)
+    else:
+        pads = tuple((pad, pad) for pad in _each(0 if padding == "valid" else padding, 0, kernel))
+    return Geometry(steps, pads, dilations, 1 if groups is None else int(groups))
+
+
+def _each(value: Any, default: int, kernel: tuple[int, ...]) -> tuple[int, ...]:
+    if value is None:
+        value = default
+    values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    return tuple(int(v) for v in values) * (len(kernel) if len(values) == 1 and len(kernel) > 1 else 1)

@@ -1,0 +1,269 @@
+"""Recurrent layers: torch computes all their steps in one call and shows none, so they are computed again step by step.
+
+One layer and direction is one canonical layer, `lstm.l0` or `lstm.l0_reverse`, used once for a whole sequence. What
+enters is `(n, steps, in)` and `(n, steps, units)`, the state before each step; what leaves is what the gates are
+computed from, `(n, steps, gates * units)`, in the order i f g o or r z n. A step is told at its place in the sequence,
+also by the direction that reads backwards. In a GRU what leaves for n is the input's part plus r times the state's.
+
+An LSTM with projections multiplies its new state with one more matrix. That is a dense layer of its own,
+`lstm.l0.projection`, since what enters it is not what enters the gates.
+
+Packed sequences are unpacked first: steps behind a sequence's end are zeros, and inputs stand in the order in which the
+model was given them, also where packing sorted them by length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from arachne_torch.kinds import Bound, Kind, Seen, Use
+from arachne_torch.known import Known, operation
+from arachne_torch.names import layer_name
+
+PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+
+Step = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor | None]]
+"""From what inputs and state bring to a step, the probe and the cell (or state): gates, new state, new cell."""
+
+
+def _lstm(inputs: Tensor, state: Tensor, probe: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    gates = inputs + state + probe
+    i, f, g, o = gates.chunk(4, -1)
+    cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
+    return gates, o.sigmoid() * cell.tanh(), cell
+
+
+def _gru(inputs: Tensor, state: Tensor, probe: Tensor, before: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    (x_r, x_z, x_n), (h_r, h_z, h_n), (p_r, p_z, p_n) = (part.chunk(3, -1) for part in (inputs, state, probe))
+    r, z = x_r + h_r + p_r, x_z + h_z + p_z
+    n = x_n + r.sigmoid() * h_n + p_n
+    update = z.sigmoid()
+    return torch.cat([r, z, n], -1), (1 - update) * n.tanh() + update * before, None
+
+
+def _tanh(inputs: Tensor, state: Tensor, probe: Tensor, _: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    gates = inputs + state + probe
+    return gates, gates.tanh(), None
+
+
+def _relu(inputs: Tensor, state: Tensor, probe: Tensor, _: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    gates = inputs + state + probe
+    return gates, gates.relu(), None
+
+
+STEPS: Mapping[str, Step] = {"lstm": _lstm, "gru": _gru, "rnn_tanh": _tanh, "rnn_relu": _relu}
+
+
+class Cell(Kind):
+    """One step of a recurrent layer as a call of its own (`nn.LSTMCell`): a use for every step."""
+
+    continues: ClassVar[bool] = False
+
+    def find(self, call: Callable[..., Any], bound: Bound, known: Known) -> tuple[Use, ...]:
+        """The four tensors by name."""
+        places = {name: known.stored(bound.get(name)) for name in PARAMETERS}
+        owned = {name: place for name, place in places.items() if place is not None and place.rows is None}
+        if not {"weight_ih", "weight_hh"} <= owned.keys():
+            return ()
+        return (Use(self, layer_name(owned["weight_ih"].name), owned, call, bound),)
+
+    def watch(
+        self, uses: Sequence[Use], compute: Callable[[], Any], known: Known, *, probed: bool
+    ) -> tuple[Any, list[Seen]]:
+        """The step's own arithmetic in place of torch's call."""
+        (use,) = uses
+        bound, name = use.bound, operation(use.call).removesuffix("_cell")
+        x, hx = bound["input"], bound["hx"]
+        h, cell = (hx[0], hx[1]) if name == "lstm" else (hx, hx)
+        from_input = functional.linear(x, bound["weight_ih"], bound.get("bias_ih"))
+        from_state = functional.linear(h, bound["weight_hh"], bound.get("bias_hh"))
+        probe = torch.zeros_like(from_input, requires_grad=probed)
+        gates, new, new_cell = STEPS[name](from_input, from_state, probe, cell)
+        seen = Seen(use, {"weight_ih": x, "weight_hh": h}, gates, probe)
+        return (new, new_cell) if name == "lstm" else new, [seen]
+
+
+class Recurrent(Kind):
+    """`lstm`, `gru`, `rnn_tanh` and `rnn_relu`: any number of layers, both directions, projections, packed or not."""
+
+    continues: ClassVar[bool] = False
+
+    def bind(self, call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Bound:
+        """Packed sequences have their batch sizes second and no `batch_first`."""
+        packed = len(args) > 3 and isinstance(args[3], (list, tuple))
+        names = "input batch_sizes hx params" if packed else "input hx params"
+        names += " has_biases num_layers dropout train bidirectional batch_first"
+        return {**dict(zip(names.split(), args, strict=False)), **kwargs}
+
+    def find(self, call: Callable[..., Any], bound: Bound, known: Known) -> tuple[Use, ...]:
+        """One use for each layer and direction, and one for each projection."""
+        found: list[Use] = []
+        if getattr(bound["input"], "ndim", 3) == 2 and "batch_sizes" not in bound:
+            return ()  # a single sequence, so the batch is its steps
+        for way, parameters in enumerate(groups(bound)):
+            places = [known.stored(parameter) for parameter in parameters.values()]
+            if any(place is None or place.rows is not None for place in places):
+                return ()
+            owned = {name: place for name, place in zip(parameters, places, strict=True) if place is not None}
+            projection = owned.pop("weight_hr", None)
+            found.append(Use(self, layer_name(owned["weight_ih"].name), owned, call, bound, way=way))
+            if projection is not None:
+                found.append(Use(PROJECTION, layer_name(projection.name), {"weight": projection}, call, bound, way=way))
+        return tuple(found)
+
+    def watch(
+        self, uses: Sequence[Use], compute: Callable[[], Any], known: Known, *, probed: bool
+    ) -> tuple[Any, list[Seen]]:
+        """Every step of the one layer of this call, in place of torch's call."""
+        call = Unrolled(operation(uses[0].call), uses[0].bound, known, probed)
+        return call.result, [call.seen(use) for use in uses]
+
+
+class Projection(Recurrent):
+    """The dense map behind an LSTM with projections; its call is the LSTM's."""
+
+
+PROJECTION = Projection("dense", "")
+
+
+def groups(bound: Bound) -> list[dict[str, Tensor]]:
+    """The parameters of a call, one group for each layer and direction."""
+    count = int(bound["num_layers"]) * (2 if bound["bidirectional"] else 1)
+    params = list(bound["params"])
+    size = len(params) // max(count, 1)
+    names = list(PARAMETERS if bound["has_biases"] else PARAMETERS[:2])
+    names += ["weight_hr"] if size > len(names) else []
+    return [dict(zip(names, params[at : at + size], strict=True)) for at in range(0, len(params), max(size, 1))]
+
+
+def one_by_one(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """A call of several layers as several calls of one layer each."""
+    bound = Recurrent("recurrent", "").bind(call, args, kwargs)
+    ways, per = 2 if bound["bidirectional"] else 1, len(bound["params"]) // int(bound["num_layers"])
+    states = bound["hx"] if isinstance(bound["hx"], (tuple, list)) else (bound["hx"],)
+    x, last = bound["input"], []
+    for layer in range(int(bound["num_layers"])):
+        own = [state[layer * ways : (layer + 1) * ways] for state in states]
+        hx = own if len(own) > 1 else own[0]
+        params = list(bound["params"][layer * per : (layer + 1) * per])
+        settings = (bound["has_biases"], 1, 0.0, False, bound["bidirectional"])
+        if "batch_sizes" in bound:
+            x, *found = call(x, bound["batch_sizes"], hx, params, *settings)
+        else:
+            x, *found = call(x, hx, params, *settings, bound["batch_first"])
+        last.append(found)
+    return (x, *(torch.cat(parts) for parts in zip(*last, strict=True)))
+
+
+@dataclass(eq=False)
+class _Direction:
+    """What one direction gave: all `(steps, n, ...)`, the states `(n, ...)`."""
+
+    states: Tensor
+    gates: Tensor
+    hidden: Tensor
+    outputs: Tensor
+    last: list[Tensor]
+    probes: Mapping[str, Tensor]
+
+
+class Unrolled:
+    """A call of one layer computed step by step.
+
+    Args:
+        name: The call's name.
+        bound: Its arguments.
+        known: What is known of the pass.
+        probed: Whether gradients will be asked for.
+
+    Attributes:
+        result: What the call gives.
+    """
+
+    def __init__(self, name: str, bound: Bound, known: Known, probed: bool) -> None:
+        self._step, self._bound, self._probed = STEPS[name], bound, probed
+        self._sizes = bound.get("batch_sizes")
+        self._order = None if self._sizes is None else known.order(self._sizes)
+        self._x = x = self._steps_first(bound["input"])
+        self._there = None
+        if self._sizes is not None:  # (steps, n, 1): whether a sequence is that long
+            rows = torch.arange(x.shape[1], device=x.device)
+            self._there = (rows[None] < self._sizes.to(x.device)[:, None]).unsqueeze(-1)
+        hx = bound["hx"]
+        starts = list(hx) if isinstance(hx, (tuple, list)) else [hx]
+        self._ways = [
+            self._direction(parameters, [start[way] for start in starts], bool(way))
+            for way, parameters in enumerate(groups(bound))
+        ]
+        outputs = torch.cat([way.outputs for way in self._ways], -1)
+        last = [torch.stack(states) for states in zip(*(way.last for way in self._ways), strict=True)]
+        self.result = (self._as_given(outputs), *last)
+
+    def seen(self, use: Use) -> Seen:
+        """What was seen of a layer of this call."""
+        way = self._ways[use.way]
+        if use.kind is PROJECTION:
+            entering, leaving, handle = {"weight": way.hidden}, way.outputs, way.probes["outputs"]
+        else:
+            entering, leaving, handle = {"weight_ih": self._x, "weight_hh": way.states}, way.gates, way.probes["gates"]
+        shown = {name: self._by_input(values) for name, values in entering.items()}
+        return Seen(use, shown, self._by_input(leaving), handle, by_input=True)
+
+    def _direction(self, parameters: Mapping[str, Tensor], start: list[Tensor], backwards: bool) -> _Direction:
+        steps, n = self._x.shape[:2]
+        from_inputs = functional.linear(self._x, parameters["weight_ih"], parameters.get("bias_ih"))
+        projection = parameters.get("weight_hr")
+        probes = {"gates": self._probe(n, steps, from_inputs.shape[-1])}
+        if projection is not None:
+            probes["outputs"] = self._probe(n, steps, len(projection))
+        added = {name: self._sorted(probe) for name, probe in probes.items()}
+        h, cell = start[0], start[-1]
+        seen: list[tuple[Tensor, ...]] = []
+        for t in reversed(range(steps)) if backwards else range(steps):
+            from_state = functional.linear(h, parameters["weight_hh"], parameters.get("bias_hh"))
+            gates, hidden, new_cell = self._step(from_inputs[t], from_state, added["gates"][:, t], cell)
+            new = hidden if projection is None else functional.linear(hidden, projection) + added["outputs"][:, t]
+            seen.append((h, gates, hidden, new))
+            h, cell = self._kept(t, new, h), self._kept(t, new if new_cell is None else new_cell, cell)
+        if backwards:
+            seen.reverse()
+        states, gates, hidden, outputs = (self._zeroed(torch.stack(values)) for values in zip(*seen, strict=True))
+        return _Direction(states, gates, hidden, outputs, [h, cell][: len(start)], probes)
+
+    def _probe(self, n: int, steps: int, width: int) -> Tensor:
+        """Zeros in the order of the inputs; their gradient is that of what they are added to."""
+        return torch.zeros(n, steps, width, dtype=self._x.dtype, device=self._x.device, requires_grad=self._probed)
+
+    def _kept(self, t: int, new: Tensor, before: Tensor) -> Tensor:
+        return new if self._there is None else torch.where(self._there[t], new, before)
+
+    def _zeroed(self, values: Tensor) -> Tensor:
+        return values if self._there is None else torch.where(self._there, values, torch.zeros_like(values))
+
+    def _sorted(self, values: Tensor) -> Tensor:
+        return values if self._order is None else values.index_select(0, self._order)
+
+    def _by_input(self, values: Tensor) -> Tensor:
+        """`(n, steps, ...)` in the order of the inputs."""
+        values = values.transpose(0, 1)
+        return values if self._order is None else values.index_select(0, self._order.argsort())
+
+    def _steps_first(self, x: Tensor) -> Tensor:
+        """`(steps, n, in)`, with zeros behind the end of packed sequences."""
+        if self._sizes is not None:
+            padded: Tensor = torch._VF._pad_packed_sequence(x, self._sizes, False, 0.0, len(self._sizes))[0]
+            return padded
+        return x.transpose(0, 1) if self._bound["batch_first"] else x
+
+    def _as_given(self, values: Tensor) -> Tensor:
+        if self._sizes is not None:
+            lengths = (self._sizes[:, None] > torch.arange(int(self._sizes[0]))).sum(0)
+            packed: Tensor = torch._VF._pack_padded_sequence(values, lengths, False)[0]
+            return packed
+        return values.transpose(0, 1) if self._bound["batch_first"] else values
