@@ -157,11 +157,16 @@ class KerasBackend(ModelBackend):
             backend=self.NAME,
             framework=f"keras {keras.__version__} on {FRAMEWORK.name} {FRAMEWORK.version()}",
             format=self._model.format,
-            device=self._model.device or "default",
+            device=self._model.device or self._device(),
             scores=self.score_kind,
             source=None if self._model.path is None else str(self._model.path),
             notes=tuple(notes),
         )
+
+    def _device(self) -> str:
+        """Where the weights are, in the framework's words."""
+        value = self.native.variables[0].value
+        return str(getattr(value, "device", "cpu")).rpartition("device:")[2].lower() or "cpu"
 
     def _variables(self) -> list[Any]:
         """The variables of all repairable layers, each once."""

@@ -16,10 +16,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import h5py
+import numpy as np
 
 from arachne.errors import EnvironmentFaultError, ModelError, UnsafeModelError
 from arachne_keras.allowed import check_config
-from arachne_keras.hdf5 import LARGEST_GROWTH, SMALL, places
+from arachne_keras.hdf5 import LARGEST_GROWTH, SMALL, Place, places, read_place
 
 CONFIG, WEIGHTS = "config.json", "model.weights.h5"
 LARGEST_CONFIG = 256 * 2**20
@@ -57,10 +58,25 @@ class Archive:
         with opened(io.BytesIO(content), path.name) as weights:
             self.places = places(weights, path.name, len(content))
 
-    def weights(self) -> bytes:
-        """The bytes of the HDF5 member."""
+    def tensor(self, place: Place) -> Any:
+        """One tensor as it is stored; where it lies in one piece, nothing else is read."""
+        info = self.members[WEIGHTS]
+        if place.offset is None or info.compress_type != zipfile.ZIP_STORED:
+            with opened(io.BytesIO(self._weights()), self.path.name) as file:
+                return np.array(file[place.path])
+        with self.path.open("rb") as raw:
+            return read_place(raw, self._start(raw) + place.offset, place)
+
+    def _weights(self) -> bytes:
         with zipfile.ZipFile(self.path) as file:
             return file.read(WEIGHTS)
+
+    def _start(self, file: Any) -> int:
+        """Where the bytes of the HDF5 member start."""
+        header = self.members[WEIGHTS].header_offset
+        file.seek(header + 26)
+        name, extra = struct.unpack("<HH", file.read(4))
+        return int(header + 30 + name + extra)
 
     def write_copy(self, destination: Path, tensors: Mapping[str, Any]) -> None:
         """A copy with other tensors, by path, as arrays of the stored shape and dtype; all else stays as it is.
@@ -80,8 +96,7 @@ class Archive:
         with written(destination, self.path) as temporary:
             shutil.copyfile(self.path, temporary)
             with temporary.open("r+b") as file:
-                file.seek(info.header_offset + 26)
-                start = info.header_offset + 30 + sum(struct.unpack("<HH", file.read(4)))
+                start = self._start(file)
                 for path, values in tensors.items():
                     file.seek(start + (self.places[path].offset or 0))
                     file.write(values.tobytes())
@@ -91,7 +106,7 @@ class Archive:
                     file.write(checksum)
 
     def _rewrite(self, destination: Path, tensors: Mapping[str, Any]) -> None:
-        content = io.BytesIO(self.weights())
+        content = io.BytesIO(self._weights())
         with opened(content, self.path.name, "r+") as weights:
             for path, values in tensors.items():
                 weights[path][...] = values

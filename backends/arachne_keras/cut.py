@@ -46,7 +46,8 @@ class KerasCut(Cut):
         variables = [stored.variable for layer in self._touched.values() for stored in layer.stored.values()]
         self._variables = list({id(variable): variable for variable in variables}.values())
         self._arrays = {id(variable): stored_array(variable) for variable in self._variables}
-        self._fixed = {id(variable): FRAMEWORK.snapshot(variable) for variable in runner.model.variables}
+        used = {id(v): v for step in self._behind for v in getattr(step.operation, "variables", ())}
+        self._fixed = {key: FRAMEWORK.snapshot(variable) for key, variable in used.items()}
         self._functions: dict[str, Callable[..., Any]] = {}
 
     def outputs(self, rows: Array | None = None) -> Array:
@@ -71,7 +72,7 @@ class KerasCut(Cut):
             part = whole[done : done + n]
             filled = len(next(iter(values.values()))) - n
             part = np.concatenate([part, np.zeros((filled, *part.shape[1:]), part.dtype)]) if filled else part
-            given = ops.convert_to_tensor(np.ascontiguousarray(part), dtype=self._runner.model.compute_dtype)
+            given = ops.convert_to_tensor(np.ascontiguousarray(part), dtype=layer.kind.keras.compute_dtype)
             found.append(self._call("outputs", values, [given])[:n])
             done += n
         return np.concatenate(found)

@@ -16,6 +16,9 @@ from pathlib import Path
 FRAMEWORKS = ("tensorflow", "torch", "jax")
 """What Keras can run on, in the order in which we prefer them."""
 
+TALKATIVE = "TF_CPP_MIN_LOG_LEVEL" in os.environ
+"""Whether the user wants to hear what TensorFlow has to say."""
+
 
 def choose_framework() -> str | None:
     """The framework to set: the first one installed, or None where the user has chosen.
@@ -51,9 +54,9 @@ def clean_home() -> Iterator[None]:
 def quiet() -> Iterator[None]:
     """Hold back what TensorFlow's libraries print while they are loaded, which no setting turns off.
 
-    It is printed after all when the import fails, and when the user has set `TF_CPP_MIN_LOG_LEVEL`.
+    It is printed after all when the block fails. Keras loads TensorFlow on other frameworks too, to look into files.
     """
-    if "TF_CPP_MIN_LOG_LEVEL" in os.environ:
+    if TALKATIVE or "tensorflow" in sys.modules:
         yield
         return
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"

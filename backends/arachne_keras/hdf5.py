@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import h5py
+import numpy as np
 
 from arachne.errors import ModelError, UnsafeModelError
+from arachne.values import Array
 
 FILTERS = (1, 2, 3, 4, 5, 6, 32000)
 """HDF5's own filters; any other would be looked for in a library on this machine."""
@@ -59,6 +61,13 @@ def places(file: Any, name: str, size: int) -> dict[str, Place]:
     if total > max(SMALL, LARGEST_GROWTH * size):
         raise UnsafeModelError(f"'{name}' would grow from {size} to {total} bytes when it is read")
     return found
+
+
+def read_place(file: Any, offset: int, place: Place) -> Array:
+    """A tensor that lies in one piece, out of an open file, as a fresh array of its stored dtype."""
+    size = int(np.prod(place.shape)) * place.dtype.itemsize
+    file.seek(offset)
+    return np.frombuffer(bytearray(file.read(size)), place.dtype).reshape(place.shape)
 
 
 def _walk(group: Any, path: str, name: str, seen: set[int]) -> Iterator[Place]:

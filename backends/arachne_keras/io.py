@@ -15,6 +15,7 @@ import keras
 
 from arachne.errors import ModelError, UnsafeModelError, UsageError, did_you_mean
 from arachne_keras.archive import Archive, opened, written
+from arachne_keras.environment import quiet
 from arachne_keras.hdf5 import places
 from arachne_keras.kind import Layer
 from arachne_keras.running import Runner
@@ -88,7 +89,7 @@ def save(model: Opened, layers: dict[str, Layer], path: Path) -> None:
         changed = {key: values for key, values in now.items() if values.tobytes() != file.read(*key).tobytes()}
         file.rewrite(path, changed)
         return
-    with written(path, model.path) as temporary, _tolerated():
+    with written(path, model.path) as temporary, _tolerated(), quiet():
         if path.name.endswith(".weights.h5"):
             model.model.save_weights(temporary)
         elif path.suffix.lower() == ".keras":
@@ -138,7 +139,7 @@ def _from_h5(path: Path, device: str | None, trust_code: bool) -> Opened:
 
 def _loaded(path: Path, trust_code: bool) -> Any:
     try:
-        with _tolerated():
+        with _tolerated(), quiet():
             model = keras.saving.load_model(path, compile=False, safe_mode=not trust_code)
     except Exception as error:
         # Keras raises whatever its layers do when a description makes no sense to them.

@@ -6,7 +6,6 @@ is asked to "save" it into a store that only takes down where each variable woul
 
 from __future__ import annotations
 
-import io
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from arachne.backend import WeightFile, Weights
 from arachne.errors import ModelError, UnknownLayerError, WeightShapeError, did_you_mean
 from arachne.values import Array
 from arachne_keras.archive import Archive, opened, written
-from arachne_keras.hdf5 import Place, places
+from arachne_keras.hdf5 import Place, places, read_place
 from arachne_keras.kind import Layer
 from arachne_keras.layout import Stored
 
@@ -91,13 +90,20 @@ class KerasWeightFile(WeightFile):
                     raw.write(values.tobytes())
 
     def _tensor(self, place: Place) -> Array:
-        source = self.path if self._archive is None else io.BytesIO(self._archive.weights())
-        with opened(source, self.path.name) as file:
-            values = np.array(file[place.path])
+        values = self._stored_tensor(place)
         if place.name == "bfloat16":
             wide = values.view(np.uint16).astype(np.uint32) << 16
             return wide.view(np.float32)
         return values.astype(values.dtype.newbyteorder("="), copy=False)
+
+    def _stored_tensor(self, place: Place) -> Array:
+        if self._archive is not None:
+            return np.asarray(self._archive.tensor(place))
+        if place.offset is None:
+            with opened(self.path, self.path.name) as file:
+                return np.array(file[place.path])
+        with self.path.open("rb") as raw:
+            return read_place(raw, place.offset, place)
 
     def _find(self, layer: str, parameter: str) -> tuple[Stored, Place]:
         if (layer, parameter) not in self._stored:
