@@ -100,15 +100,15 @@ class Bidirectional(Localiser):
         impacts: dict[str, dict[str, Array]] = {}
         for info in layers:
             weights = backend.get_weights(info.name)
-            impacts[info.name] = {
-                name: np.zeros(info.parameters[name].shape, np.float32)
-                for name in self.parameters(info)
-                if name not in info.weights or info.kind not in LINEAR
-            }
             if info.kind in LINEAR:
-                matrices = {name: _float32(weights[name]) for name in info.weights}
-                impact_ratio(info, matrices, negative[info.name], positive[info.name])
-                impacts[info.name].update(matrices)
+                # Copies in float32, overwritten by the impact; what arrives needs every matrix, wanted or not.
+                wanted = {
+                    name: _float32(weights[name]) for name in dict.fromkeys([*info.weights, *self.parameters(info)])
+                }
+                impact_ratio(info, wanted, negative[info.name], positive[info.name])
+                impacts[info.name] = wanted
+            else:
+                impacts[info.name] = {name: np.zeros_like(weights[name]) for name in self.parameters(info)}
         return impacts
 
 

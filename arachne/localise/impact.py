@@ -7,43 +7,37 @@ at each output, and ḡ the mean magnitude of the scores' gradient at z, summed 
 
 For a dense layer this is the paper's |o_i w_ij| / Σ_l |o_l w_lj| · |∂O/∂z_j|. Convolutions sum it over positions,
 layers used at several steps over steps. Magnitudes are used throughout: signed products cancel and the share explodes.
+
+A bias is a weight on a constant 1. Its share is that of |b| in D + |b|, with all biases of the layer in the sum; the
+weights' own shares do not depend on whether biases are looked at.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
+from scipy import sparse
 
-from arachne.backend import ModelBackend
-from arachne.values import Array, Geometry, Inputs, LayerInfo, batches, count, take
+from arachne.backend import ModelBackend, Trace
+from arachne.localise.linear_maps import LINEAR, Flow, Linear
+from arachne.values import Array, Inputs, LayerInfo, count, take
 
-BATCH = 64
 MAX_CLASSES = 50
-POSITIONS = 1 << 18
-"""How many numbers a block of weights, or an unfolded piece of a convolution's input, may have at once."""
 
+HELD = 256 << 20
+"""Bytes of activations, and of the gradients that go with them, that are held at once."""
 
-@dataclass(frozen=True)
-class Flow:
-    """What flows through one use of a layer on average.
-
-    Attributes:
-        entering: |ō| for each weight parameter, float64, without the axis of inputs.
-        gradient: ḡ, float64, of the shape of one output.
-    """
-
-    entering: Mapping[str, Array]
-    gradient: Array
+__all__ = ["HELD", "LINEAR", "MAX_CLASSES", "Flow", "impact_ratio", "measure_flows"]
 
 
 def measure_flows(
     backend: ModelBackend, inputs: Inputs, layers: Sequence[str], classes: Sequence[int], n_classes: int
 ) -> dict[str, list[Flow]]:
     """Average what flows through each use of each layer, a batch of inputs at a time.
+
+    The first input goes alone and shows how much memory each takes; the others go in batches that fit `HELD`.
 
     Args:
         backend: The model.
@@ -52,29 +46,87 @@ def measure_flows(
         classes: Whose scores' gradients are summed.
         n_classes: Number of classes of the model.
     """
-    sums: dict[str, list[tuple[dict[str, Array], Array]]] = {}
-    for batch in batches(count(inputs), BATCH):
-        rows = take(inputs, batch)
+    sums = {layer: _Sums(backend, layer) for layer in layers}
+    n, done, size = count(inputs), 0, 1
+    while done < n:
+        rows = take(inputs, slice(done, done + size))
         trace = backend.trace(rows, layers)
-        for layer in layers:
-            uses = sums.setdefault(layer, [])
-            for number, use in enumerate(trace.activations[layer]):
-                if number == len(uses):
-                    uses.append(({}, np.zeros(use.leaving.shape[1:])))
-                for parameter, entering in use.entering.items():
-                    total = entering.sum(axis=0, dtype=np.float64)
-                    uses[number][0][parameter] = uses[number][0].get(parameter, 0.0) + total
+        for own in sums.values():
+            own.add(trace)
         for label in classes:
             seed = np.zeros((count(rows), n_classes), np.float32)
             seed[:, label] = 1.0
-            for layer, gradients in trace.output_gradients(seed).items():
-                for number, gradient in enumerate(gradients):
-                    sums[layer][number][1][...] += np.abs(gradient).sum(axis=0, dtype=np.float64)
-    n = count(inputs)
-    return {
-        layer: [Flow({name: np.abs(total) / n for name, total in entering.items()}, g / n) for entering, g in uses]
-        for layer, uses in sums.items()
-    }
+            gradients = trace.output_gradients(seed)
+            for layer, own in sums.items():
+                own.add_gradients(trace, gradients[layer])
+        done += size
+        size = max(1, HELD // max(1, _bytes(trace) // count(rows))) if size == 1 else size
+    return {layer: own.flows(n) for layer, own in sums.items()}
+
+
+class _Sums:
+    """What flows through each use of one layer, summed over inputs."""
+
+    def __init__(self, backend: ModelBackend, layer: str) -> None:
+        self._layer = layer
+        info = backend.info(layer)
+        self._linear: Linear = LINEAR[info.kind](info)
+        self._weights = backend.get_weights(layer) if info.kind == "norm" else {}
+        self._entering: list[dict[str, Any]] = []
+        self._gradients: list[Array] = []
+        self._transposed: list[bool] = []
+
+    def add(self, trace: Trace) -> None:
+        """The activations of some inputs."""
+        uses = [use for one in trace.activations[self._layer] for use in self._linear.uses(one, self._weights)]
+        for number, use in enumerate(uses):
+            if number == len(self._entering):
+                self._entering.append({})
+                self._gradients.append(np.zeros(use.leaving.shape[1:]))
+                self._transposed.append(use.transposed)
+            own = self._entering[number]
+            for parameter in use.entering:
+                own[parameter] = _added(own.get(parameter), self._linear.total(parameter, use))
+
+    def add_gradients(self, trace: Trace, gradients: Sequence[Array]) -> None:
+        """The magnitudes of one class's gradients for the same inputs."""
+        pairs = zip(trace.activations[self._layer], gradients, strict=True)
+        parts = [part for use, values in pairs for part in self._linear.outputs(use, values, self._weights)]
+        for number, gradient in enumerate(parts):
+            total = np.abs(gradient).sum(axis=0, dtype=np.float64)
+            self._gradients[number] = _added(self._gradients[number], total)
+
+    def flows(self, n: int) -> list[Flow]:
+        """The averages over `n` inputs."""
+        found = []
+        for entering, gradient, turned in zip(self._entering, self._gradients, self._transposed, strict=True):
+            averages = {name: abs(total) / n for name, total in entering.items()}
+            found.append(Flow(averages, gradient / n, turned))
+        return found
+
+
+def _added(total: Any, more: Any) -> Any:
+    """Their sum; where sequences are longer in one than in the other, missing steps count as zeros."""
+    if total is None or total.shape == more.shape:
+        return more if total is None else total + more
+    shape = tuple(map(max, total.shape, more.shape))
+    if sparse.issparse(total):
+        for one in (total, more):
+            one.resize(shape)
+        return total + more
+    joined = np.zeros(shape)
+    for one in (total, more):
+        joined[tuple(map(slice, one.shape))] += one
+    return joined
+
+
+def _bytes(trace: Trace) -> int:
+    """What one trace holds: activations, and as much again as leaves for the gradients."""
+    return sum(
+        sum(array.nbytes for array in use.entering.values()) + 2 * use.leaving.nbytes
+        for uses in trace.activations.values()
+        for use in uses
+    )
 
 
 def impact_ratio(info: LayerInfo, weights: Mapping[str, Array], negative: list[Flow], positive: list[Flow]) -> None:
@@ -82,113 +134,44 @@ def impact_ratio(info: LayerInfo, weights: Mapping[str, Array], negative: list[F
 
     Args:
         info: The layer.
-        weights: A copy of its weight parameters; overwritten.
+        weights: A copy of its weight parameters, and of its biases where these are wanted; overwritten.
         negative: What flows through it for the negatives.
         positive: The same for the positives.
     """
     linear = LINEAR[info.kind](info)
     for values in weights.values():
         np.abs(values, out=values)
-    seeds_negative = [_seed(linear, weights, flow) for flow in negative]
-    seeds_positive = [_seed(linear, weights, flow) for flow in positive]
-    for parameter, values in weights.items():
+    biases = {name: values for name, values in weights.items() if name.startswith("bias")}
+    matrices = {name: values for name, values in weights.items() if name not in biases}
+    sides = [[_Seeds(linear, matrices, biases, flow) for flow in flows] for flows in (negative, positive)]
+    for parameter, values in matrices.items():
         for rows in linear.blocks(values):
-            above = sum(linear.gradient(parameter, f, s, rows) for f, s in zip(negative, seeds_negative, strict=True))
-            below = sum(linear.gradient(parameter, f, s, rows) for f, s in zip(positive, seeds_positive, strict=True))
+            above, below = (sum(seeds.gradient(parameter, rows) for seeds in side) for side in sides)
             block = values[rows].astype(np.float64)
             values[rows] = block * above / (1.0 + block * below)
+    for values in biases.values():
+        arrived = [sum(seeds.bias_gradient for seeds in side) for side in sides]
+        values[...] = values * arrived[0] / (1.0 + values * arrived[1])
 
 
-def _seed(linear: Linear, weights: Mapping[str, Array], flow: Flow) -> Array:
-    arriving = linear.arriving(weights, flow)
-    return np.divide(flow.gradient, arriving, out=np.zeros_like(arriving), where=arriving > 0)
+class _Seeds:
+    """One use's ḡ / D, and for biases ḡ / (D + |b|)."""
+
+    def __init__(self, linear: Linear, matrices: Mapping[str, Array], biases: Mapping[str, Array], flow: Flow) -> None:
+        self._linear, self._flow = linear, flow
+        arriving = linear.arriving(matrices, flow)
+        self._seed = _ratio(flow.gradient, arriving)
+        self.bias_gradient: Array | float = 0.0
+        if biases and not flow.transposed and arriving.shape[linear.channels] == next(iter(biases.values())).size:
+            for bias in biases.values():
+                arriving = arriving + linear.spread_bias(bias, arriving.shape)
+            self.bias_gradient = linear.bias_gradient(_ratio(flow.gradient, arriving))
+
+    def gradient(self, parameter: str, rows: slice) -> Array:
+        """As `Linear.gradient`, with this use's seed."""
+        return self._linear.gradient(parameter, self._flow, self._seed, rows)
 
 
-class Linear(ABC):
-    """The linear map of one kind of layer: what arrives, and its gradient with respect to a parameter."""
-
-    def __init__(self, info: LayerInfo) -> None:
-        self.info = info
-
-    @abstractmethod
-    def arriving(self, weights: Mapping[str, Array], flow: Flow) -> Array:
-        """D = A(|W|) |ō|, summed over the layer's weight parameters, of the shape of one output."""
-
-    @abstractmethod
-    def gradient(self, parameter: str, flow: Flow, seed: Array, rows: slice) -> Array:
-        """The gradient of <seed, A(W) |ō|> with respect to some rows of a parameter."""
-
-    def blocks(self, values: Array) -> list[slice]:
-        """Rows of a parameter that are worked on together, to bound what is held beside the weights."""
-        size = max(1, POSITIONS // max(1, values[0].size))
-        return [slice(start, start + size) for start in range(0, len(values), size)]
-
-
-class Dense(Linear):
-    """z = W o, at every step where o has steps; also the maps inside recurrent layers and attention."""
-
-    def arriving(self, weights: Mapping[str, Array], flow: Flow) -> Array:
-        arriving = np.zeros_like(flow.gradient)
-        for name, values in weights.items():
-            for rows in self.blocks(values):  # a product in float64 copies its weights
-                arriving[..., rows] += flow.entering[name] @ values[rows].T
-        return arriving
-
-    def gradient(self, parameter: str, flow: Flow, seed: Array, rows: slice) -> Array:
-        entering = flow.entering[parameter]
-        seed = seed.reshape(-1, seed.shape[-1])[:, rows]
-        gradient: Array = seed.T @ entering.reshape(-1, entering.shape[-1])
-        return gradient
-
-
-class Convolution(Linear):
-    """z = W * o with any stride, padding, dilation and groups, in one to three dimensions."""
-
-    def arriving(self, weights: Mapping[str, Array], flow: Flow) -> Array:
-        kernel = weights["weight"]
-        matrices = kernel.reshape(self._geometry.groups, -1, kernel[0].size).astype(np.float64)
-        arriving = np.empty_like(flow.gradient)
-        for rows, patches in self._patches(flow.entering["weight"]):
-            arriving[:, rows] = (matrices @ patches).reshape(arriving[:, rows].shape)
-        return arriving
-
-    def gradient(self, parameter: str, flow: Flow, seed: Array, rows: slice) -> Array:
-        groups = self._geometry.groups
-        shape = self.info.parameters[parameter].shape
-        total = np.zeros((groups, shape[0] // groups, int(np.prod(shape[1:]))))
-        for piece, patches in self._patches(flow.entering[parameter]):
-            total += seed[:, piece].reshape(groups, shape[0] // groups, -1) @ patches.swapaxes(1, 2)
-        return total.reshape(shape)[rows]
-
-    def blocks(self, values: Array) -> list[slice]:
-        return [slice(0, len(values))]
-
-    @property
-    def _geometry(self) -> Geometry:
-        if self.info.geometry is None:
-            raise ValueError(f"layer '{self.info.name}' is a convolution without geometry")
-        return self.info.geometry
-
-    def _patches(self, entering: Array) -> Iterator[tuple[slice, Array]]:
-        """What the kernel sees, piece by piece along the first spatial axis.
-
-        Yields:
-            The rows of that axis, and the patches `(groups, channels / groups * kernel, positions)`.
-        """
-        geometry, kernel = self._geometry, self.info.parameters["weight"].shape[2:]
-        padded = np.pad(entering, [(0, 0), *geometry.padding])
-        spans = tuple((k - 1) * d + 1 for k, d in zip(kernel, geometry.dilation, strict=True))
-        windows = sliding_window_view(padded, spans, axis=tuple(range(1, padded.ndim)))
-        windows = windows[(slice(None), *(slice(None, None, s) for s in (*geometry.stride, *geometry.dilation)))]
-        n, step = windows.shape[1], max(1, POSITIONS // max(1, windows[:, 0].size))
-        axes = (0, *range(1 + len(kernel), 1 + 2 * len(kernel)), *range(1, 1 + len(kernel)))
-        for start in range(0, n, step):
-            piece = windows[:, start : start + step].transpose(axes)
-            yield (
-                slice(start, start + step),
-                piece.reshape(geometry.groups, -1, int(np.prod(piece.shape[-len(kernel) :]))),
-            )
-
-
-LINEAR: dict[str, type[Linear]] = {"dense": Dense, "conv": Convolution, "recurrent": Dense}
-"""The linear map of each kind of layer. A kind without one gets no forward impact."""
+def _ratio(gradient: Array, arriving: Array) -> Array:
+    ratio: Array = np.divide(gradient, arriving, out=np.zeros_like(arriving), where=arriving > 0)
+    return ratio
