@@ -115,10 +115,11 @@ if keras.backend.backend() == "tensorflow":
             return np.asarray(tensor.numpy())
 
         def compiled(self, function: Callable[..., Any], specimens: Sequence[Any], rows: int) -> Callable[..., Any]:
-            """A `tf.function` with the axis of rows left open, so that it is never traced again."""
+            """One trace with the axis of rows left open; what is returned cannot be traced again."""
             shapes = [[None, *t.shape[1:]] if i < rows else t.shape for i, t in enumerate(specimens)]
             specs = [tf.TensorSpec(shape, t.dtype) for shape, t in zip(shapes, specimens, strict=True)]
-            return tf.function(function, input_signature=specs, autograph=False)  # type: ignore[no-any-return]
+            traced = tf.function(function, autograph=False).get_concrete_function(*specs)
+            return lambda *tensors: traced(*tensors)
 
     class _TapeRecording(Recording):
         def __init__(self, function: Callable[[Mark], Any]) -> None:

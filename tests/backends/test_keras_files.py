@@ -348,3 +348,20 @@ def test_the_users_choice_of_framework_is_honoured(tmp_path: Path) -> None:
     variables = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "KERAS_BACKEND": "torch"}
     done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "torch", done.stderr
+
+
+def test_a_lambda_runs_when_the_user_trusts_the_file(tmp_path: Path) -> None:
+    given = keras.Input((4,))
+    doubled = kl.Lambda(lambda x: x * 2, output_shape=(4,), name="doubled")(given)
+    model = keras.Model(given, kl.Dense(3, name="head")(doubled))
+    path = tmp_path / "lambda.keras"
+    model.save(path)
+    with pytest.raises(UnsafeModelError, match="use --trust-code"):
+        KerasBackend.load(path)
+    backend = KerasBackend.load(path, trust_code=True)
+    inputs = np.ones((2, 4), np.float32)
+    np.testing.assert_allclose(backend.forward(inputs), keras.ops.convert_to_numpy(model(inputs)), atol=1e-6)
+    backend.set_weights("head", "bias", np.array([1, 2, 3], np.float32))
+    backend.save(tmp_path / "patched.keras")
+    again = KerasBackend.load(tmp_path / "patched.keras", trust_code=True)
+    np.testing.assert_array_equal(again.get_weights("head")["bias"], [1, 2, 3])

@@ -36,7 +36,8 @@ def test_a_model_moves_between_frameworks(tmp_path: Path) -> None:
     if importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed")
     code = (
-        "import sys, numpy as np; from arachne_keras import KerasBackend; import keras\nfrom keras import layers as kl\n"
+        "import sys\nimport numpy as np\n"
+        "from arachne_keras import KerasBackend\nimport keras\nfrom keras import layers as kl\n"
         "path, inputs = sys.argv[1], np.linspace(-1, 1, 60, dtype='float32').reshape(3, 5, 4)\n"
         "if sys.argv[2] == 'make':\n"
         "    keras.utils.set_random_seed(0)\n"
