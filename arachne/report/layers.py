@@ -1,0 +1,100 @@
+"""The layers of a model: what `scan --layers` shows of them, and what cannot be repaired, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from arachne.backend import ModelBackend
+from arachne.report.terminal import Ink
+from arachne.values import LayerInfo
+
+LAYERS_SCHEMA = "arachne.layers/1"
+
+
+@dataclass(frozen=True)
+class LayersTable:
+    """The layers of a model and their weights.
+
+    Attributes:
+        layers: In order of execution, where that is known.
+        unreachable: Parameters that cannot be repaired, with the reason.
+        executed: Whether the model was run, so that the order is that of execution.
+    """
+
+    layers: Sequence[LayerInfo]
+    unreachable: Mapping[str, str]
+    executed: bool
+
+    @classmethod
+    def of(cls, backend: ModelBackend, *, executed: bool) -> LayersTable:
+        """What a backend tells of its model."""
+        return cls(tuple(backend.layers), dict(backend.unreachable), executed)
+
+    @property
+    def weights(self) -> int:
+        """How many weights localisation looks at by default: matrices and kernels."""
+        return sum(info.parameters[name].size for info in self.layers for name in info.weights)
+
+    @property
+    def on_request(self) -> int:
+        """How many more it looks at with `--biases`: biases and the scales of norms."""
+        return sum(entry.size for info in self.layers for entry in info.parameters.values()) - self.weights
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        """Called by rich when the table is printed."""
+        ink = Ink(options.ascii_only)
+        order = (
+            "in order of execution" if self.executed else "in the order the model has them; --data tells the real one"
+        )
+        yield Text(f"{len(self.layers):,} layers, {order}")
+        table = Table(box=SIMPLE_HEAD, pad_edge=False)
+        for heading in ("layer", "kind", "parameters", "dtype"):
+            table.add_column(heading, overflow="fold")
+        table.add_column("weights", justify="right")
+        for info in self.layers:
+            shapes = ", ".join(f"{name} {_shape(entry.shape)}" for name, entry in info.parameters.items())
+            kind = info.kind if info.uses == 1 else f"{info.kind}, used {info.uses} times"
+            dtypes = ", ".join(dict.fromkeys(entry.dtype for entry in info.parameters.values()))
+            size = sum(entry.size for entry in info.parameters.values())
+            table.add_row(ink.text(info.name), kind, shapes, dtypes, f"{size:,}")
+        yield table
+        yield Text(f"{self.weights:,} weights in matrices and kernels, {self.on_request:,} more with --biases")
+        if self.unreachable:
+            yield Text(f"\n{len(self.unreachable):,} parameters cannot be repaired:")
+            for name, reason in self.unreachable.items():
+                yield ink.text(f"  {name}: {reason}")
+
+
+def layers_object(table: LayersTable, *, backend: str) -> dict[str, Any]:
+    """What `scan --layers --json` prints."""
+    return {
+        "schema": LAYERS_SCHEMA,
+        "backend": backend,
+        "executed": table.executed,
+        "layers": [
+            {
+                "name": info.name,
+                "kind": info.kind,
+                "uses": info.uses,
+                "parameters": {
+                    name: {"shape": list(entry.shape), "dtype": entry.dtype, "weights": entry.size}
+                    for name, entry in info.parameters.items()
+                },
+            }
+            for info in table.layers
+        ],
+        "weights": table.weights,
+        "weights_on_request": table.on_request,
+        "unreachable": [{"parameter": name, "reason": reason} for name, reason in table.unreachable.items()],
+    }
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) or "1"
