@@ -31,7 +31,7 @@ class DenseRoute(Route):
 
     name = "dense tail"
     first_run = 128
-    longest_run = 4096
+    longest_run = 2048
     block = 100
     in_numpy = True
 

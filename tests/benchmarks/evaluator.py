@@ -191,6 +191,7 @@ def main() -> None:
     parser.add_argument("--backend", choices=sorted(BACKENDS), default="torch")
     parser.add_argument("--only", help="one subject")
     parser.add_argument("--touched", help="one set of layers")
+    parser.add_argument("--inputs", type=int, help="fewer or more inputs than the subject has")
     parser.add_argument("--generations", type=int, default=30)
     parser.add_argument("--checks", type=int, default=1, help="decisions checked plainly in each generation")
     parser.add_argument("--start", default="gaussian")
@@ -203,7 +204,7 @@ def main() -> None:
     print(HEADER, flush=True)
     for subject in SUBJECTS:
         if args.only in (None, subject.name):
-            module, data = made(subject)
+            module, data = made(subject, args.inputs)
             backend = BACKENDS[args.backend](module, data)
             part = part_of(backend, data)
             print(f"{subject.name}: {len(part)} inputs, {len(part.positives)} right, {len(part.negatives)} negatives")
