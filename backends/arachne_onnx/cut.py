@@ -15,6 +15,7 @@ from onnx import NodeProto, helper
 from arachne.backend import Cut, Weights
 from arachne.errors import UnknownLayerError, did_you_mean
 from arachne.values import Array, Inputs, batches, count
+from arachne_onnx.channels import SHARE, FewChannels, changed_channels
 from arachne_onnx.graph import Graph, TensorType, reads
 from arachne_onnx.layers import Layer
 from arachne_onnx.running import MEMORY, Runner, fill
@@ -57,9 +58,19 @@ class OnnxCut(Cut):
         self._programs: dict[Hashable, Program] = {}
         self._leaving = layers[self.layer].uses[0].leaving.name
         self.CONTINUES_FROM_OUTPUTS = layers[self.layer].info.kind != "recurrent"  # type: ignore[misc]  # per layer here
-        touched = {place.name for layer in layers.values() for place in layer.stored.values()}
-        self._behind = _behind(self._graph, touched)
-        self._keep(self._crossing(self._behind))
+        self._plans: dict[frozenset[str], tuple[list[NodeProto], list[str]]] = {}
+        # Vectors are often shared between layers by exporters, and then lead further to the front than the matrices.
+        self._matrices = frozenset(
+            layer.stored[name].name for layer in layers.values() for name in layer.info.weights or layer.stored
+        )
+        self._keep(self._plan(self._matrices)[1])
+        self._tell_apart(self._plan(frozenset(p.name for layer in layers.values() for p in layer.stored.values()))[1])
+        made = {name for node in self._plan(self._matrices)[0] for name in node.output}
+        self._step = max(1, MEMORY // max(1, sum(runner.bytes_per_row.get(name, 0) for name in made)))
+        first = layers[self.layer]
+        self._first = {name: place.view(self._values[place.name]) for name, place in first.stored.items()}
+        plain = FewChannels.serves(first) and first.uses[0].node.input[0] in self._plan(self._matrices)[1]
+        self._channels = FewChannels(runner.device, self._graph, first) if plain else None
 
     def outputs(self, rows: Array | None = None) -> Array:
         """Computed once for all rows when first asked for."""
@@ -72,8 +83,8 @@ class OnnxCut(Cut):
         """The nodes behind what leaves the layer, fed with other values for it."""
         if not self.CONTINUES_FROM_OUTPUTS:
             raise NotImplementedError("a recurrent layer's steps depend on each other: no continuing from its outputs")
-        nodes = _behind(self._graph, {self._leaving})
-        crossing = [name for name in self._crossing(nodes) if name != self._leaving]
+        nodes, taken = self._plan(frozenset({self._leaving}))
+        crossing = [name for name in taken if name != self._leaving]
         self._keep(crossing)
         program = self._program("outputs", nodes, [*crossing, self._leaving], ())
         dtype = self._dtype(self._leaving)
@@ -92,9 +103,42 @@ class OnnxCut(Cut):
             if place.name not in changed:
                 changed[place.name] = np.array(self._values[place.name])
             place.put(changed[place.name], values)
-        crossing = self._crossing(self._behind)
-        program = self._program(frozenset(changed), self._behind, crossing, changed)
-        return self._run(program, crossing, {}, changed, rows)
+        few = self._few_channels(weights)
+        if few is not None:
+            return self._scores_with_channels(weights, few, rows)
+        names = frozenset(changed)
+        nodes, crossing = self._plan(self._matrices if names <= self._matrices else names)
+        self._keep(crossing)
+        return self._run(self._program(names, nodes, crossing, changed), crossing, {}, changed, rows)
+
+    def _plan(self, tensors: frozenset[str]) -> tuple[list[NodeProto], list[str]]:
+        """The nodes behind some tensors, and what they take from outside."""
+        if tensors not in self._plans:
+            nodes = _behind(self._graph, tensors)
+            self._plans[tensors] = nodes, self._crossing(nodes)
+        return self._plans[tensors]
+
+    def _few_channels(self, weights: Weights) -> Array | None:
+        """The output channels of the first layer a candidate changes, if it changes nothing else and these are few."""
+        if self._channels is None or any(layer != self.layer for layer, _ in weights):
+            return None
+        after = {parameter: np.asarray(values) for (_, parameter), values in weights.items()}
+        channels = changed_channels(self._first, after)
+        return channels if len(channels) * SHARE <= len(self._first["weight"]) else None
+
+    def _scores_with_channels(self, weights: Weights, channels: Array, rows: Array | None) -> Array:
+        if self._channels is None:
+            raise RuntimeError("the layer has no channels to change")
+        outputs = self.outputs(rows)
+        if len(channels):
+            name = self._channels.input
+            values = {**self._first, **{parameter: np.asarray(values) for (_, parameter), values in weights.items()}}
+            parts = [
+                self._channels.run(self._feed(name, rows, part, size), values, channels)[: part.stop - part.start]
+                for part, size in self._parts(len(outputs))
+            ]
+            outputs[:, channels] = np.concatenate(parts)
+        return self.scores_from_outputs(outputs, rows)
 
     def _crossing(self, nodes: list[NodeProto]) -> list[str]:
         """The tensors these nodes take from outside, weights apart."""
@@ -130,18 +174,16 @@ class OnnxCut(Cut):
                 feeds[name] = self._feed(name, rows, part, size)
             for name, array in given.items():
                 feeds[name] = self._together(name, fill(array[part], size))
-            parts.append(program.run(feeds)[self._graph.scores][: part.stop - part.start])
-        return np.array(np.concatenate(parts))
+            scores = program.run(feeds)[self._graph.scores]
+            parts.append(scores if size == part.stop - part.start else np.array(scores[: part.stop - part.start]))
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _parts(self, n: int) -> Iterator[tuple[slice, int]]:
         """Rows to run together, and how many a run must be filled up to."""
         fixed = self._runner.fixed
-        step = fixed or max(1, MEMORY // max(1, sum(self._bytes(node) for node in self._behind)))
+        step = fixed or self._step
         for part in batches(n, step) if n else [slice(0, 0)]:
             yield part, fixed or max(1, part.stop - part.start)
-
-    def _bytes(self, node: NodeProto) -> int:
-        return sum(self._runner.bytes_per_row.get(name, 0) for name in node.output)
 
     def _feed(self, name: str, rows: Array | None, part: slice, size: int) -> Array:
         if name in self._runner.shapes_by_n:
@@ -161,9 +203,9 @@ class OnnxCut(Cut):
     def _keep(self, names: Collection[str]) -> None:
         """Compute tensors once for all inputs and keep them, inputs first."""
         missing = [name for name in names if name not in self._kept and name not in self._runner.shapes_by_n]
-        for name in missing:
-            if name not in self._runner.folds:
-                raise NotCuttableError(f"the rows of '{name}' cannot be told apart")
+        if not missing:
+            return
+        self._tell_apart(missing)
         computed = [name for name in missing if name not in self._graph.inputs]
         found: dict[str, list[Array]] = {name: [] for name in missing}
         nodes = self._graph.needed(computed)
@@ -182,6 +224,11 @@ class OnnxCut(Cut):
                     found[name].append(self._runner.apart(name, values[name], n, size))
         for name, parts in found.items():
             self._kept[name] = np.ascontiguousarray(np.concatenate(parts) if len(parts) > 1 else parts[0])
+
+    def _tell_apart(self, names: Collection[str]) -> None:
+        for name in names:
+            if name not in self._runner.folds and name not in self._runner.shapes_by_n:
+                raise NotCuttableError(f"the rows of '{name}' cannot be told apart")
 
     def _frozen(self) -> dict[str, Array]:
         return {name: value for name, value in self._values.items() if name in self._runner.touched}

@@ -58,7 +58,7 @@ class Stored:
     def put(self, stored: Array, values: Array) -> None:
         """Write canonical values into a stored tensor."""
         view = self.view(stored)
-        if np.shares_memory(view, stored):
+        if np.may_share_memory(view, stored):
             view[...] = values
         else:
             stored.reshape(-1)[self.places(stored.shape)] = values

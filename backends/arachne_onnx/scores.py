@@ -10,7 +10,6 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 from arachne.errors import ModelError, UsageError, did_you_mean
 from arachne_onnx.graph import Graph, attributes, type_from
 
-SCORES = "arachne/scores"
 SMALLEST = 1e-12
 """Probabilities below this count as this much when their logarithm is taken."""
 
@@ -59,7 +58,7 @@ def find_ending(model: ModelProto, graph: Graph, output: str | None) -> Ending:
 
 
 def append_scores(graph: Graph, ending: Ending) -> None:
-    """Add the nodes that turn the ending into float32 `(n, classes)`, called `SCORES`."""
+    """Add the nodes, if any are needed, that turn the ending into float32 `(n, classes)`."""
     kind = graph.type_of(ending.tensor)
     name = ending.tensor
     nodes: list[NodeProto] = []
@@ -83,9 +82,8 @@ def append_scores(graph: Graph, ending: Ending) -> None:
         graph.constants["arachne/scores/smallest"] = np.array(SMALLEST, np.float32)
         then("Max", "arachne/scores/smallest")
         then("Log")
-    nodes.append(helper.make_node("Identity", [name], [SCORES]))
     graph.nodes = [*graph.needed([ending.tensor]), *nodes]
-    graph.scores = SCORES
+    graph.scores = name
 
 
 def check_ending(ending: Ending, shape: tuple[int, ...], rows: int, raw: tuple[int, ...]) -> None:

@@ -28,12 +28,13 @@ class ResidualBlock(nn.Module):
         self.bn1 = nn.BatchNorm2d(after)
         self.conv2 = nn.Conv2d(after, after, 3, 1, 1, bias=False)
         self.bn2 = nn.BatchNorm2d(after)
-        self.skip = nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after))
-        self.plain = stride == 1 and before == after
+        self.skip: nn.Module = nn.Identity()
+        if stride != 1 or before != after:
+            self.skip = nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after))
 
     def forward(self, x: Tensor) -> Any:
         y = self.bn2(self.conv2(functional.relu(self.bn1(self.conv1(x)))))
-        return functional.relu(y + (x if self.plain else self.skip(x)))
+        return functional.relu(y + self.skip(x))
 
 
 class ResNet18(nn.Module):
@@ -216,9 +217,14 @@ ARCHITECTURES = {
 
 
 def make(name: str, seed: int = 0) -> nn.Module:
-    """A network in evaluation mode with weights and statistics that no exporter finds equal or trivial."""
+    """A network in evaluation mode."""
     torch.manual_seed(seed)
-    network = ARCHITECTURES[name].make().eval()
+    return shaken(ARCHITECTURES[name].make())
+
+
+def shaken(network: nn.Module) -> nn.Module:
+    """The network with weights and statistics that no exporter finds equal or trivial."""
+    network.eval()
     for parameter in network.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
     for module in network.modules():

@@ -176,6 +176,45 @@ def test_a_fixed_batch_is_filled_up_and_cut_off_again(batch: int, hard: bool) ->
     )
 
 
+@pytest.mark.parametrize("channels", [[], [2], [0, 3]])
+def test_a_candidate_that_changes_few_channels_of_a_convolution_takes_the_short_way(channels: list[int]) -> None:
+    nodes = [
+        node("Conv", ["x", "conv.weight", "conv.bias"], ["c"], pads=[1, 1, 1, 1]),
+        node("Relu", ["c"], ["r"]),
+        node("GlobalAveragePool", ["r"], ["p"]),
+        node("Flatten", ["p"], ["f"]),
+        node("Gemm", ["f", "fc.weight"], ["y"], transB=1),
+    ]
+    weights = {"conv.weight": numbers(8, 2, 3, 3), "conv.bias": numbers(8, seed=1), "fc.weight": numbers(3, 8, seed=2)}
+    backend = OnnxBackend.load(built(nodes, weights, inputs={"x": ("n", 2, 5, 5)}))
+    x, rows = numbers(9, 2, 5, 5), np.array([8, 1, 1])
+    cut = backend.cut(x, ["conv"])
+    changed = backend.get_weights("conv")
+    changed["weight"][channels, 0, 1, 1] += 1
+    changed["bias"][channels[:1]] -= 1
+    candidate = {("conv", name): values for name, values in changed.items()}
+    found = cut.scores_with(candidate, rows), cut.scores_with(candidate)
+    for parameter, values in changed.items():
+        backend.set_weights("conv", parameter, values)
+    expected = backend.forward(x)
+    np.testing.assert_allclose(found[0], expected[rows], atol=1e-5)
+    np.testing.assert_allclose(found[1], expected, atol=1e-5)
+
+
+def test_a_bias_shared_with_an_earlier_layer_is_changed_in_both_by_a_cut() -> None:
+    nodes = [
+        node("Gemm", ["x", "a.weight", "bias"], ["g"], transB=1),
+        node("Tanh", ["g"], ["r"]),
+        node("Gemm", ["r", "b.weight", "bias"], ["y"], transB=1),
+    ]
+    weights = {"a.weight": numbers(4, 4), "b.weight": numbers(4, 4, seed=1), "bias": numbers(4)}
+    backend = OnnxBackend.load(built(nodes, weights))
+    x = numbers(5, 4)
+    found = backend.cut(x, ["b"]).scores_with({("b", "bias"): np.ones(4, np.float32)})
+    backend.set_weights("b", "bias", np.ones(4, np.float32))
+    np.testing.assert_allclose(found, backend.forward(x), atol=1e-5)
+
+
 def test_half_precision_keeps_its_dtype_and_takes_gradients_in_single() -> None:
     network = mlp([4, 6, 3])
     half, single = OnnxBackend.load(model_of(network, dtype=np.float16)), OnnxBackend.load(model_of(network))

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from arachne.values import Array
-from tests.backends.onnx_numbers import check, check_in_single, gradients, model_of
+from arachne_onnx.derivative import SEED, Derivative
+from arachne_onnx.sessions import Program
+from tests.backends.onnx_numbers import DEVICE, check, check_in_single, gradients, graph_of, model_of
 
 node = helper.make_node
 QUICK = settings(max_examples=12, deadline=None, derandomize=True)
@@ -183,6 +185,37 @@ def test_rule_of_conv(
         pads=[*[pads[0]] * axes, *[pads[1]] * axes],
     )
     check(operator, values, ["x", "w", "b"])
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "dilation", "pads"),
+    [
+        ((3, 2), (1, 1), (1, 1), [1, 0, 1, 1]),
+        ((3, 3), (2, 1), (1, 2), [0, 2, 1, 0]),
+        ((1, 1), (2, 2), (1, 1), [0, 0, 0, 0]),
+    ],
+)
+def test_rule_of_conv_with_many_channels(kernel: Any, stride: Any, dilation: Any, pads: list[int]) -> None:
+    values = {"x": floats(2, 16, 7, 6), "w": floats(3, 16, *kernel, seed=1)}
+    operator = node("Conv", ["x", "w"], ["y"], strides=stride, dilations=dilation, pads=pads)
+    check(operator, values, ["x", "w"])
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 6), (2, 3, 6, 4), (2, 1, 4, 4, 2)])
+def test_rule_of_max_pool_over_windows_side_by_side(shape: tuple[int, ...]) -> None:
+    kernel = [2] * (len(shape) - 2)
+    check(node("MaxPool", ["x"], ["y"], kernel_shape=kernel, strides=kernel), {"x": floats(*shape)}, ["x"])
+
+
+def test_equal_maxima_of_windows_side_by_side_share_the_gradient() -> None:
+    operator = node("MaxPool", ["x"], ["y"], kernel_shape=[2, 2], strides=[2, 2])
+    x = np.array([[[[1, 1, 5, 2], [0, 1, 3, 4]]]], np.float32)
+    graph = graph_of(model_of(operator, {"x": x}), {"x": x})
+    found = Derivative(graph, ["x"])
+    name = found.gradients["x"]
+    program = Program(DEVICE, found.graph, found.graph.inputs, [name])
+    gradient = program.run({"x": x, SEED: np.array([[[[3, 7]]]], np.float32)})[name]
+    np.testing.assert_allclose(gradient, [[[[1, 1, 7, 0], [0, 1, 0, 0]]]])
 
 
 @pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER", "VALID"])

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from arachne_onnx.gradients.tape import Step, Tape, Thunk, UnknownShapeError, rule
+
+WIDE, FEW_OFFSETS = 16, 27
+"""From how many channels, and up to how many elements of a kernel, its gradient is a sum of matrix products."""
 
 
 @rule("Gemm")
@@ -102,7 +108,7 @@ def conv(tape: Tape, step: Step) -> Sequence[Thunk | None]:
     x, w = step.inputs[:2]
     shape = _kernel_shape(tape, w)
     return [
-        lambda: _conv_input(tape, step, len(shape) - 2),
+        lambda: _conv_input(tape, step, shape[2:]),
         lambda: _conv_kernel(tape, step, x, step.g, shape),
         lambda: tape.op("ReduceSum", step.g, tape.constant([0, *range(2, len(shape))]), keepdims=0),
     ]
@@ -138,17 +144,49 @@ def _geometry(step: Step, axes: int) -> dict[str, Any]:
     }
 
 
-def _conv_input(tape: Tape, step: Step, axes: int) -> str:
+def _conv_input(tape: Tape, step: Step, kernel: tuple[int, ...]) -> str:
+    """Gradient of the input of a convolution; a plain one where that is possible, because it is faster."""
     x, w = step.inputs[:2]
+    axes = len(kernel)
     options = _geometry(step, axes)
-    begin = step.get("pads", [0] * 2 * axes)[:axes]
+    pads, spans = options["pads"], [d * (k - 1) for d, k in zip(options["dilations"], kernel, strict=True)]
+    spatial = list(range(2, axes + 2))
+    if (
+        options["group"] == 1
+        and set(options["strides"]) == {1}
+        and all(p <= s for p, s in zip(pads, spans * 2, strict=True))
+    ):
+        turned = tape.op("Transpose", w, perm=[1, 0, *spatial])
+        if max(kernel) > 1:
+            ends = (tape.constant([-1] * axes), tape.constant([-(1 << 31)] * axes), tape.constant(spatial))
+            turned = tape.op("Slice", turned, *ends, tape.constant([-1] * axes))
+        rest = [span - pad for pad, span in zip(pads, spans * 2, strict=True)]
+        return tape.op("Conv", step.g, turned, pads=rest, dilations=options["dilations"])
+    left = _left_over(tape, step, kernel)
+    if left is not None:
+        return tape.op("ConvTranspose", step.g, w, **options, output_padding=left)
     full = tape.op("ConvTranspose", step.g, w, **{**options, "pads": [0] * 2 * axes})
     # Crop the padding in front, and crop or fill up what a stride that does not divide left at the end.
-    spatial = range(2, axes + 2)
     sizes, have = tape.op("Shape", x, start=2), tape.op("Shape", full, start=2)
-    end = tape.op("Sub", tape.op("Add", sizes, tape.constant(begin)), have)
-    pads = tape.op("Concat", tape.constant([-size for size in begin]), end, axis=0)
-    return tape.op("Pad", full, pads, tape.number(0, x), tape.constant(list(spatial)))
+    end = tape.op("Sub", tape.op("Add", sizes, tape.constant(pads[:axes])), have)
+    crop = tape.op("Concat", tape.constant([-size for size in pads[:axes]]), end, axis=0)
+    return tape.op("Pad", full, crop, tape.number(0, x), tape.constant(spatial))
+
+
+def _left_over(tape: Tape, step: Step, kernel: tuple[int, ...]) -> list[int] | None:
+    """How much of each axis of the input the last window does not reach; None where sizes are not known."""
+    kind = tape.type_of(step.inputs[0])
+    if kind is None or kind.shape is None:
+        return None
+    axes = len(kernel)
+    options = _geometry(step, axes)
+    found = []
+    for axis, size in enumerate(kind.shape[2:]):
+        if not isinstance(size, int):
+            return None
+        room = size + options["pads"][axis] + options["pads"][axes + axis]
+        found.append((room - options["dilations"][axis] * (kernel[axis] - 1) - 1) % options["strides"][axis])
+    return found
 
 
 def _conv_kernel(tape: Tape, step: Step, x: str, g: str, shape: tuple[int, ...]) -> str:
@@ -157,6 +195,8 @@ def _conv_kernel(tape: Tape, step: Step, x: str, g: str, shape: tuple[int, ...])
     Channels become inputs and inputs channels, strides and dilations change places.
     """
     axes, group = len(shape) - 2, step.get("group", 1)
+    if group == 1 and shape[1] >= WIDE and math.prod(shape[2:]) <= FEW_OFFSETS:
+        return _kernel_by_products(tape, step, x, g, shape)
     options = _geometry(step, axes)
     spatial = list(range(2, axes + 2))
     if group == 1:
@@ -175,8 +215,36 @@ def _conv_kernel(tape: Tape, step: Step, x: str, g: str, shape: tuple[int, ...])
         pads=options["pads"],
         group=group,
     )
-    kernel = tape.op("Slice", seen, tape.constant([0] * axes), tape.constant(shape[2:]), tape.constant(spatial))
+    kernel = seen
+    if set(options["strides"]) != {1} or any(step.get("output_padding", [])):  # windows that reach too far see more
+        kernel = tape.op("Slice", seen, tape.constant([0] * axes), tape.constant(shape[2:]), tape.constant(spatial))
     return tape.op("Transpose", kernel, perm=[1, 0, *spatial])
+
+
+def _kernel_by_products(tape: Tape, step: Step, x: str, g: str, shape: tuple[int, ...]) -> str:
+    """The same, as one matrix product per element of the kernel: faster where there are many channels."""
+    axes = len(shape) - 2
+    options = _geometry(step, axes)
+    spatial, strides = list(range(2, axes + 2)), options["strides"]
+    if any(options["pads"]):
+        x = tape.op("Pad", x, tape.constant(options["pads"]), tape.number(0, step.inputs[0]), tape.constant(spatial))
+    x = tape.op("Transpose", x, perm=[1, 0, *spatial])
+    rows = tape.op("Reshape", tape.op("Transpose", g, perm=[1, 0, *spatial]), tape.constant([shape[0], -1]))
+    # What one element of the kernel sees: from its offset, in steps of the stride, as many positions as there are.
+    reach = tape.op("Sub", tape.op("Shape", g, start=2), tape.constant([1] * axes))
+    reach = tape.op("Add", tape.op("Mul", reach, tape.constant(strides)), tape.constant([1] * axes))
+    products = []
+    for place in np.ndindex(*shape[2:]):
+        offset = tape.constant(
+            [number * dilation for number, dilation in zip(place, options["dilations"], strict=True)]
+        )
+        ends = tape.op("Add", reach, offset)
+        seen = tape.op("Slice", x, offset, ends, tape.constant(spatial), tape.constant(strides))
+        seen = tape.op("Reshape", seen, tape.constant([shape[1], -1]))
+        products.append(tape.op("Gemm", rows, seen, transB=1))
+    side_by_side = products[0] if len(products) == 1 else tape.op("Concat", *products, axis=1)
+    stacked = tape.op("Reshape", side_by_side, tape.constant([shape[0], len(products), shape[1]]))
+    return tape.op("Reshape", tape.op("Transpose", stacked, perm=[0, 2, 1]), tape.constant(shape))
 
 
 @rule("Einsum")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from math import ceil
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
@@ -16,16 +18,49 @@ from arachne_onnx.graph import IR_VERSION
 
 @rule("MaxPool")
 def max_pool(tape: Tape, step: Step) -> Sequence[Thunk | None]:
-    """Each gradient to the place its maximum came from, which the forward node is asked to tell."""
+    """Each gradient to the place its maximum came from, which the forward node is asked to tell.
+
+    Windows that lie side by side need not ask: there, equal maxima share.
+    """
     x = step.inputs[0]
 
     def scattered() -> str:
+        if _side_by_side(tape, step):
+            return _shared_by_maxima(tape, step)
         if len(step.node.output) < 2 or not step.node.output[1]:
             del step.node.output[1:]
             step.node.output.append(tape.name())
         return tape.scatter_flat(x, step.node.output[1], step.g)
 
     return [scattered]
+
+
+def _side_by_side(tape: Tape, step: Step) -> bool:
+    kernel = step.get("kernel_shape")
+    kind = tape.type_of(step.inputs[0])
+    plain = not any(step.get("pads", [])) and set(step.get("dilations", [1])) == {1}
+    if step.get("strides", [1] * len(kernel)) != kernel or not plain or kind is None or kind.shape is None:
+        return False
+    return all(isinstance(size, int) and size % width == 0 for size, width in zip(kind.shape[2:], kernel, strict=True))
+
+
+def _shared_by_maxima(tape: Tape, step: Step) -> str:
+    x, kernel = step.inputs[0], step.get("kernel_shape")
+
+    def spread(name: str) -> str:
+        # Broadcasting over such short axes is slow in onnxruntime, repeating is not.
+        scales = tape.constant([1, 1, *kernel], np.float32)
+        nearest: dict[str, Any] = {
+            "mode": "nearest",
+            "coordinate_transformation_mode": "asymmetric",
+            "nearest_mode": "floor",
+        }
+        return tape.op("Resize", name, None, scales, **nearest)
+
+    mask = tape.op("CastLike", tape.op("Equal", x, spread(step.outputs[0])), x)
+    share = tape.op("AveragePool", mask, kernel_shape=kernel, strides=kernel)
+    each = tape.op("Div", tape.scaled(step.g, 1 / math.prod(kernel), x), share)
+    return tape.op("Mul", mask, spread(each))
 
 
 @rule("GlobalMaxPool")
