@@ -45,7 +45,9 @@ def localisation_figure(localisation: Localisation) -> Figure:
         label = f"{part.layer}.{part.parameter}"
         axes.scatter(losses, impacts, s=4, alpha=0.5, color=f"C{number % 10}", label=label, rasterized=True)
     suspects = np.array([localisation.score(address) for address in localisation.suspects.addresses])
-    axes.scatter(suspects[:, 0], suspects[:, 1], s=60, facecolors="none", edgecolors="crimson", linewidths=1.5, label="suspects")
+    axes.scatter(
+        suspects[:, 0], suspects[:, 1], s=60, facecolors="none", edgecolors="crimson", linewidths=1.5, label="suspects"
+    )
     for address, (loss, impact) in zip(localisation.suspects.addresses, suspects, strict=True):
         axes.annotate(str(address), (loss, impact), textcoords="offset points", xytext=(5, 4), fontsize=7)
     axes.set_xlabel("gradient loss, negatives / (1 + positives)")
