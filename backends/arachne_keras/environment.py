@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import os
 import sys
 import tempfile
@@ -23,15 +24,16 @@ TALKATIVE = "TF_CPP_MIN_LOG_LEVEL" in os.environ
 def choose_framework() -> str | None:
     """The framework to set: the first one installed, or None where the user has chosen.
 
-    A user chooses by `KERAS_BACKEND`, or by a `keras.json` in the folder where Keras looks for it.
+    A user chooses by `KERAS_BACKEND`, or by a `keras.json` in the folder where Keras looks for it. Keras writes that
+    file by itself too, so it only counts where the framework it names is installed.
 
     Raises:
         ImportError: Keras is there, but nothing for it to run on.
     """
-    if os.environ.get("KERAS_BACKEND") or _home_config().exists():
+    if os.environ.get("KERAS_BACKEND") or _installed(_configured()):
         return None
     for name in FRAMEWORKS:
-        if importlib.util.find_spec(name) is not None:
+        if _installed(name):
             return name
     raise ImportError(f"Keras needs one of {', '.join(FRAMEWORKS)}", name=FRAMEWORKS[0])
 
@@ -74,6 +76,18 @@ def quiet() -> Iterator[None]:
             sys.stderr.flush()
             os.dup2(kept, 2)
             os.close(kept)
+
+
+def _installed(name: str) -> bool:
+    return name in FRAMEWORKS and importlib.util.find_spec(name) is not None
+
+
+def _configured() -> str:
+    try:
+        config = json.loads(_home_config().read_text())
+    except (OSError, ValueError):
+        return ""
+    return str(config.get("backend", "")) if isinstance(config, dict) else ""
 
 
 def _home_config() -> Path:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("keras")
+pytest.importorskip("arachne_keras", exc_type=ImportError)
 pytest.importorskip("onnxruntime")
 
 from arachne_keras import KerasBackend  # isort: skip  # before Keras: it settles what Keras runs on

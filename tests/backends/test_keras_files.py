@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import io
 import json
 import shutil
@@ -17,7 +18,7 @@ import h5py
 import numpy as np
 import pytest
 
-pytest.importorskip("keras")
+pytest.importorskip("arachne_keras", exc_type=ImportError)
 
 from arachne_keras import KerasBackend  # isort: skip  # before Keras: it settles what Keras runs on
 import keras
@@ -27,6 +28,7 @@ import arachne
 from arachne.errors import InputError, ModelError, UnsafeModelError, UsageError
 from arachne.patch import Patch
 from arachne.values import Address
+from arachne_keras import environment
 
 pytestmark = [
     pytest.mark.backend("keras"),
@@ -340,6 +342,23 @@ def test_importing_the_backend_leaves_nothing_in_the_home_and_says_nothing(path:
     assert done.stdout.startswith("tensorflow False keras 3")
     assert done.stderr == ""
     assert [entry.name for entry in home.iterdir()] == ["model.keras"]
+
+
+def test_the_framework_is_chosen_from_what_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = {"torch": True, "jax": True}
+    monkeypatch.setattr(importlib.util, "find_spec", there.get)
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    assert environment.choose_framework() == "torch"
+    (tmp_path / "keras.json").write_text('{"backend": "tensorflow"}')  # as Keras itself writes it
+    assert environment.choose_framework() == "torch"
+    (tmp_path / "keras.json").write_text('{"backend": "jax"}')
+    assert environment.choose_framework() is None
+    there.clear()
+    with pytest.raises(ImportError, match="tensorflow, torch, jax"):
+        environment.choose_framework()
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    assert environment.choose_framework() is None
 
 
 def test_the_users_choice_of_framework_is_honoured(tmp_path: Path) -> None:
