@@ -190,6 +190,17 @@ class Reader:
             return None
         return place if shape == (size,) else place.then(("reshape", (size,)))
 
+    def added(self, name: str, axes: int) -> tuple[str | None, str]:
+        """What the only node behind a tensor adds to its channels, with `axes` behind them, and what comes of it."""
+        takers = self.takers.get(name, [])
+        if len(takers) != 1 or takers[0].op_type != "Add" or name == self.graph.scores:
+            return None, name
+        other = next((one for one in takers[0].input if one != name), None)
+        place = self.source(other) if other else None
+        shape = () if place is None else self.shape(place)
+        channels = len(shape) > axes and all(size == 1 for size in shape[len(shape) - axes :])
+        return (other, takers[0].output[0]) if place is not None and channels else (None, name)
+
     def followers(self, name: str) -> tuple[str, ...] | None:
         """What stands between a tensor and the next layer or the scores; None where the path forks or joins."""
         found: list[str] = []
@@ -275,12 +286,9 @@ def _matmul(reader: Reader, node: NodeProto) -> Iterator[Found]:
     if weight is None or len(reader.shape(weight)) != 2:
         return
     weight = weight.then(("transpose", (1, 0)))
-    takers = reader.takers.get(node.output[0], [])
-    bias, leaving = None, node.output[0]
-    if len(takers) == 1 and takers[0].op_type == "Add" and leaving != reader.graph.scores:
-        other = next(name for name in (*takers[0].input, "") if name != leaving)
-        if reader.vector(other, reader.shape(weight)[0]) is not None:
-            bias, leaving = other, takers[0].output[0]
+    bias, leaving = reader.added(node.output[0], 0)
+    if reader.vector(bias, reader.shape(weight)[0]) is None:
+        bias, leaving = None, node.output[0]
     yield from _dense(reader, node, weight, bias, leaving)
 
 
@@ -300,10 +308,11 @@ def _conv(reader: Reader, node: NodeProto) -> Iterator[Found]:
     transposed = node.op_type == "ConvTranspose"
     outputs = shape[1] * geometry.groups if transposed else shape[0]
     parameters = {"weight": weight}
-    bias = reader.vector(node.input[2] if len(node.input) > 2 else None, outputs)
+    name, leaving = (node.input[2], node.output[0]) if len(node.input) > 2 else reader.added(node.output[0], axes)
+    bias = reader.vector(name, outputs)
     if bias is not None:
         parameters["bias"] = bias
-    signal = Signal(node.output[0])
+    signal = Signal(leaving if bias is not None else node.output[0])
     use = Use(node, {"weight": Signal(node.input[0])}, signal, signal)
     yield Found("conv_transpose" if transposed else "conv", parameters, use, geometry)
 

@@ -408,3 +408,60 @@ def test_both_runtime_packages_together_are_told(monkeypatch: pytest.MonkeyPatch
 def test_threads_are_those_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 5, 7}, raising=False)
     assert threads() == 3
+
+
+@pytest.mark.parametrize("batch", [1, "n"])
+def test_an_old_network_with_padding_by_name_and_weights_that_are_reshaped_is_taken(batch: int | str) -> None:
+    nodes = [
+        node("Conv", ["x", "conv"], ["c"], auto_pad="SAME_UPPER", kernel_shape=[5, 5]),
+        node("Add", ["c", "offset"], ["a"]),
+        node("Relu", ["a"], ["r"]),
+        node("MaxPool", ["r"], ["p"], kernel_shape=[2, 2], strides=[2, 2], auto_pad="NOTSET", pads=[0, 0, 0, 0]),
+        node("Reshape", ["p", "flat"], ["f"]),
+        node("Reshape", ["fc", "matrix"], ["w"]),
+        node("MatMul", ["f", "w"], ["m"]),
+        node("Add", ["m", "bias"], ["y"]),
+    ]
+    weights = {
+        "conv": numbers(4, 1, 5, 5),
+        "offset": numbers(4, 1, 1, seed=1),
+        "fc": numbers(4, 3, 3, 3, seed=2),
+        "bias": numbers(1, 3, seed=3),
+        "flat": np.array([batch if batch == 1 else -1, 36]),
+        "matrix": np.array([36, 3]),
+    }
+    backend = OnnxBackend.load(built(nodes, weights, inputs={"x": (batch, 1, 6, 6)}, opset=8))
+    assert [(info.name, tuple(info.parameters)) for info in backend.layers] == [
+        ("conv", ("weight", "bias")),
+        ("fc", ("weight", "bias")),
+    ]
+    x, labels = numbers(5, 1, 6, 6), np.arange(5) % 3
+    (use,) = backend.activations(x, "conv")
+    assert use.leaving.shape == (5, 4, 6, 6)
+    geometry = backend.info("conv").geometry
+    assert geometry is not None
+    assert geometry.padding == ((2, 2), (2, 2))
+    gradients, step = backend.weight_gradients(x, labels), np.float32(1e-2)
+    for layer, parameter in (("conv", "weight"), ("conv", "bias"), ("fc", "weight"), ("fc", "bias")):
+        weight = backend.get_weights(layer)[parameter]
+        direction = gradients[layer][parameter] / np.linalg.norm(gradients[layer][parameter])
+        losses = []
+        for sign in (1, -1):
+            backend.set_weights(layer, parameter, weight + sign * step * direction)
+            scores = backend.forward(x).astype(np.float64)
+            losses.append(np.mean(np.log(np.exp(scores).sum(1)) - scores[np.arange(5), labels]))
+        backend.set_weights(layer, parameter, weight)
+        slope = (losses[0] - losses[1]) / (2 * float(step))
+        assert slope == pytest.approx(float(np.linalg.norm(gradients[layer][parameter])), rel=0.05)
+
+
+def test_scores_with_axes_of_one_behind_them_are_class_scores() -> None:
+    nodes = [
+        node("Conv", ["x", "conv.weight"], ["c"]),
+        node("GlobalAveragePool", ["c"], ["p"]),
+        node("Softmax", ["p"], ["y"], axis=1),
+    ]
+    backend = OnnxBackend.load(built(nodes, {"conv.weight": numbers(3, 2, 1, 1)}, inputs={"x": (1, 2, 4, 4)}))
+    x = numbers(6, 2, 4, 4)
+    expected = np.einsum("nchw,kc->nk", x, numbers(3, 2)) / 16
+    np.testing.assert_allclose(backend.forward(x), expected, atol=1e-5)
