@@ -12,6 +12,7 @@ from arachne.cli.options import output_options
 def command(as_json: bool, quiet: bool, debug: bool) -> None:
     """List every backend, whether its framework is installed, and how to get it if not."""
     from rich.table import Table
+    from rich.text import Text
 
     from arachne import registry
     from arachne.cli.console import Output
@@ -19,7 +20,8 @@ def command(as_json: bool, quiet: bool, debug: bool) -> None:
     states = registry.states()
     table = Table("backend", "files", "state", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for state in states:
-        table.add_row(state.name, " ".join(state.suffixes), state.version or state.problem)
+        # As text: rich would take the square brackets of an extra for markup.
+        table.add_row(state.name, " ".join(state.suffixes), Text(state.version or state.problem or ""))
     value = {
         "schema": "arachne.backends/1",
         "backends": [

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from arachne.files import environment_faults
 
@@ -68,7 +69,8 @@ class Output:
             sys.stdout.write(dumps(value) + "\n")
             sys.stdout.flush()
         else:
-            self._out.print(renderable)
+            plain = isinstance(renderable, str)  # a sentence with paths in it, and nothing to be read as markup
+            self._out.print(Text(renderable) if isinstance(renderable, str) else renderable, soft_wrap=plain)
 
     def step(self, name: str) -> None:
         """A step of a longer run begins."""
