@@ -43,20 +43,22 @@ def check_round_trip(backend: ModelBackend, inputs: Inputs, layers: Iterable[str
     np.testing.assert_array_equal(backend.forward(inputs), scores)
 
 
-def check_weight_gradients(backend: ModelBackend, inputs: Inputs, labels: Array, layers: Iterable[str]) -> None:
+def check_weight_gradients(
+    backend: ModelBackend, inputs: Inputs, labels: Array, layers: Iterable[str], *, step: float = STEP
+) -> None:
     """Weight gradients are finite differences of the loss."""
     found = backend.weight_gradients(inputs, labels)
     assert list(found) == [info.name for info in backend.layers]
     for layer in layers:
         for parameter, gradient in found[layer].items():
             direction = _direction(gradient)
-            above, below = _along(backend, inputs, layer, parameter, direction)
-            slope = (mean_cross_entropy(above, labels) - mean_cross_entropy(below, labels)) / (2 * STEP)
+            above, below = _along(backend, inputs, layer, parameter, direction, step)
+            slope = (mean_cross_entropy(above, labels) - mean_cross_entropy(below, labels)) / (2 * step)
             along = float((gradient * direction).sum())
             assert along == pytest.approx(slope, rel=3e-2, abs=1e-3), f"{layer}.{parameter}"
 
 
-def check_output_gradients(backend: ModelBackend, inputs: Inputs, layers: Iterable[str]) -> None:
+def check_output_gradients(backend: ModelBackend, inputs: Inputs, layers: Iterable[str], *, step: float = STEP) -> None:
     """Output gradients, multiplied with what entered, are finite differences of seed × scores."""
     n, classes = backend.forward(inputs).shape
     seed = np.random.default_rng(3).normal(size=(n, classes)).astype(np.float32)
@@ -78,8 +80,8 @@ def check_output_gradients(backend: ModelBackend, inputs: Inputs, layers: Iterab
                 weight_gradient = weight_gradient[: len(weight_gradient) // 3]  # a GRU scales the state's part of n
             direction = np.zeros(info.parameters[parameter].shape)
             direction[: len(weight_gradient)] = _direction(weight_gradient)
-            above, below = _along(backend, inputs, layer, parameter, direction)
-            slope = float((((above.astype(np.float64) - below) * seed).sum()) / (2 * STEP))
+            above, below = _along(backend, inputs, layer, parameter, direction, step)
+            slope = float((((above.astype(np.float64) - below) * seed).sum()) / (2 * step))
             along = float((weight_gradient * direction[: len(weight_gradient)]).sum())
             assert along == pytest.approx(slope, rel=3e-2, abs=2e-2), f"{layer}.{parameter}"
 
@@ -136,11 +138,13 @@ def _direction(gradient: Array) -> Array:
     return unit
 
 
-def _along(backend: ModelBackend, inputs: Inputs, layer: str, parameter: str, direction: Array) -> tuple[Array, Array]:
+def _along(
+    backend: ModelBackend, inputs: Inputs, layer: str, parameter: str, direction: Array, size: float
+) -> tuple[Array, Array]:
     values = backend.get_weights(layer)[parameter]
     scores = []
-    for step in (STEP, -STEP):
-        backend.set_weights(layer, parameter, (values + step * direction).astype(np.float32))
+    for step in (size, -size):
+        backend.set_weights(layer, parameter, (values + step * direction).astype(values.dtype))
         scores.append(backend.forward(inputs))
     backend.set_weights(layer, parameter, values)
     return scores[0], scores[1]
