@@ -45,7 +45,7 @@ def errors(
     """
     found = {}
     # A gradient that is zero by symmetry (the bias of attention keys) is rounding noise: it is held against the others.
-    noise = 1e-5 * max(float(np.linalg.norm(gradient)) for _, gradient in wanted.values())
+    noise = 1e-4 * max(float(np.linalg.norm(gradient)) for _, gradient in wanted.values())
     for layer, parameters in backend.weight_gradients(inputs, labels).items():
         for parameter, gradient in parameters.items():
             value = backend.get_weights(layer)[parameter]
@@ -102,8 +102,18 @@ def test_gradients_of_traced_exports_agree_with_autograd(name: str) -> None:
     assert compared >= weight_matrices(name, network)
 
 
-@pytest.mark.parametrize(("name", "opset"), [("mlp", NEWEST), ("vit", NEWEST), ("lstm", 20)])
+DYNAMO = {
+    **dict.fromkeys(("cnn", "resnet18", "mobilenet_v2", "mobilenet_v3", "efficientnet", "vgg", "densenet"), 18),
+    **dict.fromkeys(("gru", "bert"), 18),
+    "lstm": 20,
+    **dict.fromkeys(("mlp", "vit"), NEWEST),
+}
+"""The opset each network is exported at; a stacked LSTM and a plain RNN say nothing that these do not."""
+
+
+@pytest.mark.parametrize(("name", "opset"), DYNAMO.items())
 def test_gradients_of_dynamo_exports_agree_with_autograd(name: str, opset: int) -> None:
+    """Every kernel and matrix is compared, also where the exporter has folded the batch norm behind it (`errors`)."""
     network = make(name)
     model = by_dynamo(network, ARCHITECTURES[name].inputs(3), opset)
     error, compared = worst(name, network, model)
