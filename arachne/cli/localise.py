@@ -25,7 +25,7 @@ from arachne.cli.options import (
 @target_option
 @localiser_options
 @click.option("--min-weights", type=click.IntRange(0), default=0, show_default=True, help="Widen a smaller front.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Same seed, same weights.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw both scores with the front (svg, png, pdf).")
 @output_options
 def command(

@@ -55,7 +55,7 @@ def _found(places: tuple[Path, ...], output: Any) -> list[tuple[Path, Patch]]:
             try:
                 found.append((path, Patch.load(path)))
             except PatchError as error:
-                if path.name not in ("result.json",):
+                if path.name not in ("result.json", "report.json"):  # what a repair leaves beside its patch
                     output.say(f"passed over '{path}': {error}")
     if not found:
         raise PatchError(f"no patch in {', '.join(repr(str(place)) for place in places)}")

@@ -78,7 +78,7 @@ target_option = click.option(
     "targets",
     multiple=True,
     required=True,
-    help="The mistake: 6:0, cat:dog, cat:*, *:dog, top:1, rows:FILE; =3 at the end is a weight. Repeatable.",
+    help="The mistake: 6:0, cat:dog, cat:*, *:dog, top:1, rows:FILE, group:VALUE; =3 at the end weighs it. Repeatable.",
 )
 
 localiser_options = options(

@@ -41,12 +41,24 @@ if TYPE_CHECKING:
 @click.option("--faithful", is_flag=True, help="The paper to the letter: no widening, no clipping, its Gaussians.")
 @localiser_options
 @click.option("--min-weights", type=click.IntRange(0), help="Widen a front smaller than this (5; 0 when faithful).")
-@click.option("--population", type=click.IntRange(4), default=100, show_default=True)
-@click.option("--generations", type=click.IntRange(0), default=100, show_default=True)
+@click.option("--population", type=click.IntRange(4), default=100, show_default=True, help="Candidates at a time.")
 @click.option(
-    "--patience", type=click.IntRange(1), default=10, show_default=True, help="Stop after so many without gain."
+    "--generations", type=click.IntRange(0), default=100, show_default=True, help="How long to search at most."
 )
-@click.option("--evaluator", type=click.Choice(["fast", "plain"]), default="fast", show_default=True)
+@click.option(
+    "--patience",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="Stop after so many generations without gain.",
+)
+@click.option(
+    "--evaluator",
+    type=click.Choice(["fast", "plain"]),
+    default="fast",
+    show_default=True,
+    help="plain runs the whole model for every candidate; both decide alike.",
+)
 @click.option("--memory", type=SIZE, default="2GiB", show_default=True, help="What the fast evaluator may keep.")
 @click.option("--accept-near-chance", is_flag=True, help="Go on although the model is hardly better than guessing.")
 @gate_options
