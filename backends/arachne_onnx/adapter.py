@@ -25,6 +25,7 @@ Outputs
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -41,7 +42,7 @@ from arachne_onnx.cut import NotCuttableError, OnnxCut
 from arachne_onnx.derivative import OFFSET, SHARE
 from arachne_onnx.layers import find_layers
 from arachne_onnx.quantise import quantised_scores
-from arachne_onnx.reach import out_of_reach
+from arachne_onnx.reach import out_of_reach, unreached
 from arachne_onnx.running import Runner, fill, taken
 from arachne_onnx.scores import find_ending
 from arachne_onnx.sessions import BOTH_PACKAGES, Device, Program, both_packages
@@ -66,6 +67,7 @@ class OnnxBackend(ModelBackend):
         io.check_finite(found, graph.constants)
         lost, operators = out_of_reach(self._runner.deep, found)
         self._layers = {name: layer for name, layer in found.items() if name not in lost}
+        self._unreached = unreached(self._runner.graph, model.places, found, lost, operators)
         self._notes = io.shared_tensors(self._layers)
         if lost:
             self._notes.append(_without_rule(operators, lost, list(self._layers)))
@@ -75,7 +77,7 @@ class OnnxBackend(ModelBackend):
             raise ModelError(
                 _without_rule(operators, lost, [])
                 if lost
-                else "the model has no layer that can be repaired: no floating-point weights stand before its scores"
+                else f"the model has no layer that can be repaired: {_largest(self._unreached, model)}"
             )
         self._forward_program()
 
@@ -108,6 +110,11 @@ class OnnxBackend(ModelBackend):
     def layers(self) -> Sequence[LayerInfo]:
         """In order of execution; layers that no gradient reaches are left out and told in the notes."""
         return tuple(layer.info for layer in self._layers.values())
+
+    @property
+    def unreachable(self) -> Mapping[str, str]:
+        """Stored tensors by their names in the file."""
+        return dict(self._unreached)
 
     def get_weights(self, layer: str) -> Mapping[str, Array]:
         """Copies in the canonical layout."""
@@ -227,6 +234,8 @@ class OnnxBackend(ModelBackend):
         names = sorted({place.name for layer in self._layers.values() for place in layer.stored.values()})
         derivative = runner.derivative(names, of_loss=True)
         outputs = sorted(set(derivative.gradients.values()))
+        if not outputs:
+            raise ModelError("no gradient of the scores reaches a weight, so they are no class scores to repair")
         program = runner.program("loss", lambda: runner.whole(derivative.graph, outputs))
         weights = runner.weights_for(runner.deep)
         totals = {name: np.zeros(runner.deep.constants[name].shape, np.float32) for name in names}
@@ -259,6 +268,13 @@ def _in_parts(n: int, size: int) -> list[Array]:
 def _without_rule(operators: Sequence[str], lost: Sequence[str], left: Sequence[str]) -> str:
     remain = f"; these remain: {_some(left)}" if left else "; none remains"
     return f"no gradient passes {_some(operators)}, so these layers are out of reach: {_some(lost)}{remain}"
+
+
+def _largest(reasons: Mapping[str, str], model: io.Opened) -> str:
+    if not reasons:
+        return "no floating-point weights stand before its scores"
+    name = max(reasons, key=lambda name: math.prod(model.places[name].shape))
+    return f"its largest weight is '{name}', and {reasons[name]}"
 
 
 def _some(names: Sequence[str]) -> str:

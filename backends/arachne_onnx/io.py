@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,9 @@ from arachne_onnx.layers import Layer, find_layers
 from arachne_onnx.normalise import normalise
 from arachne_onnx.sessions import Device
 from arachne_onnx.surgery import RAW_ELEMENTS, Place, external_span, find_places, rewrite
+
+LARGEST = (1 << 31) - (1 << 20)
+"""Bytes a model may take: a message holds 2 GB, and what we add to it needs some of them."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,10 @@ def open_model(source: Any) -> Opened:
         UnsafeModelError: Its external data lies outside its folder.
     """
     if isinstance(source, ModelProto):
-        content = source.SerializeToString()
+        try:
+            content = source.SerializeToString()
+        except Exception as error:  # protobuf's EncodeError; its package is not ours to import
+            raise ModelError("the model is too large for one message, which holds 2 GB at most") from error
         model = ModelProto()
         model.CopyFrom(source)
         opened = Opened(model, None, content, find_places(content))
@@ -78,6 +85,7 @@ def open_model(source: Any) -> Opened:
 
 def _open_file(path: Path) -> Opened:
     try:
+        _check_size(path.stat().st_size)
         content = path.read_bytes()
     except OSError as error:
         raise ModelError(f"cannot read '{path.name}': {error.strerror}") from error
@@ -89,11 +97,21 @@ def _open_file(path: Path) -> Opened:
     if not model.graph.node or not model.opset_import:
         raise ModelError(f"'{path.name}' is no ONNX model, or it was cut short: it holds no graph")
     places = find_places(content)
-    _read_external(model.graph, path, places)
+    beside = [place for place in places.values() if place.external and place.element in RAW_ELEMENTS]
+    _check_size(len(content) + sum(math.prod(place.shape) * place.dtype.itemsize for place in beside))
+    _read_external(model.graph, path)
     return Opened(model, path, None, places)
 
 
-def _read_external(graph: GraphProto, path: Path, places: Mapping[str, Place]) -> None:
+def _check_size(size: int) -> None:
+    if size > LARGEST:
+        raise ModelError(
+            f"the model takes {size / 1e9:.1f} GB with its weights, and onnxruntime is handed 2 GB at most in one "
+            "message; export it in half precision"
+        )
+
+
+def _read_external(graph: GraphProto, path: Path) -> None:
     """Read tensors from the files beside the model, after checking that they are beside it."""
     for value in _tensors(graph):
         if value.data_location != TensorProto.EXTERNAL:

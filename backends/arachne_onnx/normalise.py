@@ -1,9 +1,10 @@
 """From any ONNX model to a graph that can be analysed; the user's model stays as it is.
 
-`normalise` brings a copy to opset 18 or newer, writes local functions out, and makes `Constant` nodes initialisers.
-What it gives computes exactly what the model computes, and forward passes and cuts run it. `differentiable` goes on to
-what gradients need: half precision becomes single, operators without a rule that are made of others are written out,
-recurrent layers become a Scan, automatic padding becomes numbers.
+`normalise` puts a copy's nodes in order, brings it to opset 18 or newer, writes out local functions and branches that
+are always taken, and makes `Constant` nodes initialisers. What it gives computes exactly what the model computes, and
+forward passes and cuts run it. `differentiable` goes on to what gradients need: half precision becomes single,
+operators without a rule that are made of others are written out, recurrent layers become a Scan, automatic padding
+becomes numbers.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from arachne_onnx.gradients import FLAT, RULES
 from arachne_onnx.gradients.recurrent import GATES, can_unfold, unfold
 from arachne_onnx.gradients.tape import key
 from arachne_onnx.graph import IR_VERSION, Graph, TensorType, attributes, infer_types, subgraphs, type_from, value_info
+from arachne_onnx.order import sort_nodes, take_constant_branches
 
 OPSET = 18
 """The oldest operator set the rules know; older models are brought up to it."""
@@ -38,6 +40,7 @@ def normalise(model: ModelProto) -> Graph:
     """
     copy = ModelProto()
     copy.CopyFrom(model)
+    sort_nodes(copy.graph)
     if copy.functions:
         copy = onnx.inliner.inline_local_functions(copy, True)
     version = _opset(copy)
@@ -51,6 +54,7 @@ def normalise(model: ModelProto) -> Graph:
             raise ModelError(f"the model's opset {version} cannot be brought to {OPSET}: {reason[:160]}") from error
     graph = _graph(copy)
     infer_types(graph)
+    take_constant_branches(graph)
     return graph
 
 

@@ -1,13 +1,29 @@
-"""Which layers gradients reach: all, unless an operator behind them has no rule."""
+"""Which weights can be repaired: those of layers that gradients reach; and for all others, why not."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+
+from onnx import NodeProto, TensorProto
 
 from arachne_onnx.gradients import FLAT, blocks
 from arachne_onnx.gradients.tape import key
-from arachne_onnx.graph import Graph, reads
-from arachne_onnx.layers import Layer
+from arachne_onnx.graph import Graph, reads, subgraphs
+from arachne_onnx.layers import KINDS, MOVERS, Layer
+from arachne_onnx.surgery import RAW_ELEMENTS, Place
+
+INTEGERS = {TensorProto.INT8: "int8", TensorProto.UINT8: "uint8", TensorProto.INT4: "int4", TensorProto.UINT4: "uint4"}
+"""What quantised weights are stored as."""
+
+SETTINGS = {"BatchNormalization": 3, "QuantizeLinear": 1, "DequantizeLinear": 1, "Resize": 1, "Upsample": 1, "Clip": 1}
+"""Operators that take stored numbers which are no weights, from this input on."""
+
+BRANCH = "it is used in a branch of an 'If' whose condition is only known when the model runs"
+UNUSED = "the scores do not depend on it"
+
+User = tuple[NodeProto, int, str | None]
+"""A node that reads a tensor, as which input, and the kind of node whose body it is in."""
 
 
 def out_of_reach(graph: Graph, layers: Mapping[str, Layer]) -> tuple[list[str], list[str]]:
@@ -35,3 +51,75 @@ def out_of_reach(graph: Graph, layers: Mapping[str, Layer]) -> tuple[list[str], 
 def _carries(graph: Graph, name: str) -> bool:
     kind = graph.type_of(name)
     return kind is None or kind.is_float
+
+
+def unreached(
+    graph: Graph,
+    places: Mapping[str, Place],
+    layers: Mapping[str, Layer],
+    lost: Sequence[str],
+    operators: Sequence[str],
+) -> dict[str, str]:
+    """The reason for every stored weight that cannot be repaired; single numbers, settings and statistics are none.
+
+    Args:
+        graph: The forward graph, up to the scores.
+        places: The stored tensors.
+        layers: All layers that were found.
+        lost: Those among them that no gradient reaches.
+        operators: The operators without a rule that stand in the way.
+    """
+    reached = {place.name: name for name, layer in layers.items() for place in layer.stored.values()}
+    users: dict[str, User] = {}
+    _enter_users(graph.nodes, None, users)
+    reasons = {}
+    for name, place in places.items():
+        if math.prod(place.shape) < 2:
+            continue
+        if name in reached:
+            if reached[name] in lost:
+                reasons[name] = f"no gradient passes {', '.join(operators)} behind its layer"
+        elif place.element in RAW_ELEMENTS or place.element in INTEGERS:
+            reason = _reason(place, _user(users, name))
+            if reason is not None:
+                reasons[name] = reason
+    return reasons
+
+
+def _reason(place: Place, user: User | None) -> str | None:
+    if user is None:
+        return UNUSED if place.element in RAW_ELEMENTS else None
+    node, index, body = user
+    if index >= SETTINGS.get(node.op_type, index + 1):
+        return None
+    if place.element in INTEGERS:
+        stored = INTEGERS[place.element]
+        return f"it is stored as {stored}, and only floating-point weights are repaired; quantise after the repair"
+    if body == "If":
+        return BRANCH
+    if body is not None:
+        return f"it is used inside the body of a '{body}', whose steps hold no layers Arachne knows"
+    if node.op_type in KINDS:
+        return f"it is used by '{node.op_type}' in a way that is no layer Arachne knows"
+    return f"it is used by '{node.op_type}', which is no layer Arachne knows"
+
+
+def _enter_users(nodes: Sequence[NodeProto], body: str | None, users: dict[str, User]) -> None:
+    for node in nodes:
+        for index, name in enumerate(node.input):
+            users.setdefault(name, (node, index, body))
+        for inner in subgraphs(node):
+            _enter_users(inner.node, node.op_type, users)
+            for value in inner.output:
+                users.setdefault(value.name, (node, 0, node.op_type))
+
+
+def _user(users: Mapping[str, User], name: str) -> User | None:
+    """The node that uses a tensor, looked for behind those that only move it."""
+    user = users.get(name)
+    while user is not None and user[0].op_type in MOVERS and user[1] == 0:
+        following = users.get(user[0].output[0])
+        if following is None:
+            break
+        user = following
+    return user

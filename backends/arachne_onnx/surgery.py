@@ -8,7 +8,7 @@ serialised anew.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -107,8 +107,7 @@ def _graph(view: memoryview, start: int, end: int, places: dict[str, Place]) -> 
         if kind != BYTES:
             continue
         if number == INITIALISERS:
-            name, place = _tensor(view, first, behind)
-            places.setdefault(name, place)
+            _enter(places, *_tensor(view, first, behind))
         elif number == NODES:
             _node(view, first, behind, places)
 
@@ -123,9 +122,14 @@ def _node(view: memoryview, start: int, end: int, places: dict[str, Place]) -> N
     for first_attribute, end_attribute in attributes:
         for number, kind, first, behind in fields(view, first_attribute, end_attribute):
             if kind == BYTES and number == TENSOR and len(outputs) == 1:
-                places.setdefault(outputs[0], _tensor(view, first, behind)[1])
+                _enter(places, outputs[0], _tensor(view, first, behind)[1])
             elif kind == BYTES and number in (BODY, BODIES):
                 _graph(view, first, behind, places)
+
+
+def _enter(places: dict[str, Place], name: str, place: Place) -> None:
+    # Two bodies may store different tensors under one name: an address could mean either, so it means none.
+    places[name] = replace(place, element=TensorProto.UNDEFINED) if name in places else place
 
 
 def _tensor(view: memoryview, start: int, end: int) -> tuple[str, Place]:
