@@ -4,10 +4,13 @@ Two computations of one score differ by some roundings of the numbers summed on 
 numbers are (`scale`); how many roundings it takes is measured, on whole sets of inputs, wherever the plain evaluator
 was asked anyway, and the band is `SAFETY` times the largest difference seen. Differences are sums of many small
 roundings, so the largest of some ten thousand is already far out, and a band so many times as wide is out of reach.
+Where fewer inputs could be compared, or inputs that are mostly copies of each other, the band is wider still.
 
-For a sum over inputs the bands of all inputs added up bound the difference, but roundings of different inputs hardly
-ever agree in sign. How much of the added bands is used up is measured in the same way, and for few inputs, or few that
-weigh much, the root of their squares is allowed for.
+For a sum over inputs the bands of all inputs added up bound the difference, but that takes every input to be off by
+its whole band, in one direction. What is allowed for is the share of it at which the *mean* input of a candidate is off
+by as much as the *worst* input of all candidates so far, all in one direction (`SMALLEST_SHARE`, 1 / `SAFETY`); for few
+inputs, or few that weigh much, the root of the squared bands if that is more; and several times the largest share that
+was ever used up.
 """
 
 from __future__ import annotations
@@ -30,10 +33,13 @@ OWN = 0.5
 WIDEST = 4096.0
 """A route further off than this many roundings computes something else, or in another precision."""
 
+ENOUGH = 2000
+"""How many different inputs' scores have to be compared before `SAFETY` is enough."""
+
 SUM_SAFETY = 8.0
 """As `SAFETY`, for sums, of which there are fewer to learn from."""
 
-SMALLEST_SHARE = 1 / 8
+SMALLEST_SHARE = 1 / SAFETY
 """The share of the added bands that is allowed for at least."""
 
 FEW = 2.0
@@ -49,13 +55,16 @@ class Band:
     def __init__(self) -> None:
         self.seen = 0.0
         """The largest difference seen, in roundings."""
+        self.compared = 0
+        """How many different inputs' scores were compared, once for every candidate."""
         self.seen_share = 0.0
         """The largest difference of a sum, as a share of the added bands."""
 
     @property
     def roundings(self) -> float:
         """Half the band's width, in roundings."""
-        return max(NARROWEST, SAFETY * self.seen) + OWN
+        few = max(1.0, ENOUGH / max(1, self.compared)) ** 0.5
+        return few * (max(NARROWEST, SAFETY * self.seen) + OWN)
 
     @property
     def usable(self) -> bool:
@@ -80,6 +89,8 @@ class Band:
         found = difference[known] / (ROUNDING * np.maximum(scale[known], np.finfo(np.float32).tiny))
         largest = float(found.max(initial=0.0))
         self.seen = max(self.seen, largest)
+        if self.compared < ENOUGH:  # equal inputs round equally, and are seen once
+            self.compared += len(np.unique(plain[known], axis=0))
         return largest <= before
 
     def learn_sum(self, difference: float, slack: float) -> bool:

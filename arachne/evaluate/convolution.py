@@ -11,7 +11,7 @@ import numpy as np
 from arachne.backend import ModelBackend
 from arachne.evaluate.base import Stake
 from arachne.evaluate.cuts import Cuts
-from arachne.evaluate.cutting import CutRoute, WeightsWith
+from arachne.evaluate.cutting import CutRoute, Growth, WeightsWith
 from arachne.evaluate.dense import shared_product
 from arachne.evaluate.tail import BIAS, Touched
 from arachne.localise.base import Suspects
@@ -32,6 +32,7 @@ class ChannelRoute(CutRoute):
         cuts: The model, held open at the convolution.
         weights_with: The whole parameters of a candidate.
         original: Scores of the original model, `(n, classes)`.
+        growth: How much more than the original's a candidate's scores are rounded.
         planes: What the touched weights are multiplied with.
         touched: Which weights they are.
         outputs: What leaves the convolution, `(n, channels, ...)`; None asks the cut for it each time.
@@ -46,11 +47,12 @@ class ChannelRoute(CutRoute):
         cuts: Cuts,
         weights_with: WeightsWith,
         original: Array,
+        growth: Growth,
         planes: Planes,
         touched: Touched,
         outputs: Array | None,
     ) -> None:
-        super().__init__(stake, cuts, weights_with, original)
+        super().__init__(stake, cuts, weights_with, original, growth)
         self._planes = planes
         self._touched = touched
         self._outputs = outputs
@@ -145,7 +147,7 @@ def find_channels(
     planes = Planes(info, channels, *gathered)
     fits = planes.output_bytes * len(stake.labels) <= memory // 4
     outputs = cuts.outputs(np.arange(len(stake.labels))) if fits and cuts.whole is not None else None
-    return ChannelRoute(stake, cuts, weights_with, original, planes, touched, outputs)
+    return ChannelRoute(stake, cuts, weights_with, original, Growth(backend, suspects), planes, touched, outputs)
 
 
 def geometry_of(info: LayerInfo) -> Geometry:

@@ -6,13 +6,51 @@ from collections.abc import Callable
 
 import numpy as np
 
-from arachne.backend import Weights
+from arachne.backend import ModelBackend, Weights
 from arachne.evaluate.base import Stake
 from arachne.evaluate.cuts import Cuts
 from arachne.evaluate.routes import Block, FullJudgement, Judgement, Route
+from arachne.localise.base import Suspects
 from arachne.values import Array
 
 WeightsWith = Callable[[Array], Weights]
+
+FARTHEST = 1e12
+"""Candidates this many times larger than the layer's own weights may overflow on the way, whatever they score."""
+
+STEPS = 4
+"""A recurrent layer rounds what it rounded before; so many steps of growing weights are allowed for."""
+
+
+class Growth:
+    """How much larger than usual a candidate's rounding can get in the touched layers.
+
+    Scores do not tell it: behind a saturating function, or where large numbers cancel, they stay small. What enters a
+    layer is the original's, or the touched layer's before it, so rounding grows as the largest weight does.
+    """
+
+    def __init__(self, backend: ModelBackend, suspects: Suspects) -> None:
+        usual = np.maximum(np.maximum(np.abs(suspects.lowest), np.abs(suspects.highest)), suspects.deviations)
+        self._usual = np.where(usual > 0, usual, 1.0)
+        layers = dict.fromkeys(address.layer for address in suspects.addresses)
+        self._parts = [
+            ([n for n, address in enumerate(suspects.addresses) if address.layer == layer], _powers(backend, layer))
+            for layer in layers
+        ]
+
+    def of(self, trials: Array) -> Array:
+        """Float32 `(candidates,)`, from 1 up; infinite for a candidate that may overflow."""
+        share = np.abs(trials) / self._usual
+        growth = np.ones(len(trials))
+        for numbers, power in self._parts:
+            growth *= np.maximum(1.0, share[:, numbers].max(axis=1)) ** power
+        growth[~(growth < FARTHEST)] = np.inf
+        return growth.astype(np.float32)
+
+
+def _powers(backend: ModelBackend, layer: str) -> int:
+    info = backend.info(layer)
+    return max(info.uses, STEPS if info.kind == "recurrent" else 1)
 
 
 class CutRoute(Route):
@@ -23,6 +61,7 @@ class CutRoute(Route):
         cuts: The model, held open.
         weights_with: The whole parameters of a candidate.
         original: Scores of the original model, `(n, classes)`.
+        growth: How much more than the original's a candidate's scores are rounded.
     """
 
     name = "cut"
@@ -31,7 +70,8 @@ class CutRoute(Route):
     block = 1  # each candidate is a call of its own, so nothing is gained by judging several together
     in_numpy = False
 
-    def __init__(self, stake: Stake, cuts: Cuts, weights_with: WeightsWith, original: Array) -> None:
+    def __init__(self, stake: Stake, cuts: Cuts, weights_with: WeightsWith, original: Array, growth: Growth) -> None:
+        self._growth = growth
         self._labels = stake.labels
         self._cuts = cuts
         self._weights_with = weights_with
@@ -52,15 +92,16 @@ class CutRoute(Route):
     def scores(self, trial: Array) -> tuple[Array, Array]:
         rows = np.arange(len(self._labels))
         scores = self.scores_of(trial[None], rows)
-        return scores[0], self.scale(scores, rows)[0]
+        return scores[0], self.scale(trial[None], scores, rows)[0]
 
     def scores_of(self, trials: Array, rows: Array) -> Array:
         """Scores `(candidates, rows, classes)`, for row numbers of the stake."""
         return np.stack([self._cuts.scores_with(self._weights_with(trial), rows) for trial in trials])
 
-    def scale(self, scores: Array, rows: Array) -> Array:
+    def scale(self, trials: Array, scores: Array, rows: Array) -> Array:
         """`(candidates, rows)`: nothing is known of what lies behind the cut, but it rounds what it gives out."""
-        return np.asarray(np.maximum(np.abs(scores).max(axis=2), self.usual[rows]))
+        largest = np.maximum(np.abs(scores).max(axis=2), self.usual[rows])
+        return np.asarray(largest * self._growth.of(trials)[:, None])
 
 
 class _CutBlock(Block):
@@ -74,5 +115,5 @@ class _CutBlock(Block):
     def judge(self, rows: slice) -> Judgement:
         chosen = self._route.order[rows]
         scores = self._route.scores_of(self._trials, chosen)
-        scale = self._route.scale(scores, chosen)
+        scale = self._route.scale(self._trials, scores, chosen)
         return FullJudgement(np.ascontiguousarray(scores.transpose(2, 0, 1)), self._route.labels[rows], scale)

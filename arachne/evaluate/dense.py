@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from arachne.backend import ModelBackend
+from arachne.evaluate.band import LARGEST
 from arachne.evaluate.base import Stake
 from arachne.evaluate.elementwise import STEEPEST, apply
 from arachne.evaluate.routes import Block, FullJudgement, Judgement, Route, runs_of_labels
@@ -207,11 +208,12 @@ def added_rounding(links: Sequence[Link], base: Base, changes: Sequence[Array]) 
     """How much larger than the original's a candidate's rounding can get at the scores, `(candidates,)`.
 
     Bounds of how far each unit is moved, and of what that adds to its rounding, are carried along the tail as if they
-    were one more input.
+    were one more input. Where a unit may overflow nothing is certain, even if nothing of it reaches the scores.
     """
     first = links[0].touched
     moved = np.abs(changes[0]) @ base.peaks[0]
     error = moved
+    largest = moved.max(axis=1)
     for number, link in enumerate(links[1:], start=1):
         weight = np.abs(link.weight[:, first.units] if number == 1 else link.weight)
         spread, handed_on = STEEPEST * moved @ weight.T, STEEPEST * error @ weight.T
@@ -223,7 +225,8 @@ def added_rounding(links: Sequence[Link], base: Base, changes: Sequence[Array]) 
             spread[:, link.touched.units] += change @ base.peaks[number] + change.sum(axis=2) * farthest
             handed_on[:, link.touched.units] += change.sum(axis=2) * worst
         moved, error = spread, handed_on + spread
-    return np.asarray(error.max(axis=1))
+        largest = np.maximum(largest, moved.max(axis=1))
+    return np.where(largest < LARGEST, error.max(axis=1), np.float32(np.inf))
 
 
 def shared_product(change: Array, entering: Array) -> Array:

@@ -37,7 +37,7 @@ from arachne.evaluate.band import Band
 from arachne.evaluate.base import Evaluator, Stake, by_term, input_deficits
 from arachne.evaluate.convolution import find_channels
 from arachne.evaluate.cuts import Cuts
-from arachne.evaluate.cutting import CutRoute
+from arachne.evaluate.cutting import CutRoute, Growth
 from arachne.evaluate.dense import DenseRoute
 from arachne.evaluate.judging import Estimates, Judge
 from arachne.evaluate.ledger import Entry, Ledger, exact_entry
@@ -131,6 +131,10 @@ class FastEvaluator(Evaluator):
             deficits[number] = (self._exact(trials[number]) if entry.low <= lowest else entry).deficits
         self._ledger.trim([*parents, *trials])
         return _on_their_side(deficits, limits, wins)
+
+    def bounds(self, trials: Array) -> Estimates:
+        """Between what the plain evaluator's totals lie, as the route alone can tell."""
+        return self._judge.estimate(np.ascontiguousarray(trials, np.float64), None)
 
     def scores(self, trial: Array) -> Array:
         return self.truth.scores(trial)
@@ -238,7 +242,7 @@ class FastEvaluator(Evaluator):
         )
         if channels is not None:
             yield channels
-        yield CutRoute(self.stake, self.cuts, self.weights_with, original)
+        yield CutRoute(self.stake, self.cuts, self.weights_with, original, Growth(self.backend, self.suspects))
 
     def _probe(self, rng: np.random.Generator) -> Array:
         suspects = self.suspects

@@ -124,7 +124,8 @@ class _Costs:
         which = np.flatnonzero(in_band)
         most = cost[which] + slack[which]
         most[~np.isfinite(most)] = np.inf
-        most = np.minimum(most, worth[which])
+        # One unit more: each input's deficit is rounded to a whole number of them.
+        most = np.minimum(most, worth[which] + 1)
         likely[which] = np.fmin(likely[which], most)
         cost[which] = 0
         slack[which] = 0

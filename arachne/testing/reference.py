@@ -55,6 +55,8 @@ class ReferenceBackend(ModelBackend):
             name: {parameter: np.array(values, self._dtype) for parameter, values in layer.parameters.items()}
             for name, layer in network.layers.items()
         }
+        # Asked for all the time, and never different: weights change, layers do not.
+        self._layers = tuple(self._describe_layer(layer) for layer in self._network.layers.values())
 
     @classmethod
     def load(
@@ -82,7 +84,7 @@ class ReferenceBackend(ModelBackend):
     @property
     def layers(self) -> Sequence[LayerInfo]:
         """The layers in the order in which the spec's nodes use them."""
-        return tuple(self._describe_layer(layer) for layer in self._network.layers.values())
+        return self._layers
 
     def get_weights(self, layer: str) -> Mapping[str, Array]:
         """A copy of every parameter of a layer."""

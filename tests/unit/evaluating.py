@@ -136,7 +136,7 @@ class _Shaking(Cut):
         return self._shake(self._cut.scores_with(weights, rows))
 
     def _shake(self, scores: Array) -> Array:
-        noise = self._rng.uniform(-1e-6, 1e-6, scores.shape) * np.abs(scores).max(initial=0)
+        noise = self._rng.uniform(-1e-6, 1e-6, scores.shape) * np.abs(scores).max(axis=1, keepdims=True, initial=0)
         return np.asarray(scores + noise, np.float32)
 
 
