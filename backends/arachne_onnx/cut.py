@@ -98,7 +98,9 @@ class OnnxCut(Cut):
             if layer not in self._layers:
                 raise UnknownLayerError(f"the cut was not made for layer '{layer}'" + did_you_mean(layer, self._layers))
             values = np.asarray(values)
-            self._check(layer, parameter, values)
+            known = self._layers[layer].info.parameters.get(parameter)
+            if known is None or known.shape != values.shape:  # looked at here, because looking a layer up takes time
+                self._check(layer, parameter, values)
             place = self._layers[layer].stored[parameter]
             if place.name not in changed:
                 changed[place.name] = np.array(self._values[place.name])
@@ -189,13 +191,16 @@ class OnnxCut(Cut):
         if name in self._runner.shapes_by_n:
             start, slope = self._runner.shapes_by_n[name]
             return np.asarray(start + size * slope)
-        kept = self._kept[name]
-        if self._fold_axis(name) is None:
+        kept, fold = self._kept[name], self._runner.folds[name]
+        if fold.axis is None:
             return np.asarray(kept[0])
+        if rows is None and fold.plain and size == len(kept):  # every candidate of a search comes this way
+            return kept
         return self._together(name, fill(_rows(kept, rows)[part], size))
 
     def _together(self, name: str, array: Array) -> Array:
-        return np.ascontiguousarray(self._runner.folds[name].together(array))
+        fold = self._runner.folds[name]
+        return array if fold.plain else np.ascontiguousarray(fold.together(array))
 
     def _fold_axis(self, name: str) -> int | None:
         return self._runner.folds[name].axis

@@ -28,6 +28,11 @@ class Fold:
     repeat: int = 1
     outer: bool = True
 
+    @property
+    def plain(self) -> bool:
+        """Whether the tensor is `(n, ...)` as it is."""
+        return self.axis == 0 and self.repeat == 1
+
     def apart(self, array: Array, n: int) -> Array:
         """The tensor as `(n, ...)`, inputs first; what was folded with them becomes an axis of its own."""
         if self.axis is None:
