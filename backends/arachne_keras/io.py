@@ -62,14 +62,18 @@ def open_model(source: Any, *, weights: Path | None, device: str | None, trust_c
 
 
 def open_weights(path: Path) -> KerasWeightFile:
-    """The weights of a `.keras` file; others need a model to tell whose they are."""
-    if path.suffix.lower() != ".keras":
-        raise ModelError(
-            f"'{path.name}' holds weights without the model they belong to, so they have no addresses; patch the "
-            ".keras file, or open the model with its factory and save it"
-        )
+    """The weights of a `.keras` file, or of a `.weights.h5` file as far as it names its layers."""
+    if path.suffix.lower() == ".h5":
+        with opened(path, path.name) as file:
+            old = {"model_config", "layer_names"} & set(file.attrs)
+        if old:
+            raise ModelError(
+                f"'{path.name}' is in the old .h5 format, which is only read; save the model as .keras, or its weights "
+                "as .weights.h5"
+            )
+        return KerasWeightFile.of_names(path)
     found = _from_file(path, None, False)
-    return KerasWeightFile(path, found.model, Runner(found.model).layers, found.archive)
+    return KerasWeightFile.of_model(path, found.model, Runner(found.model).layers, found.archive)
 
 
 def save(model: Opened, layers: dict[str, Layer], path: Path) -> None:
@@ -84,7 +88,7 @@ def save(model: Opened, layers: dict[str, Layer], path: Path) -> None:
             raise ModelError(
                 f"the model came from '{model.path.name}', so it is saved as '{ending}', not as '{path.name}'"
             )
-        file = KerasWeightFile(model.path, model.model, layers, model.archive)
+        file = KerasWeightFile.of_model(model.path, model.model, layers, model.archive)
         now = {(name, p): stored.get() for name, layer in layers.items() for p, stored in layer.stored.items()}
         changed = {key: values for key, values in now.items() if values.tobytes() != file.read(*key).tobytes()}
         file.rewrite(path, changed)
@@ -110,7 +114,10 @@ def class_names(model: Any) -> tuple[str, ...] | None:
 def _from_file(path: Path, device: str | None, trust_code: bool) -> Opened:
     suffix = path.suffix.lower()
     if path.is_dir():
-        raise UnsafeModelError(f"'{path.name}' is a SavedModel, which is a program; save the model as .keras")
+        raise ModelError(
+            f"'{path.name}' is a folder; a SavedModel is a program without layers to repair: save the model as .keras "
+            "where it was made"
+        )
     if suffix == ".h5":
         return _from_h5(path, device, trust_code)
     if suffix != ".keras":

@@ -1,7 +1,8 @@
 """The weights of `.keras` and `.weights.h5` files by address: read, and replaced in a copy.
 
 Which tensor of the file a variable is, only Keras knows. So the model is built from its checked description, and Keras
-is asked to "save" it into a store that only takes down where each variable would go.
+is asked to "save" it into a store that only takes down where each variable would go. A `.weights.h5` file without its
+model has the layers that it names itself (`named.py`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from keras.src.saving import saving_lib
@@ -21,6 +22,7 @@ from arachne_keras.archive import Archive, opened, written
 from arachne_keras.hdf5 import Place, places, read_place
 from arachne_keras.kind import Layer
 from arachne_keras.layout import Stored
+from arachne_keras.named import parameters_in
 
 
 class KerasWeightFile(WeightFile):
@@ -28,23 +30,43 @@ class KerasWeightFile(WeightFile):
 
     Args:
         path: The file.
-        model: The model they belong to.
-        layers: Its repairable layers.
+        stored: How and where each parameter is stored.
         archive: The checked archive, for a `.keras` file.
     """
 
-    def __init__(self, path: Path, model: Any, layers: Mapping[str, Layer], archive: Archive | None = None) -> None:
+    def __init__(
+        self, path: Path, stored: Mapping[tuple[str, str], tuple[Stored, Place]], archive: Archive | None = None
+    ) -> None:
         self.path = path
         self._archive = archive
-        self._places = _weights_places(path) if archive is None else archive.places
+        self._stored = stored
+        self._places = {place.path: place for _, place in stored.values()}
+
+    @classmethod
+    def of_model(cls, path: Path, model: Any, layers: Mapping[str, Layer], archive: Archive | None = None) -> Self:
+        """With the repairable layers of the model that the file belongs to."""
+        if archive is None:
+            with opened(path, path.name) as file:
+                there = places(file, path.name, path.stat().st_size)
+        else:
+            there = archive.places
         paths = _paths(model)
-        self._stored: dict[tuple[str, str], tuple[Stored, Place]] = {}
+        found = {}
         for name, layer in layers.items():
             for parameter, stored in layer.stored.items():
-                place = self._places.get(paths.get(id(stored.variable), ""))
+                place = there.get(paths.get(id(stored.variable), ""))
                 if place is None or place.shape != tuple(stored.variable.shape):
                     raise ModelError(f"'{path.name}' does not hold '{name}.{parameter}' where Keras would look for it")
-                self._stored[name, parameter] = stored, place
+                found[name, parameter] = stored, place
+        return cls(path, found, archive)
+
+    @classmethod
+    def of_names(cls, path: Path) -> Self:
+        """With the layers that a `.weights.h5` file names itself."""
+        with opened(path, path.name) as file:
+            there = places(file, path.name, path.stat().st_size)
+            found = parameters_in(file, there, path.name)
+        return cls(path, {key: (stored, stored.variable) for key, stored in found.items()})
 
     def parameters(self) -> Sequence[tuple[str, str]]:
         """Every parameter of the model's repairable layers, in order of execution."""
@@ -137,11 +159,6 @@ def _paths(model: Any) -> dict[int, str]:
     store = _Paths()
     saving_lib._save_state(model, store, None, "", set())
     return store.found
-
-
-def _weights_places(path: Path) -> dict[str, Place]:
-    with opened(path, path.name) as file:
-        return places(file, path.name, path.stat().st_size)
 
 
 def _packed(values: Array, place: Place) -> Array:

@@ -134,11 +134,57 @@ def test_weights_come_with_a_factory(tmp_path: Path, monkeypatch: pytest.MonkeyP
         arachne.load("my_keras_factory:wider", weights=tmp_path / "model.weights.h5")
     with pytest.raises(ModelError, match="holds weights alone"):
         arachne.load(tmp_path / "model.weights.h5")
-    with pytest.raises(ModelError, match="no addresses"):
-        KerasBackend.weight_file(tmp_path / "model.weights.h5")
     model.save(tmp_path / "model.keras")
     with pytest.raises(UsageError, match="need a model or a factory"):
         KerasBackend.load(tmp_path / "model.keras", weights=tmp_path / "model.weights.h5")
+
+
+def many_layers() -> Any:
+    image = keras.Input((8, 8, 2))
+    value = kl.SeparableConv2D(3, 3, name="separable")(kl.Conv2D(4, 3, use_bias=False, name="conv")(image))
+    value = kl.Conv2DTranspose(4, 2, name="up")(kl.DepthwiseConv2D(2, depth_multiplier=2, name="each")(value))
+    value = kl.Reshape((-1, 4))(kl.BatchNormalization(name="batch")(value))
+    value = kl.Bidirectional(kl.LSTM(3, return_sequences=True), name="both")(value)
+    value = kl.LayerNormalization(name="layer")(kl.MultiHeadAttention(2, 5, name="attention")(value, value))
+    value = kl.Bidirectional(kl.GRU(3), name="gru")(value)
+    inner = keras.Sequential([keras.Input((6,)), kl.Dense(5, name="one"), kl.Dense(4, name="two")], name="inner")
+    return keras.Model(image, kl.Dense(3, name="head")(inner(value)))
+
+
+def test_a_weight_file_names_its_layers_itself(tmp_path: Path) -> None:
+    model, rng = many_layers(), np.random.default_rng(0)
+    model.set_weights([rng.normal(size=w.shape).astype(np.float32) for w in model.get_weights()])
+    model.save(tmp_path / "net.keras")
+    model.save_weights(tmp_path / "net.weights.h5")
+    whole, alone = (KerasBackend.weight_file(tmp_path / name) for name in ("net.keras", "net.weights.h5"))
+    assert set(whole.parameters()) == set(alone.parameters())
+    for key in whole.parameters():
+        np.testing.assert_array_equal(alone.read(*key), whole.read(*key), err_msg=".".join(key))
+    changed = whole.read("gru/forward_gru", "bias_hh") + 1
+    alone.rewrite(tmp_path / "new.weights.h5", {("gru/forward_gru", "bias_hh"): changed})
+    model.load_weights(tmp_path / "new.weights.h5")
+    np.testing.assert_array_equal(KerasBackend.load(model).get_weights("gru/forward_gru")["bias_hh"], changed)
+
+
+@pytest.mark.parametrize(
+    ("where", "shape", "sentence"),
+    [
+        ("layers/dense/vars/0", (3,), "does not hold 'layers/dense' as Keras stores"),
+        ("layers/lstm/cell/vars/1", (0, 12), "does not hold 'layers/lstm/cell' as Keras stores"),
+        ("layers/dense/vars/x", (3, 3), "does not hold 'layers/dense' as Keras stores"),
+        ("layers/mine/vars/0", (3, 3), "names no layers"),
+        ("weights", (3, 3), "names no layers"),
+    ],
+)
+def test_a_weight_file_that_makes_no_sense_is_refused(
+    where: str, shape: tuple[int, ...], sentence: str, tmp_path: Path
+) -> None:
+    with h5py.File(tmp_path / "odd.weights.h5", "w") as file:
+        if "cell" in where:
+            file.create_dataset("layers/lstm/cell/vars/0", (3, 12), "f4")
+        file.create_dataset(where, shape, "f4")
+    with pytest.raises(ModelError, match=sentence):
+        KerasBackend.weight_file(tmp_path / "odd.weights.h5")
 
 
 def config_with(change: Callable[[Any], None]) -> Callable[[Members], Members]:
@@ -298,7 +344,10 @@ def test_old_whole_models_need_trust(tmp_path: Path) -> None:
     make().save(old)
     with pytest.raises(UnsafeModelError, match=r"old \.h5 format"):
         KerasBackend.load(old)
+    with pytest.raises(ModelError, match="only read"):
+        KerasBackend.weight_file(old)
     backend = KerasBackend.load(old, trust_code=True)
+    assert backend.suffix == ".keras"
     backend.save(tmp_path / "new.keras")
     inputs = np.ones((2, 4), np.float32)
     np.testing.assert_allclose(KerasBackend.load(tmp_path / "new.keras").forward(inputs), backend.forward(inputs))
