@@ -17,8 +17,9 @@ from pathlib import Path
 FRAMEWORKS = ("tensorflow", "torch", "jax")
 """What Keras can run on, in the order in which we prefer them."""
 
-TALKATIVE = "TF_CPP_MIN_LOG_LEVEL" in os.environ
-"""Whether the user wants to hear what TensorFlow has to say."""
+LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+TALKATIVE = os.environ.get(LEVEL, "2") in ("0", "1")
+"""Whether the user wants to hear what TensorFlow has to say; warnings and errors alone are a wish for silence."""
 
 
 def choose_framework() -> str | None:
@@ -61,7 +62,8 @@ def quiet() -> Iterator[None]:
     if TALKATIVE or "tensorflow" in sys.modules:
         yield
         return
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+    before = os.environ.get(LEVEL)
+    os.environ[LEVEL] = before or "2"
     sys.stderr.flush()
     with tempfile.TemporaryFile() as held:
         kept = os.dup(2)
@@ -76,6 +78,8 @@ def quiet() -> Iterator[None]:
             sys.stderr.flush()
             os.dup2(kept, 2)
             os.close(kept)
+            if before is None:  # TensorFlow has read it; it is not for the processes that are started from here
+                os.environ.pop(LEVEL, None)
 
 
 def _installed(name: str) -> bool:
