@@ -158,6 +158,11 @@ def existing_file(path: str | Path, what: str) -> Path:
     path = Path(path)
     if not path.exists():
         raise ModelError(f"{what} '{path}' does not exist")
+    if (path / "saved_model.pb").exists():
+        raise ModelError(
+            f"{what} '{path}' is a SavedModel, a program without layers to repair; save the model as .keras where it "
+            "was made, or convert the program to .onnx with tf2onnx"
+        )
     if path.is_dir():
         raise ModelError(f"{what} '{path}' is a directory, expected a file")
     return path
@@ -173,6 +178,8 @@ def name_for_file(path: str | Path) -> str:
     text = str(path)
     if ":" in text and not Path(text).exists():
         raise UsageError(f"'{text}' names code, so the backend must be given: a weight file or a backend name")
+    if Path(text).is_dir():
+        existing_file(text, "model")  # which says what a folder is
     suffix = Path(text).suffix.lower()
     for name, known in KNOWN.items():
         if suffix in known.suffixes:
