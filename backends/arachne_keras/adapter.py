@@ -146,6 +146,11 @@ class KerasBackend(ModelBackend):
         """A model from a file becomes a copy of that file in which only changed weights differ."""
         io.save(self._model, self._runner.layers, Path(path))
 
+    @property
+    def suffix(self) -> str:
+        """Keras reads a weight file as one of today only by its double ending; whole models are saved as of today."""
+        return ".weights.h5" if self._model.format == "weights" else ".keras"
+
     def describe(self) -> Description:
         """Also tells, in its notes, which weights cannot be repaired and what had to be assumed."""
         reached = {id(variable) for variable in self._variables()}
