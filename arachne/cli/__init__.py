@@ -84,8 +84,10 @@ def run(arguments: list[str]) -> int:
     except ArachneError as error:
         return _fail(str(error), error.exit_code, arguments)
     except click.ClickException as error:
-        error.show()
-        return 2
+        usage = getattr(error, "ctx", None)
+        if usage is not None:
+            click.echo(f"{usage.get_usage()}\ntry '{usage.command_path} --help'", err=True)
+        return _fail(error.format_message().rstrip("."), 2, arguments)
     except (click.Abort, KeyboardInterrupt):
         return _fail("interrupted", 130, arguments)
     except MemoryError:

@@ -72,6 +72,14 @@ class Output:
             plain = isinstance(renderable, str)  # a sentence with paths in it, and nothing to be read as markup
             self._out.print(Text(renderable) if isinstance(renderable, str) else renderable, soft_wrap=plain)
 
+    def answer(self, text: str) -> None:
+        """A sentence that was asked for: part of the result, unless that is one JSON object."""
+        if self.as_json:
+            self.say(text)
+        else:
+            self._out.print(Text(text), soft_wrap=True)
+            self._note(text)
+
     def step(self, name: str) -> None:
         """A step of a longer run begins."""
         if self.verbose or self._log is not None:

@@ -50,11 +50,11 @@ def command(
     **arguments: Any,
 ) -> None:
     """Measure MODEL on labelled inputs, as it is or with a patch; the file is only read."""
-    from arachne.api import measure_part
+    from arachne.api import Scan, measure_part
     from arachne.cli.console import Output
     from arachne.patch import Patch
     from arachne.report.json import gate_objects, result_object
-    from arachne.report.terminal import EvidenceTable
+    from arachne.report.terminal import EvidenceTable, ScanTable
 
     output = Output(as_json=as_json, quiet=quiet)
     model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
@@ -79,7 +79,11 @@ def command(
         value["unlabelled"] = tell_flips(output, backend, patch, unlabelled, data)
     if patch is not None and (against or quantise):
         value["survival"] = tell_survival(output, model, data.read(backend), patch, targets, against, quantise)
-    output.result(EvidenceTable(evidence, patch), value)
+    if patch is None:  # nothing is compared, so there is nothing to judge
+        found = Scan(part.data, part.predictions, len(evidence.held_out.classes))
+        output.result(ScanTable(found.faults, found.accuracy, len(part), found.wildcards), value)
+    else:
+        output.result(EvidenceTable(evidence, patch), value)
     if page is not None:
         from arachne.files import atomic_write
         from arachne.report.html import render
@@ -110,7 +114,7 @@ def tell_survival(
             continue
         source = model.file if kind else model.load()
         found = survival(source, data, patch, against=other, quantise=kind, target=targets or None)
-        output.say(f"{found.sentence} ({found.note})")
+        output.answer(f"{found.sentence} ({found.note})")
         told.append(
             {
                 "where": found.where,
@@ -139,15 +143,15 @@ def tell_flips(output: Output, backend: ModelBackend, patch: Patch, source: str,
     with for_model(patch, backend).applied(backend):
         flips = Flips.measure(before, backend.forward(traffic.inputs))
     low, high = flips.rate.interval
-    output.say(
+    output.answer(
         f"{len(flips):,} of {flips.inputs:,} predictions flip on '{source}': {percent(flips.rate.value)} "
         f"(95 %: {percent(low)} – {percent(high)})"
     )
     names = backend.class_names or tuple(str(label) for label in range(before.shape[1]))
     for old, new, count in flips.pairs[:10]:
-        output.say(f"  {names[old]} → {names[new]}: {count:,}")
+        output.answer(f"  {names[old]} → {names[new]}: {count:,}")
     columns = (flips.rows, flips.before, flips.after, flips.confidence_after)
     for row, old, new, sure in zip(*(column[:5].tolist() for column in columns), strict=True):
         name = f"row {row}" if traffic.names is None else traffic.names[row]
-        output.say(f"  such as {name}: {names[old]} → {names[new]}, {percent(sure)} sure")
+        output.answer(f"  such as {name}: {names[old]} → {names[new]}, {percent(sure)} sure")
     return flips_object(flips)

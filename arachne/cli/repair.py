@@ -80,6 +80,7 @@ def command(
     """Repair a mistake of MODEL: find the weights behind it, search new values, and measure what that did."""
     from arachne import engine
     from arachne.cli.console import Output
+    from arachne.evidence.verdict import DAMAGE
     from arachne.report.terminal import EvidenceTable
 
     output = Output(as_json=as_json, quiet=quiet)
@@ -112,6 +113,10 @@ def command(
     output.result(EvidenceTable(result.evidence, result.patch), result.to_json())
     if out is not None:
         output.say(f"wrote {', '.join(sorted(path.name for path in out.iterdir()))} to '{out}'")
+    else:
+        output.say("nothing was written; -o FOLDER keeps the patch, the patched model and the page")
+    if result.evidence.verdict.word == DAMAGE and settings.alpha > 1:
+        output.say(f"hint: an --alpha below {settings.alpha:g} breaks less, and may repair less")
     pass_gates(output, [gate.check(result.evidence) for gate in gates], result.evidence, junit)
 
 

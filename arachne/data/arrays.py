@@ -58,7 +58,8 @@ def from_arrays(arrays: Mapping[str, Array], source: str, preprocess: Preprocess
     """Labelled inputs from named arrays.
 
     `y` is the labels, `class_names` the names, `group_…` and `meta_…` are metadata. With `x` that is the input, arrays
-    of two and more axes beside it are further inputs, and of one axis metadata; without `x` everything else is input.
+    of two and more axes beside it are further inputs, and of one axis metadata; without `x` everything else is input,
+    and a single one needs no name.
 
     Raises:
         DataError: No labels, no inputs, or arrays of different lengths.
@@ -85,7 +86,7 @@ def from_arrays(arrays: Mapping[str, Array], source: str, preprocess: Preprocess
     if not inputs:
         raise DataError(f"'{source}' has no array 'x' with the inputs; it has: {', '.join(arrays)}")
     return Found(
-        inputs=inputs["x"] if list(inputs) == ["x"] else inputs,
+        inputs=next(iter(inputs.values())) if len(inputs) == 1 else inputs,
         labels=np.asarray(labels[:limit]) if labels.ndim else labels,
         class_names=tuple(map(str, np.ravel(arrays[CLASS_NAMES]).tolist())) if CLASS_NAMES in arrays else None,
         columns=columns,

@@ -81,7 +81,8 @@ def class_numbers(
     if len(outside):
         row = int(outside[0])
         allowed = "0 and up" if limit is None else f"0 to {limit - 1}"
-        raise DataError(f"row {row} has the label {numbers[row]}, expected class numbers from {allowed}")
+        why = "" if n_classes is not None or class_names is None else f", because {limit} class names are given"
+        raise DataError(f"row {row} has the label {numbers[row]}, expected class numbers from {allowed}{why}")
     return numbers, class_names, class_names != given
 
 

@@ -207,7 +207,7 @@ class _Parser:
             return UsageError(f"target '{text}' has the weight '{weight}', expected a number above 0")
         for side in (keyword.strip(), rest.strip()):
             if side != "*" and self._class(side) is None:
-                if side.lstrip("-").isdecimal() and self._data.class_names is None:
+                if side.lstrip("-").isdecimal() and all(name.isdecimal() for name in self._class_names):
                     return UsageError(f"no class '{side}': the model has the classes 0 to {self._n_classes - 1}")
                 return UsageError(f"no class named '{side}'" + did_you_mean(side, self._class_names))
         return UsageError(f"target '{text}' is not of a known form; forms: {FORMS}")

@@ -93,7 +93,8 @@ def facts(provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def verdict(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The verdict and the held-out counts a patch was accepted with."""
-    told = [("verdict", str(evidence[name])) for name in ("verdict", "sentence") if evidence.get(name)]
+    words = (("verdict", "verdict"), ("sentence", "because"))
+    told = [(word, str(evidence[name])) for name, word in words if evidence.get(name)]
     for name in ("seen", "held_out"):
         part = evidence.get(name)
         if isinstance(part, Mapping) and {"repaired", "negatives", "broken", "positives"} <= part.keys():
