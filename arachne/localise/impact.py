@@ -121,9 +121,9 @@ def _added(total: Any, more: Any) -> Any:
 
 
 def _bytes(trace: Trace) -> int:
-    """What one trace holds: activations, and as much again as leaves for the gradients."""
+    """What one trace holds: activations as arrays and in the framework's graph, and gradients of what leaves."""
     return sum(
-        sum(array.nbytes for array in use.entering.values()) + 2 * use.leaving.nbytes
+        2 * sum(array.nbytes for array in use.entering.values()) + 3 * use.leaving.nbytes
         for uses in trace.activations.values()
         for use in uses
     )
