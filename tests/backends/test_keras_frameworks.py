@@ -54,6 +54,6 @@ def test_a_model_moves_between_frameworks(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
         name, *scores = done.stdout.split()
-        assert name == framework
+        assert name == framework  # what the user chose, though both are installed
         answers[framework] = [float(score) for score in scores]
     assert answers["torch"] == pytest.approx(answers["tensorflow"], abs=5e-6)
