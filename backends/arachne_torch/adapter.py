@@ -5,8 +5,11 @@ Training mode
     program has no such switch: exported dropout is turned off, batch norm exported in training mode is refused.
 
 Layout
-    torch stores weights as the canonical layout wants them. The one exception is a product `x @ weight`, whose stored
-    matrix is `(in, out)`; its canonical form is the transpose, seen as a view.
+    torch stores weights as the canonical layout wants them, transposed convolutions too. A product `x @ weight` has its
+    matrix stored as `(in, out)`; its canonical form is the transpose, seen as a view. Packed attention is three layers,
+    `attention.q`, `attention.k` and `attention.v`, each a row slice of `in_proj_weight`. A recurrent module is a layer
+    for each of its layers and directions, `lstm.l0` and `lstm.l0_reverse`; an LSTM's projection is a dense layer,
+    `lstm.l0.projection`. What a parametrisation makes a weight from is listed as unreachable.
 
 Copies
     The user's module is wrapped, not copied: `set_weights` writes into it and nothing else about it ever changes, not

@@ -78,7 +78,7 @@ def test_a_layer_that_mixes_the_inputs_of_a_batch_is_left_out() -> None:
 
 def test_a_model_without_any_layer_says_why() -> None:
     backend = TorchBackend.load(parametrizations.weight_norm(nn.Linear(4, 3)))
-    with pytest.raises(ModelError, match="no layer that can be repaired: .* parametrisation"):
+    with pytest.raises(ModelError, match=r"no layer that can be repaired: .* parametrisation"):
         backend.forward(X)
 
 
