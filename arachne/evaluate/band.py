@@ -15,6 +15,8 @@ was ever used up.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from arachne.values import Array
@@ -49,6 +51,12 @@ LARGEST = 1e30
 """Candidates with larger numbers are near the end of float32, where one computation overflows before the other."""
 
 
+def differences(route: Array, plain: Array, labels: Array) -> Array:
+    """How far the scores of each input are apart, relative to that of the true class, `(n,)`."""
+    off = route - plain
+    return np.asarray(np.abs(off - off[np.arange(len(labels)), labels][:, None]).max(axis=1))
+
+
 class Band:
     """The width of the band, learnt from differences."""
 
@@ -63,7 +71,7 @@ class Band:
     @property
     def roundings(self) -> float:
         """Half the band's width, in roundings."""
-        few = max(1.0, ENOUGH / max(1, self.compared)) ** 0.5
+        few = math.sqrt(max(1.0, ENOUGH / max(1, self.compared)))
         return few * (max(NARROWEST, SAFETY * self.seen) + OWN)
 
     @property
@@ -71,20 +79,19 @@ class Band:
         """Whether the route is close enough to be of use."""
         return self.seen <= WIDEST
 
-    def learn(self, route: Array, plain: Array, labels: Array, scale: Array) -> bool:
+    def learn(self, route: Array, scale: Array, plain: Array, labels: Array) -> bool:
         """Compare one candidate's scores on a route and plainly; returns whether they were within the band.
 
         What counts is each score's distance from that of the true class: margins and losses depend on nothing else.
 
         Args:
             route: Scores on the route `(n, classes)`.
+            scale: Their scale `(n,)`.
             plain: Scores of the plain evaluator `(n, classes)`.
             labels: True classes `(n,)`.
-            scale: `(n,)`.
         """
         before = self.roundings
-        off = route - plain
-        difference = np.abs(off - off[np.arange(len(labels)), labels][:, None]).max(axis=1)
+        difference = differences(route, plain, labels)
         known = np.isfinite(difference) & (scale < LARGEST)
         found = difference[known] / (ROUNDING * np.maximum(scale[known], np.finfo(np.float32).tiny))
         largest = float(found.max(initial=0.0))

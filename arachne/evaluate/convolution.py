@@ -92,8 +92,14 @@ class Planes:
     def __init__(self, info: LayerInfo, channels: Array, entering: Array, positions: tuple[int, ...]) -> None:
         self._info = info
         self._channels = channels
-        self._entering = entering
+        self.entering = entering
         self._positions = positions
+
+    @classmethod
+    def padded(cls, info: LayerInfo, channels: Array, entering: Array, positions: tuple[int, ...]) -> Planes:
+        """From what enters all channels, without its padding."""
+        around = [(0, 0), (0, 0), *geometry_of(info).padding]
+        return cls(info, channels, np.pad(entering[:, channels].astype(np.float32), around), positions)
 
     @property
     def output_bytes(self) -> int:
@@ -104,7 +110,7 @@ class Planes:
         """Planes of some inputs, `(sources, rows * positions)`."""
         kernel, geometry = self._info.parameters["weight"].shape[2:], geometry_of(self._info)
         found = np.ones((len(sources), len(rows), *self._positions), np.float32)
-        chosen = self._entering[rows]
+        chosen = self.entering[rows]
         for plane, source in zip(found, sources, strict=True):
             if source == BIAS:
                 continue
@@ -129,18 +135,7 @@ def find_channels(
     info = backend.info(cuts.layer)
     if len(cuts.layers) > 1 or not cuts.continues or info.kind != "conv" or info.uses != 1 or info.geometry is None:
         return None
-    shape = info.parameters["weight"].shape
-    per_group, outputs_per_group = shape[1], shape[0] // info.geometry.groups
-
-    def channel(index: tuple[int, ...]) -> int:
-        return index[0] // outputs_per_group * per_group + index[1]
-
-    weights = [address.index for address in suspects.addresses if address.parameter == "weight"]
-    channels = np.unique(np.array([channel(index) for index in weights] or [0], np.int64))
-    size = (1 + int(channels[-1]), *shape[2:])
-    touched = Touched.of(
-        suspects, info.name, lambda index: int(np.ravel_multi_index((channel(index), *index[2:]), size))
-    )
+    channels, touched = touched_channels(info, suspects)
     gathered = _gather(backend, stake, info, channels, memory // 4)
     if gathered is None:
         return None
@@ -148,6 +143,24 @@ def find_channels(
     fits = planes.output_bytes * len(stake.labels) <= memory // 4
     outputs = cuts.outputs(np.arange(len(stake.labels))) if fits and cuts.whole is not None else None
     return ChannelRoute(stake, cuts, weights_with, original, Growth(backend, suspects), planes, touched, outputs)
+
+
+def touched_channels(info: LayerInfo, suspects: Suspects) -> tuple[Array, Touched]:
+    """The input channels that touched weights of a convolution are multiplied with, ascending, and which they are."""
+    shape = info.parameters["weight"].shape
+    per_group, outputs_per_group = shape[1], shape[0] // geometry_of(info).groups
+
+    def channel(index: tuple[int, ...]) -> int:
+        return index[0] // outputs_per_group * per_group + index[1]
+
+    places = [address for address in suspects.addresses if address.layer == info.name]
+    used = [channel(place.index) for place in places if place.parameter == "weight"]
+    channels = np.unique(np.array(used or [0], np.int64))
+    size = (1 + int(channels[-1]), *shape[2:])
+    touched = Touched.of(
+        suspects, info.name, lambda index: int(np.ravel_multi_index((channel(index), *index[2:]), size))
+    )
+    return channels, touched
 
 
 def geometry_of(info: LayerInfo) -> Geometry:
@@ -163,11 +176,10 @@ def _gather(
     """What enters some channels, padded, and the spatial shape of the output; None where it does not fit."""
     parts: list[Array] = []
     positions: tuple[int, ...] = ()
-    padding = [(0, 0), (0, 0), *geometry_of(info).padding]
     for rows in batches(count(stake.inputs), ROWS):
         (use,) = backend.activations(take(stake.inputs, rows), info.name)
-        parts.append(np.pad(use.entering["weight"][:, channels].astype(np.float32), padding))
         positions = use.leaving.shape[2:]
+        parts.append(Planes.padded(info, channels, use.entering["weight"], positions).entering)
         if parts[0].nbytes / len(parts[0]) * len(stake.labels) > memory:
             return None
     return np.concatenate(parts), positions

@@ -14,17 +14,24 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from arachne.backend import ModelBackend
-from arachne.evaluate.band import LARGEST
+from arachne.evaluate.band import LARGEST, ROUNDING
 from arachne.evaluate.base import Stake
 from arachne.evaluate.elementwise import STEEPEST, apply
 from arachne.evaluate.routes import Block, FullJudgement, Judgement, Route, runs_of_labels
 from arachne.evaluate.tail import Base, Link, Touched
 from arachne.values import Array
+
+TOGETHER = 1 << 20
+"""How many numbers of one layer are computed at a time: what fits a processor's cache is read again for nothing."""
+
+
+SMALLEST = 1 / 64
+"""Magnitudes add up to much more than they are rounded by together, but by no more than this is allowed for."""
 
 
 class DenseRoute(Route):
@@ -50,10 +57,16 @@ class DenseRoute(Route):
         base = Base.of(backend, stake, links)
         return None if base is None else cls(stake, links, base)
 
+    def calibrate(self, differences: Array, original: Array) -> None:
+        found = differences / (ROUNDING * self._whole.rounding)
+        share = np.float32(np.clip(np.nanmax(found, initial=0.0), SMALLEST, 1.0))
+        rounding = np.maximum(share * self._whole.rounding, np.abs(original).max(axis=1))
+        self._whole = self._base = replace(self._whole, rounding=rounding.astype(np.float32))
+
     def start(self, trials: Array) -> Block:
         if self._last is not None:
             return LastLayerBlock(self._links[0].touched, self._last, self._base, trials)
-        return TailBlock(self._links, self._base, self._ordered, trials)
+        return self.block_of(self._base, self._ordered, trials)
 
     def reorder(self, order: Array) -> Array:
         order = self.by_label(order, self._labels)
@@ -63,8 +76,12 @@ class DenseRoute(Route):
         return order
 
     def scores(self, trial: Array) -> tuple[Array, Array]:
-        block = TailBlock(self._links, self._whole, self._labels, trial[None])
-        return block.scores(slice(None))[:, 0].T, block.scale(slice(None))[0]
+        block = self.block_of(self._whole, self._labels, trial[None])
+        return block.all_scores(slice(None))[:, 0].T, block.scale(slice(None))[0]
+
+    def block_of(self, base: Base, labels: Array, trials: Array) -> TailBlock:
+        """A block that computes all classes."""
+        return TailBlock(self._links, base, labels, trials)
 
 
 class TailBlock(Block):
@@ -75,15 +92,24 @@ class TailBlock(Block):
         self._base = base
         self._labels = labels
         self._changes = [link.touched.change(trials) for link in links]
-        self._moved = {unit: number for number, unit in enumerate(links[0].touched.units.tolist())}
-        self._added = added_rounding(links, base, self._changes)
+        self._features = self._find_features()
+        self._place = {feature: number for number, feature in enumerate(self._features.tolist())}
+        self._added = added_rounding(self._moved(), self._features, links, base, self._changes)
+        self._widest = max([len(self._features), *(len(link.weight) for link in links[1:])])
 
     def keep(self, which: Array) -> None:
         self._changes = [change[which] for change in self._changes]
         self._added = self._added[which]
 
     def judge(self, rows: slice) -> Judgement:
-        return FullJudgement(self.scores(rows), self._labels[rows], self.scale(rows))
+        return FullJudgement(self.all_scores(rows), self._labels[rows], self.scale(rows))
+
+    def all_scores(self, rows: slice) -> Array:
+        """As `scores`, some of the rows at a time."""
+        size = max(16, TOGETHER // (self._widest * max(1, len(self._added))))
+        start, stop, _ = rows.indices(len(self._labels))
+        parts = [self.scores(slice(s, min(stop, s + size))) for s in range(start, stop, size)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=2)
 
     def scale(self, rows: slice) -> Array:
         """`(candidates, rows)`."""
@@ -93,21 +119,19 @@ class TailBlock(Block):
     def scores(self, rows: slice) -> Array:
         """Scores `(classes, candidates, rows)`."""
         base, first = self._base, self._links[0]
-        new = shared_product(self._changes[0], base.entering[:, rows])
         if base.second is None or base.sources is None:
-            scores = np.repeat(base.leaving[:, None, rows], new.shape[1], axis=1)
-            scores[first.touched.units] += new
+            scores = np.repeat(base.leaving[:, None, rows], len(self._added), axis=1)
+            scores[first.touched.units] += shared_product(self._changes[0], base.entering[:, rows])
             return scores
-        new += base.leaving[:, None, rows]
-        activated = apply(first.functions, new)
+        activated = self._activated(rows)
         link = self._links[1]
-        z = _product(link.weight[:, first.touched.units], activated - base.activated[:, None, rows])
+        z = _product(link.weight[:, self._features], activated - base.activated[:, None, rows])
         z += base.second[:, None, rows]
         if len(link.touched):
             entering = np.repeat(base.sources[:, None, rows], z.shape[1], axis=1)
-            for number, unit in enumerate(link.touched.sources.tolist()):
-                if unit in self._moved:
-                    entering[number] = activated[self._moved[unit]]
+            for number, feature in enumerate(link.touched.sources.tolist()):
+                if feature in self._place:
+                    entering[number] = activated[self._place[feature]]
             _add_own_products(z, link.touched, self._changes[1], entering)
         for before, link, change in zip(self._links[1:], self._links[2:], self._changes[2:], strict=False):
             a = apply(before.functions, z)
@@ -115,6 +139,20 @@ class TailBlock(Block):
             if len(link.touched):
                 _add_own_products(z, link.touched, change, link.touched.entering(a))
         return z
+
+    def _find_features(self) -> Array:
+        """Which of the second layer's inputs the first layer's touched units move."""
+        return self._links[0].touched.units
+
+    def _moved(self) -> Array:
+        """How far the candidates can move each of them, `(candidates, features)`."""
+        return np.asarray(np.abs(self._changes[0]) @ self._base.peaks[0])
+
+    def _activated(self, rows: slice) -> Array:
+        """What they become, `(features, candidates, rows)`."""
+        new = shared_product(self._changes[0], self._base.entering[:, rows])
+        new += self._base.leaving[:, None, rows]
+        return apply(self._links[0].functions, new)
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,27 +242,35 @@ class _LastLayerJudgement(Judgement):
         return loss
 
 
-def added_rounding(links: Sequence[Link], base: Base, changes: Sequence[Array]) -> Array:
+def added_rounding(moved: Array, features: Array, links: Sequence[Link], base: Base, changes: Sequence[Array]) -> Array:
     """How much larger than the original's a candidate's rounding can get at the scores, `(candidates,)`.
 
-    Bounds of how far each unit is moved, and of what that adds to its rounding, are carried along the tail as if they
-    were one more input. Where a unit may overflow nothing is certain, even if nothing of it reaches the scores.
+    Bounds of how far each unit is moved are carried along the tail, and with them what that adds to its rounding.
+    Roundings of different units have nothing to do with each other, so they add up as the root of their squares.
+    Where a unit may overflow nothing is certain, even if nothing of it reaches the scores.
+
+    Args:
+        moved: How far the candidates can move each feature, `(candidates, features)`.
+        features: Which of the second layer's inputs they are.
+        links: The layers.
+        base: What the original computes there.
+        changes: ΔW of every layer.
     """
-    first = links[0].touched
-    moved = np.abs(changes[0]) @ base.peaks[0]
     error = moved
     largest = moved.max(axis=1)
     for number, link in enumerate(links[1:], start=1):
-        weight = np.abs(link.weight[:, first.units] if number == 1 else link.weight)
-        spread, handed_on = STEEPEST * moved @ weight.T, STEEPEST * error @ weight.T
+        weight = STEEPEST * np.abs(link.weight[:, features] if number == 1 else link.weight).T
+        squares = weight * weight
+        spread, rounded = moved @ weight, np.sqrt((moved * moved) @ squares) + np.sqrt((error * error) @ squares)
         if len(link.touched):
-            change = np.abs(changes[number])
+            change, units = np.abs(changes[number]), link.touched.units
             # What enters a touched weight has moved and is rounded itself, by no more than the worst unit before it.
             farthest = STEEPEST * moved.max(axis=1, keepdims=True)
             worst = STEEPEST * (error + base.roundings[number - 1]).max(axis=1, keepdims=True)
-            spread[:, link.touched.units] += change @ base.peaks[number] + change.sum(axis=2) * farthest
-            handed_on[:, link.touched.units] += change.sum(axis=2) * worst
-        moved, error = spread, handed_on + spread
+            own = change @ base.peaks[number] + change.sum(axis=2) * farthest
+            spread[:, units] += own
+            rounded[:, units] += own + change.sum(axis=2) * worst
+        moved, error = spread, rounded
         largest = np.maximum(largest, moved.max(axis=1))
     return np.where(largest < LARGEST, error.max(axis=1), np.float32(np.inf))
 

@@ -107,6 +107,15 @@ class Route(ABC):
             order[run] = order[run][np.argsort(labels[order[run]], kind="stable")]
         return order
 
+    def calibrate(self, differences: Array, original: Array) -> None:
+        """Learn how much of the worst case is used up, before anything rests on the scales.
+
+        Args:
+            differences: The largest difference of each input's scores over some candidates, `(n,)`.
+            original: Scores of the original model, `(n, classes)`.
+        """
+        return  # scales that come from scores have no worst case in them
+
     @abstractmethod
     def start(self, trials: Array) -> Block:
         """Open a block of candidates, float64 `(candidates, k)`."""

@@ -95,11 +95,19 @@ class Link:
 
 def find_tail(backend: ModelBackend, suspects: Suspects) -> list[Link] | None:
     """The dense layers from the first touched one to the scores; None where something else lies between."""
-    layers = list(backend.layers)
+    return dense_layers(backend, suspects, first_touched(backend, suspects))
+
+
+def first_touched(backend: ModelBackend, suspects: Suspects) -> int:
+    """The number of the first touched layer, in order of execution."""
     touched = {address.layer for address in suspects.addresses}
-    first = min(number for number, info in enumerate(layers) if info.name in touched)
+    return min(number for number, info in enumerate(backend.layers) if info.name in touched)
+
+
+def dense_layers(backend: ModelBackend, suspects: Suspects, first: int) -> list[Link] | None:
+    """The layers from this one to the scores, if all are dense; None where something else lies between."""
     links: list[Link] = []
-    for info in layers[first:]:
+    for info in backend.layers[first:]:
         functions = chain(info.followed_by)
         if (
             info.kind != "dense"
@@ -113,12 +121,14 @@ def find_tail(backend: ModelBackend, suspects: Suspects) -> list[Link] | None:
         bias = weights["bias"].astype(np.float32) if "bias" in weights else np.zeros(len(weight), np.float32)
         links.append(Link(info, weight, bias[:, None], functions, Touched.of(suspects, info.name)))
     fits = all(behind.weight.shape[1] == len(link.weight) for link, behind in pairwise(links))
-    return links if fits and not links[-1].functions else None
+    return links if links and fits and not links[-1].functions else None
 
 
 @dataclass(frozen=True, eq=False)
 class Base:
     """What the original model computes in a tail, with the inputs on the last axis.
+
+    Where the first layer is a convolution its arrays have positions too, and its features take the place of units.
 
     Attributes:
         entering: What the first layer's touched weights are multiplied with, `(sources, n)`.
@@ -165,7 +175,7 @@ class Base:
         """The same with the inputs in another order."""
 
         def ordered(values: Array) -> Array:
-            return np.take(values, order, axis=1)  # unlike indexing, this leaves the inputs next to each other
+            return np.take(values, order, axis=-1)  # unlike indexing, this leaves the inputs next to each other
 
         return Base(
             entering=ordered(self.entering),
@@ -180,23 +190,40 @@ class Base:
 
 
 def _look(links: Sequence[Link], entering: Array, leaving: Array) -> tuple[list[Array], list[Array], list[Array]]:
-    """For some inputs, what `Base` keeps of the first two layers, and roundings and peaks of all.
-
-    A unit rounds in proportion to the magnitudes summed at it, and gets through its weights what was rounded before.
-    """
+    """For some inputs, what `Base` keeps of the first two layers, and roundings and peaks of all."""
     first = links[0]
     units = np.arange(len(leaving)) if len(links) == 1 else first.touched.units
     sources = first.touched.entering(entering)
-    kept = [sources, leaving[units]]
-    errors = [np.abs(first.weight[units]) @ np.abs(entering) + np.abs(first.bias[units])]
-    peaks = [np.abs(sources).max(axis=1)]
-    for before, link in pairwise(links):
-        a = apply(before.functions, leaving)
+    error = np.abs(first.weight[units]) @ np.abs(entering) + np.abs(first.bias[units])
+    activated = apply(first.functions, leaving)
+    kept, errors, peaks = look_behind(links[1:], activated, units, error)
+    return [sources, leaving[units], *kept], [error, *errors], [np.abs(sources).max(axis=1), *peaks]
+
+
+def look_behind(
+    links: Sequence[Link], a: Array, features: Array, error: Array
+) -> tuple[list[Array], list[Array], list[Array]]:
+    """For some inputs, what `Base` keeps of the layer behind the first, and roundings and peaks of all behind it.
+
+    A unit rounds in proportion to the magnitudes summed at it, and gets through its weights what was rounded before.
+
+    Args:
+        links: The layers behind the first.
+        a: What enters them, `(in, n)`.
+        features: Which of it the first layer's touched units move.
+        error: How much those are rounded, `(features, n)`.
+    """
+    kept: list[Array] = []
+    errors: list[Array] = []
+    peaks: list[Array] = []
+    for number, link in enumerate(links):
         leaving = link.weight @ a + link.bias
         sources = link.touched.entering(a)
-        if before is first:
-            kept += [sources, leaving]
-        reach = np.abs(link.weight[:, units] if before is first else link.weight)
-        errors.append(STEEPEST * reach @ errors[-1] + np.abs(link.weight) @ np.abs(a) + np.abs(link.bias))
+        reach = np.abs(link.weight[:, features] if number == 0 else link.weight)
+        error = STEEPEST * reach @ error + np.abs(link.weight) @ np.abs(a) + np.abs(link.bias)
+        if number == 0:
+            kept = [sources, leaving]
+        errors.append(error)
         peaks.append(np.abs(sources).max(axis=1))
+        a = apply(link.functions, leaving)
     return kept, errors, peaks

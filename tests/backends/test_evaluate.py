@@ -19,8 +19,8 @@ SUBJECTS = {
     "tanh, all three": (mlp([12, 20, 16, 4], seed=2, activation="tanh"), ["fc1", "fc2", "fc3"], {"dense tail"}),
     "convnet, dense tail": (convnet(seed=3), ["fc1", "fc2"], {"dense tail"}),
     "convnet, first convolution": (convnet(seed=3), ["conv1"], {"touched channels", "cut"}),
-    "convnet, second convolution": (convnet(seed=3), ["conv2"], {"touched channels", "cut"}),
-    "convnet, convolution and tail": (convnet(seed=3), ["conv2", "fc2"], {"cut"}),
+    "convnet, second convolution": (convnet(seed=3), ["conv2"], {"channels, dense tail"}),
+    "convnet, convolution and tail": (convnet(seed=3), ["conv2", "fc2"], {"channels, dense tail"}),
     "residual, inside the block": (residual(seed=4), ["inner1"], {"cut"}),
 }
 

@@ -90,8 +90,9 @@ def test_populations_within_rounding_of_each_other_are_decided_as_by_the_plain_e
         ("mlp", ["fc1", "fc3"], "dense tail"),
         ("convnet", ["fc1", "fc2"], "dense tail"),
         ("convnet", ["conv1"], "touched channels"),
-        ("convnet", ["conv2"], "touched channels"),
-        ("convnet", ["conv2", "fc1"], "cut"),
+        ("convnet", ["conv2"], "channels, dense tail"),
+        ("convnet", ["conv2", "fc1"], "channels, dense tail"),
+        ("convnet", ["conv1", "fc1"], "cut"),
         ("residual", ["inner1"], "cut"),
         ("residual", ["head"], "dense tail"),
         ("shared", ["twice"], "cut"),
@@ -103,9 +104,10 @@ def test_route_is_chosen_from_where_the_suspects_are(network: str, layers: list[
     assert_same_search(plain, fast, population=12, generations=15)
 
 
-def test_grouped_and_strided_convolutions_keep_their_decisions() -> None:
-    plain, fast = both(strided(), ["conv"], n=100, k=8)
-    assert fast.route.name == "touched channels"
+@pytest.mark.parametrize(("kind", "route"), [(ReferenceBackend, "channels, dense tail"), (Silent, "touched channels")])
+def test_grouped_and_strided_convolutions_keep_their_decisions(kind: type, route: str) -> None:
+    plain, fast = both(strided(), ["conv"], n=100, k=8, kind=kind)
+    assert fast.route.name == route
     assert_same_search(plain, fast, population=12, generations=15)
 
 
