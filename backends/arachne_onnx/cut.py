@@ -242,7 +242,9 @@ class OnnxCut(Cut):
         kind = self._graph.type_of(name)
         if kind is None:
             raise NotCuttableError(f"the type of '{name}' is not known")
-        return TensorType(kind.element, None if kind.shape is None else (None,) * len(kind.shape))
+        # Sizes that are told let onnxruntime optimise as it does for the whole model, and then the bits agree too.
+        sizes = None if kind.shape is None else tuple(size if isinstance(size, int) else None for size in kind.shape)
+        return TensorType(kind.element, sizes)
 
     def _dtype(self, name: str) -> np.dtype[np.generic]:
         dtype: np.dtype[np.generic] = helper.tensor_dtype_to_np_dtype(self._type(name).element)

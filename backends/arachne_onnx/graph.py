@@ -15,6 +15,9 @@ from arachne.values import Array
 IR_VERSION = 10
 """Written into every model we make: the newest `onnx` writes versions the newest `onnxruntime` refuses."""
 
+SCORES = "arachne/scores/"
+"""What the names of tensors start with that make class scores of a model's ending."""
+
 FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE})
 
 

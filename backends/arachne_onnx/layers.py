@@ -15,6 +15,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
 from arachne.values import Array, Geometry, LayerInfo, ParameterInfo
+from arachne_onnx.followers import follower
 from arachne_onnx.gradients.recurrent import GATES, unfolded
 from arachne_onnx.graph import FLOATS, Graph, attributes
 from arachne_onnx.naming import layer_names
@@ -24,18 +25,6 @@ Move = tuple[str, Any]
 
 GATE_ORDER = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2), "RNN": (0,)}
 """Where the canonical gates (i f g o, r z n) stand in ONNX's order (i o f c, z r h)."""
-
-FOLLOWERS = {
-    "Relu": "relu",
-    "Tanh": "tanh",
-    "Sigmoid": "sigmoid",
-    "MaxPool": "max_pool",
-    "AveragePool": "average_pool",
-    "Flatten": "flatten",
-}
-"""What `LayerInfo.followed_by` calls operators without weights."""
-
-PASSING = ("Identity", "Dropout")
 
 
 @dataclass(frozen=True)
@@ -202,26 +191,24 @@ class Reader:
         return (other, takers[0].output[0]) if place is not None and channels else (None, name)
 
     def followers(self, name: str) -> tuple[str, ...] | None:
-        """What stands between a tensor and the next layer or the scores; None where the path forks or joins."""
+        """What stands between a tensor and the next layer or the scores; None where it forks, joins or has no name."""
         found: list[str] = []
         while name != self.graph.scores:
             takers = self.takers.get(name, [])
             if not takers:
-                return tuple(found)
+                return None
             node = takers[0]
             layer = node.op_type in KINDS and any(self.source(other) for other in node.input)
             if len(takers) > 1 or sum(other not in self.graph.constants for other in node.input if other) > 1:
                 return None
             if layer and node.op_type not in NORMS:
                 return tuple(found)
-            if node.domain == "" and node.op_type not in PASSING and not node.output[0].startswith("arachne/"):
-                found.append("flatten" if self._flattens(node) else FOLLOWERS.get(node.op_type, node.op_type.lower()))
+            word = follower(self.graph, node)
+            if word is None:
+                return None
+            found += [word] if word else []
             name = node.output[0]
         return tuple(found)
-
-    def _flattens(self, node: NodeProto) -> bool:
-        kind = self.graph.type_of(node.output[0])
-        return node.op_type == "Reshape" and kind is not None and kind.rank == 2
 
 
 def _move(array: Array, kind: str, value: Any) -> Array:

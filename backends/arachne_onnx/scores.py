@@ -8,12 +8,15 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from arachne.errors import ModelError, UsageError, did_you_mean
-from arachne_onnx.graph import Graph, attributes, type_from
+from arachne_onnx.graph import SCORES, Graph, attributes, type_from
 
 SMALLEST = 1e-12
 """Probabilities below this count as this much when their logarithm is taken."""
 
 PASSING = ("Identity", "Cast", "Dropout")
+
+SPREADING = (*PASSING, "Reshape", "Expand", "Unsqueeze")
+"""What may stand between a number per row and where it meets the row."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,8 @@ def find_ending(model: ModelProto, graph: Graph, output: str | None) -> Ending:
         return Ending(node.input[0], "softmax", names)
     if node.op_type == "Sigmoid":
         return Ending(node.input[0], "sigmoid", names)
+    if (exponent := _behind_quotient(node, graph, producers)) is not None:
+        return Ending(exponent, "softmax", names)
     behind = _behind_pair(node, producers)
     return Ending(behind, "sigmoid", names) if behind is not None else Ending(name, "logits", names)
 
@@ -65,22 +70,22 @@ def append_scores(graph: Graph, ending: Ending) -> None:
 
     def then(operator: str, *more: str, **options: object) -> None:
         nonlocal name
-        result = f"arachne/scores/{len(nodes)}"
+        result = f"{SCORES}{len(nodes)}"
         nodes.append(helper.make_node(operator, [name, *more], [result], **options))
         name = result
 
     if kind is None or kind.element != TensorProto.FLOAT:
         then("Cast", to=TensorProto.FLOAT)
     if ending.kind == "sigmoid":
-        graph.constants["arachne/scores/column"] = np.array([-1, 1])
-        graph.constants["arachne/scores/zero_first"] = np.array([0, 1, 0, 0])
-        then("Reshape", "arachne/scores/column")
-        then("Pad", "arachne/scores/zero_first")
+        graph.constants[f"{SCORES}column"] = np.array([-1, 1])
+        graph.constants[f"{SCORES}zero_first"] = np.array([0, 1, 0, 0])
+        then("Reshape", f"{SCORES}column")
+        then("Pad", f"{SCORES}zero_first")
     elif kind is not None and kind.rank is not None and kind.rank > 2 and set(kind.shape or ()) & {1}:
         then("Flatten", axis=1)
     if ending.kind == "probabilities":
-        graph.constants["arachne/scores/smallest"] = np.array(SMALLEST, np.float32)
-        then("Max", "arachne/scores/smallest")
+        graph.constants[f"{SCORES}smallest"] = np.array(SMALLEST, np.float32)
+        then("Max", f"{SCORES}smallest")
         then("Log")
     graph.nodes = [*graph.needed([ending.tensor]), *nodes]
     graph.scores = name
@@ -153,3 +158,35 @@ def _behind_pair(node: NodeProto, producers: dict[str, NodeProto]) -> str | None
     if positive is None or other is None or positive.op_type != "Sigmoid" or other.op_type != "Sub":
         return None
     return positive.input[0] if positive.output[0] in other.input else None
+
+
+def _behind_quotient(node: NodeProto, graph: Graph, producers: dict[str, NodeProto]) -> str | None:
+    """What stands behind exp(z - max z) / sum exp(z - max z), as exporters from JAX write a softmax out."""
+    if node.op_type != "Div":
+        return None
+    top = producers.get(node.input[0])
+    total = _spread_from(node.input[1], producers, SPREADING)
+    if top is None or top.op_type != "Exp" or not _over_classes(graph, total, "ReduceSum", top.output[0]):
+        return None
+    shifted = producers.get(top.input[0])
+    if shifted is None or shifted.op_type != "Sub":
+        return str(top.input[0])
+    # What is taken away from a whole row changes no softmax; a maximum is raised to minus infinity on the way.
+    largest = _spread_from(shifted.input[1], producers, (*SPREADING, "Max"))
+    return str(shifted.input[0]) if _over_classes(graph, largest, "ReduceMax", shifted.input[0]) else None
+
+
+def _spread_from(name: str, producers: dict[str, NodeProto], through: tuple[str, ...]) -> NodeProto | None:
+    """The node behind a tensor that is no node of these kinds."""
+    node = producers.get(name)
+    while node is not None and node.op_type in through:
+        node = next((found for name in node.input if (found := producers.get(name)) is not None), None)
+    return node
+
+
+def _over_classes(graph: Graph, node: NodeProto | None, operator: str, of: str) -> bool:
+    if node is None or node.op_type != operator or node.input[0] != of:
+        return False
+    kind = graph.type_of(of)
+    axes = graph.constants.get(node.input[1]) if len(node.input) > 1 else attributes(node).get("axes")
+    return kind is not None and kind.rank == 2 and axes is not None and [axis % 2 for axis in axes] == [1]
