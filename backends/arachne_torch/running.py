@@ -84,7 +84,7 @@ class Runner:
 
     def look(self, inputs: Inputs) -> dict[str, Layer]:
         """Run the model once on a few inputs: its layers in order of execution, its ending, its appetite for memory."""
-        rows = min(count(inputs), FEW)
+        rows = min(count(inputs), self.fixed or FEW, FEW)
         recorder, output = self._recorded(inputs, _spaced(inputs, rows))
         if output.ndim == 0 or len(output) != (self.fixed or max(rows, 1)) or not output.is_floating_point():
             raise ModelError(f"the model gives outputs of shape {_shape(output)}, not class scores (n, classes)")

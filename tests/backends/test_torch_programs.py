@@ -99,8 +99,9 @@ def test_a_saved_program_differs_in_one_member_only(program: Path, tmp_path: Pat
         backend.save(program)
 
 
-def test_a_fixed_batch_is_padded_and_the_padding_taken_off(tmp_path: Path) -> None:
-    backend = TorchBackend.load(export(Net().eval(), tmp_path / "net.pt2", rows=4, dynamic=False))
+@pytest.mark.parametrize("rows", [1, 2, 4, 9])
+def test_a_fixed_batch_is_padded_and_the_padding_taken_off(tmp_path: Path, rows: int) -> None:
+    backend = TorchBackend.load(export(Net().eval(), tmp_path / "net.pt2", rows=rows, dynamic=False))
     module = TorchBackend.load(Net())
     labels = np.arange(6) % 3
     np.testing.assert_allclose(backend.forward(images()), module.forward(images()), atol=1e-6)
