@@ -56,8 +56,10 @@ class OnnxCut(Cut):
         self._graph = runner.graph
         self._kept: dict[str, Array] = {}
         self._programs: dict[Hashable, Program] = {}
-        self._leaving = layers[self.layer].uses[0].leaving.name
-        self.CONTINUES_FROM_OUTPUTS = layers[self.layer].info.kind != "recurrent"  # type: ignore[misc]  # per layer here
+        first = layers[self.layer]
+        self._leaving = first.uses[0].leaving.name
+        whole = first.info.kind != "recurrent" and first.uses[0].leaving.part is None
+        self.CONTINUES_FROM_OUTPUTS = whole  # type: ignore[misc]  # differs from layer to layer here
         self._plans: dict[frozenset[str], tuple[list[NodeProto], list[str]]] = {}
         # Vectors are often shared between layers by exporters, and then lead further to the front than the matrices.
         self._matrices = frozenset(
@@ -67,7 +69,6 @@ class OnnxCut(Cut):
         self._tell_apart(self._plan(frozenset(p.name for layer in layers.values() for p in layer.stored.values()))[1])
         made = {name for node in self._plan(self._matrices)[0] for name in node.output}
         self._step = max(1, MEMORY // max(1, sum(runner.bytes_per_row.get(name, 0) for name in made)))
-        first = layers[self.layer]
         self._first = {name: place.view(self._values[place.name]) for name, place in first.stored.items()}
         plain = FewChannels.serves(first) and first.uses[0].node.input[0] in self._plan(self._matrices)[1]
         self._channels = FewChannels(runner.device, self._graph, first) if plain else None
@@ -82,7 +83,7 @@ class OnnxCut(Cut):
     def scores_from_outputs(self, outputs: Array, rows: Array | None = None) -> Array:
         """The nodes behind what leaves the layer, fed with other values for it."""
         if not self.CONTINUES_FROM_OUTPUTS:
-            raise NotImplementedError("a recurrent layer's steps depend on each other: no continuing from its outputs")
+            raise NotImplementedError(f"what leaves layer '{self.layer}' is no tensor of its own to continue from")
         nodes, taken = self._plan(frozenset({self._leaving}))
         crossing = [name for name in taken if name != self._leaving]
         self._keep(crossing)

@@ -304,7 +304,7 @@ def shared_tensors(layers: Mapping[str, Layer]) -> list[str]:
     users: dict[str, list[str]] = {}
     for name, layer in layers.items():
         for parameter, place in layer.stored.items():
-            if layer.info.kind != "recurrent":
+            if not place.is_part:
                 users.setdefault(place.name, []).append(f"{name}.{parameter}")
     notes = [
         f"{' and '.join(names)} are one stored tensor: a patch to one changes all of them"

@@ -18,7 +18,7 @@ from arachne.values import Array, Geometry, LayerInfo, ParameterInfo
 from arachne_onnx.followers import follower
 from arachne_onnx.gradients.recurrent import GATES, unfolded
 from arachne_onnx.graph import FLOATS, Graph, attributes
-from arachne_onnx.naming import layer_names
+from arachne_onnx.naming import is_packed, layer_names
 
 Move = tuple[str, Any]
 """One step from a stored tensor to its canonical layout: `transpose`, `reshape`, `take`, `rows` or `blocks`."""
@@ -33,6 +33,11 @@ class Stored:
 
     name: str
     moves: tuple[Move, ...] = ()
+
+    @property
+    def is_part(self) -> bool:
+        """Whether the tensor holds other parameters too: directions of a recurrent layer, projections of attention."""
+        return any(kind in ("take", "rows") for kind, _ in self.moves)
 
     def then(self, *moves: Move) -> Stored:
         """The same tensor, moved on."""
@@ -59,13 +64,22 @@ class Stored:
 
 @dataclass(frozen=True)
 class Signal:
-    """A tensor of the graph that carries activations, and how it becomes `(n, ...)`; `gates` reorders its last axis."""
+    """A tensor of the graph that carries activations, and how its last axis is read once inputs come first.
+
+    Attributes:
+        name: The tensor.
+        gates: The canonical order of its gates.
+        part: Where the layer's own numbers are, of a tensor that holds those of several.
+    """
 
     name: str
     gates: tuple[int, ...] | None = None
+    part: tuple[int, int] | None = None
 
     def read(self, array: Array) -> Array:
-        """The activations with canonical gates, given inputs first."""
+        """The layer's activations with canonical gates, given inputs first."""
+        if self.part is not None:
+            return array[..., self.part[0] : self.part[1]]
         if self.gates is None or len(self.gates) == 1:
             return array
         blocks = array.reshape(*array.shape[:-1], len(self.gates), -1)[..., list(self.gates), :]
@@ -116,8 +130,7 @@ def find_layers(graph: Graph, stored: Collection[str]) -> dict[str, Layer]:
     groups: dict[Any, list[Found]] = {}
     for one in found:
         main = next(iter(one.stored.values()))
-        recurrent = one.kind == "recurrent"
-        groups.setdefault((main.name, main.moves) if recurrent else main.name, []).append(one)
+        groups.setdefault((main.name, main.moves) if main.is_part else main.name, []).append(one)
     names = layer_names(
         [(group[0].use.node, list(group[0].stored.values()), group[0].suffix) for group in groups.values()]
     )
@@ -132,7 +145,8 @@ def _layer(name: str, group: Sequence[Found], reader: Reader) -> Layer:
         )
         for parameter, place in first.stored.items()
     }
-    followed = reader.followers(first.use.leaving.name) if len(group) == 1 else None
+    alone = len(group) == 1 and first.use.leaving.part is None
+    followed = reader.followers(first.use.leaving.name) if alone else None
     info = LayerInfo(name, first.kind, parameters, first.geometry, len(group), followed)
     return Layer(info, first.stored, tuple(one.use for one in group))
 
@@ -254,8 +268,17 @@ def _dense(reader: Reader, node: NodeProto, weight: Stored, bias: str | None, le
     vector = reader.vector(bias, reader.shape(weight)[0])
     if vector is not None:
         parameters["bias"] = vector
-    signal = Signal(leaving)
-    yield Found("dense", parameters, Use(node, {"weight": Signal(node.input[0])}, signal, signal))
+    signals = [Signal(leaving)]
+    entering, size = {"weight": Signal(node.input[0])}, reader.shape(weight)[0] // 3
+    if any(is_packed(place.name) for place in parameters.values()) and reader.shape(weight)[0] == 3 * size:
+        signals = [Signal(leaving, part=(start, start + size)) for start in (0, size, 2 * size)]
+    for signal, suffix in zip(signals, (".q", ".k", ".v"), strict=False):
+        own = {
+            name: place if signal.part is None else place.then(("rows", signal.part))
+            for name, place in parameters.items()
+        }
+        use = Use(node, entering, signal, signal)
+        yield Found("dense", own, use, suffix=suffix if signal.part else "")
 
 
 def _gemm(reader: Reader, node: NodeProto) -> Iterator[Found]:

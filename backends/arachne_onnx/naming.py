@@ -34,7 +34,18 @@ SUFFIXES = (
 )
 """The last part of a parameter's name, which is not the layer's."""
 
+PACKED = ("in_proj_weight", "in_proj_bias")
+"""What torch calls tensors that hold the projections q, k and v of attention one after the other."""
+
+SEPARATE = {"q_proj_weight": "q", "k_proj_weight": "k", "v_proj_weight": "v"}
+"""What it calls the three where they are stored apart, and the layers they are."""
+
 _GENERATED = re.compile(r"^(onnx::|val_\d|_val_\d|const_|\d+$|arachne)|__\d+$")
+
+
+def is_packed(name: str) -> bool:
+    """Whether a parameter of this name holds three projections of attention."""
+    return name.rpartition(".")[2] in PACKED
 
 
 def layer_names(layers: Sequence[tuple[NodeProto, Sequence[Stored], str]]) -> list[str]:
@@ -64,6 +75,8 @@ def from_parameter(name: str) -> str | None:
     if _GENERATED.match(name):
         return None
     parts = re.split(r"[./]", re.sub(r":\d+$", "", name) if "/" in name else name)
+    if parts[-1] in SEPARATE:
+        parts[-1] = SEPARATE[parts[-1]]
     while len(parts) > 1 and re.sub(r"(_l\d+)?(_reverse)?(_\d+)?$", "", parts[-1]) in SUFFIXES:
         parts.pop()
     if len(parts) == 1:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -88,3 +89,48 @@ def test_one_seed_gives_the_same_suspects_and_the_same_patch(pair: tuple[ModelBa
     assert len(first.entries) > 0
     # A trial's fitness may differ in its last digits; no accepted trial hung on them here, so values are equal.
     np.testing.assert_allclose([e.new for e in second.entries], [e.new for e in first.entries], rtol=1e-6)
+
+
+def test_the_projections_of_packed_attention_are_the_same_layers_in_both() -> None:
+    """Both store q, k and v as one tensor; torch its transpose."""
+    from arachne_onnx import OnnxBackend
+    from arachne_torch import TorchBackend
+    from tests.backends.onnx_architectures import ARCHITECTURES, by_tracing, make
+
+    network, inputs = make("vit"), ARCHITECTURES["vit"].inputs(4)
+    torch_model, onnx_model = TorchBackend.load(network), OnnxBackend.load(by_tracing(network, inputs[:2], 17))
+    x, labels = inputs.numpy(), np.arange(4)
+    close(onnx_model.forward(x), torch_model.forward(x))
+    gradients, expected = onnx_model.weight_gradients(x, labels), torch_model.weight_gradients(x, labels)
+    seed = np.random.default_rng(0).normal(size=(4, 5)).astype(np.float32)
+    assert [i.name for i in onnx_model.layers] == [i.name for i in torch_model.layers if i.name in gradients]
+    for layer in [f"encoder.layers.1.self_attn.{part}" for part in "qkv"]:
+        assert replace(onnx_model.info(layer), followed_by=None) == replace(torch_model.info(layer), followed_by=None)
+        for parameter, weight in torch_model.get_weights(layer).items():
+            np.testing.assert_array_equal(onnx_model.get_weights(layer)[parameter], weight)
+            close(gradients[layer][parameter], expected[layer][parameter])
+        (ours,), (theirs,) = onnx_model.activations(x, layer), torch_model.activations(x, layer)
+        close(ours.leaving, theirs.leaving)
+        close(ours.entering["weight"], theirs.entering["weight"])
+        close(onnx_model.output_gradients(x, layer, seed)[0], torch_model.output_gradients(x, layer, seed)[0])
+        cut = onnx_model.cut(x, [layer])
+        close(cut.outputs(np.array([2, 0])), theirs.leaving[[2, 0]])
+        changed = {(layer, "weight"): torch_model.get_weights(layer)["weight"] + np.float32(0.3)}
+        close(cut.scores_with(changed), torch_model.cut(x, [layer]).scores_with(changed))
+
+
+def test_a_patch_to_one_projection_leaves_the_others_as_they_are(tmp_path: Path) -> None:
+    from arachne_onnx import OnnxBackend
+    from tests.backends.onnx_architectures import ARCHITECTURES, by_tracing, make
+
+    model = OnnxBackend.load(by_tracing(make("vit"), ARCHITECTURES["vit"].inputs(2), 17))
+    before = {info.name: model.get_weights(info.name) for info in model.layers}
+    layer = "encoder.layers.0.self_attn.k"
+    model.set_weights(layer, "weight", before[layer]["weight"] + 1)
+    model.save(tmp_path / "patched.onnx")
+    patched = OnnxBackend.load(tmp_path / "patched.onnx")
+    assert not model.describe().notes
+    for name, parameters in before.items():
+        for parameter, values in parameters.items():
+            moved = np.float32(1) if (name, parameter) == (layer, "weight") else np.float32(0)
+            np.testing.assert_array_equal(patched.get_weights(name)[parameter], values + moved)

@@ -22,15 +22,22 @@ NEWEST = 24
 
 
 def autograd(network: nn.Module, inputs: torch.Tensor, labels: torch.Tensor) -> dict[str, tuple[Array, Array]]:
-    """Every parameter of a torch network, and the gradient of the mean cross-entropy, by its name."""
+    """Every parameter of a torch network, and the gradient of the mean cross-entropy, by its name.
+
+    Packed projections of attention are three parameters each, as they are three layers.
+    """
     loss = nn.functional.cross_entropy(network(inputs), labels)
     named = dict(network.named_parameters())
     found = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
-    return {
+    pairs = {
         name: (value.detach().numpy(), gradient.numpy())
         for (name, value), gradient in zip(named.items(), found, strict=True)
         if gradient is not None
     }
+    for packed in [name for name in pairs if "in_proj" in name]:
+        parts = zip("qkv", *(np.split(array, 3) for array in pairs.pop(packed)), strict=True)
+        pairs |= {f"{packed}.{part}": (value, gradient) for part, value, gradient in parts}
+    return pairs
 
 
 def errors(
@@ -44,8 +51,7 @@ def errors(
     takes the best of two draws.
     """
     found = {}
-    # A gradient that is zero by symmetry (the bias of attention keys) is rounding noise: it is held against the others.
-    noise = 1e-4 * max(float(np.linalg.norm(gradient)) for _, gradient in wanted.values())
+    largest = max(float(np.linalg.norm(gradient)) for _, gradient in wanted.values())
     for layer, parameters in backend.weight_gradients(inputs, labels).items():
         for parameter, gradient in parameters.items():
             value = backend.get_weights(layer)[parameter]
@@ -53,7 +59,10 @@ def errors(
                 factor = channel_factor(value, weight)
                 if factor is not None:
                     scaled = expected / factor
-                    error = float(np.linalg.norm(gradient - scaled)) / max(float(np.linalg.norm(scaled)), noise)
+                    # The bias of keys shifts whole rows of a softmax: its gradient is zero but for rounding.
+                    zero = name.endswith((".key.bias", ".in_proj_bias.k"))
+                    scale = 0.0 if zero else float(np.linalg.norm(scaled))
+                    error = float(np.linalg.norm(gradient - scaled)) / (scale or 1e-2 * largest)
                     found[f"{layer}.{parameter} = {name}"] = error
     return found
 
