@@ -177,7 +177,10 @@ def name_for_file(path: str | Path) -> str:
     """
     text = str(path)
     if ":" in text and not Path(text).exists():
-        raise UsageError(f"'{text}' names code; give its weights too (--weights FILE), or say which backend it is for (--backend NAME)")
+        raise UsageError(
+            f"'{text}' names code; give its weights too (--weights FILE), or say which backend it is for "
+            "(--backend NAME)"
+        )
     if Path(text).is_dir():
         existing_file(text, "model")  # which says what a folder is
     suffix = Path(text).suffix.lower()

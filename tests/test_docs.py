@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,11 @@ def assert_shown(block: Block, said: str) -> None:
 
 def assert_reads(block: Block) -> None:
     """A file shown in part or whole is well formed."""
-    readers = {"toml": tomllib.loads, "json": json.loads, "yaml": yaml.safe_load}
+    readers: dict[str, Callable[[str], Any]] = {
+        "toml": tomllib.loads,
+        "json": json.loads,
+        "yaml": yaml.safe_load,
+    }
     if block.language in readers:
         readers[block.language](block.text)
     else:

@@ -12,7 +12,9 @@ from sklearn.linear_model import LogisticRegression
 
 from arachne import engine
 from arachne.data.labelled import LabelledData
+from arachne.result import RepairResult
 from arachne.search import DifferentialEvolution
+from arachne.settings import Settings
 from arachne.testing import ReferenceBackend, mlp
 
 NAMES: tuple[str, ...] = (
@@ -50,23 +52,23 @@ def backend() -> ReferenceBackend:
 
 
 @pytest.fixture(scope="session")
-def settings() -> engine.Settings:
-    return engine.Settings(seed=3, searcher=DifferentialEvolution(population=20, generations=12))
+def settings() -> Settings:
+    return Settings(seed=3, searcher=DifferentialEvolution(population=20, generations=12))
 
 
 @pytest.fixture(scope="session")
-def repaired(backend: ReferenceBackend, data: LabelledData, settings: engine.Settings) -> engine.RepairResult:
+def repaired(backend: ReferenceBackend, data: LabelledData, settings: Settings) -> RepairResult:
     return engine.repair(backend, data, "8:1", settings=settings)
 
 
 @pytest.fixture(scope="session")
-def page_of() -> Callable[[engine.RepairResult], dict[str, Any]]:
-    def page_of(result: engine.RepairResult) -> dict[str, Any]:
+def page_of() -> Callable[[RepairResult], dict[str, Any]]:
+    def page_of(result: RepairResult) -> dict[str, Any]:
         return result.page("arachne repair digits.npz --target '8:<b>1</b>' --seed 3")
 
     return page_of
 
 
 @pytest.fixture(scope="session")
-def page(repaired: engine.RepairResult, page_of: Callable[[engine.RepairResult], dict[str, Any]]) -> dict[str, Any]:
+def page(repaired: RepairResult, page_of: Callable[[RepairResult], dict[str, Any]]) -> dict[str, Any]:
     return page_of(repaired)

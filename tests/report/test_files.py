@@ -8,7 +8,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from arachne import engine
 from arachne.errors import InputError
 from arachne.evidence import check_gates
 from arachne.evidence.verdict import percent
@@ -19,11 +18,12 @@ from arachne.report.html import render
 from arachne.report.junit import junit_xml
 from arachne.report.notebook import result_html
 from arachne.report.records import MLflowRecorder, TensorBoardRecorder, history_csv, together
+from arachne.result import RepairResult
 from arachne.search.base import Generation
 
 
 @pytest.fixture
-def folder(repaired: engine.RepairResult, tmp_path: Path) -> Path:
+def folder(repaired: RepairResult, tmp_path: Path) -> Path:
     page = repaired.page("arachne repair …")
     write_report(tmp_path, page, repaired.patch, repaired.search, repaired.backend.describe())
     return tmp_path
@@ -48,7 +48,7 @@ def test_a_folder_without_a_page_is_refused(tmp_path: Path) -> None:
         read_page(tmp_path)
 
 
-def test_history_has_a_line_per_generation(repaired: engine.RepairResult) -> None:
+def test_history_has_a_line_per_generation(repaired: RepairResult) -> None:
     rows = list(csv.DictReader(io.StringIO(history_csv(repaired.search.history))))
     assert [int(row["generation"]) for row in rows] == [at.number for at in repaired.search.history]
     assert float(rows[-1]["fitness"]) == repaired.search.history[-1].fitness
@@ -56,7 +56,7 @@ def test_history_has_a_line_per_generation(repaired: engine.RepairResult) -> Non
     assert history_csv(()) == ""
 
 
-def test_the_card_tells_base_evidence_weights_limits_and_the_way_back(repaired: engine.RepairResult) -> None:
+def test_the_card_tells_base_evidence_weights_limits_and_the_way_back(repaired: RepairResult) -> None:
     card = model_card(repaired.to_json(), repaired.patch, repaired.backend.describe(), command="arachne repair")
     headings = [line[3:] for line in card.splitlines() if line.startswith("## ")]
     assert headings == [
@@ -77,7 +77,7 @@ def test_names_stay_text_in_markdown() -> None:
     assert markdown("<b>*x*</b> | [y](z)\n#") == r"\<b\>\*x\*\</b\> \| \[y\](z)" + "\N{REPLACEMENT CHARACTER}" + r"\#"
 
 
-def test_gates_become_a_junit_file(repaired: engine.RepairResult) -> None:
+def test_gates_become_a_junit_file(repaired: RepairResult) -> None:
     gates = check_gates(["break_rate > 100%", "repair_rate < 100.5%", "class_drop[zero] > 99%"], repaired.evidence)
     root = ElementTree.fromstring(junit_xml(gates, repaired.evidence.verdict))
     suite = root.find("testsuite")
@@ -90,7 +90,7 @@ def test_gates_become_a_junit_file(repaired: engine.RepairResult) -> None:
     assert float(value.text or "") == pytest.approx(repaired.evidence.held_out.repair_rate, abs=1e-5)
 
 
-def test_a_notebook_shows_the_same_numbers_in_little_room(repaired: engine.RepairResult) -> None:
+def test_a_notebook_shows_the_same_numbers_in_little_room(repaired: RepairResult) -> None:
     html = repaired._repr_html_()
     held_out = repaired.evidence.held_out
     assert f"{held_out.repaired:,} of {held_out.negatives:,}: {percent(held_out.repair_rate)}" in html
@@ -109,7 +109,7 @@ def test_several_callbacks_are_called_in_order() -> None:
 
 
 def test_mlflow_keeps_every_generation_and_the_evidence(
-    repaired: engine.RepairResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    repaired: RepairResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
@@ -129,7 +129,7 @@ def test_mlflow_keeps_every_generation_and_the_evidence(
     ]
 
 
-def test_tensorboard_reads_what_was_recorded(repaired: engine.RepairResult, tmp_path: Path) -> None:
+def test_tensorboard_reads_what_was_recorded(repaired: RepairResult, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="tensorboard is not installed")
     from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
@@ -148,7 +148,7 @@ def test_tensorboard_reads_what_was_recorded(repaired: engine.RepairResult, tmp_
     assert values["held_out/accuracy_after", 0] == pytest.approx(repaired.evidence.held_out.accuracy_after)
 
 
-def test_a_saved_repair_can_be_read_by_people_and_programs(repaired: engine.RepairResult, tmp_path: Path) -> None:
+def test_a_saved_repair_can_be_read_by_people_and_programs(repaired: RepairResult, tmp_path: Path) -> None:
     repaired.save(tmp_path / "fix", command="arachne repair x")
     names = {path.name for path in (tmp_path / "fix").iterdir()}
     assert {"patch.json", "result.json", "report.html", "MODEL_CARD.md", "history.csv"} <= names
@@ -159,6 +159,6 @@ def test_a_saved_repair_can_be_read_by_people_and_programs(repaired: engine.Repa
     assert page["verdict"] == result["verdict"]
 
 
-def test_python_writes_the_page_too(repaired: engine.RepairResult, tmp_path: Path) -> None:
+def test_python_writes_the_page_too(repaired: RepairResult, tmp_path: Path) -> None:
     repaired.report(tmp_path / "report.html")
     assert (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")

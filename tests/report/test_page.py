@@ -23,6 +23,8 @@ from arachne.report.html import layer_runs, render
 from arachne.report.json import dumps, result_object
 from arachne.report.page import MOST_CLASSES, MOST_SHOWN, page_object
 from arachne.report.terminal import EvidenceTable, as_text
+from arachne.result import RepairResult
+from arachne.settings import Settings
 from arachne.testing import ReferenceBackend
 
 
@@ -87,7 +89,7 @@ def test_sections_come_in_the_promised_order(reader: Reader) -> None:
     ]
 
 
-def test_page_terminal_and_file_show_the_same_numbers(reader: Reader, repaired: engine.RepairResult) -> None:
+def test_page_terminal_and_file_show_the_same_numbers(reader: Reader, repaired: RepairResult) -> None:
     held_out = repaired.to_json()["held_out"]
     table = as_text(EvidenceTable(repaired.evidence, repaired.patch))
     rates = re.findall(r"(\d[\d,]*) of (\d[\d,]*): ([\d.]+ %)", table)
@@ -119,7 +121,7 @@ def test_hostile_names_stay_text(html: str, reader: Reader) -> None:
     )
 
 
-def test_labels_worth_a_look_are_shown(page: dict[str, Any], reader: Reader, repaired: engine.RepairResult) -> None:
+def test_labels_worth_a_look_are_shown(page: dict[str, Any], reader: Reader, repaired: RepairResult) -> None:
     assert len(repaired.doubtful) == len(page["doubtful"]) > 0
     assert "Labels worth a look" in reader.text
     first = page["doubtful"][0]
@@ -161,8 +163,8 @@ def test_the_same_seed_gives_the_same_page_except_for_times(
     html: str,
     backend: ReferenceBackend,
     data: LabelledData,
-    settings: engine.Settings,
-    page_of: Callable[[engine.RepairResult], dict[str, Any]],
+    settings: Settings,
+    page_of: Callable[[RepairResult], dict[str, Any]],
 ) -> None:
     again = render(page_of(engine.repair(backend, data, "8:1", settings=settings)))
     times = re.compile(r'<dd id="seconds">[^<]*</dd>')
@@ -220,7 +222,7 @@ def test_a_deep_network_is_drawn_with_untouched_layers_counted() -> None:
     assert len(layer_runs(layers[:20])) == 20
 
 
-def test_a_page_of_an_empty_part_is_still_a_page(repaired: engine.RepairResult) -> None:
+def test_a_page_of_an_empty_part_is_still_a_page(repaired: RepairResult) -> None:
     held_out = repaired.split.held_out
     empty = Part(held_out.data.take([]), held_out.rows[:0], held_out.predictions[:0], held_out.targets)
     evidence = replace(repaired.evidence, held_out=PartEvidence.measure(empty, np.zeros((0, 10)), np.zeros((0, 10))))
