@@ -26,9 +26,6 @@ from arachne.values import Array, batches, count, take
 ROWS = 256
 """How many inputs are looked at together while the route is prepared."""
 
-TRIED = 16
-"""On so many inputs it is found out how outputs become features."""
-
 
 class PooledRoute(DenseRoute):
     """Candidates that touch a convolution right before a dense tail, and maybe the tail."""
@@ -103,12 +100,13 @@ def _gather(
         conv, dense = (backend.activations(inputs, name)[0] for name in names)
         a = dense.entering["weight"].astype(np.float32)
         if features is None:
-            features = find_features(conv.leaving[:TRIED], a[:TRIED]) if a.ndim == 2 else None
+            told = links[0].info.followed_by
+            features = find_features(told, conv.leaving, a) if a.ndim == 2 and conv.leaving.ndim > 2 else None
             if features is None:
                 return None
         kept, errors, tops = _look(links, channels, conv.entering["weight"], conv.leaving, a, features)
         parts.append([*kept, errors[-1].max(axis=0)])
-        if sum(array.nbytes for array in parts[0]) / parts[0][-1].shape[-1] * len(stake.labels) > memory:
+        if 2 * sum(array.nbytes for array in parts[0]) / parts[0][-1].shape[-1] * len(stake.labels) > memory:
             return None
         found = [error.max(axis=1) for error in errors]
         worst = [np.maximum(*pair) for pair in zip(worst, found, strict=True)] if worst else found

@@ -32,8 +32,8 @@ def followed_by(graph: Graph, layer: Layer, users: Mapping[str, Sequence[int]], 
 
     Of one sigmoid output, and of probabilities, the scores are made in a way that has no name: None.
 
-    Canonical outputs have their channels first. Keras flattens them last, so a flatten behind positions would mean
-    another order than the engine's: None.
+    Canonical outputs have their channels first. Keras flattens them last, so a flatten behind positions has a name of
+    its own, `flatten_last`.
     """
     steps = users[layer.name]
     if len(steps) != 1 or layer.kind.name not in ("dense", "conv") or layer.part == "depthwise":
@@ -56,8 +56,10 @@ def followed_by(graph: Graph, layer: Layer, users: Mapping[str, Sequence[int]], 
         if kind_of_step(step):
             return tuple(path)
         name = "" if step.bare or passes(step.operation) else _name(step)
-        if name is None or (name == "flatten" and positions):
+        if name is None:
             return None
+        if name == "flatten" and positions:
+            name = "flatten_last"
         if name:
             path.append(name)
 

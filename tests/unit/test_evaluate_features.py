@@ -16,15 +16,18 @@ def pooled(outputs: Array, window: int, reduce: str) -> Array:
     return np.asarray(getattr(tiles, reduce)(axis=(3, 5)))
 
 
-@pytest.mark.parametrize("channels_first", [True, False])
-@pytest.mark.parametrize(("pool", "window"), [("max", 2), ("mean", 3), ("mean", 7), ("", 1)])
-def test_features_are_found_from_what_enters_the_dense_layer(pool: str, window: int, channels_first: bool) -> None:
-    outputs = np.random.default_rng(0).standard_normal((6, 5, 7, 7)).astype(np.float32)
+@pytest.mark.parametrize("flatten", ["flatten", "flatten_last"])
+@pytest.mark.parametrize(
+    ("pool", "window", "name"),
+    [("max", 2, "max_pool2d"), ("mean", 3, "average_pool"), ("mean", 7, "adaptive_avg_pool2d"), ("", 1, "identity")],
+)
+def test_features_are_found_from_what_enters_the_dense_layer(pool: str, window: int, name: str, flatten: str) -> None:
+    outputs = np.random.default_rng(0).standard_normal((40, 5, 7, 7)).astype(np.float32)
     made = np.maximum(outputs, 0)
     made = pooled(made, window, pool) if pool else made
-    flat = made.reshape(6, 5, -1)
-    entering = (flat if channels_first else flat.transpose(0, 2, 1)).reshape(6, -1)
-    found = find_features(outputs, entering)
+    flat = made.reshape(40, 5, -1)
+    entering = (flat if flatten == "flatten" else flat.transpose(0, 2, 1)).reshape(40, -1)
+    found = find_features(("relu", name, flatten), outputs, entering)
     assert found is not None
     assert np.allclose(found.of(outputs, 2), made, atol=1e-6)
     columns = found.columns(np.array([1, 4]), 5, flat.shape[2])
@@ -32,6 +35,18 @@ def test_features_are_found_from_what_enters_the_dense_layer(pool: str, window: 
 
 
 def test_pooling_that_overlaps_is_not_taken_for_anything_else() -> None:
-    outputs = np.random.default_rng(0).standard_normal((6, 5, 7, 7)).astype(np.float32)
+    outputs = np.random.default_rng(0).standard_normal((40, 5, 7, 7)).astype(np.float32)
     windows = np.lib.stride_tricks.sliding_window_view(outputs, (3, 3), axis=(2, 3))[:, :, ::2, ::2]
-    assert find_features(outputs, windows.max(axis=(4, 5)).reshape(6, -1)) is None
+    overlapping = windows.max(axis=(4, 5)).reshape(40, -1)
+    assert find_features(("max_pool", "flatten"), outputs, overlapping) is None
+
+
+def test_blank_inputs_tell_nothing_of_a_pooling() -> None:
+    outputs = np.ones((40, 5, 6, 6), np.float32)
+    assert find_features(("max_pool", "flatten"), outputs, np.ones((40, 5 * 9), np.float32)) is None
+
+
+@pytest.mark.parametrize("names", [None, ("batch_norm", "relu", "flatten"), ("max_pool", "max_pool", "flatten")])
+def test_what_is_not_told_or_not_known_is_not_guessed(names: tuple[str, ...] | None) -> None:
+    outputs = np.random.default_rng(0).standard_normal((40, 5, 6, 6)).astype(np.float32)
+    assert find_features(names, outputs, outputs.reshape(40, -1)) is None
