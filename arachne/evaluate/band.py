@@ -8,9 +8,10 @@ Where fewer inputs could be compared, or inputs that are mostly copies of each o
 
 For a sum over inputs the bands of all inputs added up bound the difference, but that takes every input to be off by
 its whole band, in one direction. What is allowed for is the share of it at which the *mean* input of a candidate is off
-by as much as the *worst* input of all candidates so far, all in one direction (`SMALLEST_SHARE`, 1 / `SAFETY`); for few
+by as much as the *worst* input of all candidates so far, all in one direction (`FIRST_SHARE`, 1 / `SAFETY`); for few
 inputs, or few that weigh much, the root of the squared bands if that is more; and several times the largest share that
-was ever used up.
+was ever used up. After some sums were compared, half of that is allowed for at least: what all inputs have in common is
+the rounding of a changed weight, half a rounding of what the band has `SAFETY` of.
 """
 
 from __future__ import annotations
@@ -41,8 +42,14 @@ ENOUGH = 2000
 SUM_SAFETY = 8.0
 """As `SAFETY`, for sums, of which there are fewer to learn from."""
 
-SMALLEST_SHARE = 1 / SAFETY
-"""The share of the added bands that is allowed for at least."""
+FIRST_SHARE = 1 / SAFETY
+"""The share of the added bands that is allowed for at least, until sums were compared."""
+
+SMALLEST_SHARE = 1 / (2 * SAFETY)
+"""The same afterwards."""
+
+SUMS = 16
+"""How many sums have to be compared for that."""
 
 FEW = 2.0
 """Few inputs cannot cancel each other: a sum may be off by this many times the root of its squared bands at least."""
@@ -67,6 +74,8 @@ class Band:
         """How many different inputs' scores were compared, once for every candidate."""
         self.seen_share = 0.0
         """The largest difference of a sum, as a share of the added bands."""
+        self.sums = 0
+        """How many sums were compared."""
 
     @property
     def roundings(self) -> float:
@@ -105,6 +114,7 @@ class Band:
         found = abs(difference) / slack if slack > 0 else 0.0
         within = found <= self._share
         self.seen_share = max(self.seen_share, found)
+        self.sums += 1
         return within
 
     def sum_error(self, slack: Array, squares: Array) -> Array:
@@ -113,7 +123,7 @@ class Band:
 
     @property
     def _share(self) -> float:
-        return max(SMALLEST_SHARE, SUM_SAFETY * self.seen_share)
+        return max(SMALLEST_SHARE if self.sums >= SUMS else FIRST_SHARE, SUM_SAFETY * self.seen_share)
 
     def error(self, scale: Array) -> Array:
         """The most a margin or a loss may be off at this scale."""

@@ -52,9 +52,9 @@ class DenseRoute(Route):
         self._last = self._standing
 
     @classmethod
-    def of(cls, backend: ModelBackend, stake: Stake, links: Sequence[Link]) -> DenseRoute | None:
-        """The route over a tail; None where the tail is not what it seemed."""
-        base = Base.of(backend, stake, links)
+    def of(cls, backend: ModelBackend, stake: Stake, links: Sequence[Link], memory: int) -> DenseRoute | None:
+        """The route over a tail; None where the tail is not what it seemed, or does not fit `memory`, in bytes."""
+        base = Base.of(backend, stake, links, memory)
         return None if base is None else cls(stake, links, base)
 
     def calibrate(self, differences: Array, original: Array) -> None:

@@ -7,8 +7,9 @@ Why the decisions are the same
 
     *Decisions.* A trial whose lower bound passes its parent's upper bound is rejected, wherever in the inputs that
     happens; one whose upper bound is at most its parent's lower bound is accepted. Otherwise the plain evaluator
-    decides: it is asked for the one of the two with the wider bounds, and for the other as well where its bounds still
-    enclose the answer. So a decision is either forced by bounds that hold, or is the plain evaluator's own.
+    decides: first about the inputs in the band alone, where it can (`truth`), which narrows the bounds; then about the
+    one of the two with the wider bounds, and about the other as well where its bounds still enclose the answer. So a
+    decision is either forced by bounds that hold, or is the plain evaluator's own.
 
     *Numbers.* `evaluate` hands out the plain evaluator's deficits for everything within its limit. `challenge` may hand
     out estimates, but they are never compared: the parents' bounds are looked up, or found again, by the parents'
@@ -54,6 +55,12 @@ MEMORY = 2 << 30
 
 PROBES = 2
 """Candidates on which routes and cut are compared with the plain evaluator before anything rests on them."""
+
+TIMED = 4
+"""So many candidates show which of two routes is faster."""
+
+FEW = 0.3
+"""Up to this share of the inputs is evaluated plainly to know more about a candidate; beyond it all are."""
 
 LESSONS = 32
 """So many plain evaluations teach the band; after that every eighth."""
@@ -127,11 +134,11 @@ class FastEvaluator(Evaluator):
             won, entry = self._decide(trials[number], entry, parents[number], rivals[number])
             if won:
                 winners[number] = entry
-        lowest = min([int(limits.min()), *(entry.high for entry in winners.values())])
         deficits, wins = found.deficits.copy(), np.zeros(len(trials), bool)
-        for number, entry in winners.items():
+        sure = self._with_lowest_exact({number: trials[number] for number in winners}, winners, int(limits.min()))
+        for number, entry in sure.items():
             wins[number] = True
-            deficits[number] = (self._exact(trials[number]) if entry.low <= lowest else entry).deficits
+            deficits[number] = entry.deficits
         self._ledger.trim([*parents, *trials])
         return _on_their_side(deficits, limits, wins)
 
@@ -150,14 +157,24 @@ class FastEvaluator(Evaluator):
         return int((sizes - wrong)[1:].sum()), int(wrong[0])
 
     def _first(self, trials: Array) -> Array:
-        entries = self._rivals(trials)
-        lowest = min(entry.high for entry in entries)
-        return np.stack(
-            [
-                (self._exact(trial) if entry.low <= lowest else entry).deficits
-                for trial, entry in zip(trials, entries, strict=True)
-            ]
-        )
+        entries = dict(enumerate(self._rivals(trials)))
+        sure = self._with_lowest_exact(dict(enumerate(trials)), entries, None)
+        return np.stack([sure[number].deficits for number in range(len(trials))])
+
+    def _with_lowest_exact(
+        self, trials: dict[int, Array], entries: dict[int, Entry], lowest: int | None
+    ) -> dict[int, Entry]:
+        """The entries, those that could be as low as the lowest of all, or as `lowest`, being the plain evaluator's."""
+
+        def bar() -> int:
+            return min([*([] if lowest is None else [lowest]), *(entry.high for entry in entries.values())])
+
+        entries = dict(entries)
+        for sharpen in (self._narrowed, lambda trial, entry: self._exact(trial)):
+            for number in sorted(entries, key=lambda number: entries[number].high):
+                if entries[number].low <= bar():
+                    entries[number] = sharpen(trials[number], entries[number])
+        return entries
 
     def _rivals(self, candidates: Array) -> list[Entry]:
         """Entries of candidates, which are judged to the end where they are not known."""
@@ -172,6 +189,9 @@ class FastEvaluator(Evaluator):
             return True, rival
         if entry.high <= rival.low or entry.low > rival.high:
             return entry.high <= rival.low, entry
+        entry, rival = self._narrowed(trial, entry), self._narrowed(parent, rival)
+        if entry.high <= rival.low or entry.low > rival.high:
+            return entry.high <= rival.low, entry
         # The wider bounds first: often those of the other need not be narrowed then.
         if entry.high - entry.low >= rival.high - rival.low:
             entry = self._exact(trial)
@@ -180,6 +200,26 @@ class FastEvaluator(Evaluator):
             rival = self._exact(parent)
             entry = self._exact(trial) if entry.low <= rival.high < entry.high else entry
         return entry.high <= rival.low, entry
+
+    def _narrowed(self, trial: Array, entry: Entry) -> Entry:
+        """An entry without inputs in the band, where the plain evaluator can tell about a few inputs alone."""
+        if entry.exact or np.isfinite(entry.slack) or entry.narrowed or self.truth.run is None:
+            return entry
+        with np.errstate(all="ignore"):
+            scores, scale = self.route.scores(trial)
+            rows = self._judge.doubtful(scores, scale)
+            if len(np.unique(rows // self.truth.run)) * self.truth.run > FEW * len(scores):
+                return entry
+            stake, deficits = self.stake, np.zeros(0, np.int64)
+            if len(rows):  # none is left where the band has become narrower since
+                rows, truth = self.truth.some(trial, rows)
+                deficits = input_deficits(truth, stake.labels[rows], stake.weights[rows])
+            found = self._judge.known_better(scores, scale, rows, deficits)
+        low, high = max(entry.low, int(found.low[0])), min(entry.high, int(found.high[0]))
+        if low > high:  # the band was too narrow: the plain evaluator decides, and is learnt from
+            return self._exact(trial)
+        self._ledger[trial] = Entry(found.deficits[0], low, high, narrowed=True)
+        return self._ledger[trial] or entry
 
     def _estimate(self, trials: Array, ceilings: Array | None) -> Estimates:
         """Judge candidates on the route, and enter those that were judged to the end."""
@@ -246,7 +286,7 @@ class FastEvaluator(Evaluator):
     def _routes(self, original: Array) -> Iterator[Route]:
         links = find_tail(self.backend, self.suspects)
         if links is not None:
-            route = DenseRoute.of(self.backend, self.stake, links)
+            route = DenseRoute.of(self.backend, self.stake, links, self._memory // 2)
             if route is not None and route.classes == original.shape[1]:
                 yield route
         pooled = find_pooled(self.backend, self.stake, self.suspects, self._memory)
@@ -255,9 +295,12 @@ class FastEvaluator(Evaluator):
         channels = find_channels(
             self.backend, self.stake, self.suspects, self.cuts, self.weights_with, original, self._memory
         )
-        if channels is not None:
+        whole = CutRoute(self.stake, self.cuts, self.weights_with, original, Growth(self.backend, self.suspects))
+        # Both take the same decisions. Which is faster depends on how much of the work lies behind the convolution.
+        some = np.stack([self._probe(np.random.default_rng(number)) for number in range(TIMED)])
+        if channels is not None and channels.seconds(some) < whole.seconds(some):
             yield channels
-        yield CutRoute(self.stake, self.cuts, self.weights_with, original, Growth(self.backend, self.suspects))
+        yield whole
 
     def _probe(self, rng: np.random.Generator) -> Array:
         suspects = self.suspects

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from arachne.evaluate.band import ROUNDING, Band
-from arachne.evaluate.base import UNIT, Stake
+from arachne.evaluate.base import UNIT, Stake, by_term, losses
 from arachne.evaluate.order import HardFirst
 from arachne.evaluate.routes import Block, Route
 from arachne.evaluate.threads import one_thread
@@ -69,6 +69,39 @@ class Judge:
             with np.errstate(all="ignore"), one_thread() if self.route.in_numpy else nullcontext():
                 self._block(self.route.start(trials[start:stop]), np.arange(start, stop), ceilings, sums)
         return sums.estimates()
+
+    def doubtful(self, scores: Array, scale: Array) -> Array:
+        """The row numbers of inputs one candidate has in the band, from its scores `(n, classes)` and their scale."""
+        margins, error = self._margins(scores, scale)
+        return np.flatnonzero(~(np.abs(margins) > error))
+
+    def known_better(self, scores: Array, scale: Array, rows: Array, deficits: Array) -> Estimates:
+        """Bounds for one candidate of which some inputs are known exactly.
+
+        Args:
+            scores: On the route, `(n, classes)`.
+            scale: Their scale, `(n,)`.
+            rows: The inputs that are known.
+            deficits: Their deficits, int64 `(rows,)`.
+        """
+        stake, band = self._stake, self.band
+        margins, error = self._margins(scores, scale)
+        open_ = ~(margins > error)
+        open_[rows] = False
+        which = np.flatnonzero(open_)
+        sums = _Sums(1, stake.n_terms, band)
+        nobody = np.zeros(len(which), np.int64)
+        costs = _Costs.of(
+            losses(scores[which], stake.labels[which]), margins[which], error[which], stake.weights[which] * UNIT
+        )
+        sums.add(np.array([0]), nobody, stake.terms[which], costs)
+        return sums.estimates(by_term(deficits, stake.terms[rows], stake.n_terms))
+
+    def _margins(self, scores: Array, scale: Array) -> tuple[Array, Array]:
+        rows, labels = np.arange(len(scores)), self._stake.labels
+        others = scores.copy()
+        others[rows, labels] = -np.inf
+        return scores[rows, labels] - others.max(axis=1), self.band.error(scale)
 
     def _block(self, block: Block, active: Array, ceilings: Array | None, sums: _Sums) -> None:
         for rows in self.route.runs(len(self._worth)):
@@ -161,15 +194,16 @@ class _Sums:
         low = (self._certain[which] - self._sum_error(self._slack[which], self._squares[which])) * (1 - 1e-12)
         return np.asarray(np.maximum(np.floor(low) - self._terms, 0))
 
-    def estimates(self) -> Estimates:
-        """Everything in whole numbers."""
+    def estimates(self, known: Array | int = 0) -> Estimates:
+        """Everything in whole numbers; `known` deficits, int64 `(terms,)`, are added to every candidate's."""
+        extra = int(np.sum(known))
         low = self.low(slice(None))
         high = (self._certain + self._sum_error(self._slack, self._squares) + self._band) * (1 + 1e-12)
         high = np.ceil(high) + self._terms * (high > 0)
         return Estimates(
-            deficits=np.rint(self._likely).astype(np.int64),
-            low=low.astype(np.int64),
-            high=high.astype(np.int64),
+            deficits=np.rint(self._likely).astype(np.int64) + known,
+            low=low.astype(np.int64) + extra,
+            high=high.astype(np.int64) + extra,
             slack=np.where(self._band > 0, np.nan, self._slack),
             complete=self.complete,
         )

@@ -151,8 +151,8 @@ class Base:
     peaks: tuple[Array, ...]
 
     @classmethod
-    def of(cls, backend: ModelBackend, stake: Stake, links: Sequence[Link]) -> Base | None:
-        """Compute it, some inputs at a time; None where the layer does not take one vector per input."""
+    def of(cls, backend: ModelBackend, stake: Stake, links: Sequence[Link], memory: int) -> Base | None:
+        """Compute it, in batches; None where a layer takes no vectors, or it needs more bytes than `memory`."""
         parts: list[list[Array]] = []
         roundings: list[Array] = []
         peaks: list[Array] = []
@@ -163,6 +163,9 @@ class Base:
                 return None
             kept, errors, tops = _look(links, entering.T.astype(np.float32), use.leaving.T.astype(np.float32))
             parts.append([*kept, errors[-1].max(axis=0, keepdims=True)])
+            # Twice: a route keeps the inputs in their own order and in that in which they are met.
+            if 2 * sum(array.nbytes for array in parts[0]) / len(entering) * len(stake.labels) > memory:
+                return None
             worst = [error.max(axis=1) for error in errors]
             roundings = [np.maximum(*pair) for pair in zip(roundings, worst, strict=True)] if roundings else worst
             peaks = [np.maximum(*pair) for pair in zip(peaks, tops, strict=True)] if peaks else tops
