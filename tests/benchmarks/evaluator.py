@@ -1,22 +1,26 @@
 """How much faster the fast evaluator is than the plain one, and where the time of a whole repair goes.
 
-    python -m tests.benchmarks.evaluator                  all subjects on torch
-    python -m tests.benchmarks.evaluator --backend onnx   the same networks, exported
-    python -m tests.benchmarks.evaluator --only "FM MLP" --generations 100
-    python -m tests.benchmarks.evaluator --curve          cost against the number of positives
+    python -m tests.benchmarks.evaluator                    all subjects on all backends, about ten minutes
+    python -m tests.benchmarks.evaluator --quick            fewer inputs and candidates, some minutes
+    python -m tests.benchmarks.evaluator --backend onnx --only "FM MLP" --touched last
+    python -m tests.benchmarks.evaluator --curve            cost against the number of positives
+    python -m tests.benchmarks.evaluator --repair           a whole repair, step by step
+    python -m tests.benchmarks.evaluator --threads          the same with one processor and with all
 
-A row is one search with the fast evaluator. The plain evaluator's time is the least of a few full passes; its decisions
-are checked on some trials of every generation. Ratios are per candidate and leave out what both evaluators do once;
-`ready` tells what the fast one does once.
+A row is one search with the fast evaluator, as long as its seconds last; where a candidate is slow, with a smaller
+population, so that more than the first generations are seen. The plain evaluator's time is the least of a few full
+passes; some decisions are checked against it. Ratios are per candidate and leave out what both evaluators do once;
+`ready` tells what the fast one does once. Both sides run on one processor, and times are that processor's, so that
+other programs on the machine hardly count.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import time
 from collections.abc import Callable
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -28,109 +32,119 @@ from arachne.data.split import Part
 from arachne.data.targets import parse_targets
 from arachne.evaluate import FastEvaluator, PlainEvaluator, Stake
 from arachne.localise import Bidirectional, Suspects
-from arachne.search import DifferentialEvolution, Problem
+from arachne.search import DifferentialEvolution, Generation, Problem
 from arachne.values import Array
-from tests.benchmarks.subjects import SUBJECTS, Subject, made
+from tests.benchmarks.ported import BACKENDS
+from tests.benchmarks.subjects import CLASSES, SUBJECTS, Subject, made
 
 SUSPECTS = 8
+
+SLOW = 10e-3
+"""Where a candidate takes longer than these seconds, a smaller population gets through more generations."""
+
+FEW = 20
+"""The size of such a population."""
+
+CHECKED = 0.3
+"""Checks of decisions may take this share of a row's seconds, and are always at least two."""
+
+clock = time.process_time
+
 HEADER = (
-    f"{'subject':<20} {'touched':<12} {'route':<17} {'plain ms':>9} {'fast ms':>8} {'ratio':>8} {'ready s':>8} "
-    f"{'seen':>6} {'plainly':>8} {'checked':>8}"
+    f"{'subject':<20} {'touched':<12} {'backend':<8} {'route':<21} {'plain ms':>9} {'fast ms':>8} {'ratio':>8} "
+    f"{'ready s':>8} {'cands':>6} {'seen':>6} {'plainly':>8} {'checked':>8}"
 )
+
+
+class EnoughError(Exception):
+    """The row's seconds are over."""
 
 
 class Watched(FastEvaluator):
     """Takes its own time, and checks some of its decisions against the plain evaluator's."""
 
-    checks = 1
     seconds = 0.0
     candidates = 0
     checked = 0
     wrong = 0
+    checking = 0.0
+    budget = 0.0
 
     def challenge(self, trials: Array, parents: Array, limits: Array | None) -> Array:
-        start = time.perf_counter()
+        start = clock()
         deficits = super().challenge(trials, parents, limits)
-        self.seconds += time.perf_counter() - start
+        self.seconds += clock() - start
         self.candidates += len(trials)
-        if limits is not None:
-            wins = deficits.sum(axis=1) <= limits
-            # Winners first: most others are rejected by far.
-            for number in np.argsort(~wins, kind="stable")[: self.checks]:
-                plain = self.plain.evaluate(np.stack([trials[number], parents[number]])).sum(axis=1)
-                self.checked += 1
-                self.wrong += int((plain[0] <= plain[1]) != wins[number])
+        if limits is not None and (self.checked < 2 or self.checking < CHECKED * self.budget):
+            self._check(trials, parents, deficits.sum(axis=1) <= limits)
         return deficits
+
+    def _check(self, trials: Array, parents: Array, wins: Array) -> None:
+        start = clock()
+        # A winner, where there is one: most others are rejected by far.
+        number = int(np.argmax(wins))
+        plain = self.plain.evaluate(np.stack([trials[number], parents[number]])).sum(axis=1)
+        self.checked += 1
+        self.wrong += int((plain[0] <= plain[1]) != wins[number])
+        self.checking += clock() - start
 
     @property
     def plain(self) -> PlainEvaluator:
         return PlainEvaluator(self.backend, self.stake, self.suspects)
 
 
-def torch_backend(module: Any, data: LabelledData) -> ModelBackend:
-    from arachne_torch import TorchBackend
-
-    return TorchBackend.load(module)
-
-
-def onnx_backend(module: Any, data: LabelledData) -> ModelBackend:
-    from arachne_onnx import OnnxBackend
-
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "model.onnx"
-        example = torch.from_numpy(np.asarray(data.inputs)[:2])
-        torch.onnx.export(module, (example,), path, dynamic_shapes=({0: torch.export.Dim("n")},), verbose=False)
-        return OnnxBackend.load(path)
-
-
-BACKENDS: dict[str, Callable[[Any, LabelledData], ModelBackend]] = {"torch": torch_backend, "onnx": onnx_backend}
-
-
-def part_of(backend: ModelBackend, data: LabelledData) -> Part:
-    """All of the data, with whatever is wrong about class 1 to repair."""
+def part_of(backend: ModelBackend, data: LabelledData, target: str) -> Part:
+    """All of the data, and what to repair."""
     predictions = backend.predict(data.inputs)
-    targets = parse_targets("1:*", data, predictions, 10)
-    return Part(data, np.arange(len(data)), predictions, targets)
+    return Part(data, np.arange(len(data)), predictions, parse_targets(target, data, predictions, CLASSES))
 
 
-def measure(backend: ModelBackend, subject: Subject, data: LabelledData, touched: str, args: Any) -> None:
+def measure(name: str, backend: ModelBackend, part: Part, subject: Subject, touched: str, args: Any) -> None:
     """One row of the table."""
-    part = part_of(backend, data)
     stake = Stake.of(part, part.terms(10.0))
     layers = real_names(backend, subject.touched[touched])
+    if layers is None:
+        print(f"{subject.name:<20} {touched:<12} {name:<8} not reached by this backend", flush=True)
+        return
     suspects = localised(backend, part, layers)
-    start = time.perf_counter()
+    start = clock()
     fast = Watched(backend, stake, suspects)
-    ready = time.perf_counter() - start
-    fast.checks = args.checks
-    problem: Any = Problem(backend, None, suspects, fast)  # type: ignore[arg-type]  # no split is looked at
-    search = DifferentialEvolution(generations=args.generations, patience=args.generations, start=args.start)
-    result = search.search(problem, rng=np.random.default_rng(0))
+    ready = clock() - start
+    fast.budget = args.seconds
+    one = timed(lambda: fast.bounds(suspects.values[None]))
+    searched(fast, args, min(args.population, FEW) if one > SLOW else args.population)
     plain = min(timed(lambda: fast.plain.evaluate(suspects.values[None])) for _ in range(3))
     each = fast.seconds / fast.candidates
     seen = fast.looked_at / (len(stake.labels) * fast.candidates)
     verdict = f"{fast.checked - fast.wrong}/{fast.checked}"
     print(
-        f"{subject.name:<20} {touched:<12} {fast.route.name:<17} {1e3 * plain:9.2f} {1e3 * each:8.3f} "
-        f"{plain / each:7.0f}× {ready:8.2f} {seen:6.1%} {fast.plain_evaluations:8d} {verdict:>8}"
+        f"{subject.name:<20} {touched:<12} {name:<8} {fast.route.name:<21} {1e3 * plain:9.2f} {1e3 * each:8.3f} "
+        f"{plain / each:7.0f}× {ready:8.2f} {fast.candidates:6d} {seen:6.1%} {fast.plain_evaluations:8d} {verdict:>8}"
         + ("" if fast.truth.by_cut else "   full passes where rounding decides"),
         flush=True,
     )
-    if args.verbose:
-        last = result.history[-1]
-        print(
-            f"    {len(stake.labels)} inputs, {len(suspects)} suspects, {sum(h.replaced for h in result.history[1:])}"
-            f" accepted of {last.evaluations}, repaired {last.repaired}, broken {last.broken}; {result.stopped}"
-        )
 
 
-def real_names(backend: ModelBackend, layers: tuple[str, ...]) -> list[str]:
+def searched(fast: Watched, args: Any, population: int) -> None:
+    """A search, as long as the row's seconds last."""
+
+    def on_generation(generation: Generation) -> None:
+        if fast.seconds > args.seconds and generation.number > 1:
+            raise EnoughError
+
+    problem: Any = Problem(fast.backend, None, fast.suspects, fast)  # type: ignore[arg-type]  # no split is looked at
+    search = DifferentialEvolution(
+        population=population, generations=args.generations, patience=args.generations, start=args.start
+    )
+    with contextlib.suppress(EnoughError):
+        search.search(problem, rng=np.random.default_rng(0), on_generation=on_generation)
+
+
+def real_names(backend: ModelBackend, layers: tuple[str, ...]) -> list[str] | None:
     """The layers' names in the backend; an export puts its own text around them."""
-    names = [info.name for info in backend.layers]
-    return [
-        next(n for n in names if n == layer or layer in n.replace("/", ".").split(".") or n.endswith(layer))
-        for layer in layers
-    ]
+    names = {info.name.replace("/", ".").replace("-", ".").removeprefix("layer."): info.name for info in backend.layers}
+    found = [next((names[n] for n in names if n == layer or n.endswith(f".{layer}")), None) for layer in layers]
+    return None if None in found else [name for name in found if name is not None]
 
 
 def localised(backend: ModelBackend, part: Part, layers: list[str]) -> Suspects:
@@ -146,72 +160,112 @@ def localised(backend: ModelBackend, part: Part, layers: list[str]) -> Suspects:
 
 
 def timed(run: Callable[[], Any]) -> float:
-    start = time.perf_counter()
+    start = clock()
     run()
-    return time.perf_counter() - start
+    return clock() - start
+
+
+def table(args: Any) -> None:
+    """All rows."""
+    print(HEADER, flush=True)
+    for subject in SUBJECTS:
+        if args.only in (None, subject.name):
+            few = max(200, subject.inputs // 5) if args.quick else None
+            module, data = made(subject, args.inputs or few)
+            for name in args.backend or BACKENDS:
+                backend, ported = BACKENDS[name](module, data)
+                part = part_of(backend, ported, subject.target)
+                counts = f"{len(part.positives)} positives, {len(part.negatives)} negatives"
+                print(f"{subject.name} on {name}: {counts}, target {part.targets[0].text}", flush=True)
+                for touched in subject.touched:
+                    if args.touched in (None, touched):
+                        measure(name, backend, part, subject, touched, args)
 
 
 def curve(args: Any) -> None:
-    """Cost of a generation against the number of inputs, FM MLP, last layer."""
-    print(f"{'inputs':>8} {'plain ms':>9} {'fast ms':>8} {'ratio':>7}   per candidate")
+    """Cost of a candidate against the number of inputs, FM MLP, last layer."""
+    print(f"{'positives':>9} {'plain ms':>9} {'fast ms':>8} {'ratio':>7}   per candidate")
     subject = SUBJECTS[0]
     for n in (1000, 5000, 20000, 60000):
         module, data = made(subject, n)
-        backend = BACKENDS[args.backend](module, data)
-        part = part_of(backend, data)
+        backend, data = BACKENDS[(args.backend or ["torch"])[0]](module, data)
+        part = part_of(backend, data, subject.target)
         stake = Stake.of(part, part.terms(10.0))
-        suspects = localised(backend, part, real_names(backend, subject.touched["last"]))
+        suspects = localised(backend, part, real_names(backend, subject.touched["last"]) or [])
         fast = Watched(backend, stake, suspects)
-        fast.checks = 0
-        problem: Any = Problem(backend, None, suspects, fast)  # type: ignore[arg-type]  # no split is looked at
-        search = DifferentialEvolution(generations=args.generations, patience=args.generations, start=args.start)
-        search.search(problem, rng=np.random.default_rng(0))
+        searched(fast, args, args.population)
         plain = min(timed(lambda: fast.plain.evaluate(suspects.values[None])) for _ in range(3))  # noqa: B023
         each = fast.seconds / fast.candidates
-        print(f"{len(stake.labels):8d} {1e3 * plain:9.2f} {1e3 * each:8.4f} {plain / each:6.0f}×", flush=True)
+        print(f"{len(part.positives):9d} {1e3 * plain:9.2f} {1e3 * each:8.4f} {plain / each:6.0f}×", flush=True)
 
 
 def whole(args: Any) -> None:
-    """A whole repair of the FM MLP, step by step."""
+    """A whole repair of the FM MLP, step by step, the least of three."""
     from arachne.engine import repair
     from arachne.settings import Settings
 
     module, data = made(SUBJECTS[0], 10000)
-    backend = BACKENDS[args.backend](module, data)
-    forward = min(timed(lambda: backend.forward(data.inputs)) for _ in range(3))
-    searcher = DifferentialEvolution(generations=100, patience=100)
-    steps = repair(backend, data, "1:*", settings=Settings(searcher=searcher)).seconds
-    print(f"whole repair, {len(data) // 2} inputs seen, 100 generations; one forward pass of all takes {forward:.3f} s")
-    for step, seconds in steps.items():
-        print(f"    {step:<12} {seconds:7.3f} s")
+    for name in args.backend or BACKENDS:
+        backend, ported = BACKENDS[name](module, data)
+        forward = min(timed(lambda: backend.forward(ported.inputs)) for _ in range(3))  # noqa: B023
+        settings = Settings(searcher=DifferentialEvolution(generations=100, patience=100))
+        runs: list[tuple[float, Any]] = []
+        for _ in range(3):
+            start = clock()
+            result = repair(backend, ported, SUBJECTS[0].target, settings=settings)
+            runs.append((clock() - start, result.seconds))
+        total, steps = min(runs, key=lambda run: run[0])
+        split = ", ".join(f"{step} {seconds:.2f}" for step, seconds in steps.items())
+        print(
+            f"{name:<6} {len(ported) // 2} inputs seen, 100 generations: {total:.2f} s of the processor, one forward "
+            f"pass of all inputs {forward:.2f} s; by the clock: {split}",
+            flush=True,
+        )
+
+
+def threads(args: Any) -> None:
+    """What a second processor is good for: plain passes and cuts of the convnet, by the clock."""
+    module, data = made(SUBJECTS[1], 500)
+    available = sorted(os.sched_getaffinity(0))
+    for processors in ([available[0]], available):
+        os.sched_setaffinity(0, processors)
+        torch.set_num_threads(len(processors))
+        backend, ported = BACKENDS[(args.backend or ["torch"])[0]](module, data)
+        part = part_of(backend, ported, SUBJECTS[1].target)
+        suspects = localised(backend, part, real_names(backend, ("3",)) or [])
+        plain = PlainEvaluator(backend, Stake.of(part, part.terms(10.0)), suspects)
+        least = np.inf
+        for _ in range(5):
+            start = time.perf_counter()
+            plain.evaluate(suspects.values[None])
+            least = min(least, time.perf_counter() - start)
+        print(
+            f"{len(processors)} processors: a full pass of {len(ported)} inputs takes {1e3 * least:.0f} ms", flush=True
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--backend", choices=sorted(BACKENDS), default="torch")
+    parser.add_argument("--backend", action="append", choices=sorted(BACKENDS), help="one backend; may be repeated")
     parser.add_argument("--only", help="one subject")
     parser.add_argument("--touched", help="one set of layers")
     parser.add_argument("--inputs", type=int, help="fewer or more inputs than the subject has")
-    parser.add_argument("--generations", type=int, default=30)
-    parser.add_argument("--checks", type=int, default=1, help="decisions checked plainly in each generation")
-    parser.add_argument("--start", default="gaussian")
+    parser.add_argument("--population", type=int, default=100)
+    parser.add_argument("--generations", type=int, default=100)
+    parser.add_argument("--seconds", type=float, default=None, help="how long a row's search may take, 5 by default")
+    parser.add_argument("--start", default="auto")
+    parser.add_argument("--quick", action="store_true")
     parser.add_argument("--curve", action="store_true")
     parser.add_argument("--repair", action="store_true")
-    parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--threads", action="store_true")
     args = parser.parse_args()
-    if args.curve or args.repair:
-        return curve(args) if args.curve else whole(args)
-    print(HEADER, flush=True)
-    for subject in SUBJECTS:
-        if args.only in (None, subject.name):
-            module, data = made(subject, args.inputs)
-            backend = BACKENDS[args.backend](module, data)
-            part = part_of(backend, data)
-            print(f"{subject.name}: {len(part)} inputs, {len(part.positives)} right, {len(part.negatives)} negatives")
-            for touched in subject.touched:
-                if args.touched in (None, touched):
-                    measure(backend, subject, data, touched, args)
-    return None
+    args.seconds = args.seconds or (1.5 if args.quick else 5.0)
+    if args.threads:
+        return threads(args)
+    if hasattr(os, "sched_setaffinity"):  # onnxruntime and TensorFlow count the processors they may use
+        os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+    torch.set_num_threads(1)
+    return curve(args) if args.curve else whole(args) if args.repair else table(args)
 
 
 if __name__ == "__main__":
