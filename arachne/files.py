@@ -12,9 +12,9 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
-from arachne.errors import EnvironmentFaultError
+from arachne.errors import EnvironmentFaultError, ModelError
 
 CHUNK = 1 << 20
 
@@ -29,23 +29,41 @@ def atomic_write(path: str | Path, content: bytes | Callable[[BinaryIO], object]
     Raises:
         EnvironmentFaultError: The disk is full, the folder is missing or read-only.
     """
-    path = Path(path)
-    with environment_faults(path):
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    with written(Path(path)) as temporary, temporary.open("wb") as stream:
+        if callable(content):
+            content(stream)
+        else:
+            stream.write(content)
+
+
+@contextlib.contextmanager
+def written(destination: Path, source: Path | None = None) -> Iterator[Path]:
+    """An empty file beside the destination, with the same ending, that takes its place when the block ends well.
+
+    Args:
+        destination: Where it ends up; what was there is replaced.
+        source: The model that is being copied, which is never the destination.
+
+    Raises:
+        ModelError: The destination is the source itself.
+        EnvironmentFaultError: The disk is full, the folder is missing or read-only.
+    """
+    if source is not None and same_file(source, destination):
+        raise ModelError(f"'{destination}' is the model itself, which is never overwritten; choose another name")
+    with environment_faults(destination):
+        # The whole name comes last: frameworks go by the ending of the name they are given.
+        handle, name = tempfile.mkstemp(dir=destination.parent, prefix=".", suffix=f".{destination.name}")
+        os.close(handle)
+        temporary = Path(name)
         try:
-            with cast("BinaryIO", os.fdopen(handle, "wb")) as stream:
-                if callable(content):
-                    content(stream)
-                else:
-                    stream.write(content)
-                stream.flush()
-                os.fchmod(stream.fileno(), 0o666 & ~_umask())
+            yield temporary
+            with temporary.open("rb+") as stream:
                 os.fsync(stream.fileno())
-            os.replace(name, path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-        sync_folder(path.parent)
+            temporary.chmod(0o666 & ~_umask())  # mkstemp makes files that only their owner can read
+            temporary.replace(destination)
+        finally:
+            temporary.unlink(missing_ok=True)
+        sync_folder(destination.parent)
 
 
 @contextlib.contextmanager

@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import shutil
 import struct
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -18,7 +16,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from arachne.errors import EnvironmentFaultError, ModelError, UnsafeModelError
+from arachne.errors import ModelError, UnsafeModelError
+from arachne.files import written
 from arachne_keras.allowed import check_config
 from arachne_keras.hdf5 import LARGEST_GROWTH, SMALL, Place, places, read_place
 
@@ -182,35 +181,3 @@ def _crc(file: Any, start: int, size: int) -> int:
         block = file.read(min(left, 2**20))
         checksum, left = zlib.crc32(block, checksum), left - len(block)
     return checksum
-
-
-@contextlib.contextmanager
-def written(destination: Path, source: Path | None = None) -> Iterator[Path]:
-    """A temporary file beside the destination that takes its place when the block ends well.
-
-    Raises:
-        ModelError: The destination is the source itself.
-        EnvironmentFaultError: It cannot be written.
-    """
-    if source is not None and destination.exists() and os.path.samefile(source, destination):
-        raise ModelError(f"'{destination}' is the model itself, which is never overwritten; choose another name")
-    temporary = None
-    try:
-        # Keras looks at the ending of the name it is given.
-        ending = ".weights.h5" if destination.name.endswith(".weights.h5") else destination.suffix
-        handle, name = tempfile.mkstemp(prefix=f".{destination.name}.", suffix=ending, dir=destination.parent)
-        os.close(handle)
-        temporary = Path(name)
-        yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)  # mkstemp makes files that only their owner can read
-        temporary.replace(destination)
-        temporary = None
-    except OSError as error:
-        raise EnvironmentFaultError(f"cannot write '{destination}': {error.strerror or error}") from error
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)

@@ -13,9 +13,9 @@ import keras
 import numpy as np
 
 from arachne.errors import BackendUnavailableError, ModelError
+from arachne.files import written
 from arachne.values import Array, Inputs
 from arachne_keras.adapter import KerasBackend
-from arachne_keras.archive import written
 from arachne_keras.autodiff import FRAMEWORK
 from arachne_keras.graph import functional
 

@@ -14,7 +14,8 @@ from typing import Any
 import keras
 
 from arachne.errors import ModelError, UnsafeModelError, UsageError, did_you_mean
-from arachne_keras.archive import Archive, opened, written
+from arachne.files import written
+from arachne_keras.archive import Archive, opened
 from arachne_keras.environment import quiet
 from arachne_keras.hdf5 import places
 from arachne_keras.kind import Layer

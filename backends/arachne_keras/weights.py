@@ -17,8 +17,9 @@ from keras.src.saving import saving_lib
 
 from arachne.backend import WeightFile, Weights
 from arachne.errors import ModelError, UnknownLayerError, WeightShapeError, did_you_mean
+from arachne.files import written
 from arachne.values import Array
-from arachne_keras.archive import Archive, opened, written
+from arachne_keras.archive import Archive, opened
 from arachne_keras.hdf5 import Place, places, read_place
 from arachne_keras.kind import Layer
 from arachne_keras.layout import Stored

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import shutil
 import struct
-import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from arachne.errors import EnvironmentFaultError, ModelError, UnsafeModelError
+from arachne.errors import ModelError, UnsafeModelError
+from arachne.files import written
 
 LARGEST_MEMBER_READ = 512 * 2**20
 """Members larger than this hold weights and are never read whole."""
@@ -168,33 +166,3 @@ def write_copy(
             file.flush()
             if archive is not None:
                 archive.repair_checksums(file, edits)
-
-
-@contextlib.contextmanager
-def written(destination: Path, source: Path | None = None) -> Iterator[Path]:
-    """A temporary file beside the destination that takes its place when the block ends well.
-
-    Raises:
-        ModelError: The destination is the source itself.
-        EnvironmentFaultError: It cannot be written.
-    """
-    if source is not None and destination.exists() and os.path.samefile(source, destination):
-        raise ModelError(f"'{destination}' is the model itself, which is never overwritten; choose another name")
-    temporary = None
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{destination.name}.", dir=destination.parent)
-        os.close(handle)
-        temporary = Path(name)
-        yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)  # mkstemp makes files that only their owner can read
-        temporary.replace(destination)
-        temporary = None
-    except OSError as error:
-        raise EnvironmentFaultError(f"cannot write '{destination}': {error.strerror or error}") from error
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)

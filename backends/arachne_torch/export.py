@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from arachne.errors import BackendUnavailableError, ModelError
+from arachne.files import written
 from arachne.values import Array, Inputs, count, take
 from arachne_torch.adapter import TorchBackend
-from arachne_torch.archive import written
 
 OPSET = 18
 ANY_LENGTH = 8

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from arachne.errors import ModelError, UnsafeModelError, UsageError, did_you_mean
-from arachne_torch.archive import written
+from arachne.files import written
 from arachne_torch.program import Program, load_program, runnable
 from arachne_torch.weights import TorchWeightFile, open_program, open_safetensors, open_state_dict
 

@@ -9,8 +9,8 @@ from typing import BinaryIO
 
 import pytest
 
-from arachne.errors import EnvironmentFaultError
-from arachne.files import atomic_write, same_file, sha256_of
+from arachne.errors import EnvironmentFaultError, ModelError
+from arachne.files import atomic_write, same_file, sha256_of, written
 
 
 def test_written_bytes_are_there_and_nothing_else_is(tmp_path: Path) -> None:
@@ -43,6 +43,42 @@ def test_new_files_get_the_usual_permissions(tmp_path: Path) -> None:
     (tmp_path / "plain").write_bytes(b"")
     atomic_write(tmp_path / "atomic", b"")
     assert (tmp_path / "atomic").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_a_file_made_beside_the_destination_has_its_ending_and_takes_its_place(tmp_path: Path) -> None:
+    target = tmp_path / "net.weights.h5"
+    target.write_bytes(b"old")
+    with written(target) as temporary:
+        assert (temporary.parent, temporary.name.endswith(".weights.h5")) == (tmp_path, True)
+        temporary.write_bytes(b"new")
+        assert target.read_bytes() == b"old"
+    assert target.read_bytes() == b"new"
+    assert os.listdir(tmp_path) == ["net.weights.h5"]
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, ValueError])
+def test_whatever_ends_the_writing_leaves_what_was_there(tmp_path: Path, failure: type[BaseException]) -> None:
+    target = tmp_path / "net.pt"
+    target.write_bytes(b"old")
+
+    def interrupted() -> None:
+        with written(target) as temporary:
+            temporary.write_bytes(b"half of it")
+            raise failure
+
+    with pytest.raises(failure):
+        interrupted()
+    assert target.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["net.pt"]
+
+
+def test_a_model_is_never_written_over_itself(tmp_path: Path) -> None:
+    model, link = tmp_path / "net.pt", tmp_path / "link.pt"
+    model.write_bytes(b"weights")
+    link.symlink_to(model)
+    with pytest.raises(ModelError, match=r"never overwritten"), written(link, model):
+        pytest.fail("the block must not run")
+    assert model.read_bytes() == b"weights"
 
 
 def test_sha256_is_that_of_the_bytes(tmp_path: Path) -> None:
