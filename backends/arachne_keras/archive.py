@@ -10,7 +10,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import h5py
@@ -18,6 +18,7 @@ import numpy as np
 
 from arachne.errors import ModelError, UnsafeModelError
 from arachne.files import written
+from arachne.zips import Zip
 from arachne_keras.allowed import check_config
 from arachne_keras.hdf5 import LARGEST_GROWTH, SMALL, Place, places, read_place
 
@@ -45,8 +46,8 @@ class Archive:
         self.path = path
         try:
             with zipfile.ZipFile(path) as file:
-                self.members = {info.filename: info for info in file.infolist()}
-                self._directory = file.start_dir
+                self._zip = Zip.checked(file, path)
+                self.members = self._zip.members
                 self._check_members(file)
                 self.config = self._read_config(file)
                 if not trust_code:
@@ -64,18 +65,11 @@ class Archive:
             with opened(io.BytesIO(self._weights()), self.path.name) as file:
                 return np.array(file[place.path])
         with self.path.open("rb") as raw:
-            return read_place(raw, self._start(raw) + place.offset, place)
+            return read_place(raw, self._zip.extent(WEIGHTS)[0] + place.offset, place)
 
     def _weights(self) -> bytes:
         with zipfile.ZipFile(self.path) as file:
             return file.read(WEIGHTS)
-
-    def _start(self, file: Any) -> int:
-        """Where the bytes of the HDF5 member start."""
-        header = self.members[WEIGHTS].header_offset
-        file.seek(header + 26)
-        name, extra = struct.unpack("<HH", file.read(4))
-        return int(header + 30 + name + extra)
 
     def write_copy(self, destination: Path, tensors: Mapping[str, Any]) -> None:
         """A copy with other tensors, by path, as arrays of the stored shape and dtype; all else stays as it is.
@@ -85,24 +79,20 @@ class Archive:
         """
         info = self.members[WEIGHTS]
         whole = all(self.places[path].offset is not None for path in tensors)
-        if whole and info.compress_type == zipfile.ZIP_STORED and not info.flag_bits & 0x08:
+        if whole and info.compress_type == zipfile.ZIP_STORED:
             self._patch(destination, tensors)
         else:
             self._rewrite(destination, tensors)
 
     def _patch(self, destination: Path, tensors: Mapping[str, Any]) -> None:
-        info = self.members[WEIGHTS]
         with written(destination, self.path) as temporary:
             shutil.copyfile(self.path, temporary)
             with temporary.open("r+b") as file:
-                start = self._start(file)
+                start, _ = self._zip.extent(WEIGHTS)
                 for path, values in tensors.items():
                     file.seek(start + (self.places[path].offset or 0))
                     file.write(values.tobytes())
-                checksum = struct.pack("<I", _crc(file, start, info.file_size))
-                for place in (info.header_offset + 14, self._entry(file) + 16):
-                    file.seek(place)
-                    file.write(checksum)
+                self._zip.set_checksums(file, [WEIGHTS])
 
     def _rewrite(self, destination: Path, tensors: Mapping[str, Any]) -> None:
         content = io.BytesIO(self._weights())
@@ -117,36 +107,15 @@ class Archive:
             for name, info in self.members.items():
                 target.writestr(info, content.getvalue() if name == WEIGHTS else source.read(name))
 
-    def _entry(self, file: Any) -> int:
-        """Where the entry of the HDF5 member starts in the central directory."""
-        position = self._directory
-        for name in self.members:
-            if name == WEIGHTS:
-                break
-            file.seek(position + 28)
-            position += 46 + sum(struct.unpack("<HHH", file.read(6)))
-        return position
-
     def _check_members(self, file: zipfile.ZipFile) -> None:
         name = self.path.name
-        for info in file.infolist():
-            _check_name(name, info.filename)
-            if info.flag_bits & 0x01:
-                raise ModelError(f"'{name}' is encrypted")
+        for member, info in self.members.items():
             if info.file_size > max(SMALL, LARGEST_GROWTH * info.compress_size):
-                raise UnsafeModelError(
-                    f"'{name}' holds '{info.filename}', which grows out of proportion when it is read"
-                )
-        if len(self.members) != len(file.infolist()):
-            raise UnsafeModelError(f"'{name}' holds two members of one name")
-        if sum(info.compress_size for info in file.infolist()) > self.path.stat().st_size:
-            raise UnsafeModelError(f"'{name}' holds members that overlap")
+                raise UnsafeModelError(f"'{name}' holds '{member}', which grows out of proportion when it is read")
         for member in (CONFIG, WEIGHTS):
             if member not in self.members:
                 raise ModelError(f"'{name}' lacks its member '{member}'")
-        damaged = file.testzip()
-        if damaged is not None:
-            raise ModelError(f"'{name}' is damaged: the checksum of '{damaged}' is wrong")
+        self._zip.check_checksums(file)
 
     def _read_config(self, file: zipfile.ZipFile) -> Any:
         if self.members[CONFIG].file_size > LARGEST_CONFIG:
@@ -166,18 +135,3 @@ def opened(source: Any, name: str, mode: str = "r") -> Iterator[Any]:
         raise ModelError(f"'{name}' holds no readable HDF5 weights: {error}") from error
     with file:
         yield file
-
-
-def _check_name(archive: str, name: str) -> None:
-    parts = PurePosixPath(name).parts
-    if name.startswith("/") or ".." in parts or "\\" in name or ":" in name or "\0" in name:
-        raise UnsafeModelError(f"'{archive}' holds a member '{name}' that reaches outside the archive")
-
-
-def _crc(file: Any, start: int, size: int) -> int:
-    file.seek(start)
-    checksum, left = 0, size
-    while left > 0:
-        block = file.read(min(left, 2**20))
-        checksum, left = zlib.crc32(block, checksum), left - len(block)
-    return checksum
