@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
-import logging
-import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,13 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from arachne.errors import BackendUnavailableError, ModelError
-from arachne.files import written
+from arachne.errors import ModelError
+from arachne.exporting import OPSET, exporter_faults, quiet_exporter, random_inputs
+from arachne.files import atomic_write
 from arachne.values import Array, Inputs, count, take
 from arachne_torch.adapter import TorchBackend
 
-OPSET = 18
-ANY_LENGTH = 8
 LARGEST_BATCH = 1 << 16
 
 
@@ -45,40 +41,25 @@ def export_onnx(backend: TorchBackend, destination: Path, *, opset: int = OPSET,
     if batch is not None:
         given = take(given, np.arange(batch) % count(given))
     example = {name: _tensor(array) for name, array in given.items()} if isinstance(given, Mapping) else _tensor(given)
-    with written(destination) as temporary, _quietly(), _evaluating(fixed):
-        try:
-            temporary.write_bytes(_exported(fixed, example, opset, free=batch is None))
-        except ImportError as error:
-            raise BackendUnavailableError(
-                f"exporting to ONNX needs a package that is not installed ({error.name}): "
-                'pip install "arachne-repair[convert]"'
-            ) from error
-        except Exception as error:
-            # The exporter raises whatever the first operation it does not know makes it raise.
-            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-            reason = (lines or [type(error).__name__])[0].rstrip(".")
-            raise ModelError(f"the model cannot be exported to ONNX: {reason}") from error
+    with quiet_exporter(), _evaluating(fixed), exporter_faults():
+        content = _exported(fixed, example, opset, free=batch is None)
+    atomic_write(destination, content)
 
 
 def example_inputs(backend: TorchBackend, n: int, *, seed: int = 0) -> Inputs:
     """Random inputs of the shapes an exported program takes, to compare it with its export.
 
-    Whole numbers, which an embedding looks up, are below the smallest of the model's tables.
-
     Raises:
         ModelError: The model does not tell what it takes.
     """
     taken = {
-        node.name: node.meta["val"]
+        node.name: (node.meta["val"].shape[1:], "float32" if node.meta["val"].is_floating_point() else "int64")
         for node in getattr(getattr(backend.native, "graph", None), "nodes", [])
         if node.op == "placeholder" and isinstance(node.meta.get("val"), Tensor)
     }
     if not taken:
         raise ModelError("a torch module does not tell what inputs it takes; give some data to follow through it")
-    rng = np.random.default_rng(seed)
-    rows = [info.parameters["weight"].shape[0] for info in backend.layers if info.kind == "embedding"]
-    arrays = {name: _drawn(value, n, rng, min(rows, default=2)) for name, value in taken.items()}
-    return next(iter(arrays.values())) if len(arrays) == 1 else arrays
+    return random_inputs(taken, n, backend.layers, seed=seed)
 
 
 def _exported(module: nn.Module, example: Tensor | dict[str, Tensor], opset: int, *, free: bool) -> bytes:
@@ -107,13 +88,6 @@ def _tensor(array: Array) -> Tensor:
     return tensor.float() if tensor.is_floating_point() or array.dtype == np.uint8 else tensor.long()
 
 
-def _drawn(value: Tensor, n: int, rng: np.random.Generator, below: int) -> Array:
-    sizes = [int(size) if isinstance(size, int) else ANY_LENGTH for size in value.shape[1:]]
-    if value.is_floating_point():
-        return rng.normal(size=(n, *sizes)).astype(np.float32)
-    return rng.integers(0, below, (n, *sizes))
-
-
 @contextlib.contextmanager
 def _evaluating(module: nn.Module) -> Iterator[None]:
     """Out of training mode, each part with its own flag back afterwards."""
@@ -125,16 +99,3 @@ def _evaluating(module: nn.Module) -> Iterator[None]:
     finally:
         for part, flag in flags:
             part.training = flag
-
-
-@contextlib.contextmanager
-def _quietly() -> Iterator[None]:
-    """The exporter talks about itself; what matters about an export is seen by comparing scores."""
-    kept = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(kept)

@@ -1,0 +1,90 @@
+"""What the frameworks' exporters to ONNX have in common: what they say, how they fail, and what to try them with."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from arachne.dtypes import CARRIERS
+from arachne.errors import BackendUnavailableError, ModelError
+from arachne.values import Array, Inputs, LayerInfo
+
+OPSET = 18
+"""The version of ONNX' operators, unless told."""
+
+ANY_LENGTH = 8
+"""How long random inputs are along an axis whose length is left open."""
+
+
+@contextlib.contextmanager
+def exporter_faults() -> Iterator[None]:
+    """Turn whatever an exporter raises into one sentence.
+
+    Raises:
+        ModelError: The exporter does not know an operation of the model.
+        BackendUnavailableError: The exporter is not installed.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise BackendUnavailableError(
+            f"exporting to ONNX needs a package that is not installed ({error.name}): "
+            'pip install "arachne-repair[convert]"'
+        ) from error
+    except Exception as error:
+        # An exporter raises whatever the first operation it does not know makes it raise.
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reason = (lines or [type(error).__name__])[0].rstrip(".")
+        raise ModelError(f"the model cannot be exported to ONNX: {reason}") from error
+
+
+@contextlib.contextmanager
+def quiet_exporter() -> Iterator[None]:
+    """Exporters talk about themselves, and warn of names that NumPy and torch have left behind.
+
+    What matters about an export is seen by comparing scores, not by reading its warnings.
+    """
+    kept = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(kept)
+
+
+def random_inputs(
+    taken: Mapping[str, tuple[Sequence[Any], str]], n: int, layers: Sequence[LayerInfo], *, seed: int = 0
+) -> Inputs:
+    """Random inputs of the shapes a model takes, to compare it with its export.
+
+    Whole numbers, which an embedding looks up, are below the smallest of the model's tables.
+
+    Args:
+        taken: Shape without the axis of inputs and dtype of every input, by name; a length that is no whole number is
+            open.
+        n: How many.
+        layers: The model's layers.
+        seed: What the randomness starts from.
+
+    Returns:
+        An array `(n, ...)`, or several by name.
+    """
+    rng = np.random.default_rng(seed)
+    tables = [info.parameters["weight"].shape[0] for info in layers if info.kind == "embedding"]
+
+    def drawn(shape: Sequence[Any], dtype: str) -> Array:
+        sizes = (n, *(size if isinstance(size, int) else ANY_LENGTH for size in shape))
+        if dtype in CARRIERS:
+            return rng.normal(size=sizes).astype(CARRIERS[dtype])
+        return rng.integers(0, min(tables, default=2), sizes).astype(dtype)
+
+    arrays = {name: drawn(shape, dtype) for name, (shape, dtype) in taken.items()}
+    return next(iter(arrays.values())) if len(arrays) == 1 else arrays
