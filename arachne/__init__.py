@@ -8,35 +8,39 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from arachne.api import Scan, apply, compare, diff, localise_weights, measure, repair, revert, scan
+    from arachne.api import Scan, apply, diff, localise_weights, repair, revert, scan
     from arachne.backend import Cut, ModelBackend, Trace, WeightFile
     from arachne.data.labelled import LabelledData
     from arachne.data.readers import read_data
     from arachne.errors import ArachneError
-    from arachne.evidence import Evidence
+    from arachne.evidence import Evidence, Flips
     from arachne.localise import Bidirectional, GradientLoss, Localisation, Localiser, RandomChoice
+    from arachne.measuring import compare, flips, measure, measure_survival
     from arachne.patch import Patch
     from arachne.registry import load
     from arachne.result import PatchedModel, RepairResult
     from arachne.search import DifferentialEvolution, Searcher, SearchResult
     from arachne.settings import Settings
+    from arachne.survival import Survival
     from arachne.values import Address, LayerInfo
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "arachne.api": ("Scan", "apply", "compare", "diff", "localise_weights", "measure", "repair", "revert", "scan"),
+    "arachne.api": ("Scan", "apply", "diff", "localise_weights", "repair", "revert", "scan"),
     "arachne.backend": ("Cut", "ModelBackend", "Trace", "WeightFile"),
     "arachne.data.labelled": ("LabelledData",),
     "arachne.data.readers": ("read_data",),
     "arachne.result": ("PatchedModel", "RepairResult"),
     "arachne.settings": ("Settings",),
     "arachne.errors": ("ArachneError",),
-    "arachne.evidence": ("Evidence",),
+    "arachne.evidence": ("Evidence", "Flips"),
     "arachne.localise": ("Bidirectional", "GradientLoss", "Localisation", "Localiser", "RandomChoice"),
+    "arachne.measuring": ("compare", "flips", "measure", "measure_survival"),
     "arachne.patch": ("Patch",),
     "arachne.registry": ("load",),
     "arachne.search": ("DifferentialEvolution", "SearchResult", "Searcher"),
+    "arachne.survival": ("Survival",),
     "arachne.values": ("Address", "LayerInfo"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -48,6 +52,7 @@ __all__ = [
     "Cut",
     "DifferentialEvolution",
     "Evidence",
+    "Flips",
     "GradientLoss",
     "LabelledData",
     "LayerInfo",
@@ -62,14 +67,17 @@ __all__ = [
     "SearchResult",
     "Searcher",
     "Settings",
+    "Survival",
     "Trace",
     "WeightFile",
     "apply",
     "compare",
     "diff",
+    "flips",
     "load",
     "localise_weights",
     "measure",
+    "measure_survival",
     "read_data",
     "repair",
     "revert",

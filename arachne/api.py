@@ -1,12 +1,11 @@
 """What `import arachne` offers: every command of the tool as a function, for model files and model objects alike.
 
 `arachne.localise` and `arachne.evaluate` are packages, so the functions behind those two commands are called
-`localise_weights` and `measure`.
+`localise_weights` and `measure`; all that only measures is in `measuring.py`.
 """
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,26 +15,23 @@ from typing import Any
 import numpy as np
 
 from arachne import engine
-from arachne.backend import ModelBackend
 from arachne.data.confusions import Confusion, confusions, wildcards
 from arachne.data.labelled import LabelledData
 from arachne.data.readers import read_data
-from arachne.data.split import Part, predict_checked, with_model_names
-from arachne.data.targets import parse_targets
+from arachne.data.split import predict_checked, with_model_names
 from arachne.engine import OnStep
 from arachne.errors import UsageError
-from arachne.evidence import Evidence, PartEvidence
 from arachne.evidence.verdict import percent
 from arachne.localise import Localisation, Localiser, localiser_named
 from arachne.markup import table
+from arachne.measuring import whole_part
 from arachne.patch import Patch, Travelled, apply_to, for_model, revert_from
 from arachne.patch import diff as files_diff
 from arachne.registry import load, name_for_file, weight_file
 from arachne.report.terminal import ScanTable, as_text
-from arachne.result import PatchedModel, RepairResult
+from arachne.result import RepairResult
 from arachne.search.base import OnGeneration
 from arachne.settings import Settings
-from arachne.survival import Scores, Survival, kept, scores_there
 from arachne.values import Array
 
 
@@ -107,7 +103,7 @@ def localise_weights(
     """
     backend = load(model)
     chosen = localiser_named(localiser)() if isinstance(localiser, str) else localiser
-    return chosen.localise(backend, _whole(backend, data, target), rng=np.random.default_rng(seed))
+    return chosen.localise(backend, whole_part(backend, data, target), rng=np.random.default_rng(seed))
 
 
 def repair(
@@ -155,106 +151,6 @@ def repair(
         on_step=on_step,
         on_generation=on_generation,
     )
-
-
-def measure(
-    model: Any, data: Any, *, target: str | Sequence[str] | None = None, patch: Patch | str | Path | None = None
-) -> Evidence:
-    """What does a patch do to a model on some data?
-
-    Args:
-        model: The model without the patch.
-        data: Whatever `read_data` takes; all of it counts as held out.
-        target: The mistake; the patch's own when None, every mistake when there is no patch either.
-        patch: The patch, or its file; None measures the model as it is.
-    """
-    return measure_part(model, data, target=target, patch=patch)[1]
-
-
-def measure_part(
-    model: Any, data: Any, *, target: str | Sequence[str] | None = None, patch: Patch | str | Path | None = None
-) -> tuple[Part, Evidence]:
-    """As `measure`, with the inputs behind the numbers."""
-    backend = load(model)
-    patch = Patch.load(patch) if isinstance(patch, (str, Path)) else patch
-    if target is None:
-        target = list(patch.provenance.get("target", ["*:*"])) if patch is not None else "*:*"
-    part = _whole(backend, data, target)
-    before = after = backend.forward(part.data.inputs)
-    if patch is not None:
-        after = PatchedModel(backend, for_model(patch, backend)).forward(part.data.inputs)
-    return part, Evidence(PartEvidence.measure(part, before, after))
-
-
-def compare(model: Any, other: Any, data: Any, *, target: str | Sequence[str] = "*:*") -> Evidence:
-    """What is different between two models on some data, such as a model and its patched or converted copy?
-
-    Args:
-        model: The model before.
-        other: The model after; any framework.
-        data: Whatever `read_data` takes; all of it counts as held out.
-        target: The mistake the second model should make less often.
-    """
-    before, after = load(model), load(other)
-    part = _whole(before, data, target)
-    inputs = part.data.inputs
-    return Evidence(PartEvidence.measure(part, before.forward(inputs), after.forward(inputs)))
-
-
-def survival(
-    model: Any,
-    data: Any,
-    patch: Patch | str | Path,
-    *,
-    against: Any = None,
-    quantise: str | None = None,
-    target: str | Sequence[str] | None = None,
-) -> Survival:
-    """Does a repair survive export, conversion or quantisation?
-
-    Args:
-        model: The model the patch is for; for `quantise` its file.
-        data: Whatever `read_data` takes; all of it counts as held out.
-        patch: The patch, or its file.
-        against: The model where it ends up, with the patch or without.
-        quantise: `int8` or `fp16`, in place of `against`: a quantised copy of the model.
-        target: The mistake; the patch's own when None.
-
-    Raises:
-        UsageError: Neither or both of `against` and `quantise` are given, or `quantise` without a file.
-    """
-    if (against is None) == (quantise is None):
-        raise UsageError("a repair survives in another model or in a quantised copy: give one of the two")
-    patch = Patch.load(patch) if isinstance(patch, (str, Path)) else patch
-    target = target or list(patch.provenance.get("target", ["*:*"]))
-    backend = load(model)
-    part = _whole(backend, data, target)
-    inputs = part.data.inputs
-    before, after = backend.forward(inputs), PatchedModel(backend, for_model(patch, backend)).forward(inputs)
-    if quantise is not None:
-        without, with_patch, note = _quantised(backend, patch, model, quantise)
-    else:
-        without, with_patch, note = scores_there(patch, backend, load(against))
-    there_before, there_after = without(inputs), with_patch(inputs)
-    there = replace(part, predictions=np.argmax(there_before, axis=1))
-    return Survival(
-        where=quantise or str(against if isinstance(against, (str, Path)) else "the other model"),
-        here=Evidence(PartEvidence.measure(part, before, after)),
-        there=Evidence(PartEvidence.measure(there, there_before, there_after)),
-        kept=kept(part, after, there_after),
-        note=note,
-    )
-
-
-def _quantised(backend: ModelBackend, patch: Patch, model: Any, kind: str) -> tuple[Scores, Scores, str]:
-    """Scores of quantised copies of a model file, without and with a patch."""
-    if not isinstance(model, (str, Path)):
-        raise UsageError("only a model file can be quantised; give its path")
-    with tempfile.TemporaryDirectory(prefix="arachne-") as folder:
-        patched = Path(folder) / Path(model).name
-        apply(patch, model, patched)
-        pair = backend.quantised(Path(model), kind), backend.quantised(patched, kind)
-    return *pair, f"both models were quantised to {kind}"
 
 
 def apply(
@@ -320,11 +216,3 @@ def _given(output: str | Path | None) -> Path:
     if output is None:
         raise UsageError("a model file is never changed: give the path the changed copy goes to")
     return Path(output)
-
-
-def _whole(backend: ModelBackend, data: Any, target: str | Sequence[str]) -> Part:
-    """All of the data as one part."""
-    labelled = with_model_names(backend, read_data(data))
-    predictions, n_classes = predict_checked(backend, labelled)
-    targets = parse_targets(target, labelled, predictions, n_classes)
-    return Part(labelled, np.arange(len(labelled)), predictions, targets)

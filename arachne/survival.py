@@ -51,6 +51,10 @@ class Survival:
         here, there = (GOODNESS[evidence.verdict.word] for evidence in (self.here, self.there))
         return here >= GOODNESS[DAMAGE] and there >= here
 
+    def __str__(self) -> str:
+        """The sentence, and what was compared."""
+        return f"{self.sentence} ({self.note})"
+
     @property
     def sentence(self) -> str:
         """Survived or not, with the counts."""

@@ -69,11 +69,11 @@ def _measure(
     output: Any, value: dict[str, Any], patch: Patch, model: ModelBackend, out: Path, inputs: LabelledData
 ) -> None:
     """Print what the written copy does on data, and whether that is what the patch promised."""
-    from arachne import api
+    from arachne.measuring import compare
     from arachne.report.json import result_object
     from arachne.report.terminal import EvidenceTable
 
-    evidence = api.compare(model, out, inputs, target=patch.provenance.get("target") or "*:*")
+    evidence = compare(model, out, inputs, target=patch.provenance.get("target") or "*:*")
     told = result_object(evidence, command="apply", seed=None, backend=model.NAME, weights=len(patch))
     output.say(promise_of(patch, evidence))
     promised = {"promised": patch.evidence.get("held_out"), "promise": promise_of(patch, evidence)}

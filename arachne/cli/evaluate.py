@@ -9,7 +9,7 @@ import click
 
 from arachne.cli.config import ConfiguredCommand, again
 from arachne.cli.gating import gate_options, pass_gates, read_gates
-from arachne.cli.options import DataChoice, ModelChoice, data_options, model_options, output_options
+from arachne.cli.options import DataChoice, ModelChoice, model_options, optional_data_options, output_options
 from arachne.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,10 +18,14 @@ if TYPE_CHECKING:
     from arachne.data.labelled import LabelledData
     from arachne.patch import Patch
 
+FLIPS_SCHEMA = "arachne.flips/1"
+
+NEED_LABELS = ("--target", "--against", "--quantise", "--report", "--fail-if", "--junit")
+
 
 @click.command(cls=ConfiguredCommand, short_help="Measure a model, or what a patch does to it.")
 @model_options
-@data_options
+@optional_data_options
 @click.option("--target", "targets", multiple=True, help="The mistake; the patch's own when left out.")
 @click.option("--patch", "patch_file", type=click.Path(path_type=Path), help="The patch to measure.")
 @click.option(
@@ -49,9 +53,13 @@ def command(
     junit: Path | None,
     **arguments: Any,
 ) -> None:
-    """Measure MODEL on labelled inputs, as it is or with a patch; the file is only read."""
-    from arachne.api import Scan, measure_part
+    """Measure MODEL on labelled inputs, as it is or with a patch; the file is only read.
+
+    With --patch and --unlabelled, --data can be left out: what the patch changes is told without labels.
+    """
+    from arachne.api import Scan
     from arachne.cli.console import Output
+    from arachne.measuring import measure_part
     from arachne.patch import Patch
     from arachne.report.json import gate_objects, result_object
     from arachne.report.terminal import EvidenceTable, ScanTable
@@ -63,8 +71,15 @@ def command(
         raise UsageError("--unlabelled tells what a patch changes; give one with --patch")
     if (against or quantise) and patch_file is None:
         raise UsageError("--against and --quantise tell whether a patch survives; give one with --patch")
+    if data.data is None:
+        check_unlabelled_alone(context, unlabelled)
     backend = model.load()
     patch = None if patch_file is None else Patch.load(patch_file)
+    if data.data is None and patch is not None:
+        told = tell_flips(output, backend, patch, str(unlabelled), data)
+        if as_json:
+            output.result("", {"schema": FLIPS_SCHEMA, "backend": backend.NAME, "weights": len(patch), **told})
+        return
     part, evidence = measure_part(backend, data.read(backend), target=targets or None, patch=patch)
     results = [gate.check(evidence) for gate in gates]
     value = result_object(
@@ -95,6 +110,22 @@ def command(
     pass_gates(output, results, evidence, junit)
 
 
+def check_unlabelled_alone(context: click.Context, unlabelled: str | None) -> None:
+    """Refuse what cannot be told without labels.
+
+    Raises:
+        UsageError: Nothing to measure on, or an option that needs labels.
+    """
+    if unlabelled is None:
+        raise UsageError("give labelled inputs with --data, or inputs without labels with --patch and --unlabelled")
+    for parameter in context.command.params:
+        option = max(parameter.opts, key=len)
+        if option in NEED_LABELS and context.params.get(str(parameter.name)):
+            raise UsageError(
+                f"{option} needs labels, which --unlabelled does not have; give labelled inputs with --data"
+            )
+
+
 def tell_survival(
     output: Output,
     model: ModelChoice,
@@ -105,7 +136,7 @@ def tell_survival(
     quantise: str | None,
 ) -> list[dict[str, Any]]:
     """Whether the repair survives in another model and in a quantised copy: a sentence and numbers for each."""
-    from arachne.api import survival
+    from arachne.measuring import measure_survival
     from arachne.report.json import part_object
 
     told = []
@@ -113,8 +144,8 @@ def tell_survival(
         if other is None and kind is None:
             continue
         source = model.file if kind else model.load()
-        found = survival(source, data, patch, against=other, quantise=kind, target=targets or None)
-        output.answer(f"{found.sentence} ({found.note})")
+        found = measure_survival(source, data, patch, against=other, quantise=kind, target=targets or None)
+        output.answer(str(found))
         told.append(
             {
                 "where": found.where,
@@ -132,26 +163,24 @@ def tell_survival(
 
 def tell_flips(output: Output, backend: ModelBackend, patch: Patch, source: str, data: DataChoice) -> dict[str, Any]:
     """How many predictions a patch flips on inputs without labels: a sentence, the kinds, and examples."""
+    from arachne.data.classes import read_class_names
     from arachne.data.unlabelled import read_unlabelled
-    from arachne.evidence import Flips
     from arachne.evidence.verdict import percent
-    from arachne.patch import for_model
+    from arachne.measuring import flips
     from arachne.report.json import flips_object
 
     traffic = read_unlabelled(source, preprocess=data.preprocess)
-    before = backend.forward(traffic.inputs)
-    with for_model(patch, backend).applied(backend):
-        flips = Flips.measure(before, backend.forward(traffic.inputs))
-    low, high = flips.rate.interval
-    output.answer(
-        f"{len(flips):,} of {flips.inputs:,} predictions flip on '{source}': {percent(flips.rate.value)} "
-        f"(95 %: {percent(low)} – {percent(high)})"
-    )
-    names = backend.class_names or tuple(str(label) for label in range(before.shape[1]))
-    for old, new, count in flips.pairs[:10]:
-        output.answer(f"  {names[old]} → {names[new]}: {count:,}")
-    columns = (flips.rows, flips.before, flips.after, flips.confidence_after)
+    found = flips(backend, traffic, patch)
+    output.answer(f"'{source}': {found}")
+    names = read_class_names(data.classes or backend.class_names) or ()
+
+    def flip(*labels: int) -> str:
+        return " → ".join(names[label] if label < len(names) else str(label) for label in labels)
+
+    for old, new, count in found.pairs[:10]:
+        output.answer(f"  {flip(old, new)}: {count:,}")
+    columns = (found.rows, found.before, found.after, found.confidence_after)
     for row, old, new, sure in zip(*(column[:5].tolist() for column in columns), strict=True):
         name = f"row {row}" if traffic.names is None else traffic.names[row]
-        output.answer(f"  such as {name}: {names[old]} → {names[new]}, {percent(sure)} sure")
-    return flips_object(flips)
+        output.answer(f"  such as {name}: {flip(old, new)}, {percent(sure)} sure")
+    return flips_object(found)

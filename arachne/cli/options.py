@@ -65,13 +65,21 @@ model_options = options(
     click.option("--trust-code", is_flag=True, help="Allow code inside the model file to run."),
 )
 
-data_options = options(
-    click.option("--data", required=True, help="Labelled inputs: npz with x and y, a folder of images, csv, ..."),
-    click.option("--classes", help="Class names in order: a,b,c or a file with one per line."),
-    click.option(
-        "--preprocess", metavar="STEPS", help="Such as 'resize=48 scale=1/255 layout=nchw', or module:function."
-    ),
-)
+
+def _data_options(*, required: bool) -> Callable[[Command], Command]:
+    return options(
+        click.option(
+            "--data", required=required, help="Labelled inputs: npz with x and y, a folder of images, csv, ..."
+        ),
+        click.option("--classes", help="Class names in order: a,b,c or a file with one per line."),
+        click.option(
+            "--preprocess", metavar="STEPS", help="Such as 'resize=48 scale=1/255 layout=nchw', or module:function."
+        ),
+    )
+
+
+data_options = _data_options(required=True)
+optional_data_options = _data_options(required=False)
 
 target_option = click.option(
     "--target",
@@ -152,7 +160,7 @@ class ModelChoice:
 class DataChoice:
     """What the command line says about the data."""
 
-    data: str
+    data: str | None
     classes: str | None
     preprocess: str | None
 

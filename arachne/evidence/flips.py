@@ -9,6 +9,7 @@ import numpy as np
 from arachne.errors import DataError
 from arachne.evidence.confidence import confidences_of
 from arachne.evidence.statistics import Rate
+from arachne.evidence.verdict import percent
 from arachne.values import Array
 
 
@@ -39,6 +40,17 @@ class Flips:
     def rate(self) -> Rate:
         """Share of the inputs whose prediction flips."""
         return Rate(len(self), self.inputs)
+
+    @property
+    def sentence(self) -> str:
+        """How many flip, with the share and its interval."""
+        low, high = self.rate.interval
+        share = f"{percent(self.rate.value)} (95 %: {percent(low)} – {percent(high)})"
+        return f"{len(self):,} of {self.inputs:,} predictions flip, {share}"
+
+    def __str__(self) -> str:
+        """The sentence."""
+        return self.sentence
 
     @property
     def pairs(self) -> tuple[tuple[int, int, int], ...]:

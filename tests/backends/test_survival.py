@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import arachne
-from arachne import api
 from arachne.cli import run
 from arachne.errors import ModelError, UsageError
 from arachne.patch import Patch
@@ -47,7 +46,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(("other", "note"), [("net.onnx", "put in"), ("patched.onnx", "taken out")])
 def test_repair_survives_export_whether_or_not_the_export_carries_it(folder: Path, other: str, note: str) -> None:
-    found = api.survival(folder / "net.pt2", folder / "d.npz", folder / "patch.json", against=folder / other)
+    found = arachne.measure_survival(
+        folder / "net.pt2", folder / "d.npz", folder / "patch.json", against=folder / other
+    )
     assert found.survived
     assert note in found.note
     assert found.kept.count == found.kept.total > 50
@@ -57,9 +58,10 @@ def test_repair_survives_export_whether_or_not_the_export_carries_it(folder: Pat
 
 @pytest.mark.parametrize("kind", ["int8", "fp16"])
 def test_repair_survives_quantisation(folder: Path, kind: str) -> None:
-    found = api.survival(folder / "net.onnx", folder / "d.npz", folder / "patch.json", quantise=kind)
+    found = arachne.measure_survival(folder / "net.onnx", folder / "d.npz", folder / "patch.json", quantise=kind)
     assert found.survived
     assert found.where == kind
+    assert str(found) == f"{found.sentence} (both models were quantised to {kind})"
 
 
 def test_repair_that_a_conversion_undoes_did_not_survive(folder: Path) -> None:
@@ -69,7 +71,7 @@ def test_repair_that_a_conversion_undoes_did_not_survive(folder: Path) -> None:
     broken = nn.Sequential(nn.Linear(3, 3)).eval()
     broken.state_dict()["0.weight"].copy_(torch.tensor(np.diag([1.0, 0.01, 1.0])))
     broken.state_dict()["0.bias"].zero_()
-    found = api.survival(folder / "net.pt2", folder / "d.npz", folder / "patch.json", against=broken)
+    found = arachne.measure_survival(folder / "net.pt2", folder / "d.npz", folder / "patch.json", against=broken)
     assert not found.survived
     assert "not found there" in found.note
     assert found.sentence.startswith("the repair did not survive: 0 of ")
@@ -88,10 +90,20 @@ def test_command_tells_both(folder: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_what_cannot_be_measured_is_refused(folder: Path) -> None:
     arguments = (folder / "net.pt2", folder / "d.npz", folder / "patch.json")
     with pytest.raises(ModelError, match=r"cannot quantise 'net.pt2'; export it to .onnx first"):
-        api.survival(*arguments, quantise="int8")
+        arachne.measure_survival(*arguments, quantise="int8")
     with pytest.raises(UsageError, match="no quantisation named 'int3'; available: int8, fp16"):
-        api.survival(folder / "net.onnx", *arguments[1:], quantise="int3")
+        arachne.measure_survival(folder / "net.onnx", *arguments[1:], quantise="int3")
     with pytest.raises(UsageError, match="give one of the two"):
-        api.survival(*arguments)
+        arachne.measure_survival(*arguments)
     with pytest.raises(UsageError, match="only a model file"):
-        api.survival(arachne.load(folder / "net.onnx"), *arguments[1:], quantise="int8")
+        arachne.measure_survival(arachne.load(folder / "net.onnx"), *arguments[1:], quantise="int8")
+
+
+def test_flips_of_a_repair_are_the_predictions_it_changes(folder: Path) -> None:
+    inputs = np.load(folder / "d.npz")["x"]
+    found = arachne.flips(folder / "net.onnx", inputs, folder / "patch.json")
+    before, after = (arachne.load(folder / name).predict(inputs) for name in ("net.onnx", "patched.onnx"))
+    assert found.inputs == len(inputs)
+    assert sorted(found.rows.tolist()) == np.flatnonzero(before != after).tolist() != []
+    doubled = arachne.flips(folder / "net.onnx", inputs / 2, folder / "patch.json", preprocess="scale=2")
+    assert doubled.rows.tolist() == found.rows.tolist()

@@ -140,6 +140,43 @@ def test_flips_are_counted_on_inputs_without_labels(folder: Path, tmp_path: Path
     assert f"such as row {flips['rows'][0]['row']}:" in done.err
 
 
+def test_flips_are_told_without_any_labelled_data(folder: Path, tmp_path: Path) -> None:
+    with np.load(folder / "digits.npz") as data:
+        np.save(tmp_path / "traffic.npy", data["x"][:300])
+    command = ("evaluate", "digits.onnx", "--patch", "fix/patch.json", "--unlabelled", tmp_path / "traffic.npy")
+    told = arachne(*command, "--json", cwd=folder)
+    assert told.code == 0, told.err
+    assert (told.json["schema"], told.json["inputs"]) == ("arachne.flips/1", 300)
+    assert 0 < told.json["flipped"] == len(told.json["rows"])
+    said = arachne(*command, "--classes", "zero,one,two,three,four,five,six,seven,eight,nine", cwd=folder)
+    assert (said.code, said.err) == (0, "")
+    assert said.out.startswith(f"'{tmp_path / 'traffic.npy'}': {told.json['flipped']} of 300 predictions flip, ")
+    assert "\n  seven → " in said.out
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--target", "7:1"),
+        ("--quantise", "int8"),
+        ("--against", "digits.onnx"),
+        ("--fail-if", "broken > 1"),
+        ("--report", "a.html"),
+    ],
+)
+def test_what_needs_labels_is_refused_without_them(folder: Path, option: tuple[str, str]) -> None:
+    traffic = ("--patch", "fix/patch.json", "--unlabelled", "digits.npz")
+    done = arachne("evaluate", "digits.onnx", *traffic, *option, cwd=folder)
+    wanted = f"error: {option[0]} needs labels, which --unlabelled does not have; give labelled inputs with --data\n"
+    assert (done.code, done.err) == (2, wanted)
+
+
+def test_an_evaluation_needs_inputs_of_one_kind_or_the_other(here: Path) -> None:
+    done = arachne("evaluate", "digits.onnx", cwd=here)
+    assert done.code == 2
+    assert "give labelled inputs with --data, or inputs without labels with --patch and --unlabelled" in done.err
+
+
 def test_traffic_without_a_patch_is_refused(here: Path) -> None:
     done = arachne("evaluate", "digits.onnx", "--data", "digits.npz", "--unlabelled", "digits.npz", cwd=here)
     assert done.code == 2

@@ -40,6 +40,7 @@ def test_flips_count_predictions_that_change_by_kind_and_the_surest_first() -> N
     after = np.eye(3)[[1, 0, 1, 0, 1]] * np.array([[1], [3], [3], [2], [4]])
     flips = Flips.measure(before, after)
     assert (len(flips), flips.inputs, flips.rate.value) == (3, 5, 0.6)
+    assert str(flips) == "3 of 5 predictions flip, 60.0 % (95 %: 23.1 % – 88.2 %)"
     assert flips.rows.tolist() == [4, 3, 0]
     assert flips.pairs == ((0, 1, 2), (2, 0, 1))
     assert flips.confidence_after[0] == pytest.approx(math.exp(4) / (math.exp(4) + 2))
