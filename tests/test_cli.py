@@ -224,7 +224,8 @@ def test_json_is_alone_on_standard_output(folder: Path) -> None:
 
 
 BAD = [
-    (2, ["repair", "digits.pt2", "--data", "val.npz"], "--target"),
+    (2, ["repair", "digits.pt2", "--data", "val.npz"], "missing option '--target' (the mistake: 6:0, cat:dog"),
+    (2, ["repair", "digits.pt2", "--sed", "1"], "error: no option named '--sed'; did you mean '--seed'?\n"),
     (2, ["repair", "digits.pt2", "--data", "val.npz", "--target", "*:7", "--memory", "lots"], "such as 500MB or 2GiB"),
     (2, ["reapir"], "did you mean 'repair'?"),
     (2, ["repair", "--data", "val.npz", "--target", "6:0"], "give a model"),
@@ -275,6 +276,13 @@ def test_mistakes_get_one_sentence_and_an_exit_code(bad: Path, code: int, argume
     assert words in ran.err
     assert "Traceback" not in ran.err
     assert ran.out == ""
+
+
+def test_the_bare_command_shows_its_help_and_no_error(tmp_path: Path) -> None:
+    ran = arachne(cwd=tmp_path)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith("Usage: arachne")
+    assert "  repair " in ran.out
 
 
 def test_output_equal_to_the_input_is_refused_also_through_a_link(folder: Path, fixed: tuple[Path, Ran]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 import click
 
 from arachne import __version__
-from arachne.errors import ArachneError
+from arachne.errors import ArachneError, did_you_mean
 
 COMMANDS = {
     "demo": "Scan and repair a small model that comes with Arachne.",
@@ -47,8 +48,6 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS:
-            from arachne.errors import did_you_mean
-
             ctx.fail(f"no command named '{args[0]}'{did_you_mean(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
 
@@ -80,14 +79,14 @@ def run(arguments: list[str]) -> int:
     130 interrupted.
     """
     try:
-        result = cli.main(args=arguments, prog_name="arachne", standalone_mode=False)
+        result = cli.main(args=arguments or ["--help"], prog_name="arachne", standalone_mode=False)
     except ArachneError as error:
         return _fail(str(error), error.exit_code, arguments)
     except click.ClickException as error:
         usage = getattr(error, "ctx", None)
         if usage is not None:
             click.echo(f"{usage.get_usage()}\ntry '{usage.command_path} --help'", err=True)
-        return _fail(error.format_message().rstrip("."), 2, arguments)
+        return _fail(_sentence(error), 2, arguments)
     except (click.Abort, KeyboardInterrupt):
         return _fail("interrupted", 130, arguments)
     except MemoryError:
@@ -98,6 +97,17 @@ def run(arguments: list[str]) -> int:
         message = f"this is a bug in Arachne ({type(error).__name__}: {error}); --debug shows where"
         return _fail(message, 70, arguments)
     return result if isinstance(result, int) else 0
+
+
+def _sentence(error: click.ClickException) -> str:
+    """What click found wrong, worded as our own errors are; an option that is missing is explained."""
+    if isinstance(error, click.NoSuchOption):
+        return f"no option named '{error.option_name}'{did_you_mean(error.option_name, error.possibilities or ())}"
+    told = [error.format_message()]
+    if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Option):
+        told.append(re.split(r"[;.]( |$)", error.param.help or "")[0])
+    first, *more = [f"{text[:1].lower()}{text[1:].rstrip('.')}" for text in told]
+    return first + "".join(f" ({text})" for text in more if text)
 
 
 def _fail(message: str, code: int, arguments: list[str]) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from arachne.cli.config import ConfiguredCommand
-from arachne.cli.options import DataChoice, ModelChoice, data_options, model_options, output_options
+from arachne.cli.options import DataChoice, ModelChoice, model_options, optional_data_options, output_options
 from arachne.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=ConfiguredCommand, short_help="List the mistakes a model makes.")
 @model_options
-@data_options
+@optional_data_options
 @click.option("--layers", is_flag=True, help="List the layers and what can be repaired instead; --data is optional.")
 @output_options
 def command(as_json: bool, quiet: bool, debug: bool, layers: bool, **arguments: Any) -> None:
@@ -57,6 +57,3 @@ def _list_layers(model: ModelChoice, data: DataChoice, output: Output) -> None:
         backend.forward(take(data.read(backend).inputs, slice(0, 4)))
     table = LayersTable.of(backend, executed=data.data is not None)
     output.result(table, layers_object(table, backend=backend.NAME))
-
-
-next(option for option in command.params if option.name == "data").required = False  # --layers needs none
