@@ -176,7 +176,7 @@ def apply(
         backend = load(model)
         for_model(patch, backend, mapping=mapping).apply(backend)
         return None
-    target, name = _given(output), name_for_file(model)
+    name, target = name_for_file(model), _given(output, model)
     return apply_to(patch, weight_file(model), target, backend=name, mapping=mapping, reopen=weight_file)
 
 
@@ -199,7 +199,7 @@ def revert(
         backend = load(model)
         for_model(patch, backend, mapping=mapping, reverting=True).revert(backend)
         return None
-    target, name = _given(output), name_for_file(model)
+    name, target = name_for_file(model), _given(output, model)
     return revert_from(patch, weight_file(model), target, backend=name, mapping=mapping, reopen=weight_file)
 
 
@@ -212,7 +212,10 @@ def diff(first: str | Path, second: str | Path, *, mapping: Mapping[str, str] | 
     return files_diff(weight_file(first), weight_file(second), mapping=mapping, backend=name_for_file(first))
 
 
-def _given(output: str | Path | None) -> Path:
+def _given(output: str | Path | None, model: str | Path) -> Path:
     if output is None:
         raise UsageError("a model file is never changed: give the path the changed copy goes to")
+    endings = [Path(path).suffix.lower().replace(".pth", ".pt") for path in (model, output)]
+    if endings[0] != endings[1] and not Path(output).is_dir():
+        raise UsageError(f"a copy is of the same kind as the model: its name must end in {endings[0]}, got '{output}'")
     return Path(output)

@@ -181,8 +181,8 @@ def name_for_file(path: str | Path) -> str:
             f"'{text}' names code; give its weights too (--weights FILE), or say which backend it is for "
             "(--backend NAME)"
         )
-    if Path(text).is_dir():
-        existing_file(text, "model")  # which says what a folder is
+    if Path(text).is_dir() or not Path(text).suffix:
+        existing_file(text, "model")  # which says what a folder is, and that a file is not there
     suffix = Path(text).suffix.lower()
     for name, known in KNOWN.items():
         if suffix in known.suffixes:

@@ -248,14 +248,23 @@ BAD = [
     (3, ["scan", "digits.pt2", "--data", "labels.npz"], "label 12"),
     (3, ["scan", "digits.pt2", "--data", "nan.npz"], "row 3"),
     (3, ["scan", "net.safetensors", "--data", "val.npz"], "module:factory"),
+    (3, ["scan", "nothing", "--data", "val.npz"], "model 'nothing' does not exist"),
     (3, ["apply", "val.npz", "digits.pt2", "-o", "x.pt2"], "patch"),
+    (
+        3,
+        ["apply", "note.json", "digits.pt2", "-o", "x.pt2"],
+        "error: 'note.json': the patch is not valid JSON at line 1",
+    ),
+    (3, ["apply", "fix/patch.json", "val.npz", "-o", "x.pt2"], "no backend reads 'val.npz'"),
+    (2, ["apply", "fix/patch.json", "digits.pt2", "-o", "x.onnx"], "its name must end in .pt2, got 'x.onnx'"),
     (3, ["repair", "digits.pt2", "--data", "val.npz", "--holdout", "val.npz", "--target", "*:7"], "also in the data"),
     (5, ["repair", "digits.pt2", "--data", "val.npz", "--target", "7:6"], "nothing to repair"),
 ]
 
 
 @pytest.fixture(scope="module")
-def bad(folder: Path) -> Path:
+def bad(folder: Path, fixed: tuple[Path, Ran]) -> Path:
+    (folder / "note.json").write_text("not a patch")
     with np.load(folder / "val.npz") as data:
         x, y = data["x"], data["y"]
     (folder / "broken.pt2").write_bytes((folder / "digits.pt2").read_bytes()[:9000])

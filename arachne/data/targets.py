@@ -200,6 +200,11 @@ class _Parser:
             return UsageError(f"target '{text}' wants a number above 0 after 'top:', got '{rest}'")
         if keyword == "group":
             return UsageError(self._no_group(text, rest))
+        if not colon and self._class(body) is not None:
+            return UsageError(
+                f"target '{text}' is one class of a mistake: '*:{body}' is anything read as it, '{body}:*' it read as "
+                "anything"
+            )
         if not colon:
             return UsageError(f"target '{text}' is not of a known form; forms: {FORMS}")
         _, equals, weight = text.rpartition("=")

@@ -176,7 +176,11 @@ class Patch:
             PatchError: Nothing is there, or it is no patch.
         """
         path = Path(path)
-        return cls._from_document(read_text(read_file(path)), path.parent)
+        text = read_file(path)
+        try:
+            return cls._from_document(read_text(text), path.parent)
+        except PatchError as error:
+            raise PatchError(f"'{path}': {error}") from error
 
     @classmethod
     def _from_document(cls, document: Mapping[str, Any], folder: Path | None) -> Patch:

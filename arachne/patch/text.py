@@ -74,7 +74,8 @@ def read_text(text: str) -> dict[str, Any]:
         document = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite)
     except json.JSONDecodeError as error:
         raise PatchError(
-            f"the patch is not valid JSON at line {error.lineno}, column {error.colno}: cut off or edited by hand"
+            f"the patch is not valid JSON at line {error.lineno}, column {error.colno}: cut off, edited by hand, or "
+            "no patch"
         ) from error
     except RecursionError as error:
         raise PatchError("the patch is nested too deeply to be one") from error
