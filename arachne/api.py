@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from arachne.registry import load, name_for_file, weight_file
 from arachne.report.terminal import ScanTable, as_text
 from arachne.result import RepairResult
 from arachne.search.base import OnGeneration
-from arachne.settings import Settings
+from arachne.settings import Settings, make_settings
 from arachne.values import Array
 
 
@@ -129,18 +129,13 @@ def repair(
         holdout: Other data for the verdict; half of `data` when None.
         on_step: Called with the name of each step as it begins.
         on_generation: Called after each generation of the search.
-        **changes: Any attribute of `Settings`: `seed`, `alpha`, `localiser`, `searcher`, ...
+        **changes: Any attribute of `Settings`: `seed`, `alpha`, `localiser` (also by its name, `bl`, `gl` or `rs`),
+            `searcher`, ...
 
     Returns:
         The patch, the evidence, and the patched model.
     """
-    unknown = set(changes) - set(Settings.__dataclass_fields__)
-    if unknown:
-        raise UsageError(f"unknown setting '{min(unknown)}'; available: {', '.join(Settings.__dataclass_fields__)}")
-    if settings is None:
-        settings = Settings.faithful(**changes) if faithful else Settings(**changes)
-    elif changes or faithful:
-        settings = replace(settings, **changes)
+    settings = make_settings(settings, faithful=faithful, **changes)
     backend = load(model)
     return engine.repair(
         backend,

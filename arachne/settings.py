@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import inspect
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from arachne.errors import UsageError
 from arachne.evaluate import MEMORY
-from arachne.localise import Bidirectional, Localiser
+from arachne.localise import Bidirectional, Localiser, localiser_named
 from arachne.search import DifferentialEvolution, Searcher
 
 MIN_WEIGHTS = 5
@@ -41,6 +43,16 @@ class Settings:
     group_by: str | None = None
     accept_near_chance: bool = False
 
+    def __post_init__(self) -> None:
+        if not self.alpha > 0:
+            raise UsageError(f"alpha must be above 0, got {self.alpha}")
+        if self.seed < 0:
+            raise UsageError(f"a seed is 0 or more, got {self.seed}")
+        if not isinstance(self.localiser, Localiser):
+            raise UsageError(f"expected a localiser such as arachne.Bidirectional(), got {self.localiser!r}")
+        if not isinstance(self.searcher, Searcher):
+            raise UsageError(f"expected a searcher such as arachne.DifferentialEvolution(), got {self.searcher!r}")
+
     @classmethod
     def faithful(cls, **changes: Any) -> Settings:
         """BL's first front, its Gaussians, no clipping, no widening, no inner split."""
@@ -56,3 +68,41 @@ class Settings:
             "choose": self.choose,
             "group_by": self.group_by,
         }
+
+
+def make_localiser(name: str, *, faithful: bool = False, min_weights: int | None = None, **where: Any) -> Localiser:
+    """A localiser by its short name: `bl` and its kin widen a small front unless told otherwise or faithful."""
+    kind = localiser_named(name)
+    if issubclass(kind, Bidirectional):
+        where["min_weights"] = (0 if faithful else MIN_WEIGHTS) if min_weights is None else min_weights
+    return kind(**where)
+
+
+def make_settings(base: Settings | None = None, *, faithful: bool = False, **changes: Any) -> Settings:
+    """Settings from keywords, the localiser perhaps by its short name.
+
+    Args:
+        base: What the keywords change; our defaults, or the paper's when `faithful`, if None.
+        faithful: Whether to start from the paper's settings.
+        **changes: Attributes of `Settings`.
+
+    Raises:
+        UsageError: No such setting; it says where one of the localiser or of the searcher goes.
+    """
+    if base is not None and faithful:
+        raise UsageError("give settings or faithful, not both; arachne.Settings.faithful() makes faithful settings")
+    for name in changes:
+        if name not in Settings.__dataclass_fields__:
+            raise UsageError(f"unknown setting '{name}'; {_home(name)}")
+    if isinstance(changes.get("localiser"), str):
+        changes["localiser"] = make_localiser(changes["localiser"], faithful=faithful)
+    if base is not None:
+        return replace(base, **changes)
+    return Settings.faithful(**changes) if faithful else Settings(**changes)
+
+
+def _home(name: str) -> str:
+    for part, kind in (("searcher", DifferentialEvolution), ("localiser", Bidirectional)):
+        if name in inspect.signature(kind).parameters:
+            return f"it is the {part}'s: {part}=arachne.{kind.__name__}({name}=…)"
+    return f"available: {', '.join(Settings.__dataclass_fields__)}"

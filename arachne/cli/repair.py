@@ -135,17 +135,14 @@ def settings_from(
     **common: Any,
 ) -> Settings:
     """The settings a command line asks for."""
-    from arachne.localise import Bidirectional, localiser_named
     from arachne.search import DifferentialEvolution
-    from arachne.settings import MIN_WEIGHTS, Settings
+    from arachne.settings import Settings, make_localiser
 
-    chosen = localiser_named(localiser)
     where: dict[str, Any] = {"include": include, "exclude": exclude, "biases": biases, "count": count}
-    if issubclass(chosen, Bidirectional):
-        where["min_weights"] = (0 if faithful else MIN_WEIGHTS) if min_weights is None else min_weights
+    chosen = make_localiser(localiser, faithful=faithful, min_weights=min_weights, **where)
     search: dict[str, Any] = {"population": population, "generations": generations, "patience": patience}
     make = DifferentialEvolution.faithful if faithful else DifferentialEvolution
-    return Settings(localiser=chosen(**where), searcher=make(**search), **common)
+    return Settings(localiser=chosen, searcher=make(**search), **common)
 
 
 def tell(output: Output, result: RepairResult) -> None:

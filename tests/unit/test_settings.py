@@ -1,0 +1,64 @@
+"""Settings are checked when they are made, and can be made from the words a user has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import arachne
+from arachne.errors import UsageError
+from arachne.localise import Bidirectional, GradientLoss, RandomChoice
+from arachne.search import DifferentialEvolution
+from arachne.settings import MIN_WEIGHTS, Settings, make_localiser, make_settings
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"alpha": 0}, r"^alpha must be above 0, got 0$"),
+        ({"alpha": float("nan")}, "alpha must be above 0, got nan"),
+        ({"seed": -1}, "a seed is 0 or more, got -1"),
+        ({"localiser": Bidirectional}, r"expected a localiser such as arachne.Bidirectional\(\)"),
+        ({"searcher": "de"}, r"expected a searcher such as arachne.DifferentialEvolution\(\), got 'de'"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Settings(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sead": 3}, "unknown setting 'sead'; available: alpha, seed, localiser"),
+        ({"generations": 3}, r"it is the searcher's: searcher=arachne.DifferentialEvolution\(generations=…\)"),
+        ({"include": ["fc1"]}, r"it is the localiser's: localiser=arachne.Bidirectional\(include=…\)"),
+        ({"localiser": "xl"}, "no localiser named 'xl'; available: bl, gl, rs"),
+    ],
+)
+def test_keywords_that_are_no_settings_are_told_where_they_belong(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        make_settings(**changes)
+
+
+def test_a_localiser_by_its_name_widens_unless_faithful() -> None:
+    ours, paper = make_settings(localiser="bl").localiser, make_settings(localiser="BL", faithful=True).localiser
+    assert isinstance(ours, Bidirectional)
+    assert isinstance(paper, Bidirectional)
+    assert (ours.min_weights, paper.min_weights) == (MIN_WEIGHTS, 0)
+    assert isinstance(make_localiser("rs", count=7), RandomChoice)
+    assert isinstance(make_localiser("gl", count=7), GradientLoss)
+
+
+def test_faithful_keywords_make_faithful_settings() -> None:
+    searcher = make_settings(faithful=True, seed=3).searcher
+    assert isinstance(searcher, DifferentialEvolution)
+    assert not searcher.clip
+
+
+def test_keywords_change_the_settings_given_and_faithful_cannot() -> None:
+    changed = make_settings(Settings(alpha=3, seed=1), seed=2, localiser="rs")
+    assert (changed.alpha, changed.seed, changed.localiser.name) == (3, 2, "rs")
+    with pytest.raises(UsageError, match="give settings or faithful, not both"):
+        arachne.repair("model.onnx", "data.npz", "6:0", settings=Settings(), faithful=True)
