@@ -15,6 +15,9 @@ from arachne.values import Array, Inputs, batches, count
 HASH_BATCH = 256
 """Rows hashed at once, so that memory-mapped data is never in memory as a whole."""
 
+MOST_NAMED = 10
+"""How many classes are named on one line."""
+
 
 @dataclass(frozen=True, eq=False)
 class LabelledData:
@@ -57,6 +60,16 @@ class LabelledData:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def __str__(self) -> str:
+        """`899 inputs (1, 8, 8), 10 classes: 0, 1, …`, instead of pages of numbers."""
+        arrays = self.inputs if isinstance(self.inputs, Mapping) else {"": self.inputs}
+        shapes = ", ".join(f"{name} {tuple(array.shape[1:])}".strip() for name, array in arrays.items())
+        text = f"{len(self):,} input{'s' * (len(self) != 1)} {shapes}, "
+        if self.class_names is None:
+            return text + f"{len(np.unique(self.labels)):,} different labels"
+        names = ", ".join(self.class_names[:MOST_NAMED]) + (", …" if len(self.class_names) > MOST_NAMED else "")
+        return text + f"{len(self.class_names):,} classes: {names}"
 
     def take(self, rows: Array | Sequence[int]) -> LabelledData:
         """The chosen rows, in the order given."""

@@ -37,6 +37,10 @@ class Evidence:
     budget: float = BREAK_BUDGET
     patches_compared: int = 1
 
+    def __str__(self) -> str:
+        """The verdict, and what a careful reader should know beside it."""
+        return "\n".join((str(self.verdict), *self.notes))
+
     @cached_property
     def verdict(self) -> Verdict:
         """One of four words, and why."""

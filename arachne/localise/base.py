@@ -17,6 +17,9 @@ from arachne.localise.pareto import order_by_fronts
 from arachne.markup import table
 from arachne.values import Address, Array, LayerInfo
 
+MOST_NAMED = 10
+"""How many suspects are named on one line."""
+
 
 @dataclass(frozen=True)
 class Suspects:
@@ -101,6 +104,17 @@ class Localisation:
         """How many suspects come from behind the first front."""
         return len(self.suspects) - self.front
 
+    @property
+    def headline(self) -> str:
+        """`bl: 5 of 2,368 weights are suspects`."""
+        return f"{self.method}: {len(self.suspects):,} of {self.n_candidates:,} weights are suspects"
+
+    def __str__(self) -> str:
+        """How many suspects there are, and the first of them in order of execution."""
+        first = ", ".join(map(str, self.suspects.addresses[:MOST_NAMED]))
+        more = f" and {len(self.suspects) - MOST_NAMED:,} more" if len(self.suspects) > MOST_NAMED else ""
+        return f"{self.headline}: {first}{more}"
+
     def score(self, address: Address) -> tuple[float, float]:
         """Gradient loss and forward impact of one weight."""
         for part in self.scores:
@@ -115,9 +129,8 @@ class Localisation:
             for address, value in list(zip(self.suspects.addresses, self.suspects.values.tolist(), strict=True))[:50]
         ]
         headings = ["weight", "value", *(("gradient loss", "forward impact") if self.scores else ())]
-        above = f"{self.method}: {len(self.suspects):,} of {self.n_candidates:,} weights are suspects"
         more = f"and {len(self.suspects) - 50:,} more" if len(self.suspects) > 50 else ""
-        return table(headings, rows, above=above, below=more)
+        return table(headings, rows, above=self.headline, below=more)
 
     @cached_property
     def points(self) -> Array:

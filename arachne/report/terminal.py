@@ -145,7 +145,7 @@ class LocalisationTable:
         ink = Ink(options.ascii_only)
         found = self.localisation
         behind = f", {found.widened} of them from behind the first front" if found.widened > 0 else ""
-        yield ink.text(f"{found.method}: {len(found.suspects)} of {found.n_candidates:,} weights are suspects{behind}")
+        yield ink.text(found.headline + behind)
         table = _table("weight", "value", *(("gradient loss", "forward impact") if found.scores else ()))
         for address, value, scores in ranked_suspects(found)[:MOST_SUSPECTS]:
             table.add_row(ink.text(str(address)), f"{value:.6g}", *(f"{score:.4g}" for score in scores))

@@ -45,6 +45,21 @@ def test_class_name_falls_back_to_the_number() -> None:
     assert small().class_name(1) == "1"
 
 
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (LabelledData(np.zeros((4, 3, 2)), np.array([0, 2, 2, 0])), "4 inputs (3, 2), 2 different labels"),
+        (LabelledData(np.zeros((2, 3)), np.array([0, 1]), ("cat", "dog")), "2 inputs (3,), 2 classes: cat, dog"),
+        (
+            LabelledData({"a": np.zeros((1, 3)), "b": np.zeros((1, 5))}, np.array([1]), tuple("abcdefghijklm")),
+            "1 input a (3,), b (5,), 13 classes: a, b, c, d, e, f, g, h, i, j, …",
+        ),
+    ],
+)
+def test_printed_data_tells_what_there_is_and_no_numbers(data: LabelledData, text: str) -> None:
+    assert str(data) == text
+
+
 def test_labels_are_int64_whatever_they_came_as() -> None:
     assert LabelledData(np.zeros((2, 1)), np.array([1, 0], dtype=np.uint8)).labels.dtype == np.int64
 

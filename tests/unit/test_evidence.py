@@ -211,6 +211,12 @@ def test_the_verdict_comes_from_held_out_inputs_alone() -> None:
     assert evidence.verdict.word == "not repaired"
 
 
+def test_printed_evidence_is_the_verdict_and_the_notes(part_evidence: PartEvidence) -> None:
+    evidence = Evidence(part_evidence, patches_compared=3)
+    assert str(evidence).splitlines() == [str(evidence.verdict), *evidence.notes]
+    assert evidence.notes
+
+
 def test_comparing_several_patches_is_said() -> None:
     evidence = Evidence(held_out=outcome(negatives=20, repaired=20), patches_compared=7)
     assert "7 patches were compared" in evidence.notes[0]

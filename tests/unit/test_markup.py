@@ -36,3 +36,5 @@ def test_a_notebook_shows_localisations_and_scans_in_little_room() -> None:
         assert len(html) < 200_000
         assert words in html
         assert html.count("<tr>") == 51
+    assert str(localisation).startswith("bl: 800 of 860 weights are suspects: fc1.weight[0, 0], fc1.weight[0, 1], ")
+    assert str(localisation).endswith(", fc1.weight[0, 9] and 790 more")
