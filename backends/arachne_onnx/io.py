@@ -224,8 +224,10 @@ def save(opened: Opened, changed: Mapping[str, Array], path: Path) -> None:
     """A copy of the model in which only the bytes of changed weights differ.
 
     Raises:
-        ModelError: The path is the model's own file.
+        ModelError: The path is the model's own file, or has an ending that other models have.
     """
+    if path.suffix.lower() != ".onnx":
+        raise ModelError(f"an ONNX model is saved as '.onnx', not as '{path.name}'")
     if opened.path is not None and same_file(opened.path, path):
         raise ModelError(f"'{path}' is the model's own file, choose another name")
     source = opened.path if opened.content is None else opened.content

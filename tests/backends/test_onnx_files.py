@@ -149,6 +149,13 @@ def test_saving_over_the_models_own_file_is_refused(tmp_path: Path) -> None:
         OnnxBackend.load(source).save(tmp_path / "link.onnx")
 
 
+def test_saving_under_another_kinds_ending_is_refused(tmp_path: Path) -> None:
+    backend = OnnxBackend.load(written(tmp_path / "model.onnx", "raw"))
+    with pytest.raises(ModelError, match=r"saved as '.onnx', not as 'model.pt'"):
+        backend.save(tmp_path / "model.pt")
+    assert not (tmp_path / "model.pt").exists()
+
+
 def test_every_stored_tensor_is_found_where_protobuf_finds_it() -> None:
     model = model_of(convnet())
     content = model.SerializeToString()
