@@ -323,6 +323,9 @@ def test_a_folder_of_images_is_repaired_by_class_names(folder: Path) -> None:
     assert ran.code == 0, ran.err
     assert ran.json["target"] == "*:seven"
     assert ran.json["held_out"]["accuracy_before"] > 0.8
+    assert "numbered" not in ran.err
+    sorted_names = arachne("scan", "digits.pt2", *options[:2], *options[4:], cwd=folder)
+    assert "classes are numbered as in the data: 0 eight, 1 five, 2 four, " in sorted_names.err
 
 
 def test_a_wrong_scale_is_caught_with_a_table_of_preprocessings(folder: Path) -> None:

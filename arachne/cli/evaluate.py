@@ -80,7 +80,7 @@ def command(
         if as_json:
             output.result("", {"schema": FLIPS_SCHEMA, "backend": backend.NAME, "weights": len(patch), **told})
         return
-    part, evidence = measure_part(backend, data.read(backend), target=targets or None, patch=patch)
+    part, evidence = measure_part(backend, data.read(backend, tell=output.say), target=targets or None, patch=patch)
     results = [gate.check(evidence) for gate in gates]
     value = result_object(
         evidence,

@@ -51,7 +51,8 @@ def command(
     if not issubclass(chosen, Bidirectional):
         arguments.pop("min_weights")
     backend = model.load()
-    found = localise_weights(backend, data.read(backend), targets, localiser=chosen(**arguments), seed=seed)
+    labelled = data.read(backend, tell=output.say)
+    found = localise_weights(backend, labelled, targets, localiser=chosen(**arguments), seed=seed)
     if plot is not None:
         from arachne.report.plots import save_localisation
 

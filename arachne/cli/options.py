@@ -37,6 +37,9 @@ class Size(click.ParamType[int]):
 
 SIZE = Size()
 
+MOST_CLASSES = 12
+"""How many classes are listed on one line."""
+
 
 def options(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
     """Several options as one decorator, shown by `--help` in this order."""
@@ -178,8 +181,16 @@ class DataChoice:
         data = read_data(self.data, classes=self.classes or backend.class_names, preprocess=sizes)
         return data.inputs, data.labels
 
-    def read(self, backend: ModelBackend, source: str | None = None) -> LabelledData:
-        """Read the data, or other data in the same way."""
+    def read(
+        self, backend: ModelBackend, source: str | None = None, *, tell: Callable[[str], None] | None = None
+    ) -> LabelledData:
+        """Read the data, or other data in the same way; an order of class names that is only assumed is told."""
         from arachne.data.readers import read_data
 
-        return read_data(source or self.data, classes=self.classes or backend.class_names, preprocess=self.preprocess)
+        names = self.classes or backend.class_names
+        data = read_data(source or self.data, classes=names, preprocess=self.preprocess)
+        numbered = [f"{number} {name}" for number, name in enumerate(data.class_names or ()) if name != str(number)]
+        if data.names_assumed and numbered and tell is not None:
+            shown = ", ".join(numbered[:MOST_CLASSES]) + (", …" if len(numbered) > MOST_CLASSES else "")
+            tell(f"classes are numbered as in the data: {shown}; --classes gives another order")
+        return data

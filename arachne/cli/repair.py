@@ -92,7 +92,7 @@ def command(
     backend = model.load()
     description = backend.describe()
     output.say(f"model: {description.source or description.format} ({description.framework}, {description.device})")
-    labelled = data.read(backend)
+    labelled = data.read(backend, tell=output.say)
     other = None if holdout is None else data.read(backend, holdout)
     with output.search_progress(int(arguments["generations"])) as on_generation:
         result = engine.repair(

@@ -34,7 +34,7 @@ def command(as_json: bool, quiet: bool, debug: bool, layers: bool, **arguments: 
     if data.data is None:
         raise UsageError("give --data: labelled inputs whose mistakes are listed, or --layers to list layers")
     backend = model.load()
-    found = scan(backend, data.read(backend))
+    found = scan(backend, data.read(backend, tell=output.say))
     output.result(
         ScanTable(found.faults, found.accuracy, len(found.data), found.wildcards),
         scan_object(
