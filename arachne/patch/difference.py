@@ -104,8 +104,8 @@ def paired_layers(first: WeightFile, second: WeightFile, mapping: Mapping[str, s
             )
         elif any(parameter in WEIGHT_PARAMETERS for parameter in shapes):
             raise PatchError(
-                f"layer '{layer}' of '{first.path.name}' has no counterpart in '{second.path.name}': "
-                "no layer of its shapes comes near it"
+                f"these are not two models of one network: layer '{layer}' of '{first.path}' has no counterpart in "
+                f"'{second.path}', no layer of its shapes comes near it"
             )
     _check_once(pairs, second)
     return pairs

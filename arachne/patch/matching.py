@@ -159,8 +159,8 @@ def _not_found(change: TensorChange, file: WeightFile, listed: Sequence[tuple[st
             f"the patch changes '{tensor.name}' of shape {tensor.shape}, and '{where}' has no such tensor"
         )
     return PatchError(
-        f"no tensor in '{where}' has the values of '{tensor.name}' that the patch was made for; "
-        f"of the same shape {tensor.shape}, but different: {', '.join(shaped[:8])}"
+        f"the patch was made for another model or for other weights: no tensor in '{where}' has the values of "
+        f"'{tensor.name}'; of the same shape {tensor.shape}, but different: {', '.join(shaped[:8])}"
     )
 
 

@@ -96,7 +96,7 @@ class ScanTable:
         ink = Ink(options.ascii_only)
         wrong = sum(confusion.count for confusion in self.confusions)
         kinds = len(self.confusions)
-        counts = f"{wrong:,} of {self.inputs:,} inputs wrong, {kinds:,} kinds of mistake"
+        counts = f"{wrong:,} of {self.inputs:,} inputs wrong, {kinds:,} kind{'s' * (kinds != 1)} of mistake"
         yield Text(f"accuracy {percent(self.accuracy)}: {counts}")
         if not self.confusions:
             return

@@ -95,7 +95,7 @@ class DifferentialEvolution(Searcher):
         algorithm.random_state = rng
 
         history: list[Generation] = []
-        lowest, unchanged, evaluations, stopped = 0, 0, 0, f"{self.generations} generations"
+        lowest, unchanged, evaluations, stopped = 0, 0, 0, "no more were asked for"
         for number in range(self.generations + 1):
             trials = algorithm.ask()
             deficits = evaluator.challenge(trials.get("X"), algorithm.pop.get("X"), algorithm.totals)

@@ -119,6 +119,8 @@ def test_a_scan_ranks_faults_with_count_share_and_bar() -> None:
     assert lines[0] == "accuracy 70.0 %: 6 of 20 inputs wrong, 2 kinds of mistake"
     assert re.fullmatch(r" *cat:dog +4 +66\.7 % +█{20}", lines[-2])
     assert re.fullmatch(r" *dog:cat +2 +33\.3 % +█{10}", lines[-1])
+    one = as_text(ScanTable(confusions(labels, np.minimum(predictions, labels), 2), 0.9, 20))
+    assert one.startswith("accuracy 90.0 %: 2 of 20 inputs wrong, 1 kind of mistake\n")
 
 
 def test_a_scan_of_a_model_without_mistakes_says_so() -> None:

@@ -76,6 +76,7 @@ def test_the_search_stops_when_the_best_has_not_changed_for_so_long(problem: Pro
     assert len(set(last)) == 1
     assert result.generations < 300
     assert result.stopped.startswith("best unchanged for 3 generations")
+    assert run(problem, generations=1).stopped.startswith("no more were asked for")
 
 
 def test_no_generations_hand_back_the_best_of_the_first_population(problem: Problem) -> None:
