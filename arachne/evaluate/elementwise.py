@@ -55,6 +55,9 @@ FUNCTIONS: dict[str, Function] = {
     "elu": _elu,
 }
 
+MONOTONE = frozenset(FUNCTIONS[name] for name in ("relu", "relu6", "tanh", "sigmoid", "softplus", "elu"))
+"""Functions that never fall."""
+
 STEEPEST = 1.13
 """No function above has a larger slope (GELU's is 1.129)."""
 

@@ -21,6 +21,15 @@ NAMES: Mapping[type, str] = {
     kl.AveragePooling1D: "average_pool",
     kl.AveragePooling2D: "average_pool",
     kl.AveragePooling3D: "average_pool",
+    kl.GlobalMaxPooling1D: "global_max_pool",
+    kl.GlobalMaxPooling2D: "global_max_pool",
+    kl.GlobalMaxPooling3D: "global_max_pool",
+    kl.GlobalAveragePooling1D: "global_average_pool",
+    kl.GlobalAveragePooling2D: "global_average_pool",
+    kl.GlobalAveragePooling3D: "global_average_pool",
+    kl.ZeroPadding1D: "zero_pad",
+    kl.ZeroPadding2D: "zero_pad",
+    kl.ZeroPadding3D: "zero_pad",
 }
 """Layers without weights, by the name the engine knows."""
 

@@ -50,6 +50,17 @@ def _clip(graph: Graph, node: NodeProto) -> str | None:
     return "relu6" if [None if limit is None else limit.tolist() for limit in limits] == [0.0, 6.0] else None
 
 
+def _pad(graph: Graph, node: NodeProto) -> str | None:
+    """Zeros around positions; other modes and other numbers have no word."""
+    if attributes(node).get("mode", b"constant") not in (b"constant", "constant") or len(node.input) > 3:
+        return None
+    pads, *value = (graph.constants.get(name) for name in node.input[1:] if name)
+    if pads is None or any(number is None or number.any() for number in value):
+        return None
+    sizes = pads.reshape(2, -1)
+    return "zero_pad" if (sizes >= 0).all() and not sizes[:, :2].any() else None
+
+
 NAMES: Mapping[str, str | Namer] = {
     "Relu": "relu",
     "Tanh": "tanh",
@@ -62,6 +73,7 @@ NAMES: Mapping[str, str | Namer] = {
     "AveragePool": "average_pool",
     "GlobalMaxPool": "global_max_pool",
     "GlobalAveragePool": "global_average_pool",
+    "Pad": _pad,
     **dict.fromkeys(("Flatten", "Reshape", "Squeeze"), _flatten),
 }
 """The words of `arachne.testing.networks.FOLLOWER_NAMES` and of the evaluator, by operator."""

@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from arachne_torch.followers import follower
 from arachne_torch.kinds import Use
 from arachne_torch.known import Known, operation, tensors_in
 from arachne_torch.layers import Layer, gather, recognise, written_out
@@ -27,22 +28,8 @@ ENDINGS = {
 }
 """Last calls of a model behind which the logits are found."""
 
-PLAIN = {
-    "relu": "relu",
-    "relu_": "relu",
-    "tanh": "tanh",
-    "tanh_": "tanh",
-    "sigmoid": "sigmoid",
-    "sigmoid_": "sigmoid",
-    "flatten": "flatten",
-}
-"""Calls without settings that matter, by the name `LayerInfo.followed_by` gives them."""
-
 RESHAPES = ("squeeze", "flatten", "view", "reshape", "squeeze_")
 """Calls that may stand between such an ending and the output."""
-
-PASSING = ("dropout", "feature_dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "contiguous", "detach")
-"""Calls that change nothing outside training."""
 
 
 OnUses = Callable[[Sequence[Use], Callable[[], Any]], Any]
@@ -174,7 +161,7 @@ class Recorder(TorchFunctionMode):
         return takers
 
     def _followed_by(self, position: int, takers: Mapping[int, Sequence[int]]) -> tuple[str, ...] | None:
-        """The chain of single calls from a use to the next linear layer or the end; None where it forks or joins."""
+        """What stands between a use and the next linear layer or the end; None where it forks, joins or has no word."""
         found: list[str] = []
         while True:
             tensor = self.calls[position].result
@@ -188,7 +175,9 @@ class Recorder(TorchFunctionMode):
                 return None
             if any(use.kind.name != "norm" for use in call.uses):
                 return tuple(found)
-            if not call.uses and any(given is not tensor for given in tensors_in((call.args, call.kwargs))):
+            if call.uses or any(given is not tensor for given in tensors_in((call.args, call.kwargs))):
                 return None
-            if call.name not in PASSING:
-                found.append(PLAIN.get(call.name, call.name))
+            word = follower(call.name, call.args, call.kwargs, tensor, call.result)
+            if word is None:
+                return None
+            found += [word] if word else []

@@ -289,8 +289,8 @@ def test_what_follows_a_layer_is_told_only_where_it_is_what_its_name_says() -> N
     def relu(x: Any) -> Any:
         return keras.ops.maximum(x, 0.5)
 
-    def told(*layers: Any) -> tuple[str, ...] | None:
-        return KerasBackend.load(sequential(keras.Input((4,)), *layers)).layers[0].followed_by
+    def told(*layers: Any, shape: tuple[int, ...] = (4,)) -> tuple[str, ...] | None:
+        return KerasBackend.load(sequential(keras.Input(shape), *layers)).layers[0].followed_by
 
     head = kl.Dense(3, activation="softmax")
     assert told(kl.Dense(5, activation="relu"), kl.Dropout(0.5), head) == ("relu",)
@@ -300,6 +300,9 @@ def test_what_follows_a_layer_is_told_only_where_it_is_what_its_name_says() -> N
     assert told(kl.Dense(5), kl.PReLU(), head) is None
     assert told(kl.Dense(3, activation="softmax")) == ()
     assert told(kl.Dense(1, activation="sigmoid")) is None
+    pooled = kl.Conv2D(2, 3), kl.MaxPooling2D(2), kl.ZeroPadding2D(1), kl.Conv2D(2, 3), kl.Flatten(), kl.Dense(3)
+    assert told(*pooled, shape=(8, 8, 1)) == ("max_pool", "zero_pad")
+    assert told(kl.Conv2D(2, 3), kl.GlobalMaxPooling2D(), kl.Dense(3), shape=(8, 8, 1)) == ("global_max_pool",)
 
 
 class Residual(keras.Model):  # type: ignore[misc]  # Keras is untyped

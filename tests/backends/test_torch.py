@@ -102,7 +102,57 @@ def test_layers_come_in_order_of_execution_with_their_uses_and_geometry() -> Non
     assert layers["depthwise"].parameters["weight"].shape == (8, 1, 2, 2)
     assert layers["norm"].parameters["scale"].dtype == "float64"
     assert layers["shared"].followed_by is None
-    assert layers["depthwise"].followed_by == ("max_pool2d", "mean")
+    assert layers["depthwise"].followed_by == ("max_pool", "global_average_pool")
+
+
+class Between(nn.Module):
+    """Something between a convolution and a dense layer."""
+
+    def __init__(self, between: Any) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 2, 3)
+        self.fc = nn.LazyLinear(3)
+        self.between = between
+
+    def forward(self, x: Tensor) -> Any:
+        return self.fc(self.between(self.conv(x)))
+
+
+@pytest.mark.parametrize(
+    ("between", "words"),
+    [
+        (nn.Sequential(nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Flatten()), ("relu", "max_pool", "flatten")),
+        (nn.Sequential(nn.AvgPool2d(2), nn.Dropout(0.5), nn.Flatten()), ("average_pool", "flatten")),
+        (nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()), ("global_average_pool", "flatten")),
+        (nn.Sequential(nn.AdaptiveMaxPool2d(2), nn.Flatten()), ("max_pool", "flatten")),
+        (lambda x: x.tanh().mean((2, 3)), ("tanh", "global_average_pool")),
+        (lambda x: x.sigmoid().amax(dim=(-1, -2)), ("sigmoid", "global_max_pool")),
+        (lambda x: x.mean(1).flatten(1), None),
+        (lambda x: functional.silu(x).view(len(x), -1), ("silu", "flatten")),
+        (lambda x: x.view(len(x), 2, 36).amax(1), None),
+        (nn.Sequential(nn.ZeroPad2d(1), nn.Flatten()), ("zero_pad", "flatten")),
+        (lambda x: functional.pad(x, (1, 1), value=2.0).flatten(1), None),
+        (lambda x: functional.pad(x, (1, 1, 1, 1), "circular").flatten(1), None),
+        (nn.Sequential(nn.GELU(), nn.Flatten()), ("gelu", "flatten")),
+        (nn.Sequential(nn.GELU("tanh"), nn.Flatten()), None),
+        (nn.Sequential(nn.ELU(), nn.Flatten()), ("elu", "flatten")),
+        (nn.Sequential(nn.ELU(0.5), nn.Flatten()), None),
+        (nn.Sequential(nn.Softplus(), nn.Flatten()), ("softplus", "flatten")),
+        (nn.Sequential(nn.Softplus(2), nn.Flatten()), None),
+        (nn.Sequential(nn.ReLU6(), nn.Hardtanh(0, 6), nn.Flatten()), ("relu6", "relu6", "flatten")),
+        (nn.Sequential(nn.Hardtanh(), nn.Flatten()), None),
+        (nn.Sequential(nn.LeakyReLU(), nn.Flatten()), None),
+        (nn.Sequential(nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten()), None),
+        (lambda x: functional.max_pool2d(x, 2, return_indices=True)[0].flatten(1), None),
+    ],
+)
+def test_what_follows_a_layer_is_told_only_where_the_word_says_all(between: Any, words: Any) -> None:
+    model, x = Between(between).eval(), inputs_of(3, 1, 8, 8)
+    model(torch.from_numpy(x))
+    backend = TorchBackend.load(model)
+    backend.forward(x)
+    assert backend.info("conv").followed_by == words
+    assert backend.info("fc").followed_by == ()
 
 
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")

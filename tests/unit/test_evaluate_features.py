@@ -19,7 +19,7 @@ def pooled(outputs: Array, window: int, reduce: str) -> Array:
 @pytest.mark.parametrize("flatten", ["flatten", "flatten_last"])
 @pytest.mark.parametrize(
     ("pool", "window", "name"),
-    [("max", 2, "max_pool2d"), ("mean", 3, "average_pool"), ("mean", 7, "adaptive_avg_pool2d"), ("", 1, "identity")],
+    [("max", 2, "max_pool"), ("mean", 3, "average_pool"), ("mean", 7, "global_average_pool"), ("", 1, "identity")],
 )
 def test_features_are_found_from_what_enters_the_dense_layer(pool: str, window: int, name: str, flatten: str) -> None:
     outputs = np.random.default_rng(0).standard_normal((40, 5, 7, 7)).astype(np.float32)
@@ -32,6 +32,30 @@ def test_features_are_found_from_what_enters_the_dense_layer(pool: str, window: 
     assert np.allclose(found.of(outputs, 2), made, atol=1e-6)
     columns = found.columns(np.array([1, 4]), 5, flat.shape[2])
     assert np.array_equal(entering[:, columns], flat[:, [1, 4]])
+
+
+@pytest.mark.parametrize("padding", [((0, 0), (0, 0)), ((1, 1), (2, 2)), ((0, 1), (1, 0))])
+@pytest.mark.parametrize(("pool", "window", "name"), [("max", 2, "max_pool"), ("mean", 3, "average_pool"), ("", 1, "")])
+def test_features_are_found_from_what_enters_another_convolution(
+    pool: str, window: int, name: str, padding: tuple[tuple[int, int], ...]
+) -> None:
+    outputs = np.random.default_rng(0).standard_normal((40, 5, 8, 7)).astype(np.float32)
+    made = np.tanh(outputs)
+    made = pooled(made, window, pool) if pool else made
+    entering = np.pad(made, [(0, 0), (0, 0), *padding])
+    names = [word for word in ("tanh", name) if word]
+    found = find_features([*names, "zero_pad"], outputs, entering)
+    assert found is not None
+    assert found.padding == padding
+    assert np.allclose(found.of(outputs, 2), made, atol=1e-6)
+    assert (find_features(names, outputs, entering) is None) == bool(np.any(padding))
+
+
+def test_padding_before_a_pooling_or_a_dense_layer_is_not_gone_through() -> None:
+    outputs = np.random.default_rng(0).standard_normal((40, 5, 6, 6)).astype(np.float32)
+    made = pooled(np.pad(outputs, [(0, 0), (0, 0), (1, 1), (1, 1)]), 2, "max")
+    assert find_features(("zero_pad", "max_pool"), outputs, made) is None
+    assert find_features(("max_pool", "zero_pad", "flatten"), outputs, made.reshape(40, -1)) is None
 
 
 def test_pooling_that_overlaps_is_not_taken_for_anything_else() -> None:
