@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from onnx import NodeProto
 
-if TYPE_CHECKING:
-    from arachne_onnx.layers import Stored
+from arachne_onnx.stored import Stored
 
 SUFFIXES = (
     *("weight", "bias", "kernel", "gamma", "beta", "scale", "embeddings", "table", "W", "B", "R", "w", "b"),

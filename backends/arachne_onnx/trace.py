@@ -12,7 +12,9 @@ from arachne.backend import Trace, check_count
 from arachne.values import Activation, Array, Inputs, count
 from arachne_onnx.derivative import SEED, Derivative
 from arachne_onnx.graph import Graph, TensorType
-from arachne_onnx.layers import Layer, Signal, Use, plain_norm
+from arachne_onnx.kinds import plain_norm
+from arachne_onnx.layers import Layer
+from arachne_onnx.reader import Signal, Use
 from arachne_onnx.running import Runner, fill
 from arachne_onnx.sessions import Program
 

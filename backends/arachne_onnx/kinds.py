@@ -1,0 +1,168 @@
+"""The kinds of layers: how each operator that multiplies with a stored tensor is read as one.
+
+A new kind of layer is a new entry in `KINDS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+from onnx import NodeProto, TensorProto, helper
+
+from arachne.values import Array, Geometry
+from arachne_onnx.gradients.recurrent import GATES, unfolded
+from arachne_onnx.graph import Graph, attributes
+from arachne_onnx.naming import is_packed
+from arachne_onnx.reader import Found, Reader, Signal, Use
+from arachne_onnx.stored import Stored
+
+GATE_ORDER = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2), "RNN": (0,)}
+"""Where the canonical gates (i f g o, r z n) stand in ONNX's order (i o f c, z r h)."""
+
+
+def _dense(reader: Reader, node: NodeProto, weight: Stored, bias: str | None, leaving: str) -> Iterator[Found]:
+    parameters = {"weight": weight}
+    vector = reader.vector(bias, reader.shape(weight)[0])
+    if vector is not None:
+        parameters["bias"] = vector
+    signals = [Signal(leaving)]
+    entering, size = {"weight": Signal(node.input[0])}, reader.shape(weight)[0] // 3
+    if any(is_packed(place.name) for place in parameters.values()) and reader.shape(weight)[0] == 3 * size:
+        signals = [Signal(leaving, part=(start, start + size)) for start in (0, size, 2 * size)]
+    for signal, suffix in zip(signals, (".q", ".k", ".v"), strict=False):
+        own = {
+            name: place if signal.part is None else place.then(("rows", signal.part))
+            for name, place in parameters.items()
+        }
+        use = Use(node, entering, signal, signal)
+        yield Found("dense", own, use, suffix=suffix if signal.part else "")
+
+
+def _gemm(reader: Reader, node: NodeProto) -> Iterator[Found]:
+    options, weight = attributes(node), reader.source(node.input[1])
+    if weight is None or options.get("transA", 0) or len(reader.shape(weight)) != 2:
+        return
+    if not options.get("transB", 0):
+        weight = weight.then(("transpose", (1, 0)))
+    bias = node.input[2] if len(node.input) > 2 and options.get("beta", 1.0) == 1.0 else None
+    yield from _dense(reader, node, weight, bias, node.output[0])
+
+
+def _matmul(reader: Reader, node: NodeProto) -> Iterator[Found]:
+    weight = reader.source(node.input[1])
+    if weight is None or len(reader.shape(weight)) != 2:
+        return
+    weight = weight.then(("transpose", (1, 0)))
+    bias, leaving = reader.added(node.output[0], 0)
+    if reader.vector(bias, reader.shape(weight)[0]) is None:
+        bias, leaving = None, node.output[0]
+    yield from _dense(reader, node, weight, bias, leaving)
+
+
+def _conv(reader: Reader, node: NodeProto) -> Iterator[Found]:
+    weight = reader.source(node.input[1])
+    if weight is None:
+        return
+    shape, options = reader.shape(weight), attributes(node)
+    axes = len(shape) - 2
+    pads = options.get("pads") or [0] * 2 * axes
+    geometry = Geometry(
+        tuple(options.get("strides") or [1] * axes),
+        tuple(zip(pads[:axes], pads[axes:], strict=True)),
+        tuple(options.get("dilations") or [1] * axes),
+        options.get("group", 1),
+    )
+    transposed = node.op_type == "ConvTranspose"
+    outputs = shape[1] * geometry.groups if transposed else shape[0]
+    parameters = {"weight": weight}
+    name, leaving = (node.input[2], node.output[0]) if len(node.input) > 2 else reader.added(node.output[0], axes)
+    bias = reader.vector(name, outputs)
+    if bias is not None:
+        parameters["bias"] = bias
+    signal = Signal(leaving if bias is not None else node.output[0])
+    use = Use(node, {"weight": Signal(node.input[0])}, signal, signal)
+    yield Found("conv_transpose" if transposed else "conv", parameters, use, geometry)
+
+
+def _recurrent(reader: Reader, node: NodeProto) -> Iterator[Found]:
+    places = [reader.source(name) if name else None for name in [*node.input, ""][1:4]]
+    if places[0] is None or places[1] is None:
+        return
+    options = attributes(node)
+    rows, order = GATES[node.op_type] * int(options["hidden_size"]), GATE_ORDER[node.op_type]
+    ways = {"forward": [""], "reverse": ["_reverse"]}.get(options.get("direction", "forward"), ["", "_reverse"])
+    for direction, suffix in enumerate(ways):
+        parameters = {
+            name: place.then(("take", direction), ("blocks", order))
+            for name, place in zip(("weight_ih", "weight_hh"), places, strict=False)
+            if place is not None
+        }
+        if places[2] is not None:
+            for name, start in (("bias_ih", 0), ("bias_hh", rows)):
+                cut = ("rows", (start, start + rows))
+                parameters[name] = places[2].then(("take", direction), cut, ("blocks", order))
+        names = unfolded(node, direction)
+        use = Use(
+            node,
+            {"weight_ih": Signal(names.inputs), "weight_hh": Signal(names.states)},
+            Signal(names.gates, order),
+            Signal(names.products, order),
+        )
+        yield Found("recurrent", parameters, use, suffix=suffix)
+
+
+def _embedding(reader: Reader, node: NodeProto) -> Iterator[Found]:
+    table = reader.source(node.input[0])
+    fixed = node.input[1] in reader.graph.constants
+    if table is None or fixed or attributes(node).get("axis", 0) != 0 or len(reader.shape(table)) != 2:
+        return
+    signal = Signal(node.output[0])
+    yield Found("embedding", {"weight": table}, Use(node, {"weight": Signal(node.input[1])}, signal, signal))
+
+
+def _norm(reader: Reader, node: NodeProto) -> Iterator[Found]:
+    scale = reader.source(node.input[1]) if len(node.input) > 1 else None
+    if scale is None:
+        return
+    parameters = {"scale": scale}
+    bias = reader.source(node.input[2]) if len(node.input) > 2 and node.input[2] else None
+    if bias is not None:
+        parameters["bias"] = bias
+    signal = Signal(node.output[0])
+    use = Use(node, {"scale": Signal(f"{node.output[0]}/arachne/normal")}, signal, signal)
+    yield Found("norm", parameters, use)
+
+
+NORMS = ("BatchNormalization", "InstanceNormalization", "LayerNormalization", "GroupNormalization", "RMSNormalization")
+
+KINDS: Mapping[str, Callable[[Reader, NodeProto], Iterator[Found]]] = {
+    "Gemm": _gemm,
+    "MatMul": _matmul,
+    "Conv": _conv,
+    "ConvTranspose": _conv,
+    **dict.fromkeys(GATES, _recurrent),
+    "Gather": _embedding,
+    **dict.fromkeys(NORMS, _norm),
+}
+"""The operators that are layers."""
+
+
+def plain_norm(use: Use, graph: Graph) -> tuple[NodeProto, dict[str, Array]]:
+    """A norm's node without its scale and shift: what the scale is multiplied with."""
+    node = use.node
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    constants: dict[str, Array] = {}
+    for index, value in ((1, 1), (2, 0)):
+        if index < len(node.input) and node.input[index]:
+            kind = graph.type_of(node.input[index])
+            shape = [int(size) for size in (kind.shape if kind and kind.shape else ()) if isinstance(size, int)]
+            name = f"{use.entering['scale'].name}/{index}"
+            element = TensorProto.FLOAT if kind is None else kind.element
+            constants[name] = np.full(shape, value, helper.tensor_dtype_to_np_dtype(element))
+            copy.input[index] = name
+    del copy.output[1:]
+    copy.output[0] = use.entering["scale"].name
+    copy.name = ""
+    return copy, constants

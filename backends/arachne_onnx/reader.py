@@ -1,0 +1,138 @@
+"""Looking around in a graph: which stored tensor stands behind a name, and what a node does as part of a layer.
+
+Weights are found through the nodes exporters put in between (transposes, reshapes, casts), and what those do is undone,
+so that the canonical layout is a view of the stored tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import NodeProto
+
+from arachne.values import Array, Geometry
+from arachne_onnx.graph import FLOATS, Graph, attributes
+from arachne_onnx.stored import Stored
+
+
+@dataclass(frozen=True)
+class Signal:
+    """A tensor of the graph that carries activations, and how its last axis is read once inputs come first.
+
+    Attributes:
+        name: The tensor.
+        gates: The canonical order of its gates.
+        part: Where the layer's own numbers are, of a tensor that holds those of several.
+    """
+
+    name: str
+    gates: tuple[int, ...] | None = None
+    part: tuple[int, int] | None = None
+
+    def read(self, array: Array) -> Array:
+        """The layer's activations with canonical gates, given inputs first."""
+        if self.part is not None:
+            return array[..., self.part[0] : self.part[1]]
+        if self.gates is None or len(self.gates) == 1:
+            return array
+        blocks = array.reshape(*array.shape[:-1], len(self.gates), -1)[..., list(self.gates), :]
+        return blocks.reshape(array.shape)
+
+
+@dataclass(frozen=True)
+class Use:
+    """One node that uses a layer.
+
+    Attributes:
+        node: The node.
+        entering: What each weight parameter is multiplied with.
+        leaving: What leaves the layer before the non-linearity.
+        gradient: The tensor whose gradient is that of `leaving`.
+    """
+
+    node: NodeProto
+    entering: Mapping[str, Signal]
+    leaving: Signal
+    gradient: Signal
+
+
+@dataclass(frozen=True)
+class Found:
+    """A node read as a use of a layer, before names are given."""
+
+    kind: str
+    stored: Mapping[str, Stored]
+    use: Use
+    geometry: Geometry | None = None
+    suffix: str = ""
+
+
+class Reader:
+    """Looks around in a graph on behalf of the kinds of layers."""
+
+    def __init__(self, graph: Graph, stored: Collection[str]) -> None:
+        self.graph = graph
+        self.stored = frozenset(stored)
+        self.producers = graph.producers()
+        self.takers: dict[str, list[NodeProto]] = {}
+        for node in graph.nodes:
+            for name in node.input:
+                self.takers.setdefault(name, []).append(node)
+
+    def source(self, name: str) -> Stored | None:
+        """The stored float tensor behind a name, through nodes that only move or cast it."""
+        if name in self.graph.constants:
+            kind = self.graph.type_of(name)
+            return Stored(name) if name in self.stored and kind is not None and kind.element in FLOATS else None
+        node = self.producers.get(name)
+        if node is None or node.op_type not in MOVERS:
+            return None
+        before = self.source(node.input[0])
+        return None if before is None else MOVERS[node.op_type](self, node, before)
+
+    def shape(self, place: Stored) -> tuple[int, ...]:
+        """The canonical shape of a stored parameter."""
+        return place.view(self.graph.constants[place.name]).shape
+
+    def vector(self, name: str | None, size: int) -> Stored | None:
+        """A stored tensor that is one row of `size` numbers, whatever ones stand in its shape."""
+        place = self.source(name) if name else None
+        if place is None:
+            return None
+        shape = self.shape(place)
+        if int(np.prod(shape)) != size or max(shape, default=1) != size:
+            return None
+        return place if shape == (size,) else place.then(("reshape", (size,)))
+
+    def added(self, name: str, axes: int) -> tuple[str | None, str]:
+        """What the only node behind a tensor adds to its channels, with `axes` behind them, and what comes of it."""
+        takers = self.takers.get(name, [])
+        if len(takers) != 1 or takers[0].op_type != "Add" or name == self.graph.scores:
+            return None, name
+        other = next((one for one in takers[0].input if one != name), None)
+        place = self.source(other) if other else None
+        shape = () if place is None else self.shape(place)
+        channels = len(shape) > axes and all(size == 1 for size in shape[len(shape) - axes :])
+        return (other, takers[0].output[0]) if place is not None and channels else (None, name)
+
+
+def _transposed(reader: Reader, node: NodeProto, place: Stored) -> Stored:
+    rank = len(reader.shape(place))
+    return place.then(("transpose", tuple(attributes(node).get("perm", range(rank)[::-1]))))
+
+
+def _reshaped(reader: Reader, node: NodeProto, place: Stored) -> Stored | None:
+    kind = reader.graph.type_of(node.output[0])
+    if kind is None or kind.shape is None or not all(isinstance(size, int) for size in kind.shape):
+        return None
+    return place.then(("reshape", kind.shape))
+
+
+MOVERS: Mapping[str, Callable[[Reader, NodeProto, Stored], Stored | None]] = {
+    **dict.fromkeys(("Identity", "Cast", "QuantizeLinear", "DequantizeLinear"), lambda reader, node, place: place),
+    "Transpose": _transposed,
+    **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze", "Flatten"), _reshaped),
+}
+"""Nodes through which a weight is recognised."""
