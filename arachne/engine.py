@@ -18,7 +18,7 @@ from arachne.data.split import Split, split_by_outcome
 from arachne.evaluate import Stake, make_evaluator
 from arachne.evidence import Doubtful, doubtful_labels, measure
 from arachne.patch import Patch
-from arachne.report.json import patch_evidence
+from arachne.report.objects import patch_evidence
 from arachne.result import RepairResult
 from arachne.search import Problem
 from arachne.search.base import OnGeneration

@@ -15,7 +15,8 @@ from arachne.evidence import Doubtful, Evidence, Gate, compare, score
 from arachne.files import atomic_write, environment_faults
 from arachne.localise import Localisation
 from arachne.patch import Patch
-from arachne.report.json import doubtful_objects, dumps, gate_objects, patch_evidence, result_object
+from arachne.report.json import dumps
+from arachne.report.objects import doubtful_objects, gate_objects, patch_evidence, result_object
 from arachne.report.terminal import EvidenceTable, as_text
 from arachne.search import SearchResult
 from arachne.settings import Settings

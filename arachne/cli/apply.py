@@ -70,7 +70,7 @@ def _measure(
 ) -> None:
     """Print what the written copy does on data, and whether that is what the patch promised."""
     from arachne.measuring import compare
-    from arachne.report.json import result_object
+    from arachne.report.objects import result_object
     from arachne.report.terminal import EvidenceTable
 
     evidence = compare(model, out, inputs, target=patch.provenance.get("target") or "*:*")

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from arachne.data.labelled import LabelledData
     from arachne.patch import Patch
 
-FLIPS_SCHEMA = "arachne.flips/1"
-
 NEED_LABELS = ("--target", "--against", "--quantise", "--report", "--fail-if", "--junit")
 
 
@@ -61,7 +59,7 @@ def command(
     from arachne.cli.console import Output
     from arachne.measuring import measure_part
     from arachne.patch import Patch
-    from arachne.report.json import gate_objects, result_object
+    from arachne.report.objects import FLIPS_SCHEMA, gate_objects, result_object
     from arachne.report.terminal import EvidenceTable, ScanTable
 
     output = Output(as_json=as_json, quiet=quiet)
@@ -137,7 +135,7 @@ def tell_survival(
 ) -> list[dict[str, Any]]:
     """Whether the repair survives in another model and in a quantised copy: a sentence and numbers for each."""
     from arachne.measuring import measure_survival
-    from arachne.report.json import part_object
+    from arachne.report.objects import part_object
 
     told = []
     for other, kind in ((against, None), (None, quantise)):
@@ -167,7 +165,7 @@ def tell_flips(output: Output, backend: ModelBackend, patch: Patch, source: str,
     from arachne.data.unlabelled import read_unlabelled
     from arachne.evidence.verdict import percent
     from arachne.measuring import flips
-    from arachne.report.json import flips_object
+    from arachne.report.objects import flips_object
 
     traffic = read_unlabelled(source, preprocess=data.preprocess)
     found = flips(backend, traffic, patch)

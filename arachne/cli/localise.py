@@ -42,7 +42,7 @@ def command(
     from arachne.api import localise_weights
     from arachne.cli.console import Output
     from arachne.localise import Bidirectional, localiser_named
-    from arachne.report.json import localisation_object
+    from arachne.report.objects import localisation_object
     from arachne.report.terminal import LocalisationTable
 
     output = Output(as_json=as_json, quiet=quiet)

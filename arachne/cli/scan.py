@@ -23,7 +23,7 @@ def command(as_json: bool, quiet: bool, debug: bool, layers: bool, **arguments: 
     """List the mistakes MODEL makes, the most frequent first; each target is what `arachne repair` takes."""
     from arachne.api import scan
     from arachne.cli.console import Output
-    from arachne.report.json import scan_object
+    from arachne.report.objects import scan_object
     from arachne.report.terminal import ScanTable
 
     output = Output(as_json=as_json, quiet=quiet)

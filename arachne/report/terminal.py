@@ -15,7 +15,7 @@ from rich.text import Text
 from arachne.data.confusions import Confusion
 from arachne.evidence import Accuracy, Evidence, PartEvidence, Rate
 from arachne.evidence.verdict import DAMAGE, NOT_REPAIRED, REPAIRED, TOO_FEW, p_value, percent
-from arachne.report.json import ranked_suspects
+from arachne.report.objects import ranked_suspects
 
 if TYPE_CHECKING:
     from arachne.localise.base import Localisation

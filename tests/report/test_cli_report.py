@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from arachne.cli import run
-from arachne.report.json import result_schema
+from arachne.report.objects import result_schema
 
 pytestmark = pytest.mark.backend("onnx")
 QUICK = ("--population", "16", "--generations", "6")

@@ -20,7 +20,8 @@ from arachne.errors import InputError
 from arachne.evidence import Evidence, PartEvidence
 from arachne.evidence.verdict import percent
 from arachne.report.html import layer_runs, render
-from arachne.report.json import dumps, result_object
+from arachne.report.json import dumps
+from arachne.report.objects import result_object
 from arachne.report.page import MOST_CLASSES, MOST_SHOWN, page_object
 from arachne.report.terminal import EvidenceTable, as_text
 from arachne.result import RepairResult

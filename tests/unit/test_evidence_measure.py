@@ -7,7 +7,7 @@ from arachne.data.labelled import LabelledData
 from arachne.data.split import Split, split_by_outcome
 from arachne.evidence import Evidence, compare, measure, score
 from arachne.patch import Patch
-from arachne.report.json import part_object
+from arachne.report.objects import part_object
 from arachne.testing import ReferenceBackend, mlp
 from arachne.values import Address
 

@@ -13,16 +13,8 @@ from arachne.data.labelled import LabelledData
 from arachne.data.split import Part
 from arachne.data.targets import Target
 from arachne.evidence import Evidence, PartEvidence
-from arachne.report.json import (
-    MOST_ROWS,
-    clean,
-    dumps,
-    part_object,
-    patch_evidence,
-    result_object,
-    result_schema,
-    scan_object,
-)
+from arachne.report.json import clean, dumps
+from arachne.report.objects import MOST_ROWS, part_object, patch_evidence, result_object, result_schema, scan_object
 from arachne.values import Array
 
 PART_KEYS = {

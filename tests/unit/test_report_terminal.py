@@ -14,7 +14,7 @@ from arachne.data.targets import Target
 from arachne.evidence import Evidence, PartEvidence
 from arachne.localise.base import Localisation, ParameterScores, Suspects
 from arachne.patch import Patch
-from arachne.report.json import localisation_object
+from arachne.report.objects import localisation_object
 from arachne.report.terminal import EvidenceTable, LocalisationTable, ScanTable, as_text
 from arachne.testing import ReferenceBackend, mlp
 from arachne.values import Address

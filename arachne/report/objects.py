@@ -1,0 +1,285 @@
+"""`result.json` and what `--json` prints: numbers under stable names, described by `result.schema.json`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from arachne.data.confusions import Confusion
+from arachne.evidence import (
+    Accuracy,
+    Changed,
+    Doubtful,
+    Evidence,
+    Flips,
+    GateResult,
+    PartEvidence,
+    TargetEvidence,
+)
+from arachne.report.json import clean
+from arachne.values import Address, Array
+
+if TYPE_CHECKING:
+    from arachne.localise.base import Localisation
+
+SCHEMA = "arachne.result/1"
+SCAN_SCHEMA = "arachne.scan/1"
+LOCALISATION_SCHEMA = "arachne.localisation/1"
+FLIPS_SCHEMA = "arachne.flips/1"
+
+MOST_ROWS = 1000
+"""How many inputs fixed, and how many broken, a result lists; the counts are always of all."""
+
+
+def result_object(
+    evidence: Evidence,
+    *,
+    command: str,
+    seed: int | None,
+    backend: str,
+    weights: int,
+    generations: int | None = None,
+    seconds: Mapping[str, float] | None = None,
+    more: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What `result.json` and `--json` of `repair` and `evaluate` hold, with nothing in it that is not JSON.
+
+    Args:
+        evidence: The numbers; without a `seen` part it is an evaluation's, which has no generations or seconds.
+        command: `repair` or `evaluate`.
+        seed: The seed of the run.
+        backend: The backend's name.
+        weights: How many weights the patch changes.
+        generations: How long the search ran.
+        seconds: Time by step, at least `localise` and `search`.
+        more: Whatever else is worth keeping: settings, versions, hashes.
+    """
+    target = evidence.held_out.target.target
+    result: dict[str, Any] = {
+        "schema": SCHEMA,
+        "command": command,
+        "verdict": evidence.verdict.word,
+        "sentence": evidence.verdict.sentence,
+        "notes": evidence.notes,
+        "target": target,
+        "seed": seed,
+        "backend": backend,
+        "accuracy": evidence.held_out.accuracy_after,
+        "weights": weights,
+        "budget": evidence.budget,
+    }
+    if evidence.seen is not None:
+        result |= {"generations": generations, "seconds": seconds or {}, "seen": part_object(evidence.seen)}
+    if evidence.choose is not None:
+        result["choose"] = part_object(evidence.choose)
+    result["held_out"] = part_object(evidence.held_out)
+    cleaned: dict[str, Any] = clean(result | dict(more or {}))
+    return cleaned
+
+
+def part_object(part: PartEvidence) -> dict[str, Any]:
+    """One part's numbers; rates and p-values as shares of 1, intervals as `[low, high]` at 95 %."""
+    return {
+        **_counts(part),
+        "targets": [_target(target) for target in part.targets],
+        "classes": [_accuracy(accuracy) for accuracy in part.classes],
+        "groups": {column: [_accuracy(group) for group in groups] for column, groups in part.groups.items()},
+        "calibration_error_before": part.confidence_before.error,
+        "calibration_error_after": part.confidence_after.error,
+        "thresholds": _thresholds(part),
+        "rows_fixed": _rows(part.fixed),
+        "rows_broken": _rows(part.damaged),
+    }
+
+
+def patch_evidence(evidence: Evidence) -> dict[str, Any]:
+    """What a patch was accepted with, short enough for a file that people review: counts, rates and the verdict."""
+    parts = {"seen": evidence.seen, "held_out": evidence.held_out}
+    short: dict[str, Any] = clean(
+        {
+            "verdict": evidence.verdict.word,
+            "sentence": evidence.verdict.sentence,
+            "budget": evidence.budget,
+            **{name: _counts(part) for name, part in parts.items() if part is not None},
+        }
+    )
+    return short
+
+
+def gate_objects(gates: Sequence[GateResult]) -> list[dict[str, Any]]:
+    """Every gate with the number it found; null where that cannot be known."""
+    return [{"gate": g.gate.text, "value": g.value, "shown": g.shown, "failed": g.failed} for g in gates]
+
+
+def doubtful_objects(doubtful: Doubtful) -> list[dict[str, Any]]:
+    """Inputs whose labels look wrong, the most doubtful first."""
+    return _records(
+        None,
+        row=doubtful.rows,
+        label=doubtful.labels,
+        prediction=doubtful.predictions,
+        confidence=doubtful.confidence,
+        agreeing=doubtful.agreeing,
+    )
+
+
+def flips_object(flips: Flips) -> dict[str, Any]:
+    """What a patch changes on inputs without labels."""
+    rows = _records(
+        MOST_ROWS,
+        row=flips.rows,
+        before=flips.before,
+        after=flips.after,
+        confidence_before=flips.confidence_before,
+        confidence_after=flips.confidence_after,
+    )
+    return {
+        "inputs": flips.inputs,
+        "flipped": len(flips),
+        "flip_rate": flips.rate.value,
+        "flip_interval": flips.rate.interval,
+        "kinds": [{"before": before, "after": after, "count": count} for before, after, count in flips.pairs],
+        "rows": rows,
+    }
+
+
+def scan_object(
+    confusions: Sequence[Confusion],
+    *,
+    accuracy: float,
+    inputs: int,
+    backend: str,
+    wildcards: Sequence[Confusion] = (),
+) -> dict[str, Any]:
+    """What `scan --json` prints: every mistake the model makes, the most frequent first, and what they share."""
+    faults, together = (
+        [{"target": c.target, "count": c.count, "share": c.share, "share_of_class": c.share_of_class} for c in several]
+        for several in (confusions, wildcards)
+    )
+    scan: dict[str, Any] = clean(
+        {
+            "schema": SCAN_SCHEMA,
+            "backend": backend,
+            "inputs": inputs,
+            "accuracy": accuracy,
+            "faults": faults,
+            "wildcards": together,
+        }
+    )
+    return scan
+
+
+def localisation_object(localisation: Localisation, *, target: str, seed: int | None, backend: str) -> dict[str, Any]:
+    """What `localise --json` prints: the suspects, the most suspicious first, with both scores where there are any."""
+    weights = [
+        {"layer": address.layer, "parameter": address.parameter, "index": address.index, "value": value}
+        | dict(zip(("gradient_loss", "forward_impact"), scores, strict=False))
+        for address, value, scores in ranked_suspects(localisation)
+    ]
+    found: dict[str, Any] = clean(
+        {
+            "schema": LOCALISATION_SCHEMA,
+            "localiser": localisation.method,
+            "target": target,
+            "seed": seed,
+            "backend": backend,
+            "candidates": localisation.n_candidates,
+            "front": localisation.front,
+            "weights": weights,
+        }
+    )
+    return found
+
+
+def result_schema() -> dict[str, Any]:
+    """The JSON Schema of `result.json`."""
+    schema: dict[str, Any] = json.loads(
+        resources.files("arachne.report").joinpath("result.schema.json").read_text(encoding="utf-8")
+    )
+    return schema
+
+
+def ranked_suspects(localisation: Localisation) -> list[tuple[Address, float, tuple[float, ...]]]:
+    """Address, value and scores of every suspect, by the sum of its scores, each against the largest."""
+    suspects = localisation.suspects
+    scores = [localisation.score(address) if localisation.scores else () for address in suspects.addresses]
+    rows = list(zip(suspects.addresses, suspects.values.tolist(), scores, strict=True))
+    largest = [max(column) or 1.0 for column in zip(*scores, strict=True)]
+    return sorted(rows, key=lambda row: -sum(score / most for score, most in zip(row[2], largest, strict=True)))
+
+
+def _counts(part: PartEvidence) -> dict[str, Any]:
+    return {
+        "inputs": part.inputs,
+        "negatives": part.negatives,
+        "positives": part.positives,
+        "repaired": part.repaired,
+        "broken": part.broken,
+        "others_fixed": part.others_fixed,
+        "repair_rate": part.repair_rate,
+        "repair_interval": part.repair.interval,
+        "break_rate": part.break_rate,
+        "break_interval": part.breakage.interval,
+        "target_errors_before": part.target_errors_before,
+        "target_errors_after": part.target_errors_after,
+        "accuracy_before": part.accuracy_before,
+        "accuracy_after": part.accuracy_after,
+        "sign_p": part.sign_p,
+        "mcnemar_p": part.mcnemar_p,
+    }
+
+
+def _target(target: TargetEvidence) -> dict[str, Any]:
+    return {
+        "target": target.target,
+        "errors_before": target.errors_before,
+        "errors_after": target.errors_after,
+        "repaired": target.repaired,
+        "sign_p": target.sign_p,
+    }
+
+
+def _accuracy(accuracy: Accuracy) -> dict[str, Any]:
+    return {
+        "name": accuracy.name,
+        "inputs": accuracy.total,
+        "accuracy_before": accuracy.before.value,
+        "accuracy_after": accuracy.after.value,
+    }
+
+
+def _thresholds(part: PartEvidence) -> list[dict[str, Any]]:
+    return [
+        {
+            "threshold": before.threshold,
+            "decided_before": before.decided.value,
+            "decided_after": after.decided.value,
+            "accuracy_before": before.right.value,
+            "accuracy_after": after.right.value,
+        }
+        for before, after in zip(part.confidence_before.thresholds, part.confidence_after.thresholds, strict=True)
+    ]
+
+
+def _rows(changed: Changed) -> list[dict[str, Any]]:
+    return _records(
+        MOST_ROWS,
+        row=changed.rows,
+        label=changed.labels,
+        before=changed.before,
+        after=changed.after,
+        confidence_before=changed.confidence_before,
+        confidence_after=changed.confidence_after,
+        on_target=changed.on_target,
+    )
+
+
+def _records(most: int | None, /, **columns: Array) -> list[dict[str, Any]]:
+    """Arrays `(k,)` by name as `k` objects, at most so many; what is not whole with six digits."""
+    rounded = [np.round(column, 6) if column.dtype.kind == "f" else column for column in columns.values()]
+    rows = zip(*(column[:most].tolist() for column in rounded), strict=True)
+    return [dict(zip(columns, values, strict=True)) for values in rows]
