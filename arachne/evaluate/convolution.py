@@ -6,6 +6,8 @@ change of a channel is a sum of few planes, and the model continues from its out
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from arachne.backend import ModelBackend
@@ -13,9 +15,10 @@ from arachne.evaluate.base import Stake
 from arachne.evaluate.cuts import Cuts
 from arachne.evaluate.cutting import CutRoute, Growth, WeightsWith
 from arachne.evaluate.dense import shared_product
+from arachne.evaluate.routes import Block
 from arachne.evaluate.tail import BIAS, Touched
 from arachne.localise.base import Suspects
-from arachne.values import Array, Geometry, LayerInfo, batches, count, take
+from arachne.values import Array, Geometry, Inputs, LayerInfo, batches, count, take
 
 ROWS = 256
 """How many inputs are looked at together while the planes are gathered."""
@@ -35,11 +38,12 @@ class ChannelRoute(CutRoute):
         growth: How much more than the original's a candidate's scores are rounded.
         planes: What the touched weights are multiplied with.
         touched: Which weights they are.
-        outputs: What leaves the convolution, `(n, channels, ...)`; None asks the cut for it each time.
+        keep: Whether what leaves the convolution may be kept; else the cut is asked for it each time.
     """
 
     name = "touched channels"
     block = 20
+    cheap = True
 
     def __init__(
         self,
@@ -50,24 +54,34 @@ class ChannelRoute(CutRoute):
         growth: Growth,
         planes: Planes,
         touched: Touched,
-        outputs: Array | None,
+        keep: bool,
     ) -> None:
         super().__init__(stake, cuts, weights_with, original, growth)
-        self._planes = planes
-        self._touched = touched
-        self._outputs = outputs
+        self.planes = planes
+        self.touched = touched
+        self._keep = keep
+        self._outputs: Array | None = None
+
+    def start(self, trials: Array) -> Block:
+        if self._keep and self._outputs is None:  # not before the route was chosen
+            self._outputs = self._cuts.outputs(np.arange(len(self.order)))
+        return super().start(trials)
 
     def scores_of(self, trials: Array, rows: Array) -> Array:
-        change = self._touched.change(trials)
+        change = self.touched.change(trials)
         found: list[Array] = []
-        for part in batches(len(rows), max(1, TOGETHER // self._planes.output_bytes)):
+        for part in batches(len(rows), max(1, TOGETHER // self.planes.output_bytes)):
             found.append(self._scores(change, rows[part]))
         return np.concatenate(found, axis=1)
 
+    def outputs(self, rows: Array) -> Array:
+        """What leaves the convolution, `(rows, channels, ...)`."""
+        return self._cuts.outputs(rows) if self._outputs is None else np.asarray(self._outputs[rows])
+
     def _scores(self, change: Array, rows: Array) -> Array:
-        outputs = self._cuts.outputs(rows) if self._outputs is None else self._outputs[rows]
-        planes = self._planes.of(rows, self._touched.sources)
-        units, together = self._touched.units, max(1, TOGETHER // max(1, outputs.nbytes))
+        outputs = self.outputs(rows)
+        planes = self.planes.of(rows, self.touched.sources)
+        units, together = self.touched.units, max(1, TOGETHER // max(1, outputs.nbytes))
         found = []
         for part in batches(len(change), together):
             n = len(change[part])
@@ -93,7 +107,7 @@ class Planes:
         self._info = info
         self._channels = channels
         self.entering = entering
-        self._positions = positions
+        self.positions = positions
 
     @classmethod
     def padded(cls, info: LayerInfo, channels: Array, entering: Array, positions: tuple[int, ...]) -> Planes:
@@ -104,22 +118,26 @@ class Planes:
     @property
     def output_bytes(self) -> int:
         """How large one input's outputs are."""
-        return 4 * self._info.parameters["weight"].shape[0] * int(np.prod(self._positions))
+        return 4 * self._info.parameters["weight"].shape[0] * int(np.prod(self.positions))
 
     def of(self, rows: Array, sources: Array) -> Array:
         """Planes of some inputs, `(sources, rows * positions)`."""
-        kernel, geometry = self._info.parameters["weight"].shape[2:], geometry_of(self._info)
-        found = np.ones((len(sources), len(rows), *self._positions), np.float32)
+        found = np.ones((len(sources), len(rows), *self.positions), np.float32)
         chosen = self.entering[rows]
-        for plane, source in zip(found, sources, strict=True):
-            if source == BIAS:
-                continue
-            channel, *offsets = map(int, np.unravel_index(source, (1 + int(self._channels[-1]), *kernel)))
-            steps = zip(offsets, geometry.dilation, geometry.stride, self._positions, strict=True)
-            window = tuple(slice(o * d, o * d + s * (n - 1) + 1, s) for o, d, s, n in steps)
-            whole: Array = chosen[:, np.searchsorted(self._channels, channel)]
-            plane[...] = whole[(slice(None), *window)]
+        for plane, place in zip(found, self.places(sources), strict=True):
+            if place is not None:
+                plane[...] = chosen[(slice(None), *place)]
         return found.reshape(len(sources), -1)
+
+    def places(self, sources: Array) -> list[tuple[int | slice, ...] | None]:
+        """Where in what enters, inputs apart, the planes lie: channel and window; None for the bias, which has none."""
+        kernel, geometry = self._info.parameters["weight"].shape[2:], geometry_of(self._info)
+        found: list[tuple[int | slice, ...] | None] = []
+        for source in sources:
+            channel, *offsets = map(int, np.unravel_index(max(0, source), (1 + int(self._channels[-1]), *kernel)))
+            window = window_at(offsets, geometry, self.positions)
+            found.append(None if source == BIAS else (int(np.searchsorted(self._channels, channel)), *window))
+        return found
 
 
 def find_channels(
@@ -140,9 +158,8 @@ def find_channels(
     if gathered is None:
         return None
     planes = Planes(info, channels, *gathered)
-    fits = planes.output_bytes * len(stake.labels) <= memory // 4
-    outputs = cuts.outputs(np.arange(len(stake.labels))) if fits and cuts.whole is not None else None
-    return ChannelRoute(stake, cuts, weights_with, original, Growth(backend, suspects), planes, touched, outputs)
+    keep = planes.output_bytes * len(stake.labels) <= memory // 4 and cuts.whole is not None
+    return ChannelRoute(stake, cuts, weights_with, original, Growth(backend, suspects), planes, touched, keep)
 
 
 def touched_channels(info: LayerInfo, suspects: Suspects) -> tuple[Array, Touched]:
@@ -170,16 +187,36 @@ def geometry_of(info: LayerInfo) -> Geometry:
     return info.geometry
 
 
+def window_at(offsets: Sequence[int], geometry: Geometry, positions: Sequence[int]) -> tuple[slice, ...]:
+    """The part of a padded plane that one place in the kernel is multiplied with, for some output positions."""
+    steps = zip(offsets, geometry.dilation, geometry.stride, positions, strict=True)
+    return tuple(slice(o * d, o * d + s * (n - 1) + 1, s) for o, d, s, n in steps)
+
+
 def _gather(
     backend: ModelBackend, stake: Stake, info: LayerInfo, channels: Array, memory: int
 ) -> tuple[Array, tuple[int, ...]] | None:
     """What enters some channels, padded, and the spatial shape of the output; None where it does not fit."""
     parts: list[Array] = []
     positions: tuple[int, ...] = ()
+    whole: Array | None = None
     for rows in batches(count(stake.inputs), ROWS):
-        (use,) = backend.activations(take(stake.inputs, rows), info.name)
-        positions = use.leaving.shape[2:]
-        parts.append(Planes.padded(info, channels, use.entering["weight"], positions).entering)
+        if whole is None:
+            (use,) = backend.activations(take(stake.inputs, rows), info.name)
+            entering, positions = use.entering["weight"], use.leaving.shape[2:]
+        if not parts:
+            whole = _inputs_as(stake.inputs, entering)
+        parts.append(Planes.padded(info, channels, entering if whole is None else whole[rows], positions).entering)
         if parts[0].nbytes / len(parts[0]) * len(stake.labels) > memory:
             return None
     return np.concatenate(parts), positions
+
+
+def _inputs_as(inputs: Inputs, entering: Array) -> Array | None:
+    """The model's inputs, where they are what enters a layer, bit for bit, and the model need not be asked for more."""
+    if isinstance(inputs, Mapping) or np.ndim(inputs) < 3:
+        return None
+    for whole in (inputs, np.moveaxis(inputs, -1, 1)):
+        if whole.shape[1:] == entering.shape[1:] and np.array_equal(whole[: len(entering)], entering):
+            return np.asarray(whole)
+    return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -28,12 +29,21 @@ class Cuts:
         suspects: What the candidates touch.
         order: The order in which inputs are usually met; neighbours in it share a group.
         memory: The budget in bytes.
+        layers: Where the model is held open; at what the candidates touch unless told otherwise.
     """
 
-    def __init__(self, backend: ModelBackend, stake: Stake, suspects: Suspects, order: Array, memory: int) -> None:
+    def __init__(
+        self,
+        backend: ModelBackend,
+        stake: Stake,
+        suspects: Suspects,
+        order: Array,
+        memory: int,
+        layers: Sequence[str] = (),
+    ) -> None:
         self._backend = backend
         self._stake = stake
-        self.layers = tuple(dict.fromkeys(address.layer for address in suspects.addresses))
+        self.layers = tuple(layers) or tuple(dict.fromkeys(address.layer for address in suspects.addresses))
         n = len(stake.labels)
         size = max(1, min(n, int(memory / max(1, self._bytes_per_input()))))
         # Half the budget for the group that is always in use, the hardest inputs, half for whichever comes next.

@@ -68,6 +68,11 @@ class Features:
         return np.asarray(channels[:, None] + n_channels * np.arange(positions))
 
 
+def readable(followed_by: Sequence[str] | None) -> bool:
+    """Whether what follows a convolution is told, and known."""
+    return _read(followed_by) is not None
+
+
 def find_features(followed_by: Sequence[str] | None, outputs: Array, entering: Array) -> Features | None:
     """How `outputs` `(n, channels, ...)` become `entering`; None where that is not certain.
 

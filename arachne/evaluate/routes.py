@@ -93,6 +93,9 @@ class Route(ABC):
     in_numpy: bool
     """Whether all of it is NumPy's own work, and not a backend's."""
 
+    worst_case: bool = True
+    """Whether its scales have a worst case in them, of which `calibrate` learns how much is used up."""
+
     def runs(self, n: int) -> Iterator[slice]:
         """The runs in which inputs are met."""
         start, length = 0, self.first_run
