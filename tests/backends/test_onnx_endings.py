@@ -146,3 +146,31 @@ def test_what_follows_a_layer_is_told_only_where_the_word_says_all(between: list
     backend = OnnxBackend.load(built(nodes, {**weights, **constants, **shapes}, opset=20))
     assert backend.layers[0].followed_by == words
     assert backend.layers[1].followed_by == ()
+
+
+@pytest.mark.parametrize(
+    ("pads", "value", "mode", "words"),
+    [
+        ([0, 0, 1, 1, 0, 0, 1, 0], 0.0, "constant", ("zero_pad",)),
+        ([0, 0, 1, 1, 0, 0, 1, 0], 1.0, "constant", None),
+        ([0, 0, 1, 1, 0, 0, 1, 0], 0.0, "reflect", None),
+        ([0, 1, 0, 0, 0, 0, 0, 0], 0.0, "constant", None),
+        ([0, 0, 1, 1, 0, 0, -1, 0], 0.0, "constant", None),
+    ],
+    ids=["zeros", "ones", "reflected", "channels", "cropped"],
+)
+def test_padding_is_told_where_zeros_stand_around_positions(
+    pads: list[int], value: float, mode: str, words: Any
+) -> None:
+    nodes = [
+        node("Conv", ["x", "a.weight"], ["a"]),
+        node("Pad", ["a", "pads", "value"], ["b"], mode=mode),
+        node("Conv", ["b", "b.weight"], ["c"]),
+        node("GlobalAveragePool", ["c"], ["d"]),
+        node("Flatten", ["d"], ["y"]),
+    ]
+    weights = {"a.weight": numbers(2, 1, 3, 3), "b.weight": numbers(3, 2 + pads[1], 1, 1)}
+    constants = {"pads": np.array(pads), "value": np.array(value, np.float32)}
+    backend = OnnxBackend.load(built(nodes, {**weights, **constants}, inputs={"x": ("n", 1, 7, 6)}))
+    assert backend.layers[0].followed_by == words
+    assert backend.layers[1].followed_by == ("global_average_pool", "flatten")
