@@ -6,6 +6,7 @@ functional code or from an exported program's graph. No hooks are put on the use
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -94,13 +95,20 @@ class Call:
         return operation(self.func)
 
 
-class Recorder(TorchFunctionMode):
-    """Keeps every call of one pass; meant for a handful of inputs, since every tensor stays alive."""
+class Listener(TorchFunctionMode, ABC):
+    """Hears every call of one pass, attention written out.
+
+    Args:
+        known: What is known of the model's tensors.
+    """
 
     def __init__(self, known: Known) -> None:
         super().__init__()
-        self.calls: list[Call] = []
         self._known = known
+
+    @abstractmethod
+    def heard(self, call: Call) -> None:
+        """Called after each call, before its result is handed on."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -110,18 +118,28 @@ class Recorder(TorchFunctionMode):
         if shown is not None:
             with self:
                 return shown()
-        call = self.ran(func, args, kwargs)
-        self.calls.append(call)
+        call = self._ran(func, args, kwargs)
+        self.heard(call)
         return call.result
 
-    def ran(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
-        """Run a call and tell what it did."""
+    def _ran(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
         before = [(tensor, tensor._version) for tensor in tensors_in((args, kwargs))]
         result = func(*args, **kwargs)
         mutates = any(tensor._version != version for tensor, version in before)
         uses = recognise(func, args, kwargs, self._known)
         self._known.note(func, args, result)
         return Call(func, args, kwargs, result, uses, mutates)
+
+
+class Recorder(Listener):
+    """Keeps every call of one pass; meant for a handful of inputs, since every tensor stays alive."""
+
+    def __init__(self, known: Known) -> None:
+        super().__init__(known)
+        self.calls: list[Call] = []
+
+    def heard(self, call: Call) -> None:
+        self.calls.append(call)
 
     def layers(self, tensors: Mapping[str, Tensor]) -> dict[str, Layer]:
         """The layers used, in order of execution."""

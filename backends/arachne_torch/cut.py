@@ -21,7 +21,8 @@ from arachne_torch.calls import Recorder
 from arachne_torch.layers import Layer
 from arachne_torch.running import Runner, as_tensor, to_array
 from arachne_torch.spread import Spread
-from arachne_torch.tape import NotRecordableError, Picker, Recording, Step, Tape, Values, record, run
+from arachne_torch.tape import NotRecordableError, Step, Tape, Values, run
+from arachne_torch.taping import Picker, Recording, record
 from arachne_torch.trace import TorchTrace
 
 SMALL, LARGE = 3, 5
