@@ -47,6 +47,7 @@ from arachne_onnx.running import Runner, fill, taken
 from arachne_onnx.scores import find_ending
 from arachne_onnx.sessions import BOTH_PACKAGES, Device, Program, both_packages
 from arachne_onnx.trace import OnnxTrace
+from arachne_onnx.weights import OnnxWeightFile
 
 
 class OnnxBackend(ModelBackend):
@@ -99,7 +100,7 @@ class OnnxBackend(ModelBackend):
     @classmethod
     def weight_file(cls, path: Path) -> WeightFile:
         """Open the weights of an `.onnx` file."""
-        return io.OnnxWeightFile(path)
+        return OnnxWeightFile(path)
 
     @classmethod
     def quantised(cls, path: Path, kind: str) -> Callable[[Inputs], Array]:
