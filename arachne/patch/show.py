@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 from arachne.dtypes import shortest
 from arachne.patch.change import TensorChange
 from arachne.patch.entry import Entry
+
+WIDTH = 80
+"""How wide the text is."""
 
 MOST = 30
 """How many weights of one tensor are shown."""
@@ -26,7 +30,17 @@ def as_text(changes: Sequence[TensorChange], provenance: Mapping[str, Any], evid
     told = [*facts(provenance), *verdict(evidence)]
     if told:
         wide_name = max(len(name) for name, _ in told)
-        lines += ["", *(f"{name:<{wide_name}}  {value}" for name, value in told)]
+        margin = " " * (wide_name + 2)
+        lines.append("")
+        for name, value in told:
+            lines += textwrap.wrap(
+                value,
+                WIDTH,
+                initial_indent=f"{name:<{wide_name}}  ",
+                subsequent_indent=margin,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
     return "\n".join(lines)
 
 

@@ -135,6 +135,16 @@ def test_patch_can_be_read_by_people(patch: Patch) -> None:
     assert "target    6:0" in text
 
 
+def test_a_long_sentence_stays_in_its_column_and_a_digest_in_one_piece(patch: Patch) -> None:
+    sentence, digest = "the fault went from 42 to 1 inputs " * 6, "0123456789abcdef" * 8
+    lines = str(Patch(patch.entries, patch.base, {"sha256": digest}, {"sentence": sentence})).splitlines()
+    assert f"sha256   {digest}" in lines
+    because = lines[-3:]
+    assert because[0].startswith("because  the fault went")
+    assert all(line.startswith(" " * 9) and len(line) <= 80 for line in because[1:])
+    assert " ".join(" ".join(because).split()[1:]) == sentence.strip()
+
+
 def test_notebook_view_escapes_names(patch: Patch) -> None:
     hostile = Patch(patch.entries, patch.base, {"target": "<script>alert(1)</script>"}, {})
     page = hostile._repr_html_()
