@@ -144,6 +144,10 @@ def take(inputs: Inputs, rows: Array | slice | Sequence[int]) -> Inputs:
 
 
 def batches(n: int, size: int) -> Iterator[slice]:
-    """Slices of at most `size` that cover `range(n)`."""
-    for start in range(0, n, size):
-        yield slice(start, min(start + size, n))
+    """Slices of at most `size` that cover `range(n)`, all of about one length.
+
+    A rest of a few rows would go through other code of a matrix product than the rows before it, and round otherwise.
+    """
+    parts = -(-n // size)
+    for number in range(parts):
+        yield slice(number * n // parts, (number + 1) * n // parts)
