@@ -103,6 +103,9 @@ class OnnxCut(Cut):
             if known is None or known.shape != values.shape:  # looked at here, because looking a layer up takes time
                 self._check(layer, parameter, values)
             place = self._layers[layer].stored[parameter]
+            if not place.moves:  # stored as it is: wide layers are copied no more often than they must be
+                changed[place.name] = values.astype(self._values[place.name].dtype, copy=False)
+                continue
             if place.name not in changed:
                 changed[place.name] = np.array(self._values[place.name])
             place.put(changed[place.name], values)
