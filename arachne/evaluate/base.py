@@ -68,6 +68,14 @@ class Stake:
         return float(self.weights.sum())
 
 
+def margins(scores: Array, labels: Array) -> Array:
+    """Score of the true class minus the best other one, `(n,)`, from class scores `(n, classes)`."""
+    rows, others = np.arange(len(labels)), scores.copy()
+    others[rows, labels] = -np.inf
+    margin: Array = scores[rows, labels] - others.max(axis=1)
+    return margin
+
+
 def losses(scores: Array, labels: Array) -> Array:
     """Cross-entropy of each input, float64 `(n,)`, from class scores `(n, classes)`."""
     scores = scores.astype(np.float64)

@@ -11,7 +11,7 @@ import numpy as np
 from arachne.backend import ModelBackend, Weights
 from arachne.evaluate.base import Stake
 from arachne.evaluate.cuts import Cuts
-from arachne.evaluate.routes import Block, FullJudgement, Judgement, Route
+from arachne.evaluate.routes import Block, FullJudgement, Judgement, Labels, Route
 from arachne.evaluate.threads import one_thread
 from arachne.localise.base import Suspects
 from arachne.values import Array
@@ -90,7 +90,7 @@ class CutRoute(Route):
         # Groups stay together, so that a cut that does not fit beside the others is made once per generation.
         order = order[np.argsort(self._cuts.group_of[order], kind="stable")]
         self.order = self.by_label(order, self._labels) if self._cuts.whole is not None else order
-        self.labels = self._labels[self.order]
+        self.labels = Labels(self._labels[self.order])
         return self.order
 
     def scores(self, trial: Array) -> tuple[Array, Array]:
@@ -134,4 +134,4 @@ class _CutBlock(Block):
     def judge(self, rows: slice) -> Judgement:
         scores = self._route.run(self._trials, rows)
         scale = self._route.scale(self._trials, scores, self._route.order[rows])
-        return FullJudgement(np.ascontiguousarray(scores.transpose(2, 0, 1)), self._route.labels[rows], scale)
+        return FullJudgement(np.ascontiguousarray(scores.transpose(2, 0, 1)), self._route.labels.runs(rows), scale)

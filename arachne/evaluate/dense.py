@@ -12,7 +12,6 @@ maximum over classes runs along whole rows of memory.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -22,7 +21,7 @@ from arachne.backend import ModelBackend
 from arachne.evaluate.band import LARGEST, ROUNDING
 from arachne.evaluate.base import Stake
 from arachne.evaluate.elementwise import STEEPEST, apply
-from arachne.evaluate.routes import Block, FullJudgement, Judgement, Route, runs_of_labels
+from arachne.evaluate.routes import Block, FullJudgement, Judgement, Labels, Route
 from arachne.evaluate.tail import Base, Link, Touched
 from arachne.values import Array
 
@@ -38,7 +37,7 @@ class DenseRoute(Route):
     """Candidates on a dense tail."""
 
     name = "dense tail"
-    first_run = 128
+    first_run = 192
     longest_run = 2048
     block = 100
     in_numpy = True
@@ -47,7 +46,8 @@ class DenseRoute(Route):
         self._links = links
         self.classes = len(links[-1].weight)
         self._whole = self._base = base
-        self._labels = self._ordered = stake.labels
+        self._labels = stake.labels
+        self._ordered = Labels(stake.labels)
         self._standing = Standing.of(links[0].touched, base, stake.labels) if len(links) == 1 else None
         self._last = self._standing
 
@@ -65,21 +65,21 @@ class DenseRoute(Route):
 
     def start(self, trials: Array) -> Block:
         if self._last is not None:
-            return LastLayerBlock(self._links[0].touched, self._last, self._base, trials)
+            return LastLayerBlock(self._links[0].touched, self._last, self._base, self._ordered, trials)
         return self.block_of(self._base, self._ordered, trials)
 
     def reorder(self, order: Array) -> Array:
         order = self.by_label(order, self._labels)
         self._base = self._whole.take(order)
-        self._ordered = self._labels[order]
+        self._ordered = Labels(self._labels[order])
         self._last = None if self._standing is None else self._standing.take(order)
         return order
 
     def scores(self, trial: Array) -> tuple[Array, Array]:
-        block = self.block_of(self._whole, self._labels, trial[None])
+        block = self.block_of(self._whole, Labels(self._labels), trial[None])
         return block.all_scores(slice(None))[:, 0].T, block.scale(slice(None))[0]
 
-    def block_of(self, base: Base, labels: Array, trials: Array) -> TailBlock:
+    def block_of(self, base: Base, labels: Labels, trials: Array) -> TailBlock:
         """A block that computes all classes."""
         return TailBlock(self._links, base, labels, trials)
 
@@ -87,7 +87,7 @@ class DenseRoute(Route):
 class TailBlock(Block):
     """Candidates on a tail of any depth."""
 
-    def __init__(self, links: Sequence[Link], base: Base, labels: Array, trials: Array) -> None:
+    def __init__(self, links: Sequence[Link], base: Base, labels: Labels, trials: Array) -> None:
         self._links = links
         self._base = base
         self._labels = labels
@@ -102,7 +102,7 @@ class TailBlock(Block):
         self._added = self._added[which]
 
     def judge(self, rows: slice) -> Judgement:
-        return FullJudgement(self.all_scores(rows), self._labels[rows], self.scale(rows))
+        return FullJudgement(self.all_scores(rows), self._labels.runs(rows), self.scale(rows))
 
     def all_scores(self, rows: slice) -> Array:
         """As `scores`, some of the rows at a time."""
@@ -160,14 +160,12 @@ class Standing:
     """What the untouched classes of the last layer contribute to a judgement, input by input.
 
     Attributes:
-        labels: True classes `(n,)`.
         touched_scores: Original scores of the touched classes, `(touched, n)`.
-        own: Score of the true class where it is untouched, else minus infinity, `(n,)`.
+        own: Score of the true class, as the original has it, `(n,)`.
         best: Best untouched score of another class, `(n,)`.
-        logsum: Logarithm of the summed exponentials of all untouched scores, `(n,)`.
+        logsum: Logarithm of the summed exponentials of all untouched scores of other classes, `(n,)`.
     """
 
-    labels: Array
     touched_scores: Array
     own: Array
     best: Array
@@ -177,30 +175,29 @@ class Standing:
     def of(cls, touched: Touched, base: Base, labels: Array) -> Standing:
         """From the original scores of all classes."""
         scores, rows = base.leaving, np.arange(len(labels))
-        nothing = np.float32(-np.inf)
-        untouched = scores.copy()
-        untouched[touched.units] = nothing
-        own = untouched[labels, rows]
+        others = scores.copy()
+        others[touched.units] = -np.inf
+        others[labels, rows] = -np.inf
+        best = others.max(axis=0)
         with np.errstate(divide="ignore", invalid="ignore"):
-            highest = untouched.max(axis=0)
-            logsum = np.log(np.exp(untouched - highest).sum(axis=0)) + highest
+            logsum = np.log(np.exp(others - best).sum(axis=0)) + best
         logsum[np.isnan(logsum)] = -np.inf
-        untouched[labels, rows] = nothing
-        return cls(labels, scores[touched.units], own, untouched.max(axis=0), logsum)
+        return cls(scores[touched.units], scores[labels, rows], best, logsum)
 
     def take(self, order: Array) -> Standing:
         """The same with the inputs in another order."""
         scores = np.take(self.touched_scores, order, axis=1)
-        return Standing(self.labels[order], scores, self.own[order], self.best[order], self.logsum[order])
+        return Standing(scores, self.own[order], self.best[order], self.logsum[order])
 
 
 class LastLayerBlock(Block):
     """Candidates that touch the last layer alone: only the touched classes are computed."""
 
-    def __init__(self, touched: Touched, standing: Standing, base: Base, trials: Array) -> None:
-        self._touched = touched
+    def __init__(self, touched: Touched, standing: Standing, base: Base, labels: Labels, trials: Array) -> None:
+        self._classes = {unit: number for number, unit in enumerate(touched.units.tolist())}
         self._standing = standing
         self._base = base
+        self._labels = labels
         self._change = touched.change(trials)
         self._added = (np.abs(self._change) @ base.peaks[0]).max(axis=1)
 
@@ -211,34 +208,35 @@ class LastLayerBlock(Block):
     def judge(self, rows: slice) -> Judgement:
         scores = shared_product(self._change, self._base.entering[:, rows])
         scores += self._standing.touched_scores[:, None, rows]
+        own = np.repeat(self._standing.own[None, rows], scores.shape[1], axis=0)
+        for label, run in self._labels.runs(rows):
+            if label in self._classes:  # its own score is not one of the others
+                own[:, run] = scores[self._classes[label], :, run]
+                scores[self._classes[label], :, run] = -np.inf
         scale = self._added[:, None] + self._base.rounding[rows]
-        return _LastLayerJudgement(scores, self._touched.units.tolist(), self._standing, rows, scale)
+        return _LastLayerJudgement(own, scores, self._standing.best[rows], self._standing.logsum[rows], scale)
 
 
 class _LastLayerJudgement(Judgement):
-    def __init__(self, scores: Array, classes: list[int], standing: Standing, rows: slice, scale: Array) -> None:
+    def __init__(self, own: Array, touched: Array, best: Array, logsum: Array, scale: Array) -> None:
         self.scale = scale
-        self._scores = scores
-        self._logsum = standing.logsum[rows]
-        own = np.repeat(standing.own[None, rows], scores.shape[1], axis=0)
-        best = np.repeat(standing.best[None, rows], scores.shape[1], axis=0)
-        for touched in scores:
-            np.maximum(best, touched, out=best)
-        for label, run in runs_of_labels(standing.labels[rows]):
-            if label in classes:  # its own score is not one of the others
-                own[:, run] = scores[classes.index(label), :, run]
-                others = [touched[:, run] for number, touched in zip(classes, scores, strict=True) if number != label]
-                best[:, run] = functools.reduce(np.maximum, others, standing.best[rows][run])
         self._own = own
-        self.margins = np.subtract(own, best, out=best)
+        self._touched = touched
+        self._logsum = logsum
+        highest = np.maximum(touched[0], best)
+        for scores in touched[1:]:
+            np.maximum(highest, scores, out=highest)
+        self.margins = np.subtract(own, highest, out=highest)
 
-    def losses(self, pairs: Array) -> Array:
-        n = self._scores.shape[2]
-        touched = np.take(self._scores.reshape(len(self._scores), -1), pairs, axis=1)
-        standing = self._logsum[pairs % n]
-        highest = np.maximum(standing, touched.max(axis=0))
-        sums = np.exp(touched - highest).sum(axis=0) + np.exp(standing - highest)
-        loss: Array = np.log(sums) + (highest - self._own.ravel()[pairs])
+    def losses(self, pairs: Array, rows: Array) -> Array:
+        own = self._own.ravel()[pairs]
+        touched = np.take(self._touched.reshape(len(self._touched), -1), pairs, axis=1)
+        standing = self._logsum[rows]
+        highest = np.maximum(np.maximum(standing, own), touched.max(axis=0))
+        touched -= highest
+        sums = np.exp(touched, out=touched).sum(axis=0) + np.exp(standing - highest)
+        own -= highest
+        loss: Array = np.log(sums + np.exp(own)) - own
         return loss
 
 
@@ -284,6 +282,8 @@ def shared_product(change: Array, entering: Array) -> Array:
 
 def _product(weight: Array, entering: Array) -> Array:
     """One weight `(out, in)` times every candidate's `(in, candidates, rows)`: `(out, candidates, rows)`."""
+    if len(entering) == 1:  # a matrix product takes several times as long over it
+        return np.asarray(weight[:, :, None] * entering)
     return (weight @ entering.reshape(len(entering), -1)).reshape(len(weight), *entering.shape[1:])
 
 

@@ -7,9 +7,9 @@ Why the decisions are the same
 
     *Decisions.* A trial whose lower bound passes its parent's upper bound is rejected, wherever in the inputs that
     happens; one whose upper bound is at most its parent's lower bound is accepted. Otherwise the plain evaluator
-    decides: first about the inputs in the band alone, where it can (`truth`), which narrows the bounds; then about the
-    one of the two with the wider bounds, and about the other as well where its bounds still enclose the answer. So a
-    decision is either forced by bounds that hold, or is the plain evaluator's own.
+    decides about the one of the two with the wider bounds, and about the other as well where its bounds still enclose
+    the answer. It is asked about the inputs that may be wrong, where it can be (`truth`): those that are right for
+    certain cost nothing. So a decision is either forced by bounds that hold, or is the plain evaluator's own.
 
     *Numbers.* `evaluate` hands out the plain evaluator's deficits for everything within its limit. `challenge` may hand
     out estimates, but they are never compared: the parents' bounds are looked up, or found again, by the parents'
@@ -35,13 +35,14 @@ import numpy as np
 from arachne.backend import ModelBackend
 from arachne.dtypes import round_to
 from arachne.evaluate.band import Band, differences
-from arachne.evaluate.base import Evaluator, Stake, by_term, input_deficits
+from arachne.evaluate.base import Evaluator, Stake, by_term, input_deficits, margins
 from arachne.evaluate.convolution import find_channels
 from arachne.evaluate.cuts import Cuts
 from arachne.evaluate.cutting import CutRoute, Growth
 from arachne.evaluate.dense import DenseRoute
 from arachne.evaluate.judging import Estimates, Judge
 from arachne.evaluate.ledger import Entry, Ledger, exact_entry
+from arachne.evaluate.onward import find_onward
 from arachne.evaluate.order import HardFirst
 from arachne.evaluate.plain import PlainEvaluator
 from arachne.evaluate.pooled import find_pooled
@@ -56,14 +57,17 @@ MEMORY = 2 << 30
 PROBES = 2
 """Candidates on which routes and cut are compared with the plain evaluator before anything rests on them."""
 
-TIMED = 4
-"""So many candidates show which of two routes is faster."""
+TIMED = 2
+"""So many candidates show which of several routes is fastest."""
 
-FEW = 0.3
-"""Up to this share of the inputs is evaluated plainly to know more about a candidate; beyond it all are."""
+WHOLE = 4
+"""So many candidates are evaluated plainly on all inputs before some may do: the band learns from both."""
+
+MOST = 0.5
+"""Up to this share of the inputs is evaluated without the others."""
 
 LESSONS = 32
-"""So many plain evaluations teach the band; after that every eighth."""
+"""So many evaluations of all inputs teach the band; after that every eighth."""
 
 
 class FastEvaluator(Evaluator):
@@ -81,15 +85,14 @@ class FastEvaluator(Evaluator):
         self._memory = memory
         plain = PlainEvaluator(backend, stake, suspects)
         original = plain.scores(suspects.values)
-        order = HardFirst(_margins(original, stake.labels))
+        order = HardFirst(margins(original, stake.labels))
         self.cuts = Cuts(backend, stake, suspects, order.order, memory)
         self.truth = Truth(plain, self.cuts.whole)
         self._ledger = Ledger()
-        self._lessons = 0
         route, self.band = self._choose_route(original)
         self._judge = Judge(route, self.band, stake, order)
         # By a full pass, once and for all: a backend may compute with weights of its own file in another way.
-        self._of_original = self._exact_entry(original)
+        self._of_original = self._entry_of(original, slice(None))
 
     @property
     def route(self) -> Route:
@@ -104,7 +107,7 @@ class FastEvaluator(Evaluator):
     @property
     def plain_evaluations(self) -> int:
         """How many candidates the plain evaluator was asked about, after the first probes."""
-        return self.truth.passes
+        return self.truth.passes + self.truth.parts
 
     def evaluate(self, trials: Array, limits: Array | None = None) -> Array:
         trials = np.ascontiguousarray(trials, np.float64)
@@ -170,10 +173,9 @@ class FastEvaluator(Evaluator):
             return min([*([] if lowest is None else [lowest]), *(entry.high for entry in entries.values())])
 
         entries = dict(entries)
-        for sharpen in (self._narrowed, lambda trial, entry: self._exact(trial)):
-            for number in sorted(entries, key=lambda number: entries[number].high):
-                if entries[number].low <= bar():
-                    entries[number] = sharpen(trials[number], entries[number])
+        for number in sorted(entries, key=lambda number: entries[number].high):
+            if entries[number].low <= bar():
+                entries[number] = self._exact(trials[number])
         return entries
 
     def _rivals(self, candidates: Array) -> list[Entry]:
@@ -189,9 +191,6 @@ class FastEvaluator(Evaluator):
             return True, rival
         if entry.high <= rival.low or entry.low > rival.high:
             return entry.high <= rival.low, entry
-        entry, rival = self._narrowed(trial, entry), self._narrowed(parent, rival)
-        if entry.high <= rival.low or entry.low > rival.high:
-            return entry.high <= rival.low, entry
         # The wider bounds first: often those of the other need not be narrowed then.
         if entry.high - entry.low >= rival.high - rival.low:
             entry = self._exact(trial)
@@ -200,26 +199,6 @@ class FastEvaluator(Evaluator):
             rival = self._exact(parent)
             entry = self._exact(trial) if entry.low <= rival.high < entry.high else entry
         return entry.high <= rival.low, entry
-
-    def _narrowed(self, trial: Array, entry: Entry) -> Entry:
-        """An entry without inputs in the band, where the plain evaluator can tell about a few inputs alone."""
-        if entry.exact or np.isfinite(entry.slack) or entry.narrowed or self.truth.run is None:
-            return entry
-        with np.errstate(all="ignore"):
-            scores, scale = self.route.scores(trial)
-            rows = self._judge.doubtful(scores, scale)
-            if len(np.unique(rows // self.truth.run)) * self.truth.run > FEW * len(scores):
-                return entry
-            stake, deficits = self.stake, np.zeros(0, np.int64)
-            if len(rows):  # none is left where the band has become narrower since
-                rows, truth = self.truth.some(trial, rows)
-                deficits = input_deficits(truth, stake.labels[rows], stake.weights[rows])
-            found = self._judge.known_better(scores, scale, rows, deficits)
-        low, high = max(entry.low, int(found.low[0])), min(entry.high, int(found.high[0]))
-        if low > high:  # the band was too narrow: the plain evaluator decides, and is learnt from
-            return self._exact(trial)
-        self._ledger[trial] = Entry(found.deficits[0], low, high, narrowed=True)
-        return self._ledger[trial] or entry
 
     def _estimate(self, trials: Array, ceilings: Array | None) -> Estimates:
         """Judge candidates on the route, and enter those that were judged to the end."""
@@ -238,31 +217,51 @@ class FastEvaluator(Evaluator):
         known = self._ledger[trial]
         if known is not None and known.exact and known.wrong is not None:
             return known
-        return self._enter(trial, self.truth.scores(trial), known)
+        some = self.truth.has_parts and self.route.cheap and self.truth.passes >= WHOLE
+        return (self._from_some(trial, known) if some else None) or self._from_all(trial, known)
 
-    def _enter(self, trial: Array, scores: Array, known: Entry | None) -> Entry:
+    def _from_some(self, trial: Array, known: Entry | None) -> Entry | None:
+        """The plain evaluator is asked about the inputs that may be wrong, the others cost nothing for certain.
+
+        None where that would be most of them, or where the answer shows that the band was too narrow.
+        """
+        with np.errstate(all="ignore"):
+            found, scale = self.route.scores(trial)
+            rows = self._judge.not_right(found, scale)
+            if len(rows) > MOST * len(found):
+                return None
+            rows = rows if len(rows) else np.array([0])  # one that is right costs nothing, as it should
+            scores = self.truth.some(trial, rows)
+            if not self.band.learn(found[rows], scale[rows], scores, self.stake.labels[rows]):
+                self._ledger.forget_estimates()
+                return None
+        return self._enter(trial, self._entry_of(scores, rows), known)
+
+    def _from_all(self, trial: Array, known: Entry | None) -> Entry:
+        """The plain evaluator is asked about all inputs; now and then the band learns from it."""
+        scores = self.truth.scores(trial)
+        if self.truth.passes <= LESSONS or self.truth.passes % 8 == 0:
+            with np.errstate(all="ignore"):
+                if not self.band.learn(*self.route.scores(trial), scores, self.stake.labels):
+                    self._ledger.forget_estimates()
+        return self._enter(trial, self._entry_of(scores, slice(None)), known)
+
+    def _enter(self, trial: Array, entry: Entry, known: Entry | None) -> Entry:
         """Enter what the plain evaluator says, and learn from how far the estimate was off."""
-        entry = self._exact_entry(scores)
         within = True
         if known is not None and np.isfinite(known.slack):
             within = self.band.learn_sum(float(known.deficits.sum() - entry.low), known.slack)
-        self._lessons += 1
-        if self._lessons <= LESSONS or self._lessons % 8 == 0:
-            with np.errstate(all="ignore"):
-                found, scale = self.route.scores(trial)
-                within &= self.band.learn(found, scale, scores, self.stake.labels)
         if not within:
             self._ledger.forget_estimates()
         self._ledger[trial] = entry
         return entry
 
-    def _exact_entry(self, scores: Array) -> Entry:
-        stake = self.stake
-        deficits = input_deficits(scores, stake.labels, stake.weights)
-        wrong = np.argmax(scores, axis=1) != stake.labels
-        return exact_entry(
-            by_term(deficits, stake.terms, stake.n_terms), np.bincount(stake.terms[wrong], minlength=stake.n_terms)
-        )
+    def _entry_of(self, scores: Array, rows: Array | slice) -> Entry:
+        """From the plain scores of some inputs, where no other is wrong."""
+        n, terms, labels = self.stake.n_terms, self.stake.terms[rows], self.stake.labels[rows]
+        deficits = input_deficits(scores, labels, self.stake.weights[rows])
+        wrong = np.argmax(scores, axis=1) != labels
+        return exact_entry(by_term(deficits, terms, n), np.bincount(terms[wrong], minlength=n))
 
     def _choose_route(self, original: Array) -> tuple[Route, Band]:
         """The fastest route that gives the plain evaluator's scores up to rounding."""
@@ -274,11 +273,15 @@ class FastEvaluator(Evaluator):
         for route in self._routes(original):
             band = Band()
             with np.errstate(all="ignore"):
-                found = [route.scores(probe)[0] for probe in probes]
-                apart = [differences(*pair, labels) for pair in zip(found, truths, strict=True)]
-                route.calibrate(np.max(apart, axis=0), original)
-                for probe, truth in zip(probes, truths, strict=True):
-                    band.learn(*route.scores(probe), truth, labels)
+                found = [route.scores(probe) for probe in probes]
+                if route.worst_case:
+                    apart = [
+                        differences(scores, truth, labels) for (scores, _), truth in zip(found, truths, strict=True)
+                    ]
+                    route.calibrate(np.max(apart, axis=0), original)
+                    found = [route.scores(probe) for probe in probes]
+                for (scores, scale), truth in zip(found, truths, strict=True):
+                    band.learn(scores, scale, truth, labels)
             if band.usable:
                 return route, band
         raise ValueError("the model gives other scores each time it is asked")
@@ -292,29 +295,23 @@ class FastEvaluator(Evaluator):
         pooled = find_pooled(self.backend, self.stake, self.suspects, self._memory)
         if pooled is not None and pooled.classes == original.shape[1]:
             yield pooled
-        channels = find_channels(
-            self.backend, self.stake, self.suspects, self.cuts, self.weights_with, original, self._memory
-        )
+        model = self.backend, self.stake, self.suspects, self.cuts
+        rest = self.weights_with, original, self._memory
+        channels = find_channels(*model, *rest)
+        onward = None if channels is None else find_onward(*model, channels, *rest)
         whole = CutRoute(self.stake, self.cuts, self.weights_with, original, Growth(self.backend, self.suspects))
-        # Both take the same decisions. Which is faster depends on how much of the work lies behind the convolution.
-        some = np.stack([self._probe(np.random.default_rng(number)) for number in range(TIMED)])
-        if channels is not None and channels.seconds(some) < whole.seconds(some):
-            yield channels
-        yield whole
+        # All take the same decisions. Which is fastest depends on how much of the work lies behind the convolution.
+        ways = [route for route in (onward, channels, whole) if route is not None]
+        if len(ways) > 1:
+            some = np.stack([self._probe(np.random.default_rng(number)) for number in range(TIMED)])
+            ways.sort(key=lambda route: route.seconds(some))
+        yield from ways
 
     def _probe(self, rng: np.random.Generator) -> Array:
         suspects = self.suspects
         drawn = suspects.values + suspects.deviations * rng.standard_normal(len(suspects))
         rounded = [round_to(value, dtype) for value, dtype in zip(drawn, suspects.dtypes, strict=True)]
         return np.array(rounded, np.float64)
-
-
-def _margins(scores: Array, labels: Array) -> Array:
-    rows = np.arange(len(labels))
-    others = scores.copy()
-    others[rows, labels] = -np.inf
-    margins: Array = scores[rows, labels] - others.max(axis=1)
-    return margins
 
 
 def _on_their_side(deficits: Array, limits: Array, wins: Array) -> Array:

@@ -16,11 +16,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from arachne.evaluate.band import ROUNDING, Band
-from arachne.evaluate.base import UNIT, Stake, by_term, losses
+from arachne.evaluate.base import UNIT, Stake, margins
 from arachne.evaluate.order import HardFirst
 from arachne.evaluate.routes import Block, Route
 from arachne.evaluate.threads import one_thread
 from arachne.values import Array
+
+FURTHER = 1.15
+"""How much longer the first run of inputs is than what usually makes up a candidate's ceiling."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +53,7 @@ class Judge:
         self.band = band
         self._stake = stake
         self._order = order
+        self._usual = 0.0
         self.met = 0
         """How many pairs of candidate and input were looked at."""
         self._reorder()
@@ -62,6 +66,8 @@ class Judge:
     def estimate(self, trials: Array, ceilings: Array | None) -> Estimates:
         """Bounds for candidates `(candidates, k)`; those above their ceilings are given up on the way."""
         n = len(trials)
+        if ceilings is not None:
+            self._usual = float(np.median(ceilings))
         sums = _Sums(n, self._stake.n_terms, self.band)
         for start in range(0, n, self.route.block):
             stop = min(n, start + self.route.block)
@@ -70,54 +76,27 @@ class Judge:
                 self._block(self.route.start(trials[start:stop]), np.arange(start, stop), ceilings, sums)
         return sums.estimates()
 
-    def doubtful(self, scores: Array, scale: Array) -> Array:
-        """The row numbers of inputs one candidate has in the band, from its scores `(n, classes)` and their scale."""
-        margins, error = self._margins(scores, scale)
-        return np.flatnonzero(~(np.abs(margins) > error))
-
-    def known_better(self, scores: Array, scale: Array, rows: Array, deficits: Array) -> Estimates:
-        """Bounds for one candidate of which some inputs are known exactly.
-
-        Args:
-            scores: On the route, `(n, classes)`.
-            scale: Their scale, `(n,)`.
-            rows: The inputs that are known.
-            deficits: Their deficits, int64 `(rows,)`.
-        """
-        stake, band = self._stake, self.band
-        margins, error = self._margins(scores, scale)
-        open_ = ~(margins > error)
-        open_[rows] = False
-        which = np.flatnonzero(open_)
-        sums = _Sums(1, stake.n_terms, band)
-        nobody = np.zeros(len(which), np.int64)
-        costs = _Costs.of(
-            losses(scores[which], stake.labels[which]), margins[which], error[which], stake.weights[which] * UNIT
-        )
-        sums.add(np.array([0]), nobody, stake.terms[which], costs)
-        return sums.estimates(by_term(deficits, stake.terms[rows], stake.n_terms))
-
-    def _margins(self, scores: Array, scale: Array) -> tuple[Array, Array]:
-        rows, labels = np.arange(len(scores)), self._stake.labels
-        others = scores.copy()
-        others[rows, labels] = -np.inf
-        return scores[rows, labels] - others.max(axis=1), self.band.error(scale)
+    def not_right(self, scores: Array, scale: Array) -> Array:
+        """The inputs one candidate may get wrong, from its scores on the route `(n, classes)` and their scale."""
+        return np.flatnonzero(~(margins(scores, self._stake.labels) > self.band.error(scale)))
 
     def _block(self, block: Block, active: Array, ceilings: Array | None, sums: _Sums) -> None:
         for rows in self.route.runs(len(self._worth)):
             judgement = block.judge(rows)
-            margins = judgement.margins
+            found = judgement.margins
             error = self.band.error(judgement.scale)
-            doubtful = ~(margins > error)
+            doubtful = ~(found > error)
+            n, width = found.shape
             pairs = np.flatnonzero(doubtful)
-            who = np.repeat(np.arange(len(margins)), np.count_nonzero(doubtful, axis=1))
-            row = pairs - who * margins.shape[1]
+            edges = np.searchsorted(pairs, width * np.arange(n + 1))
+            who = np.repeat(np.arange(n), np.diff(edges))
+            row = pairs - who * width
             costs = _Costs.of(
-                judgement.losses(pairs), margins.ravel()[pairs], error.ravel()[pairs], self._worth[rows][row]
+                judgement.losses(pairs, row), found.ravel()[pairs], error.ravel()[pairs], self._worth[rows][row]
             )
-            sums.add(active, who, self._terms[rows][row], costs)
-            self._order.note(rows, np.bincount(row, costs.likely, margins.shape[1]), len(active))
-            self.met += margins.size
+            sums.add(active, edges, who * self._stake.n_terms + self._terms[rows][row], costs)
+            self._order.note(rows, np.bincount(row, costs.likely, width), len(active))
+            self.met += found.size
             if ceilings is None:
                 continue
             going = sums.low(active) <= ceilings[active]
@@ -129,6 +108,9 @@ class Judge:
                 block.keep(np.flatnonzero(going))
 
     def _reorder(self) -> None:
+        # No candidate is lost before it has met the inputs that are wrong anyway, so they make one run.
+        least = int(FURTHER * self._order.reaching(self._usual)) if self._usual else 0
+        self.route.first_run = min(max(least, type(self.route).first_run), self.route.longest_run)
         order = self.route.reorder(self._order.order)
         self._order.order = order
         self._worth, self._terms = self._stake.weights[order] * UNIT, self._stake.terms[order]
@@ -178,32 +160,40 @@ class _Sums:
         self._band = np.zeros(n)
         self.complete = np.ones(n, bool)
 
-    def add(self, active: Array, who: Array, terms: Array, costs: _Costs) -> None:
-        """Add costs of pairs; `who` counts within `active`."""
+    def add(self, active: Array, edges: Array, cells: Array, costs: _Costs) -> None:
+        """Add costs of pairs.
+
+        Args:
+            active: Whose costs they are.
+            edges: Where the pairs of each of them begin and end, `(active + 1,)`.
+            cells: Candidate and term of each pair, in one number.
+            costs: The costs.
+        """
         n = len(active)
-        cells = np.bincount(who * self._terms + terms, costs.likely, n * self._terms)
-        self._likely[active] += cells.reshape(n, self._terms)
-        self._certain[active] += np.bincount(who, costs.certain, n)
-        self._slack[active] += np.bincount(who, costs.slack, n)
-        self._squares[active] += np.bincount(who, costs.slack * costs.slack, n)
+        self._likely[active] += np.bincount(cells, costs.likely, n * self._terms).reshape(n, self._terms)
+        some = np.flatnonzero(np.diff(edges))
+        if len(some):
+            which, starts = active[some], edges[some]
+            self._certain[which] += np.add.reduceat(costs.certain, starts)
+            self._slack[which] += np.add.reduceat(costs.slack, starts)
+            self._squares[which] += np.add.reduceat(costs.slack * costs.slack, starts)
         if len(costs.in_band):
-            self._band[active] += np.bincount(who[costs.in_band], costs.most, n)
+            self._band[active] += np.bincount(cells[costs.in_band] // self._terms, costs.most, n)
 
     def low(self, which: Array | slice) -> Array:
         """Lower bounds of some candidates' totals, with room for the rounding of the sums themselves."""
         low = (self._certain[which] - self._sum_error(self._slack[which], self._squares[which])) * (1 - 1e-12)
         return np.asarray(np.maximum(np.floor(low) - self._terms, 0))
 
-    def estimates(self, known: Array | int = 0) -> Estimates:
-        """Everything in whole numbers; `known` deficits, int64 `(terms,)`, are added to every candidate's."""
-        extra = int(np.sum(known))
+    def estimates(self) -> Estimates:
+        """Everything in whole numbers."""
         low = self.low(slice(None))
         high = (self._certain + self._sum_error(self._slack, self._squares) + self._band) * (1 + 1e-12)
         high = np.ceil(high) + self._terms * (high > 0)
         return Estimates(
-            deficits=np.rint(self._likely).astype(np.int64) + known,
-            low=low.astype(np.int64) + extra,
-            high=high.astype(np.int64) + extra,
+            deficits=np.rint(self._likely).astype(np.int64),
+            low=low.astype(np.int64),
+            high=high.astype(np.int64),
             slack=np.where(self._band > 0, np.nan, self._slack),
             complete=self.complete,
         )

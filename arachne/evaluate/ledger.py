@@ -23,7 +23,6 @@ class Entry:
         low: The plain evaluator's total is at least this.
         high: And at most this.
         slack: The added bands of its inputs; no number where that does not tell how sure the deficits are.
-        narrowed: Whether the plain evaluator was asked about the inputs in the band.
         wrong: How many inputs of each term it gets wrong `(terms,)`, where the plain evaluator was asked.
     """
 
@@ -31,7 +30,6 @@ class Entry:
     low: int
     high: int
     slack: float = math.nan
-    narrowed: bool = False
     wrong: Array | None = None
 
     @property

@@ -24,6 +24,7 @@ class HardFirst:
         self._by_margin = np.argsort(margins, kind="stable")
         self.order = self._by_margin
         self._cost = np.zeros(len(margins))
+        self._known = np.zeros(len(margins))
         self._sums = np.zeros(len(margins))
         self._met = np.zeros(len(margins))
         self._generations = 0
@@ -42,7 +43,14 @@ class HardFirst:
         met = self._met > 0
         rows = self.order[met]
         self._cost[rows] = MEMORY * self._cost[rows] + (1 - MEMORY) * self._sums[met] / self._met[met]
+        self._known[rows] = MEMORY * self._known[rows] + (1 - MEMORY)
         self._sums[:] = 0
         self._met[:] = 0
         self.order = self._by_margin[np.argsort(-self._cost[self._by_margin], kind="stable")]
         return True
+
+    def reaching(self, total: float) -> int:
+        """How many inputs, in order, usually cost this much together; 0 where all of them do not."""
+        known = np.maximum(self._known[self.order], 1 - MEMORY)
+        reached = np.cumsum(self._cost[self.order] / known) >= total
+        return int(np.argmax(reached)) + 1 if reached[-1] else 0

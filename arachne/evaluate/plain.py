@@ -6,7 +6,7 @@ import numpy as np
 
 from arachne.backend import restored
 from arachne.evaluate.base import Evaluator, by_term, input_deficits
-from arachne.values import Array
+from arachne.values import Array, take
 
 
 class PlainEvaluator(Evaluator):
@@ -20,9 +20,11 @@ class PlainEvaluator(Evaluator):
             found[number] = by_term(deficits, stake.terms, stake.n_terms)
         return found
 
-    def scores(self, trial: Array) -> Array:
+    def scores(self, trial: Array, rows: Array | None = None) -> Array:
+        """As it says there; or of some inputs, `(rows, classes)`."""
+        inputs = self.stake.inputs if rows is None else take(self.stake.inputs, rows)
         with restored(self.backend, self.suspects.parameters):
             for (layer, parameter), values in self.weights_with(trial).items():
                 self.backend.set_weights(layer, parameter, values)
             with np.errstate(over="ignore", invalid="ignore"):  # a candidate that overflows simply loses
-                return self.backend.forward(self.stake.inputs)
+                return self.backend.forward(inputs)

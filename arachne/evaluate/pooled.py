@@ -19,6 +19,7 @@ from arachne.evaluate.base import Stake
 from arachne.evaluate.convolution import Planes, touched_channels
 from arachne.evaluate.dense import DenseRoute, TailBlock, shared_product
 from arachne.evaluate.features import Features, find_features
+from arachne.evaluate.routes import Labels
 from arachne.evaluate.tail import Base, Link, dense_layers, first_touched, look_behind
 from arachne.localise.base import Suspects
 from arachne.values import Array, batches, count, take
@@ -39,14 +40,14 @@ class PooledRoute(DenseRoute):
         super().__init__(stake, links, base)
         self._features = features
 
-    def block_of(self, base: Base, labels: Array, trials: Array) -> TailBlock:
+    def block_of(self, base: Base, labels: Labels, trials: Array) -> TailBlock:
         return PooledBlock(self._links, base, labels, trials, self._features)
 
 
 class PooledBlock(TailBlock):
     """Candidates on that route."""
 
-    def __init__(self, links: Sequence[Link], base: Base, labels: Array, trials: Array, features: Features) -> None:
+    def __init__(self, links: Sequence[Link], base: Base, labels: Labels, trials: Array, features: Features) -> None:
         self._made = features
         super().__init__(links, base, labels, trials)
 

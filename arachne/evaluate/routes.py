@@ -15,6 +15,9 @@ import numpy as np
 
 from arachne.values import Array
 
+LabelRuns = list[tuple[int, slice]]
+"""A class, and neighbouring rows that belong to it, again and again."""
+
 
 class Judgement(ABC):
     """What a block of candidates makes of a run of inputs."""
@@ -26,8 +29,8 @@ class Judgement(ABC):
     """How large the numbers behind the scores get, `(candidates, rows)`: rounding is some `eps` of this."""
 
     @abstractmethod
-    def losses(self, pairs: Array) -> Array:
-        """Cross-entropy of some pairs of candidate and row, given as elements of `margins` flattened."""
+    def losses(self, pairs: Array, rows: Array) -> Array:
+        """Cross-entropy of some pairs of candidate and row, given as elements of `margins` flattened, and the rows."""
 
 
 class FullJudgement(Judgement):
@@ -35,22 +38,22 @@ class FullJudgement(Judgement):
 
     Args:
         scores: float32 `(classes, candidates, rows)`; overwritten.
-        labels: `(rows,)`.
+        labels: Runs of one label among the rows.
         scale: As the attribute.
     """
 
-    def __init__(self, scores: Array, labels: Array, scale: Array) -> None:
+    def __init__(self, scores: Array, labels: LabelRuns, scale: Array) -> None:
         self.scale = scale
         classes, n, rows = scores.shape
         own = np.empty((n, rows), scores.dtype)
-        for label, run in runs_of_labels(labels):
+        for label, run in labels:
             own[:, run] = scores[label, :, run]
             scores[label, :, run] = -np.inf
         self._own, self._others = own.ravel(), scores.reshape(classes, n * rows)
         self._best = self._others.max(axis=0)
         self.margins = (self._own - self._best).reshape(n, rows)
 
-    def losses(self, pairs: Array) -> Array:
+    def losses(self, pairs: Array, rows: Array) -> Array:
         own = self._own[pairs]
         highest = np.maximum(own, self._best[pairs])
         own -= highest
@@ -58,10 +61,28 @@ class FullJudgement(Judgement):
         return loss
 
 
-def runs_of_labels(labels: Array) -> list[tuple[int, slice]]:
-    """Neighbouring rows of one class; few where the rows are sorted by class."""
-    edges = [0, *(np.flatnonzero(np.diff(labels)) + 1).tolist(), len(labels)]
-    return [(int(labels[start]), slice(start, stop)) for start, stop in pairwise(edges) if stop > start]
+class Labels:
+    """The true classes of a route's inputs, in the order in which they are met.
+
+    Args:
+        classes: `(n,)`.
+    """
+
+    def __init__(self, classes: Array) -> None:
+        self._classes = classes
+        self._runs: dict[tuple[int, int], LabelRuns] = {}
+
+    def __len__(self) -> int:
+        return len(self._classes)
+
+    def runs(self, rows: slice) -> LabelRuns:
+        """Neighbouring rows of one class; few where the rows are sorted by class. Found once."""
+        start, stop, _ = rows.indices(len(self._classes))
+        if (start, stop) not in self._runs:
+            labels = self._classes[start:stop]
+            edges = [0, *(np.flatnonzero(np.diff(labels)) + 1).tolist(), len(labels)]
+            self._runs[start, stop] = [(int(labels[a]), slice(a, b)) for a, b in pairwise(edges) if b > a]
+        return self._runs[start, stop]
 
 
 class Block(ABC):
@@ -92,6 +113,9 @@ class Route(ABC):
 
     in_numpy: bool
     """Whether all of it is NumPy's own work, and not a backend's."""
+
+    cheap = True
+    """Whether all inputs take it less time than they take the plain evaluator behind a cut."""
 
     worst_case: bool = True
     """Whether its scales have a worst case in them, of which `calibrate` learns how much is used up."""

@@ -2,14 +2,17 @@
 
 A cut that runs all inputs behind the touched layers does the very same computations in the very same shapes as a full
 forward pass, only without the part before them that no candidate changes; where it does, its scores are the same bits.
-Whether it does is not taken on trust: it is compared on whole candidates first, and one bit of difference is enough to
-go back to full forward passes for good.
 
-The same holds for some of the inputs: whether a run of neighbouring inputs gets the same bits when it goes through the
-cut alone depends on how a framework parts its matrix products, so several lengths of runs are tried.
+The same holds for some of the inputs. A matrix product adds up each row by itself, so that a row comes out alike in any
+company, as long as the company is large enough to go through the same code.
+
+Neither is taken on trust. Both are compared on a whole candidate first, shuffled for the second, and one bit of
+difference is enough to do without.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -17,8 +20,11 @@ from arachne.backend import Cut
 from arachne.evaluate.plain import PlainEvaluator
 from arachne.values import Array
 
-RUNS = (64, 256, 1024)
-"""Lengths of runs that are tried, shortest first."""
+TOGETHER = (256, 128, 64)
+"""How many inputs go through the model together when only some are wanted, where that many give the same bits."""
+
+Way = Callable[[Array, Sequence[Array | None]], list[Array]]
+"""From a candidate and some sets of inputs, None for all, to the scores of each set."""
 
 
 class Truth:
@@ -32,62 +38,64 @@ class Truth:
     def __init__(self, plain: PlainEvaluator, cut: Cut | None) -> None:
         self._plain = plain
         self._cut = cut
+        self._way: Way = self._by_full_passes
+        self._sizes: list[int] = []
         self.passes = 0
-        """How many candidates were evaluated."""
-        self.runs = 0
-        """How many runs of inputs were evaluated alone."""
-        self._lengths = list(RUNS)
+        """How many candidates were evaluated on all inputs."""
+        self.parts = 0
+        """How many were evaluated on some of them."""
 
     @property
     def by_cut(self) -> bool:
         """Whether a cut stands in for full forward passes."""
-        return self._cut is not None
-
-    def prove(self, trial: Array) -> Array:
-        """A candidate's scores by a full forward pass, with which the cut is compared."""
-        scores = self._plain.scores(trial)
-        if self._cut is not None:
-            found = self._cut.scores_with(self._plain.weights_with(trial))
-            if found.dtype != scores.dtype or not np.array_equal(found, scores, equal_nan=True):
-                self._cut = None
-            else:
-                self._try_runs(trial, scores)
-        return scores
+        return self._way == self._by_cut
 
     @property
-    def run(self) -> int | None:
-        """How many neighbouring inputs can be evaluated alone; None where all have to be."""
-        return self._lengths[0] if self._cut is not None and self._lengths else None
+    def has_parts(self) -> bool:
+        """Whether some inputs can be evaluated without the others."""
+        return bool(self._sizes)
 
-    def some(self, trial: Array, rows: Array) -> tuple[Array, Array]:
-        """The scores of some inputs and their neighbours: row numbers and `(rows, classes)`."""
-        if self._cut is None or self.run is None:
-            raise ValueError("the plain evaluator was not asked whether runs can be evaluated alone")
-        weights = self._plain.weights_with(trial)
-        runs = [self._rows(int(number), self.run) for number in np.unique(rows // self.run)]
-        self.runs += len(runs)
-        return np.concatenate(runs), np.concatenate([self._cut.scores_with(weights, run) for run in runs])
-
-    def _rows(self, number: int, length: int) -> Array:
-        return np.arange(number * length, min((number + 1) * length, len(self._plain.stake.labels)))
-
-    def _try_runs(self, trial: Array, scores: Array) -> None:
-        """Leave out lengths whose runs get other bits alone, up to the first that does not."""
-        if self._cut is None:
-            return
-        weights, n = self._plain.weights_with(trial), len(scores)
-        while self._lengths:
-            length = self._lengths[0]
-            runs = [self._rows(number, length) for number in range(-(-n // length))]
-            if 2 * length <= n and all(
-                np.array_equal(self._cut.scores_with(weights, run), scores[run], equal_nan=True) for run in runs
-            ):
-                return
-            self._lengths.pop(0)
+    def prove(self, trial: Array) -> Array:
+        """A candidate's scores by a full forward pass, with which all else is compared."""
+        scores = self._plain.scores(trial)
+        if self._cut is not None and _same_bits(self._by_cut(trial, [None])[0], scores):
+            self._way = self._by_cut
+        rows = np.random.default_rng(0).permutation(len(scores))
+        for size in TOGETHER:
+            if 2 * size <= len(rows) and _same_bits(self._in_parts(trial, rows, [size]), scores[rows]):
+                self._sizes.append(size)
+        return scores
 
     def scores(self, trial: Array) -> Array:
         """A candidate's scores `(n, classes)`."""
         self.passes += 1
+        return self._way(trial, [None])[0]
+
+    def some(self, trial: Array, rows: Array) -> Array:
+        """A candidate's scores of some inputs, `(rows, classes)`; only where there are parts."""
+        self.parts += 1
+        return self._in_parts(trial, rows, self._sizes)
+
+    def _in_parts(self, trial: Array, rows: Array, sizes: Sequence[int]) -> Array:
+        """As many inputs at a time as were compared; the last ones go along with some of the first."""
+        parts: list[Array | None] = []
+        start = 0
+        while start < len(rows):
+            # The smallest set that holds what is left, or else the largest.
+            size = min((size for size in sizes if size >= len(rows) - start), default=max(sizes))
+            parts.append(np.resize(rows, start + size)[start:])
+            start += size
+        return np.concatenate(self._way(trial, parts))[: len(rows)]
+
+    def _by_cut(self, trial: Array, parts: Sequence[Array | None]) -> list[Array]:
         if self._cut is None:
-            return self._plain.scores(trial)
-        return self._cut.scores_with(self._plain.weights_with(trial))
+            raise ValueError("there is no cut")
+        weights = self._plain.weights_with(trial)
+        return [self._cut.scores_with(weights, part) for part in parts]
+
+    def _by_full_passes(self, trial: Array, parts: Sequence[Array | None]) -> list[Array]:
+        return [self._plain.scores(trial, part) for part in parts]
+
+
+def _same_bits(found: Array, scores: Array) -> bool:
+    return found.dtype == scores.dtype and np.array_equal(found, scores, equal_nan=True)
