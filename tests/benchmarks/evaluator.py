@@ -7,11 +7,12 @@
     python -m tests.benchmarks.evaluator --repair           a whole repair, step by step
     python -m tests.benchmarks.evaluator --threads          the same with one processor and with all
 
-A row is one search with the fast evaluator, as long as its seconds last; where a candidate is slow, with a smaller
-population, so that more than the first generations are seen. The plain evaluator's time is the least of a few full
-passes; some decisions are checked against it. Ratios are per candidate and leave out what both evaluators do once;
-`ready` tells what the fast one does once. Both sides run on one processor, and times are that processor's, so that
-other programs on the machine hardly count.
+A row is one search with the fast evaluator. Where a candidate is slow (`of` says `sample`), a small population is taken
+through a search on every sixteenth input, and generations all along it are then timed on all inputs, each with its
+parents known, as they are in a search. The plain evaluator's time is the least of a few full passes; some decisions are
+checked against it. Ratios are per candidate and leave out what both evaluators do once; `ready` tells what the fast one
+does once. Both sides run on one processor, and times are that processor's, so that other programs on the machine hardly
+count.
 """
 
 from __future__ import annotations
@@ -33,17 +34,23 @@ from arachne.data.targets import parse_targets
 from arachne.evaluate import FastEvaluator, PlainEvaluator, Stake
 from arachne.localise import Bidirectional, Suspects
 from arachne.search import DifferentialEvolution, Generation, Problem
-from arachne.values import Array
+from arachne.values import Array, take
 from tests.benchmarks.ported import BACKENDS
 from tests.benchmarks.subjects import CLASSES, SUBJECTS, Subject, made
 
 SUSPECTS = 8
 
 SLOW = 10e-3
-"""Where a candidate takes longer than these seconds, a smaller population gets through more generations."""
+"""Where a candidate takes longer than these seconds to judge on all inputs, generations are sampled."""
 
 FEW = 20
-"""The size of such a population."""
+"""The size of a population that is sampled."""
+
+SPARSE = 16
+"""Every so manieth input is enough to find out where a search goes."""
+
+SAMPLES = 5
+"""How many generations are timed, the first and the last among them."""
 
 CHECKED = 0.3
 """Checks of decisions may take this share of a row's seconds, and are always at least two."""
@@ -52,7 +59,7 @@ clock = time.process_time
 
 HEADER = (
     f"{'subject':<20} {'touched':<12} {'backend':<8} {'route':<21} {'plain ms':>9} {'fast ms':>8} {'ratio':>8} "
-    f"{'ready s':>8} {'cands':>6} {'seen':>6} {'plainly':>8} {'checked':>8}"
+    f"{'ready s':>8} {'of':>7} {'cands':>6} {'seen':>6} {'plainly':>8} {'checked':>8}"
 )
 
 
@@ -111,28 +118,64 @@ def measure(name: str, backend: ModelBackend, part: Part, subject: Subject, touc
     fast = Watched(backend, stake, suspects)
     ready = clock() - start
     fast.budget = args.seconds
-    one = timed(lambda: fast.bounds(suspects.values[None]))
-    searched(fast, args, min(args.population, FEW) if one > SLOW else args.population)
+    fast.bounds(suspects.values[None])
+    slow = timed(lambda: fast.bounds(suspects.values[None])) > SLOW
+    met = fast.looked_at
+    if slow:
+        met += sampled(fast, args)
+    else:
+        searched(fast, args, args.population, lambda: fast.seconds > args.seconds)
     plain = min(timed(lambda: fast.plain.evaluate(suspects.values[None])) for _ in range(3))
     each = fast.seconds / fast.candidates
-    seen = fast.looked_at / (len(stake.labels) * fast.candidates)
-    verdict = f"{fast.checked - fast.wrong}/{fast.checked}"
-    print(
-        f"{subject.name:<20} {touched:<12} {name:<8} {fast.route.name:<21} {1e3 * plain:9.2f} {1e3 * each:8.3f} "
-        f"{plain / each:7.0f}× {ready:8.2f} {fast.candidates:6d} {seen:6.1%} {fast.plain_evaluations:8d} {verdict:>8}"
-        + ("" if fast.truth.by_cut else "   full passes where rounding decides"),
-        flush=True,
-    )
+    seen = (fast.looked_at - met) / (len(stake.labels) * fast.candidates)
+    cells = [
+        f"{subject.name:<20} {touched:<12} {name:<8} {fast.route.name:<21} {1e3 * plain:9.2f} {1e3 * each:8.3f}",
+        f"{plain / each:7.0f}×" if plain > 10 * each else f"{plain / each:7.1f}×",
+        f"{ready:8.2f} {'sample' if slow else 'search':>7} {fast.candidates:6d} {seen:6.1%}",
+        f"{fast.plain_evaluations:8d} {f'{fast.checked - fast.wrong}/{fast.checked}':>8}",
+        "" if fast.truth.by_cut else "  full passes where rounding decides",
+    ]
+    print(" ".join(cells), flush=True)
 
 
-def searched(fast: Watched, args: Any, population: int) -> None:
-    """A search, as long as the row's seconds last."""
+class Recording(FastEvaluator):
+    """Remembers which trials challenged which parents."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.generations: list[tuple[Array, Array]] = []
+
+    def challenge(self, trials: Array, parents: Array, limits: Array | None) -> Array:
+        if limits is not None:
+            self.generations.append((trials.copy(), parents.copy()))
+        return super().challenge(trials, parents, limits)
+
+
+def sampled(fast: Watched, args: Any) -> int:
+    """Some generations of a search on fewer inputs, timed on all of them; returns how many pairs do not count."""
+    stake, rows = fast.stake, np.arange(0, len(fast.stake.labels), SPARSE)
+    few = Stake(take(stake.inputs, rows), stake.labels[rows], stake.weights[rows], stake.terms[rows], stake.names)
+    path = Recording(fast.backend, few, fast.suspects)
+    end = clock() + 4 * args.seconds
+    searched(path, args, FEW, lambda: clock() > end and len(path.generations) >= SAMPLES)
+    pairs = 0
+    for number in np.linspace(0, len(path.generations) - 1, SAMPLES).astype(int):
+        trials, parents = path.generations[number]
+        before = fast.looked_at
+        limits = FastEvaluator.challenge(fast, parents, parents, None).sum(axis=1)  # not timed
+        pairs += fast.looked_at - before
+        fast.challenge(trials, parents, limits)
+    return pairs
+
+
+def searched(evaluator: FastEvaluator, args: Any, population: int, enough: Callable[[], bool]) -> None:
+    """A search, until it is enough."""
 
     def on_generation(generation: Generation) -> None:
-        if fast.seconds > args.seconds and generation.number > 1:
+        if enough() and generation.number > 1:
             raise EnoughError
 
-    problem: Any = Problem(fast.backend, None, fast.suspects, fast)  # type: ignore[arg-type]  # no split is looked at
+    problem: Any = Problem(evaluator.backend, None, evaluator.suspects, evaluator)  # type: ignore[arg-type]  # no split
     search = DifferentialEvolution(
         population=population, generations=args.generations, patience=args.generations, start=args.start
     )
@@ -142,7 +185,10 @@ def searched(fast: Watched, args: Any, population: int) -> None:
 
 def real_names(backend: ModelBackend, layers: tuple[str, ...]) -> list[str] | None:
     """The layers' names in the backend; an export puts its own text around them."""
-    names = {info.name.replace("/", ".").replace("-", ".").removeprefix("layer."): info.name for info in backend.layers}
+    names = {
+        info.name.replace("/", ".").replace("-", ".").removeprefix("layer.").removesuffix(".l0"): info.name
+        for info in backend.layers
+    }
     found = [next((names[n] for n in names if n == layer or n.endswith(f".{layer}")), None) for layer in layers]
     return None if None in found else [name for name in found if name is not None]
 
@@ -193,7 +239,7 @@ def curve(args: Any) -> None:
         stake = Stake.of(part, part.terms(10.0))
         suspects = localised(backend, part, real_names(backend, subject.touched["last"]) or [])
         fast = Watched(backend, stake, suspects)
-        searched(fast, args, args.population)
+        searched(fast, args, args.population, lambda: False)
         plain = min(timed(lambda: fast.plain.evaluate(suspects.values[None])) for _ in range(3))  # noqa: B023
         each = fast.seconds / fast.candidates
         print(f"{len(part.positives):9d} {1e3 * plain:9.2f} {1e3 * each:8.4f} {plain / each:6.0f}×", flush=True)
