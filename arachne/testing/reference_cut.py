@@ -50,8 +50,9 @@ class ReferenceCut(Cut):
         if len(outputs) != n:
             raise WeightShapeError(f"expected the outputs of {n} rows, got those of {len(outputs)}")
         for part in parts:
-            stop = start + self._batch_size
-            values = {**part, first: outputs[start:stop].astype(next(iter(part.values())).dtype, copy=False)}
+            kept = next(iter(part.values()))
+            stop = start + len(kept)
+            values = {**part, first: outputs[start:stop].astype(kept.dtype, copy=False)}
             found.append(run(self._network, self._behind[1:], values, self._weights)[scores])
             start = stop
         return np.concatenate(found)
