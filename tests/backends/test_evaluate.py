@@ -8,8 +8,11 @@ from types import ModuleType
 import pytest
 
 from arachne.evaluate import FastEvaluator, PlainEvaluator
+from arachne.evaluate.cutting import CutRoute
+from arachne.evaluate.onward import OnwardRoute
 from arachne.testing import Network, convnet, mlp, random_inputs, residual
 from tests.unit.evaluating import assert_same_search, some_suspects, stake_of
+from tests.unit.two_convolutions import two_convolutions
 
 BACKENDS = [pytest.param(name, marks=pytest.mark.backend(name)) for name in ("torch", "onnx", "keras")]
 
@@ -21,7 +24,7 @@ SUBJECTS = {
     "mlp, last two": (mlp([30, 40, 6], seed=1), ["fc1", "fc2"], {"dense tail"}),
     "tanh, all three": (mlp([12, 20, 16, 4], seed=2, activation="tanh"), ["fc1", "fc2", "fc3"], {"dense tail"}),
     "convnet, dense tail": (convnet(seed=3), ["fc1", "fc2"], {"dense tail"}),
-    "convnet, first convolution": (convnet(seed=3), ["conv1"], {"touched channels", "cut"}),
+    "convnet, first convolution": (convnet(seed=3), ["conv1"], {"channels, convolution", "touched channels", "cut"}),
     "convnet, second convolution": (convnet(seed=3), ["conv2"], CHANNELS),
     "convnet, convolution and tail": (convnet(seed=3), ["conv2", "fc2"], CHANNELS),
     "residual, inside the block": (residual(seed=4), ["inner1"], {"cut"}),
@@ -40,3 +43,19 @@ def test_searches_accept_the_same_trials(name: str, subject: str, networks_in: C
     fast = FastEvaluator(backend, stake, suspects)
     assert fast.route.name in routes
     assert_same_search(PlainEvaluator(backend, stake, suspects), fast, population=16, generations=8)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
+def test_searches_through_two_convolutions_accept_the_same_trials(
+    name: str, seed: int, networks_in: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CutRoute, "seconds", lambda self, trials: float(not isinstance(self, OnwardRoute)))
+    network = two_convolutions(seed, third=seed % 2 == 1)
+    backend = networks_in(name).build(network)
+    stake = stake_of(backend, random_inputs(network, 200, seed=seed), 200)
+    suspects = some_suspects(backend, ["conv1"], 6, seed=seed)
+    fast = FastEvaluator(backend, stake, suspects)
+    assert fast.route.name == "channels, convolution"
+    assert_same_search(PlainEvaluator(backend, stake, suspects), fast, population=10, generations=6)
