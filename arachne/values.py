@@ -143,11 +143,17 @@ def take(inputs: Inputs, rows: Array | slice | Sequence[int]) -> Inputs:
     return chosen
 
 
-def batches(n: int, size: int) -> Iterator[slice]:
-    """Slices of at most `size` that cover `range(n)`, all of about one length.
+EVEN = 64
+"""Rows in multiples of this many go through the same code wherever they stand, and round alike.
 
-    A rest of a few rows would go through other code of a matrix product than the rows before it, and round otherwise.
-    """
-    parts = -(-n // size)
+The last rows of another number may not: matrix products and vectorised functions have other code for a rest.
+"""
+
+
+def batches(n: int, size: int) -> Iterator[slice]:
+    """Slices of at most `size` that cover `range(n)`, of about one length, and of even ones as far as that goes."""
+    unit = EVEN if size >= EVEN else 1
+    units = -(-n // unit)
+    parts = -(-units // (size // unit))
     for number in range(parts):
-        yield slice(number * n // parts, (number + 1) * n // parts)
+        yield slice(unit * (number * units // parts), min(n, unit * ((number + 1) * units // parts)))

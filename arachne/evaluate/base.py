@@ -18,7 +18,7 @@ from arachne.backend import ModelBackend, Weights
 from arachne.data.split import Part, Term
 from arachne.errors import UsageError
 from arachne.localise.base import Suspects
-from arachne.values import Array, Inputs, take
+from arachne.values import EVEN, Array, Inputs, take
 
 UNIT = float(1 << 32)
 """How many units of a deficit make one input of weight 1."""
@@ -29,18 +29,24 @@ class Stake:
     """The inputs a fitness is about, in one array.
 
     Attributes:
-        inputs: All inputs that count, `n` of them.
+        padded: All inputs that count, `n` of them, and some again, up to an even number: every input then goes through
+            the same code of a full pass, and can be asked about without the others (`truth`).
         labels: Their true classes, `(n,)`.
         weights: What each is worth, float64 `(n,)`.
         terms: Which term each belongs to, `(n,)`.
         names: The terms' names.
     """
 
-    inputs: Inputs
+    padded: Inputs
     labels: Array
     weights: Array
     terms: Array
     names: tuple[str, ...]
+
+    @classmethod
+    def around(cls, inputs: Inputs, labels: Array, weights: Array, terms: Array, names: tuple[str, ...]) -> Stake:
+        """A stake over inputs that are not padded."""
+        return cls(take(inputs, _padded(np.arange(len(labels)))), labels, weights, terms, names)
 
     @classmethod
     def of(cls, part: Part, terms: Sequence[Term]) -> Stake:
@@ -51,12 +57,17 @@ class Stake:
         rows = np.concatenate([term.rows for term in terms]).astype(np.int64)
         sizes = [len(term.rows) for term in terms]
         return cls(
-            inputs=take(part.data.inputs, rows),
+            padded=take(part.data.inputs, _padded(rows)),
             labels=part.data.labels[rows],
             weights=np.repeat([term.weight for term in terms], sizes).astype(np.float64),
             terms=np.repeat(np.arange(len(terms)), sizes),
             names=tuple(term.name for term in terms),
         )
+
+    @property
+    def inputs(self) -> Inputs:
+        """All inputs that count."""
+        return take(self.padded, slice(0, len(self.labels)))
 
     @property
     def n_terms(self) -> int:
@@ -66,6 +77,11 @@ class Stake:
     def total_weight(self) -> float:
         """What all inputs are worth together: the largest possible fitness."""
         return float(self.weights.sum())
+
+
+def _padded(rows: Array) -> Array:
+    """Rows, and the first of them again up to an even number; so few that they are never asked about alone, as is."""
+    return rows if len(rows) < 2 * EVEN else np.resize(rows, -(-len(rows) // EVEN) * EVEN)
 
 
 def margins(scores: Array, labels: Array) -> Array:

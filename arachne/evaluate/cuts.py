@@ -63,7 +63,7 @@ class Cuts:
 
     @property
     def whole(self) -> Cut | None:
-        """The cut for all inputs in their own order; None where they do not fit the budget."""
+        """The cut for all inputs in their own order, padded; None where they do not fit the budget."""
         return self._cut(0) if len(self._groups) == 1 else None
 
     def outputs(self, rows: Array) -> Array:
@@ -93,7 +93,8 @@ class Cuts:
             return self._open[group]
         if len(self._open) > 1:
             self._open.pop(next(number for number in self._open if number))
-        inputs = self._stake.inputs if len(self._groups) == 1 else take(self._stake.inputs, self._groups[group])
+        whole = len(self._groups) == 1
+        inputs = self._stake.padded if whole else take(self._stake.padded, self._groups[group])
         self._open[group] = self._backend.cut(inputs, self.layers)
         self.made += 1
         return self._open[group]

@@ -33,8 +33,7 @@ class Growth:
     """
 
     def __init__(self, backend: ModelBackend, suspects: Suspects) -> None:
-        usual = np.maximum(np.maximum(np.abs(suspects.lowest), np.abs(suspects.highest)), suspects.deviations)
-        self._usual = np.where(usual > 0, usual, 1.0)
+        self._usual = suspects.magnitudes
         layers = dict.fromkeys(address.layer for address in suspects.addresses)
         self._parts = [
             ([n for n, address in enumerate(suspects.addresses) if address.layer == layer], _powers(backend, layer))

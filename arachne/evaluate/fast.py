@@ -48,7 +48,7 @@ from arachne.evaluate.plain import PlainEvaluator
 from arachne.evaluate.pooled import find_pooled
 from arachne.evaluate.routes import Route
 from arachne.evaluate.tail import find_tail
-from arachne.evaluate.truth import Truth
+from arachne.evaluate.truth import ENOUGH, Truth
 from arachne.localise.base import Suspects
 from arachne.values import Array
 
@@ -56,6 +56,9 @@ MEMORY = 2 << 30
 
 PROBES = 2
 """Candidates on which routes and cut are compared with the plain evaluator before anything rests on them."""
+
+MOST_PROBES = 8
+"""So many are tried where there are few inputs."""
 
 TIMED = 2
 """So many candidates show which of several routes is fastest."""
@@ -242,7 +245,10 @@ class FastEvaluator(Evaluator):
         scores = self.truth.scores(trial)
         if self.truth.passes <= LESSONS or self.truth.passes % 8 == 0:
             with np.errstate(all="ignore"):
-                if not self.band.learn(*self.route.scores(trial), scores, self.stake.labels):
+                found, scale = self.route.scores(trial)
+                if self.route.cheap:
+                    self.truth.check_parts(trial, scores, self._judge.not_right(found, scale))
+                if not self.band.learn(found, scale, scores, self.stake.labels):
                     self._ledger.forget_estimates()
         return self._enter(trial, self._entry_of(scores, slice(None)), known)
 
@@ -266,9 +272,9 @@ class FastEvaluator(Evaluator):
     def _choose_route(self, original: Array) -> tuple[Route, Band]:
         """The fastest route that gives the plain evaluator's scores up to rounding."""
         rng = np.random.default_rng(0)
-        probes = [self.suspects.values, *(self._probe(rng) for _ in range(PROBES))]
-        # The first probe proves the cut, which may then stand in for the other; the original's scores are known.
-        truths = [original, self.truth.prove(probes[1]), *map(self.truth.scores, probes[2:])]
+        wanted = int(np.clip(-(-ENOUGH // original.size), PROBES, MOST_PROBES))
+        probes = [self.suspects.values, *(self._probe(rng) for _ in range(wanted))]
+        truths = [original, *map(self.truth.prove, probes[1:])]
         labels = self.stake.labels
         for route in self._routes(original):
             band = Band()

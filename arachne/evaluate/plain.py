@@ -22,9 +22,9 @@ class PlainEvaluator(Evaluator):
 
     def scores(self, trial: Array, rows: Array | None = None) -> Array:
         """As it says there; or of some inputs, `(rows, classes)`."""
-        inputs = self.stake.inputs if rows is None else take(self.stake.inputs, rows)
+        inputs = self.stake.padded if rows is None else take(self.stake.padded, rows)
         with restored(self.backend, self.suspects.parameters):
             for (layer, parameter), values in self.weights_with(trial).items():
                 self.backend.set_weights(layer, parameter, values)
             with np.errstate(over="ignore", invalid="ignore"):  # a candidate that overflows simply loses
-                return self.backend.forward(inputs)
+                return self.backend.forward(inputs)[: len(self.stake.labels)]

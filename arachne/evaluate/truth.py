@@ -4,10 +4,12 @@ A cut that runs all inputs behind the touched layers does the very same computat
 forward pass, only without the part before them that no candidate changes; where it does, its scores are the same bits.
 
 The same holds for some of the inputs. A matrix product adds up each row by itself, so that a row comes out alike in any
-company, as long as the company is large enough to go through the same code.
+company, as long as the company is large enough, and even (`values.EVEN`), to go through the same code.
 
-Neither is taken on trust. Both are compared on a whole candidate first, shuffled for the second, and one bit of
-difference is enough to do without.
+Neither is taken on trust. Both are compared on whole candidates first, shuffled for the second, until enough numbers
+came out alike, and the second on the next candidates too; one bit of difference is enough to do without. A candidate
+that is not like the first ones gets a full forward pass: a backend may take other code for weights that are as they
+were, and numbers that overflow may become none or be passed over.
 """
 
 from __future__ import annotations
@@ -18,10 +20,19 @@ import numpy as np
 
 from arachne.backend import Cut
 from arachne.evaluate.plain import PlainEvaluator
-from arachne.values import Array
+from arachne.values import EVEN, Array
 
-TOGETHER = (256, 128, 64)
+TOGETHER = (4 * EVEN, 2 * EVEN, EVEN)
 """How many inputs go through the model together when only some are wanted, where that many give the same bits."""
+
+SETS = 4
+"""How many sets of each size are compared with a candidate's whole evaluation."""
+
+ENOUGH = 1000
+"""So many different numbers have to come out alike: two ways of adding up often agree on a few."""
+
+WILDEST = 1e6
+"""A candidate is like others up to so many times the weights of its layers."""
 
 Way = Callable[[Array, Sequence[Array | None]], list[Array]]
 """From a candidate and some sets of inputs, None for all, to the scores of each set."""
@@ -39,7 +50,9 @@ class Truth:
         self._plain = plain
         self._cut = cut
         self._way: Way = self._by_full_passes
-        self._sizes: list[int] = []
+        self._sizes = list(TOGETHER)
+        self._compared = 0
+        self._changes = np.zeros(len(plain.suspects), bool)
         self.passes = 0
         """How many candidates were evaluated on all inputs."""
         self.parts = 0
@@ -48,33 +61,58 @@ class Truth:
     @property
     def by_cut(self) -> bool:
         """Whether a cut stands in for full forward passes."""
-        return self._way == self._by_cut
+        return self._compared >= ENOUGH and self._cut is not None
 
     @property
     def has_parts(self) -> bool:
         """Whether some inputs can be evaluated without the others."""
-        return bool(self._sizes)
+        return self._compared >= ENOUGH and bool(self._sizes)
 
     def prove(self, trial: Array) -> Array:
-        """A candidate's scores by a full forward pass, with which all else is compared."""
+        """A candidate's scores, by a full forward pass with which all else is compared until that was done enough."""
+        if self._compared >= ENOUGH:
+            return self.scores(trial)
         scores = self._plain.scores(trial)
-        if self._cut is not None and _same_bits(self._by_cut(trial, [None])[0], scores):
-            self._way = self._by_cut
-        rows = np.random.default_rng(0).permutation(len(scores))
-        for size in TOGETHER:
-            if 2 * size <= len(rows) and _same_bits(self._in_parts(trial, rows, [size]), scores[rows]):
-                self._sizes.append(size)
+        self._changes = trial != self._plain.suspects.values
+        if self._cut is not None and not _same_bits(self._by_cut(trial, [None])[0], scores):
+            self._cut = None
+        self._way = self._by_full_passes if self._cut is None else self._by_cut
+        shuffled = np.random.default_rng(self._compared).permutation(len(scores))
+        self._sizes = [
+            size
+            for size in self._sizes
+            if 2 * size <= len(scores) and self._agree(trial, scores, shuffled[: SETS * size], [size])
+        ]
+        self._compared += len(np.unique(scores))
         return scores
 
     def scores(self, trial: Array) -> Array:
         """A candidate's scores `(n, classes)`."""
         self.passes += 1
-        return self._way(trial, [None])[0]
+        return self._way(trial, [None])[0] if self._is_usual(trial) else self._plain.scores(trial)
+
+    def check_parts(self, trial: Array, scores: Array, rows: Array) -> None:
+        """Compare some inputs evaluated without the others with what a whole evaluation said `(n, classes)`."""
+        if len(rows) and self._is_usual(trial) and self._sizes and not self._agree(trial, scores, rows, self._sizes):
+            self._sizes = []
 
     def some(self, trial: Array, rows: Array) -> Array:
         """A candidate's scores of some inputs, `(rows, classes)`; only where there are parts."""
+        if not self._is_usual(trial):
+            return np.asarray(self.scores(trial)[rows])
         self.parts += 1
         return self._in_parts(trial, rows, self._sizes)
+
+    def _is_usual(self, trial: Array) -> bool:
+        """Whether a candidate is like those that were compared, and those were enough."""
+        if self._compared < ENOUGH:
+            return False
+        suspects = self._plain.suspects
+        tame = bool((np.abs(trial) <= WILDEST * suspects.magnitudes).all())
+        return tame and np.array_equal(trial != suspects.values, self._changes)
+
+    def _agree(self, trial: Array, scores: Array, rows: Array, sizes: Sequence[int]) -> bool:
+        return _same_bits(self._in_parts(trial, rows, sizes), scores[rows])
 
     def _in_parts(self, trial: Array, rows: Array, sizes: Sequence[int]) -> Array:
         """As many inputs at a time as were compared; the last ones go along with some of the first."""
@@ -90,8 +128,8 @@ class Truth:
     def _by_cut(self, trial: Array, parts: Sequence[Array | None]) -> list[Array]:
         if self._cut is None:
             raise ValueError("there is no cut")
-        weights = self._plain.weights_with(trial)
-        return [self._cut.scores_with(weights, part) for part in parts]
+        weights, n = self._plain.weights_with(trial), len(self._plain.stake.labels)
+        return [self._cut.scores_with(weights, part)[:n] for part in parts]
 
     def _by_full_passes(self, trial: Array, parts: Sequence[Array | None]) -> list[Array]:
         return [self._plain.scores(trial, part) for part in parts]

@@ -67,6 +67,12 @@ class Suspects:
         """The `(layer, parameter)` pairs they lie in, each once."""
         return tuple(dict.fromkeys((address.layer, address.parameter) for address in self.addresses))
 
+    @property
+    def magnitudes(self) -> Array:
+        """How large weights of each one's layer are, `(k,)`; 1 where they are all zero."""
+        largest = np.maximum(np.maximum(np.abs(self.lowest), np.abs(self.highest)), self.deviations)
+        return np.where(largest > 0, largest, 1.0)
+
 
 @dataclass(frozen=True)
 class ParameterScores:

@@ -11,6 +11,7 @@ from arachne.evaluate import FastEvaluator, PlainEvaluator
 from arachne.evaluate.cutting import CutRoute
 from arachne.evaluate.onward import OnwardRoute
 from arachne.testing import Network, convnet, mlp, random_inputs, residual
+from tests.benchmarks.exactness import Findings, check
 from tests.unit.evaluating import assert_same_search, some_suspects, stake_of
 from tests.unit.two_convolutions import two_convolutions
 
@@ -59,3 +60,20 @@ def test_searches_through_two_convolutions_accept_the_same_trials(
     fast = FastEvaluator(backend, stake, suspects)
     assert fast.route.name == "channels, convolution"
     assert_same_search(PlainEvaluator(backend, stake, suspects), fast, population=10, generations=6)
+
+
+NASTY = {
+    "torch": (147, 1000, 1001, 1002, 1003),
+    "onnx": (71, 625, 1839, 2757, 1000),  # weights as they were, few changed channels, few inputs to compare
+    "keras": (22, 48, 1429),  # numbers that overflow, few inputs
+}
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
+def test_nasty_candidates_get_the_same_decisions(name: str, networks_in: Callable[[str], ModuleType]) -> None:
+    findings = Findings()
+    for seed in NASTY[name]:
+        check(seed, (networks_in(name).build,), findings)
+    assert findings.decisions > 50
+    assert not findings.failed, findings

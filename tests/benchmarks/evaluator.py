@@ -154,7 +154,9 @@ class Recording(FastEvaluator):
 def sampled(fast: Watched, args: Any) -> int:
     """Some generations of a search on fewer inputs, timed on all of them; returns how many pairs do not count."""
     stake, rows = fast.stake, np.arange(0, len(fast.stake.labels), SPARSE)
-    few = Stake(take(stake.inputs, rows), stake.labels[rows], stake.weights[rows], stake.terms[rows], stake.names)
+    few = Stake.around(
+        take(stake.inputs, rows), stake.labels[rows], stake.weights[rows], stake.terms[rows], stake.names
+    )
     path = Recording(fast.backend, few, fast.suspects)
     end = clock() + 4 * args.seconds
     searched(path, args, FEW, lambda: clock() > end and len(path.generations) >= SAMPLES)

@@ -14,6 +14,7 @@ The share `used` is how far out the worst candidate lay between its bounds, 100 
 from __future__ import annotations
 
 import argparse
+import importlib
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -120,7 +121,7 @@ def evaluators(rng: np.random.Generator, builds: Sequence[Build]) -> tuple[Plain
     network, layers = random_network(rng)
     backend = builds[int(rng.integers(len(builds)))](network)
     coarsen(rng, backend)
-    n = int(rng.choice([2, 7, 40, 150, 400]))
+    n = int(rng.choice([2, 7, 40, 150, 400, 700]))
     stake = random_stake(rng, backend, random_inputs(network, n, seed=int(rng.integers(1 << 30))), n)
     chosen = [layers[number] for number in sorted(rng.permutation(len(layers))[: rng.choice([1, 1, 1, 2, 3])])]
     suspects = some_suspects(backend, chosen, int(rng.integers(0, 9)), seed=int(rng.integers(1 << 30)))
@@ -171,7 +172,7 @@ def random_stake(rng: np.random.Generator, backend: ModelBackend, inputs: Inputs
     labels[negative] = (labels[negative] + rng.integers(1, scores.shape[1], size=int(negative.sum()))) % scores.shape[1]
     terms = np.where(negative, rng.integers(1, 3, size=n), 0)
     weights = np.array([1.0, rng.choice([0.0, 1.0, 10.0, 1e4]), 0.37])[terms]
-    return Stake(inputs, labels, weights, terms, ("positives", "target", "other"))
+    return Stake.around(inputs, labels, weights, terms, ("positives", "target", "other"))
 
 
 def each(inputs: Inputs, change: Callable[[Array], Array]) -> Inputs:
@@ -214,16 +215,14 @@ def stored(suspects: Suspects, values: Array) -> Array:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--backend", choices=["reference", "torch"], default="reference")
+    parser.add_argument("--backend", choices=["reference", "torch", "onnx", "keras"], default="reference")
     parser.add_argument("--minutes", type=float, default=3.0)
     parser.add_argument("--cases", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     builds = REFERENCE
-    if args.backend == "torch":
-        from tests.backends.torch_networks import build
-
-        builds = (build,)
+    if args.backend != "reference":
+        builds = (importlib.import_module(f"tests.backends.{args.backend}_networks").build,)
     findings, start = Findings(), time.perf_counter()
     while findings.cases < args.cases and time.perf_counter() - start < 60 * args.minutes:
         check(args.seed + findings.cases, builds, findings)

@@ -68,7 +68,7 @@ def stake_of(backend: ModelBackend, inputs: Inputs, n: int, *, alpha: float = 10
     labels[negative] = (labels[negative] + rng.integers(1, scores.shape[1], size=len(negative))) % scores.shape[1]
     terms = np.zeros(n, np.int64)
     terms[negative] = 1
-    return Stake(inputs, labels, np.where(terms == 1, alpha, 1.0), terms, ("positives", "target"))
+    return Stake.around(inputs, labels, np.where(terms == 1, alpha, 1.0), terms, ("positives", "target"))
 
 
 def some_suspects(backend: ModelBackend, layers: Sequence[str], k: int, *, seed: int = 0) -> Suspects:

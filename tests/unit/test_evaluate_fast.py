@@ -280,3 +280,14 @@ def test_evaluator_is_made_by_name() -> None:
     assert isinstance(make_evaluator("fast", *parts), FastEvaluator)
     with pytest.raises(UsageError, match="did you mean 'fast'"):
         make_evaluator("fats", *parts)
+
+
+def test_last_inputs_of_an_odd_number_are_no_exception_to_parts() -> None:
+    """Vectorised functions take other code for the last few numbers of an array; padding leaves none of them."""
+    plain, fast = both(mlp([20, 30, 5], seed=3, activation="tanh"), ["fc1"], n=1001, k=4)
+    assert fast.truth.has_parts
+    rows = np.arange(1001)[::-1]
+    for seed in range(5):
+        trial = plain.suspects.values + plain.suspects.deviations * np.random.default_rng(seed).standard_normal(4)
+        trial = trial.astype(np.float32).astype(np.float64)
+        assert np.array_equal(fast.truth.some(trial, rows), plain.scores(trial)[rows])
