@@ -288,6 +288,7 @@ def test_last_inputs_of_an_odd_number_are_no_exception_to_parts() -> None:
     assert fast.truth.has_parts
     rows = np.arange(1001)[::-1]
     for seed in range(5):
-        trial = plain.suspects.values + plain.suspects.deviations * np.random.default_rng(seed).standard_normal(4)
+        noise = np.random.default_rng(seed).standard_normal(len(plain.suspects))
+        trial = plain.suspects.values + plain.suspects.deviations * noise
         trial = trial.astype(np.float32).astype(np.float64)
         assert np.array_equal(fast.truth.some(trial, rows), plain.scores(trial)[rows])
