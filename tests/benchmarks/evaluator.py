@@ -7,12 +7,11 @@
     python -m tests.benchmarks.evaluator --repair           a whole repair, step by step
     python -m tests.benchmarks.evaluator --threads          the same with one processor and with all
 
-A row is one search with the fast evaluator. Where a candidate is slow (`of` says `sample`), a small population is taken
-through a search on every sixteenth input, and generations all along it are then timed on all inputs, each with its
-parents known, as they are in a search. The plain evaluator's time is the least of a few full passes; some decisions are
-checked against it. Ratios are per candidate and leave out what both evaluators do once; `ready` tells what the fast one
-does once. Both sides run on one processor, and times are that processor's, so that other programs on the machine hardly
-count.
+A row is one search with the fast evaluator. Where a candidate is slow there are fewer inputs and a smaller population,
+so that the search gets somewhere in its seconds. The plain evaluator's time is the least of a few full passes; some
+decisions are checked against it. Ratios are per candidate and leave out what both evaluators do once; `ready` tells
+what the fast one does once. Both sides run on one processor, and times are that processor's, so that other programs on
+the machine hardly count.
 """
 
 from __future__ import annotations
@@ -41,16 +40,13 @@ from tests.benchmarks.subjects import CLASSES, SUBJECTS, Subject, made
 SUSPECTS = 8
 
 SLOW = 10e-3
-"""Where a candidate takes longer than these seconds to judge on all inputs, generations are sampled."""
+"""Where a candidate takes longer than these seconds to judge on all inputs, a search gets on too slowly."""
 
-FEW = 20
-"""The size of a population that is sampled."""
+FEWER = 4
+"""Then every so manieth input is taken, and so many times the row's seconds."""
 
-SPARSE = 16
-"""Every so manieth input is enough to find out where a search goes."""
-
-SAMPLES = 5
-"""How many generations are timed, the first and the last among them."""
+POPULATION = 20
+"""The size of such a population."""
 
 CHECKED = 0.3
 """Checks of decisions may take this share of a row's seconds, and are always at least two."""
@@ -59,7 +55,7 @@ clock = time.process_time
 
 HEADER = (
     f"{'subject':<20} {'touched':<12} {'backend':<8} {'route':<21} {'plain ms':>9} {'fast ms':>8} {'ratio':>8} "
-    f"{'ready s':>8} {'of':>7} {'cands':>6} {'seen':>6} {'plainly':>8} {'checked':>8}"
+    f"{'ready s':>8} {'inputs':>7} {'cands':>6} {'seen':>6} {'plainly':>8} {'checked':>8}"
 )
 
 
@@ -75,14 +71,15 @@ class Watched(FastEvaluator):
     checked = 0
     wrong = 0
     checking = 0.0
-    budget = 0.0
+    budget = np.inf
+    met_before = 0
 
     def challenge(self, trials: Array, parents: Array, limits: Array | None) -> Array:
         start = clock()
         deficits = super().challenge(trials, parents, limits)
         self.seconds += clock() - start
         self.candidates += len(trials)
-        if limits is not None and (self.checked < 2 or self.checking < CHECKED * self.budget):
+        if limits is not None and (self.checked < 2 or self.checking < CHECKED * self.seconds):
             self._check(trials, parents, deficits.sum(axis=1) <= limits)
         return deficits
 
@@ -114,70 +111,54 @@ def measure(name: str, backend: ModelBackend, part: Part, subject: Subject, touc
         print(f"{subject.name:<20} {touched:<12} {name:<8} not reached by this backend", flush=True)
         return
     suspects = localised(backend, part, layers)
-    start = clock()
-    fast = Watched(backend, stake, suspects)
-    ready = clock() - start
-    fast.budget = args.seconds
-    fast.bounds(suspects.values[None])
-    slow = timed(lambda: fast.bounds(suspects.values[None])) > SLOW
-    met = fast.looked_at
-    if slow:
-        met += sampled(fast, args)
+    fast, ready = watched(backend, stake, suspects)
+    if timed(lambda: fast.bounds(suspects.values[None])) > SLOW:
+        fast, ready = watched(backend, fewer(stake), suspects)
+        fast.budget = FEWER * args.seconds
+        searched(fast, args, POPULATION)
     else:
-        searched(fast, args, args.population, lambda: fast.seconds > args.seconds)
+        fast.budget = args.seconds
+        searched(fast, args, args.population)
+    n = len(fast.stake.labels)
     plain = min(timed(lambda: fast.plain.evaluate(suspects.values[None])) for _ in range(3))
     each = fast.seconds / fast.candidates
-    seen = (fast.looked_at - met) / (len(stake.labels) * fast.candidates)
+    seen = (fast.looked_at - fast.met_before) / (n * fast.candidates)
     cells = [
         f"{subject.name:<20} {touched:<12} {name:<8} {fast.route.name:<21} {1e3 * plain:9.2f} {1e3 * each:8.3f}",
         f"{plain / each:7.0f}×" if plain > 10 * each else f"{plain / each:7.1f}×",
-        f"{ready:8.2f} {'sample' if slow else 'search':>7} {fast.candidates:6d} {seen:6.1%}",
+        f"{ready:8.2f} {n:7d} {fast.candidates:6d} {seen:6.1%}",
         f"{fast.plain_evaluations:8d} {f'{fast.checked - fast.wrong}/{fast.checked}':>8}",
         "" if fast.truth.by_cut else "  full passes where rounding decides",
     ]
     print(" ".join(cells), flush=True)
 
 
-class Recording(FastEvaluator):
-    """Remembers which trials challenged which parents."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.generations: list[tuple[Array, Array]] = []
-
-    def challenge(self, trials: Array, parents: Array, limits: Array | None) -> Array:
-        if limits is not None:
-            self.generations.append((trials.copy(), parents.copy()))
-        return super().challenge(trials, parents, limits)
+def watched(backend: ModelBackend, stake: Stake, suspects: Suspects) -> tuple[Watched, float]:
+    """An evaluator, and how long it took to get ready."""
+    start = clock()
+    fast = Watched(backend, stake, suspects)
+    ready = clock() - start
+    fast.bounds(suspects.values[None])  # the first time takes longer than any other
+    return fast, ready
 
 
-def sampled(fast: Watched, args: Any) -> int:
-    """Some generations of a search on fewer inputs, timed on all of them; returns how many pairs do not count."""
-    stake, rows = fast.stake, np.arange(0, len(fast.stake.labels), SPARSE)
-    few = Stake.around(
+def fewer(stake: Stake) -> Stake:
+    """Some of the inputs, of all terms."""
+    rows = np.arange(0, len(stake.labels), FEWER)
+    return Stake.around(
         take(stake.inputs, rows), stake.labels[rows], stake.weights[rows], stake.terms[rows], stake.names
     )
-    path = Recording(fast.backend, few, fast.suspects)
-    end = clock() + 4 * args.seconds
-    searched(path, args, FEW, lambda: clock() > end and len(path.generations) >= SAMPLES)
-    pairs = 0
-    for number in np.linspace(0, len(path.generations) - 1, SAMPLES).astype(int):
-        trials, parents = path.generations[number]
-        before = fast.looked_at
-        limits = FastEvaluator.challenge(fast, parents, parents, None).sum(axis=1)  # not timed
-        pairs += fast.looked_at - before
-        fast.challenge(trials, parents, limits)
-    return pairs
 
 
-def searched(evaluator: FastEvaluator, args: Any, population: int, enough: Callable[[], bool]) -> None:
-    """A search, until it is enough."""
+def searched(fast: Watched, args: Any, population: int) -> None:
+    """A search, as long as its seconds last."""
 
     def on_generation(generation: Generation) -> None:
-        if enough() and generation.number > 1:
+        if fast.seconds > fast.budget and generation.number > 1:
             raise EnoughError
 
-    problem: Any = Problem(evaluator.backend, None, evaluator.suspects, evaluator)  # type: ignore[arg-type]  # no split
+    fast.met_before = fast.looked_at
+    problem: Any = Problem(fast.backend, None, fast.suspects, fast)  # type: ignore[arg-type]  # no split is looked at
     search = DifferentialEvolution(
         population=population, generations=args.generations, patience=args.generations, start=args.start
     )
@@ -241,7 +222,7 @@ def curve(args: Any) -> None:
         stake = Stake.of(part, part.terms(10.0))
         suspects = localised(backend, part, real_names(backend, subject.touched["last"]) or [])
         fast = Watched(backend, stake, suspects)
-        searched(fast, args, args.population, lambda: False)
+        searched(fast, args, args.population)
         plain = min(timed(lambda: fast.plain.evaluate(suspects.values[None])) for _ in range(3))  # noqa: B023
         each = fast.seconds / fast.candidates
         print(f"{len(part.positives):9d} {1e3 * plain:9.2f} {1e3 * each:8.4f} {plain / each:6.0f}×", flush=True)
