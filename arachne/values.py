@@ -143,7 +143,7 @@ def take(inputs: Inputs, rows: Array | slice | Sequence[int]) -> Inputs:
     return chosen
 
 
-EVEN = 64
+EVEN = 32
 """Rows in multiples of this many go through the same code wherever they stand, and round alike.
 
 The last rows of another number may not: matrix products and vectorised functions have other code for a rest.

@@ -81,7 +81,7 @@ class Stake:
 
 def _padded(rows: Array) -> Array:
     """Rows, and the first of them again up to an even number; so few that they are never asked about alone, as is."""
-    return rows if len(rows) < 2 * EVEN else np.resize(rows, -(-len(rows) // EVEN) * EVEN)
+    return rows if len(rows) < 4 * EVEN else np.resize(rows, -(-len(rows) // EVEN) * EVEN)
 
 
 def margins(scores: Array, labels: Array) -> Array:

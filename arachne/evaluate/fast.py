@@ -28,40 +28,22 @@ Where the time goes
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from arachne.backend import ModelBackend
-from arachne.dtypes import round_to
-from arachne.evaluate.band import Band, differences
 from arachne.evaluate.base import Evaluator, Stake, by_term, input_deficits, margins
-from arachne.evaluate.convolution import find_channels
+from arachne.evaluate.choosing import choose_route
 from arachne.evaluate.cuts import Cuts
-from arachne.evaluate.cutting import CutRoute, Growth
-from arachne.evaluate.dense import DenseRoute
 from arachne.evaluate.judging import Estimates, Judge
 from arachne.evaluate.ledger import Entry, Ledger, exact_entry
-from arachne.evaluate.onward import find_onward
 from arachne.evaluate.order import HardFirst
 from arachne.evaluate.plain import PlainEvaluator
-from arachne.evaluate.pooled import find_pooled
 from arachne.evaluate.routes import Route
-from arachne.evaluate.tail import find_tail
-from arachne.evaluate.truth import ENOUGH, Truth
+from arachne.evaluate.truth import Truth
 from arachne.localise.base import Suspects
 from arachne.values import Array
 
 MEMORY = 2 << 30
-
-PROBES = 2
-"""Candidates on which routes and cut are compared with the plain evaluator before anything rests on them."""
-
-MOST_PROBES = 8
-"""So many are tried where there are few inputs."""
-
-TIMED = 2
-"""So many candidates show which of several routes is fastest."""
 
 WHOLE = 4
 """So many candidates are evaluated plainly on all inputs before some may do: the band learns from both."""
@@ -85,14 +67,13 @@ class FastEvaluator(Evaluator):
 
     def __init__(self, backend: ModelBackend, stake: Stake, suspects: Suspects, *, memory: int = MEMORY) -> None:
         super().__init__(backend, stake, suspects)
-        self._memory = memory
         plain = PlainEvaluator(backend, stake, suspects)
         original = plain.scores(suspects.values)
         order = HardFirst(margins(original, stake.labels))
         self.cuts = Cuts(backend, stake, suspects, order.order, memory)
         self.truth = Truth(plain, self.cuts.whole)
         self._ledger = Ledger()
-        route, self.band = self._choose_route(original)
+        route, self.band = choose_route(plain, self.cuts, self.truth, original, memory)
         self._judge = Judge(route, self.band, stake, order)
         # By a full pass, once and for all: a backend may compute with weights of its own file in another way.
         self._of_original = self._entry_of(original, slice(None))
@@ -268,56 +249,6 @@ class FastEvaluator(Evaluator):
         deficits = input_deficits(scores, labels, self.stake.weights[rows])
         wrong = np.argmax(scores, axis=1) != labels
         return exact_entry(by_term(deficits, terms, n), np.bincount(terms[wrong], minlength=n))
-
-    def _choose_route(self, original: Array) -> tuple[Route, Band]:
-        """The fastest route that gives the plain evaluator's scores up to rounding."""
-        rng = np.random.default_rng(0)
-        wanted = int(np.clip(-(-ENOUGH // original.size), PROBES, MOST_PROBES))
-        probes = [self.suspects.values, *(self._probe(rng) for _ in range(wanted))]
-        truths = [original, *map(self.truth.prove, probes[1:])]
-        labels = self.stake.labels
-        for route in self._routes(original):
-            band = Band()
-            with np.errstate(all="ignore"):
-                found = [route.scores(probe) for probe in probes]
-                if route.worst_case:
-                    apart = [
-                        differences(scores, truth, labels) for (scores, _), truth in zip(found, truths, strict=True)
-                    ]
-                    route.calibrate(np.max(apart, axis=0), original)
-                    found = [route.scores(probe) for probe in probes]
-                for (scores, scale), truth in zip(found, truths, strict=True):
-                    band.learn(scores, scale, truth, labels)
-            if band.usable:
-                return route, band
-        raise ValueError("the model gives other scores each time it is asked")
-
-    def _routes(self, original: Array) -> Iterator[Route]:
-        links = find_tail(self.backend, self.suspects)
-        if links is not None:
-            route = DenseRoute.of(self.backend, self.stake, links, self._memory // 2)
-            if route is not None and route.classes == original.shape[1]:
-                yield route
-        pooled = find_pooled(self.backend, self.stake, self.suspects, self._memory)
-        if pooled is not None and pooled.classes == original.shape[1]:
-            yield pooled
-        model = self.backend, self.stake, self.suspects, self.cuts
-        rest = self.weights_with, original, self._memory
-        channels = find_channels(*model, *rest)
-        onward = None if channels is None else find_onward(*model, channels, *rest)
-        whole = CutRoute(self.stake, self.cuts, self.weights_with, original, Growth(self.backend, self.suspects))
-        # All take the same decisions. Which is fastest depends on how much of the work lies behind the convolution.
-        ways = [route for route in (onward, channels, whole) if route is not None]
-        if len(ways) > 1:
-            some = np.stack([self._probe(np.random.default_rng(number)) for number in range(TIMED)])
-            ways.sort(key=lambda route: route.seconds(some))
-        yield from ways
-
-    def _probe(self, rng: np.random.Generator) -> Array:
-        suspects = self.suspects
-        drawn = suspects.values + suspects.deviations * rng.standard_normal(len(suspects))
-        rounded = [round_to(value, dtype) for value, dtype in zip(drawn, suspects.dtypes, strict=True)]
-        return np.array(rounded, np.float64)
 
 
 def _on_their_side(deficits: Array, limits: Array, wins: Array) -> Array:

@@ -133,6 +133,7 @@ class OnwardRoute(CutRoute):
     name = "channels, convolution"
     block = 20
     longest_run = 1024
+    cheap = True
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ from arachne.backend import Cut
 from arachne.evaluate.plain import PlainEvaluator
 from arachne.values import EVEN, Array
 
-TOGETHER = (4 * EVEN, 2 * EVEN, EVEN)
+TOGETHER = (8 * EVEN, 4 * EVEN, 2 * EVEN)
 """How many inputs go through the model together when only some are wanted, where that many give the same bits."""
 
 SETS = 4

@@ -1,6 +1,6 @@
 """How much faster the fast evaluator is than the plain one, and where the time of a whole repair goes.
 
-    python -m tests.benchmarks.evaluator                    all subjects on all backends, about ten minutes
+    python -m tests.benchmarks.evaluator                    all subjects on all backends, about twenty minutes
     python -m tests.benchmarks.evaluator --quick            fewer inputs and candidates, some minutes
     python -m tests.benchmarks.evaluator --backend onnx --only "FM MLP" --touched last
     python -m tests.benchmarks.evaluator --curve            cost against the number of positives
@@ -43,7 +43,10 @@ SLOW = 10e-3
 """Where a candidate takes longer than these seconds to judge on all inputs, a search gets on too slowly."""
 
 FEWER = 4
-"""Then every so manieth input is taken, and so many times the row's seconds."""
+"""Then every so manieth input is taken."""
+
+LONGER = 8
+"""And the search takes so many times the row's seconds."""
 
 POPULATION = 20
 """The size of such a population."""
@@ -114,7 +117,7 @@ def measure(name: str, backend: ModelBackend, part: Part, subject: Subject, touc
     fast, ready = watched(backend, stake, suspects)
     if timed(lambda: fast.bounds(suspects.values[None])) > SLOW:
         fast, ready = watched(backend, fewer(stake), suspects)
-        fast.budget = FEWER * args.seconds
+        fast.budget = LONGER * args.seconds
         searched(fast, args, POPULATION)
     else:
         fast.budget = args.seconds
