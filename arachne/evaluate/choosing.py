@@ -10,7 +10,7 @@ from arachne.dtypes import round_to
 from arachne.evaluate.band import Band, differences
 from arachne.evaluate.convolution import find_channels
 from arachne.evaluate.cuts import Cuts
-from arachne.evaluate.cutting import CutRoute, Growth
+from arachne.evaluate.cutting import CutRoute
 from arachne.evaluate.dense import DenseRoute
 from arachne.evaluate.onward import find_onward
 from arachne.evaluate.plain import PlainEvaluator
@@ -77,11 +77,9 @@ def _routes(plain: PlainEvaluator, cuts: Cuts, original: Array, memory: int) -> 
     pooled = find_pooled(backend, stake, suspects, memory)
     if pooled is not None and pooled.classes == original.shape[1]:
         yield pooled
-    channels = find_channels(backend, stake, suspects, cuts, plain.weights_with, original, memory)
-    onward = None
-    if channels is not None:
-        onward = find_onward(backend, stake, suspects, cuts, channels, plain.weights_with, original, memory)
-    whole = CutRoute(stake, cuts, plain.weights_with, original, Growth(backend, suspects))
+    channels = find_channels(plain, cuts, original, memory)
+    onward = None if channels is None else find_onward(plain, cuts, original, channels, memory)
+    whole = CutRoute(plain, cuts, original)
     # All take the same decisions. Which is fastest depends on how much of the work lies behind the convolution.
     ways = [route for route in (onward, channels, whole) if route is not None]
     if len(ways) > 1:

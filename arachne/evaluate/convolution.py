@@ -13,8 +13,9 @@ import numpy as np
 from arachne.backend import ModelBackend
 from arachne.evaluate.base import Stake
 from arachne.evaluate.cuts import Cuts
-from arachne.evaluate.cutting import CutRoute, Growth, WeightsWith
+from arachne.evaluate.cutting import CutRoute
 from arachne.evaluate.dense import shared_product
+from arachne.evaluate.plain import PlainEvaluator
 from arachne.evaluate.routes import Block
 from arachne.evaluate.tail import BIAS, Touched
 from arachne.localise.base import Suspects
@@ -31,11 +32,9 @@ class ChannelRoute(CutRoute):
     """Candidates that touch one convolution alone.
 
     Args:
-        stake: The inputs.
+        plain: The reference.
         cuts: The model, held open at the convolution.
-        weights_with: The whole parameters of a candidate.
         original: Scores of the original model, `(n, classes)`.
-        growth: How much more than the original's a candidate's scores are rounded.
         planes: What the touched weights are multiplied with.
         touched: Which weights they are.
         keep: Whether what leaves the convolution may be kept; else the cut is asked for it each time.
@@ -46,17 +45,9 @@ class ChannelRoute(CutRoute):
     cheap = True
 
     def __init__(
-        self,
-        stake: Stake,
-        cuts: Cuts,
-        weights_with: WeightsWith,
-        original: Array,
-        growth: Growth,
-        planes: Planes,
-        touched: Touched,
-        keep: bool,
+        self, plain: PlainEvaluator, cuts: Cuts, original: Array, planes: Planes, touched: Touched, keep: bool
     ) -> None:
-        super().__init__(stake, cuts, weights_with, original, growth)
+        super().__init__(plain, cuts, original)
         self.planes = planes
         self.touched = touched
         self._keep = keep
@@ -140,26 +131,18 @@ class Planes:
         return found
 
 
-def find_channels(
-    backend: ModelBackend,
-    stake: Stake,
-    suspects: Suspects,
-    cuts: Cuts,
-    weights_with: WeightsWith,
-    original: Array,
-    memory: int,
-) -> ChannelRoute | None:
+def find_channels(plain: PlainEvaluator, cuts: Cuts, original: Array, memory: int) -> ChannelRoute | None:
     """The route over a convolution's touched channels; None where it is not open."""
-    info = backend.info(cuts.layer)
+    stake, info = plain.stake, plain.backend.info(cuts.layer)
     if len(cuts.layers) > 1 or not cuts.continues or info.kind != "conv" or info.uses != 1 or info.geometry is None:
         return None
-    channels, touched = touched_channels(info, suspects)
-    gathered = _gather(backend, stake, info, channels, memory // 4)
+    channels, touched = touched_channels(info, plain.suspects)
+    gathered = _gather(plain.backend, stake, info, channels, memory // 4)
     if gathered is None:
         return None
     planes = Planes(info, channels, *gathered)
     keep = planes.output_bytes * len(stake.labels) <= memory // 4 and cuts.whole is not None
-    return ChannelRoute(stake, cuts, weights_with, original, Growth(backend, suspects), planes, touched, keep)
+    return ChannelRoute(plain, cuts, original, planes, touched, keep)
 
 
 def touched_channels(info: LayerInfo, suspects: Suspects) -> tuple[Array, Touched]:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 
 import numpy as np
 
-from arachne.backend import ModelBackend, Weights
-from arachne.evaluate.base import Stake
+from arachne.backend import ModelBackend
 from arachne.evaluate.cuts import Cuts
+from arachne.evaluate.plain import PlainEvaluator
 from arachne.evaluate.routes import Block, FullJudgement, Judgement, Labels, Route
 from arachne.evaluate.threads import one_thread
 from arachne.localise.base import Suspects
 from arachne.values import Array
-
-WeightsWith = Callable[[Array], Weights]
 
 FARTHEST = 1e12
 """Candidates this many times larger than the layer's own weights may overflow on the way, whatever they score."""
@@ -59,11 +56,9 @@ class CutRoute(Route):
     """Candidate by candidate, with whole parameters behind the cut. Works wherever there is a backend.
 
     Args:
-        stake: The inputs.
+        plain: The reference, which knows the inputs and what candidates change.
         cuts: The model, held open.
-        weights_with: The whole parameters of a candidate.
         original: Scores of the original model, `(n, classes)`.
-        growth: How much more than the original's a candidate's scores are rounded.
     """
 
     name = "cut"
@@ -71,16 +66,17 @@ class CutRoute(Route):
     longest_run = 2048
     block = 1  # each candidate is a call of its own, so nothing is gained by judging several together
     in_numpy = False
+    cheap = False
     worst_case = False
 
-    def __init__(self, stake: Stake, cuts: Cuts, weights_with: WeightsWith, original: Array, growth: Growth) -> None:
-        self._growth = growth
-        self._labels = stake.labels
+    def __init__(self, plain: PlainEvaluator, cuts: Cuts, original: Array) -> None:
+        self._growth = Growth(plain.backend, plain.suspects)
+        self._labels = plain.stake.labels
         self._cuts = cuts
-        self._weights_with = weights_with
+        self._weights_with = plain.weights_with
         largest = np.abs(original).max(axis=1)
         self.usual = np.maximum(largest, np.float32(max(1e-6, float(np.mean(largest)))))
-        self.reorder(np.arange(len(stake.labels)))
+        self.reorder(np.arange(len(self._labels)))
 
     def start(self, trials: Array) -> Block:
         return _CutBlock(self, trials)

@@ -25,11 +25,11 @@ from arachne.evaluate.base import Stake
 from arachne.evaluate.behind import Behind, CutBehind, DenseBehind
 from arachne.evaluate.convolution import ROWS, ChannelRoute, geometry_of, window_at
 from arachne.evaluate.cuts import Cuts
-from arachne.evaluate.cutting import CutRoute, Growth, WeightsWith
+from arachne.evaluate.cutting import CutRoute
 from arachne.evaluate.dense import shared_product
 from arachne.evaluate.features import Features, Padding, find_features, readable
+from arachne.evaluate.plain import PlainEvaluator
 from arachne.evaluate.tail import dense_layers
-from arachne.localise.base import Suspects
 from arachne.values import Array, Geometry, LayerInfo, batches, count, take
 
 TOGETHER = 1 << 21
@@ -118,11 +118,9 @@ class OnwardRoute(CutRoute):
     """Candidates that touch one convolution, followed by another.
 
     Args:
-        stake: The inputs.
+        plain: The reference.
         cuts: The model, held open.
-        weights_with: The whole parameters of a candidate.
         original: Scores of the original model, `(n, classes)`.
-        growth: How much more than the original's a candidate's scores are rounded.
         channels: The route over the touched channels up to their own outputs.
         passage: What the original computes.
         features: What lies between the two convolutions.
@@ -137,18 +135,16 @@ class OnwardRoute(CutRoute):
 
     def __init__(
         self,
-        stake: Stake,
+        plain: PlainEvaluator,
         cuts: Cuts,
-        weights_with: WeightsWith,
         original: Array,
-        growth: Growth,
         channels: ChannelRoute,
         passage: Passage,
         features: Features,
         following: NextConvolution,
         behind: Behind,
     ) -> None:
-        self.order = np.arange(len(stake.labels))
+        self.order = np.arange(len(plain.stake.labels))
         self._touched = channels.touched
         self._planes = channels.planes.places(channels.touched.sources)
         self._passage = passage
@@ -156,7 +152,7 @@ class OnwardRoute(CutRoute):
         self._following = following
         self.behind = behind
         self.in_numpy = behind.in_numpy
-        super().__init__(stake, cuts, weights_with, original, growth)
+        super().__init__(plain, cuts, original)
 
     def reorder(self, order: Array) -> Array:
         place = np.empty_like(self.order)
@@ -208,27 +204,18 @@ class OnwardRoute(CutRoute):
 
 
 def find_onward(
-    backend: ModelBackend,
-    stake: Stake,
-    suspects: Suspects,
-    cuts: Cuts,
-    channels: ChannelRoute,
-    weights_with: WeightsWith,
-    original: Array,
-    memory: int,
+    plain: PlainEvaluator, cuts: Cuts, original: Array, channels: ChannelRoute, memory: int
 ) -> OnwardRoute | None:
     """The route through the next convolution; None where it is not open.
 
     Args:
-        backend: The model.
-        stake: The inputs.
-        suspects: What the candidates touch: one convolution.
+        plain: The reference; its candidates touch one convolution.
         cuts: The model, held open there.
-        channels: The route over its touched channels.
-        weights_with: The whole parameters of a candidate.
         original: Scores of the original model, `(n, classes)`.
+        channels: The route over the convolution's touched channels.
         memory: The budget in bytes.
     """
+    backend, stake, suspects = plain.backend, plain.stake, plain.suspects
     names = [info.name for info in backend.layers]
     infos = backend.layers[names.index(cuts.layer) :]
     if len(infos) < 2 or infos[1].kind != "conv" or infos[1].uses != 1 or infos[1].geometry is None:
@@ -251,8 +238,7 @@ def find_onward(
         behind = CutBehind(cuts, shape)
     weight = backend.get_weights(infos[1].name)["weight"].astype(np.float32)
     following = NextConvolution(infos[1], weight, channels.touched.units, shape[1:], features.padding)
-    growth = Growth(backend, suspects)
-    return OnwardRoute(stake, cuts, weights_with, original, growth, channels, passage, features, following, behind)
+    return OnwardRoute(plain, cuts, original, channels, passage, features, following, behind)
 
 
 def _gather(

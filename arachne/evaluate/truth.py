@@ -14,7 +14,7 @@ were, and numbers that overflow may become none or be passed over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -34,9 +34,6 @@ ENOUGH = 1000
 WILDEST = 1e6
 """A candidate is like others up to so many times the weights of its layers."""
 
-Way = Callable[[Array, Sequence[Array | None]], list[Array]]
-"""From a candidate and some sets of inputs, None for all, to the scores of each set."""
-
 
 class Truth:
     """The plain evaluator's scores.
@@ -49,7 +46,6 @@ class Truth:
     def __init__(self, plain: PlainEvaluator, cut: Cut | None) -> None:
         self._plain = plain
         self._cut = cut
-        self._way: Way = self._by_full_passes
         self._sizes = list(TOGETHER)
         self._compared = 0
         self._changes = np.zeros(len(plain.suspects), bool)
@@ -74,9 +70,8 @@ class Truth:
             return self.scores(trial)
         scores = self._plain.scores(trial)
         self._changes = trial != self._plain.suspects.values
-        if self._cut is not None and not _same_bits(self._by_cut(trial, [None])[0], scores):
+        if self._cut is not None and not _same_bits(self._evaluated(trial, [None])[0], scores):
             self._cut = None
-        self._way = self._by_full_passes if self._cut is None else self._by_cut
         shuffled = np.random.default_rng(self._compared).permutation(len(scores))
         self._sizes = [
             size
@@ -89,7 +84,7 @@ class Truth:
     def scores(self, trial: Array) -> Array:
         """A candidate's scores `(n, classes)`."""
         self.passes += 1
-        return self._way(trial, [None])[0] if self._is_usual(trial) else self._plain.scores(trial)
+        return self._evaluated(trial, [None])[0] if self._is_usual(trial) else self._plain.scores(trial)
 
     def check_parts(self, trial: Array, scores: Array, rows: Array) -> None:
         """Compare some inputs evaluated without the others with what a whole evaluation said `(n, classes)`."""
@@ -123,16 +118,14 @@ class Truth:
             size = min((size for size in sizes if size >= len(rows) - start), default=max(sizes))
             parts.append(np.resize(rows, start + size)[start:])
             start += size
-        return np.concatenate(self._way(trial, parts))[: len(rows)]
+        return np.concatenate(self._evaluated(trial, parts))[: len(rows)]
 
-    def _by_cut(self, trial: Array, parts: Sequence[Array | None]) -> list[Array]:
+    def _evaluated(self, trial: Array, parts: Sequence[Array | None]) -> list[Array]:
+        """Scores of some sets of inputs, None for all, behind the cut or by full passes."""
         if self._cut is None:
-            raise ValueError("there is no cut")
+            return [self._plain.scores(trial, part) for part in parts]
         weights, n = self._plain.weights_with(trial), len(self._plain.stake.labels)
         return [self._cut.scores_with(weights, part)[:n] for part in parts]
-
-    def _by_full_passes(self, trial: Array, parts: Sequence[Array | None]) -> list[Array]:
-        return [self._plain.scores(trial, part) for part in parts]
 
 
 def _same_bits(found: Array, scores: Array) -> bool:

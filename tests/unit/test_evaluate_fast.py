@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from arachne.errors import UsageError
 from arachne.evaluate import FastEvaluator, PlainEvaluator, make_evaluator
 from arachne.evaluate.convolution import ChannelRoute
+from arachne.evaluate.fast import WHOLE
 from arachne.testing import (
     Network,
     ReferenceBackend,
@@ -292,3 +293,12 @@ def test_last_inputs_of_an_odd_number_are_no_exception_to_parts() -> None:
         trial = plain.suspects.values + plain.suspects.deviations * noise
         trial = trial.astype(np.float32).astype(np.float64)
         assert np.array_equal(fast.truth.some(trial, rows), plain.scores(trial)[rows])
+
+
+def test_route_as_costly_as_the_plain_evaluator_is_not_asked_which_inputs_may_be_wrong() -> None:
+    plain, fast = both(NETWORKS["residual"][0], ["inner1"], n=300)
+    assert fast.route.name == "cut"
+    assert fast.truth.has_parts
+    assert_same_search(plain, fast, population=12, generations=15)
+    assert fast.truth.passes > WHOLE
+    assert fast.truth.parts == 0
