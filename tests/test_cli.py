@@ -2,47 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import io
 import json
 import subprocess
 import sys
 import zipfile
 from collections import OrderedDict
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from arachne.cli import run
 from arachne.registry import load
+from tests.commands import Ran, arachne
 
 pytestmark = pytest.mark.backend("torch")
 
 DEMO = Path(__file__).parent.parent / "arachne" / "demo"
 QUICK = ["--population", "16", "--generations", "8"]
-
-
-@dataclass(frozen=True)
-class Ran:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-def arachne(*arguments: str | Path, cwd: Path) -> Ran:
-    """Run the command in this process, where the framework is loaded already."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run([str(argument) for argument in arguments])
-    return Ran(code, out.getvalue(), err.getvalue())
 
 
 def in_a_process_of_its_own(*arguments: str, cwd: Path) -> Ran:

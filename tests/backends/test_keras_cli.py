@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +18,9 @@ from arachne_keras import KerasBackend  # isort: skip  # before Keras: it settle
 import h5py
 import keras
 
-from arachne.cli import run
 from arachne.files import sha256_of
+from tests import commands
+from tests.commands import Ran
 
 pytestmark = [
     pytest.mark.backend("keras"),
@@ -31,22 +30,9 @@ pytestmark = [
 QUICK = ["--population", "24", "--generations", "16"]
 
 
-@dataclass(frozen=True)
-class Ran:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
 def arachne(*arguments: str | Path, cwd: Path, code: int = 0) -> Ran:
-    """Run a command in this process and check its exit code."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        ran = Ran(run([str(argument) for argument in arguments]), out.getvalue(), err.getvalue())
+    """Run a command and check its exit code."""
+    ran = commands.arachne(*arguments, cwd=cwd)
     assert ran.code == code, ran.err
     return ran
 

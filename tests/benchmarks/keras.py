@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -24,13 +23,7 @@ import tensorflow as tf
 from keras import layers as kl
 
 from arachne.values import Array
-
-Action = Callable[[], object]
-
-clock = time.process_time
-
-LEAST = 0.1
-"""Seconds over which quick actions are repeated."""
+from tests.benchmarks.timing import least
 
 
 def mlp() -> Any:
@@ -114,20 +107,6 @@ def predicted(model: Any, x: Array, batch: int) -> object:
     """What a candidate costs without a cut."""
     model.set_weights(model.get_weights())
     return model.predict(x, batch_size=batch, verbose=0)
-
-
-def least(first: Action, second: Action, times: int = 4) -> tuple[float, float]:
-    """The least time of each, measured in turns after one round that does not count."""
-    taken: tuple[list[float], list[float]] = ([], [])
-    for number in range(times + 1):
-        for action, found in zip((first, second), taken, strict=True):
-            start, runs = clock(), 0
-            while not runs or clock() - start < LEAST:
-                action()
-                runs += 1
-            if number:
-                found.append((clock() - start) / runs)
-    return min(taken[0]), min(taken[1])
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 
@@ -24,13 +23,7 @@ from arachne_onnx import OnnxBackend
 from arachne_onnx.running import Runner
 from arachne_onnx.sessions import threads
 from tests.backends.onnx_architectures import Recurrent, ResNet18, by_tracing, shaken
-
-Action = Callable[[], object]
-
-clock = time.process_time
-
-LEAST = 0.1
-"""Seconds over which quick actions are repeated."""
+from tests.benchmarks.timing import clock, least
 
 
 def mlp() -> nn.Module:
@@ -128,20 +121,6 @@ def recurrent() -> None:
     print(
         f"LSTM, first gradient with its session: {seconds[100] / seconds[12]:.2f} x for 100 steps against 12 (under 3)"
     )
-
-
-def least(first: Action, second: Action, times: int = 5) -> tuple[float, float]:
-    """The least time of each, measured in turns after one round that does not count."""
-    taken: tuple[list[float], list[float]] = ([], [])
-    for number in range(times + 1):
-        for action, found in zip((first, second), taken, strict=True):
-            start, runs = clock(), 0
-            while not runs or clock() - start < LEAST:
-                action()
-                runs += 1
-            if number:
-                found.append((clock() - start) / runs)
-    return min(taken[0]), min(taken[1])
 
 
 if __name__ == "__main__":

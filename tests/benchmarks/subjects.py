@@ -138,7 +138,7 @@ SUBJECTS = (
         (3, 64, 64),
         400,
         1.2,
-        {"last": ("14",), "last conv": ("11.conv2",), "middle conv": ("8.conv1",)},
+        {"last": ("14",), "last conv": ("11.conv2",), "middle conv": ("8.conv1",), "first conv": ("0",)},
     ),
     Subject("LSTM-256", Lstm, (28, 28), 2000, 2.0, {"last": ("head",), "kernel": ("lstm",)}, (6000, 3), "top:1"),
 )

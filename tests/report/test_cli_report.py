@@ -2,45 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import jsonschema
 import numpy as np
 import pytest
 
-from arachne.cli import run
 from arachne.report.objects import result_schema
+from tests.commands import arachne
 
 pytestmark = pytest.mark.backend("onnx")
 QUICK = ("--population", "16", "--generations", "6")
-
-
-@dataclass(frozen=True)
-class Ran:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-def arachne(*arguments: str | Path, cwd: Path) -> Ran:
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run([str(argument) for argument in arguments])
-    return Ran(code, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from arachne.backend import Cut, ModelBackend, Weights
-from arachne.evaluate import Evaluator, Stake
+from arachne.evaluate import Evaluator, FastEvaluator, PlainEvaluator, Stake
 from arachne.evaluate.base import UNIT
 from arachne.localise.base import Suspects
 from arachne.search.base import Problem, SearchResult
@@ -143,3 +143,14 @@ class _Shaking(Cut):
 def units(deficit: float) -> int:
     """A deficit in units."""
     return round(deficit * UNIT)
+
+
+def assert_same_about_overflow(plain: PlainEvaluator, fast: FastEvaluator, values: Sequence[float]) -> None:
+    """Candidates of nothing but such values get the plain evaluator's decisions, and its deficits."""
+    trials = np.stack([np.full(len(plain.suspects), value) for value in values])
+    parents = np.tile(plain.suspects.values, (len(trials), 1))
+    with np.errstate(all="ignore"):
+        expected, limits = plain.evaluate(trials), plain.evaluate(parents).sum(axis=1)
+        found = fast.challenge(trials, parents, limits)
+        assert np.array_equal(found.sum(axis=1) <= limits, expected.sum(axis=1) <= limits)
+        assert np.array_equal(fast.evaluate(trials), expected)

@@ -14,7 +14,16 @@ from arachne.evaluate.behind import CutBehind, DenseBehind
 from arachne.evaluate.cutting import CutRoute
 from arachne.evaluate.onward import OnwardRoute
 from arachne.testing import Network, ReferenceBackend, convnet, random_inputs
-from tests.unit.evaluating import Lying, Plainest, Rounding, Silent, assert_same_search, some_suspects, stake_of
+from tests.unit.evaluating import (
+    Lying,
+    Plainest,
+    Rounding,
+    Silent,
+    assert_same_about_overflow,
+    assert_same_search,
+    some_suspects,
+    stake_of,
+)
 from tests.unit.two_convolutions import two_convolutions
 
 NAME = OnwardRoute.name
@@ -118,11 +127,4 @@ def test_fastest_of_all_open_routes_is_taken(monkeypatch: pytest.MonkeyPatch) ->
 def test_candidates_that_overflow_are_judged_as_by_the_plain_evaluator() -> None:
     plain, fast = both(convnet(seed=3, activation="tanh"))
     assert fast.route.name == NAME
-    k = len(plain.suspects)
-    trials = np.stack([np.full(k, value) for value in (np.inf, -np.inf, 3e38, -3e38, 1e30, 1e12, 1e6, 0.0)])
-    parents = np.tile(plain.suspects.values, (len(trials), 1))
-    with np.errstate(all="ignore"):
-        expected, limits = plain.evaluate(trials), plain.evaluate(parents).sum(axis=1)
-        found = fast.challenge(trials, parents, limits)
-        assert np.array_equal(found.sum(axis=1) <= limits, expected.sum(axis=1) <= limits)
-        assert np.array_equal(fast.evaluate(trials), expected)
+    assert_same_about_overflow(plain, fast, (np.inf, -np.inf, 3e38, -3e38, 1e30, 1e12, 1e6, 0.0))
