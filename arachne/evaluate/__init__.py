@@ -7,7 +7,7 @@ from arachne.errors import UsageError, did_you_mean
 from arachne.evaluate.base import UNIT, Evaluator, Stake
 from arachne.evaluate.fast import MEMORY, FastEvaluator
 from arachne.evaluate.plain import PlainEvaluator
-from arachne.localise.base import Suspects
+from arachne.suspects import Suspects
 
 
 def make_evaluator(

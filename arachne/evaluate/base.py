@@ -17,7 +17,7 @@ import numpy as np
 from arachne.backend import ModelBackend, Weights
 from arachne.data.split import Part, Term
 from arachne.errors import UsageError
-from arachne.localise.base import Suspects
+from arachne.suspects import Suspects
 from arachne.values import EVEN, Array, Inputs, take
 
 UNIT = float(1 << 32)
@@ -169,7 +169,7 @@ class Evaluator(ABC):
 
     def weights_with(self, trial: Array) -> Weights:
         """The whole parameters a candidate changes, with its values in them."""
-        weights = {place: values.copy() for place, values in self._original.items()}
-        for address, value in zip(self.suspects.addresses, trial, strict=True):
-            weights[address.layer, address.parameter][address.index] = value
+        weights = {name: values.copy() for name, values in self._original.items()}
+        for place in self.suspects.places:
+            weights[place.layer, place.parameter][place.index] = trial[place.numbers]
         return weights

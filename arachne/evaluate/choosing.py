@@ -18,7 +18,7 @@ from arachne.evaluate.pooled import find_pooled
 from arachne.evaluate.routes import Route
 from arachne.evaluate.tail import find_tail
 from arachne.evaluate.truth import ENOUGH, Truth
-from arachne.localise.base import Suspects
+from arachne.suspects import Suspects
 from arachne.values import Array
 
 PROBES = 2

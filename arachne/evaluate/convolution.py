@@ -18,7 +18,7 @@ from arachne.evaluate.dense import shared_product
 from arachne.evaluate.plain import PlainEvaluator
 from arachne.evaluate.routes import Block
 from arachne.evaluate.tail import BIAS, Touched
-from arachne.localise.base import Suspects
+from arachne.suspects import Suspects
 from arachne.values import Array, Geometry, Inputs, LayerInfo, batches, count, take
 
 ROWS = 256

@@ -10,7 +10,7 @@ import numpy as np
 
 from arachne.backend import Cut, ModelBackend, Weights
 from arachne.evaluate.base import Stake
-from arachne.localise.base import Suspects
+from arachne.suspects import Suspects
 from arachne.values import Array, take
 
 PROBE = 8

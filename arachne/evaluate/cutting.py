@@ -12,7 +12,7 @@ from arachne.evaluate.cuts import Cuts
 from arachne.evaluate.plain import PlainEvaluator
 from arachne.evaluate.routes import Block, FullJudgement, Judgement, Labels, Route
 from arachne.evaluate.threads import one_thread
-from arachne.localise.base import Suspects
+from arachne.suspects import Suspects
 from arachne.values import Array
 
 FARTHEST = 1e12

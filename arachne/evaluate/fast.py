@@ -40,7 +40,7 @@ from arachne.evaluate.order import HardFirst
 from arachne.evaluate.plain import PlainEvaluator
 from arachne.evaluate.routes import Route
 from arachne.evaluate.truth import Truth
-from arachne.localise.base import Suspects
+from arachne.suspects import Suspects
 from arachne.values import Array
 
 MEMORY = 2 << 30

@@ -21,7 +21,7 @@ from arachne.evaluate.dense import DenseRoute, TailBlock, shared_product
 from arachne.evaluate.features import Features, find_features
 from arachne.evaluate.routes import Labels
 from arachne.evaluate.tail import Base, Link, dense_layers, first_touched, look_behind
-from arachne.localise.base import Suspects
+from arachne.suspects import Suspects
 from arachne.values import Array, batches, count, take
 
 ROWS = 256

@@ -12,7 +12,7 @@ import numpy as np
 from arachne.backend import ModelBackend
 from arachne.evaluate.base import Stake
 from arachne.evaluate.elementwise import STEEPEST, Function, apply, chain
-from arachne.localise.base import Suspects
+from arachne.suspects import Suspects
 from arachne.values import Array, LayerInfo, batches, count, take
 
 BIAS = -1

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from arachne.errors import UsageError, did_you_mean
-from arachne.localise.base import Localisation, Localiser, ParameterScores, Suspects
+from arachne.localise.base import Localisation, Localiser, ParameterScores
 from arachne.localise.baselines import GradientLoss, RandomChoice
 from arachne.localise.bidirectional import Bidirectional
+from arachne.suspects import Suspects
 
 LOCALISERS: dict[str, type[Localiser]] = {
     localiser.name: localiser for localiser in (Bidirectional, GradientLoss, RandomChoice)

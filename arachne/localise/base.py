@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -15,63 +15,11 @@ from arachne.data.split import Part
 from arachne.errors import UsageError, did_you_mean
 from arachne.localise.pareto import order_by_fronts
 from arachne.markup import table
+from arachne.suspects import Suspects
 from arachne.values import Address, Array, LayerInfo
 
 MOST_NAMED = 10
 """How many suspects are named on one line."""
-
-
-@dataclass(frozen=True)
-class Suspects:
-    """The weights a search may change, in the order of its candidate vectors.
-
-    Attributes:
-        addresses: Where they are, by order of execution, parameter and index.
-        values: What they are now, float64 `(k,)`.
-        dtypes: The dtype each is stored in.
-        means: Mean of all weights of each one's layer, `(k,)`.
-        deviations: Their standard deviation, `(k,)`.
-        lowest: The smallest of them, `(k,)`.
-        highest: The largest of them, `(k,)`.
-    """
-
-    addresses: tuple[Address, ...]
-    values: Array
-    dtypes: tuple[str, ...]
-    means: Array
-    deviations: Array
-    lowest: Array
-    highest: Array
-
-    @classmethod
-    def of(cls, backend: ModelBackend, addresses: Iterable[Address]) -> Suspects:
-        """The suspects at these addresses of a model, put into candidate order."""
-        place = {info.name: number for number, info in enumerate(backend.layers)}
-        ordered = sorted(set(addresses), key=lambda a: (place[a.layer], a.parameter, a.index))
-        rows = np.zeros((len(ordered), 5))
-        dtypes = [""] * len(ordered)
-        for layer in dict.fromkeys(address.layer for address in ordered):
-            weights, info = backend.get_weights(layer), backend.info(layer)
-            for number, address in enumerate(ordered):
-                if address.layer == layer:
-                    whole = weights[address.parameter].astype(np.float64)
-                    rows[number] = whole[address.index], whole.mean(), whole.std(), whole.min(), whole.max()
-                    dtypes[number] = info.parameters[address.parameter].dtype
-        return cls(tuple(ordered), rows[:, 0], tuple(dtypes), rows[:, 1], rows[:, 2], rows[:, 3], rows[:, 4])
-
-    def __len__(self) -> int:
-        return len(self.addresses)
-
-    @property
-    def parameters(self) -> tuple[tuple[str, str], ...]:
-        """The `(layer, parameter)` pairs they lie in, each once."""
-        return tuple(dict.fromkeys((address.layer, address.parameter) for address in self.addresses))
-
-    @property
-    def magnitudes(self) -> Array:
-        """How large weights of each one's layer are, `(k,)`; 1 where they are all zero."""
-        largest = np.maximum(np.maximum(np.abs(self.lowest), np.abs(self.highest)), self.deviations)
-        return np.where(largest > 0, largest, 1.0)
 
 
 @dataclass(frozen=True)

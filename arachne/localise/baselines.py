@@ -6,8 +6,9 @@ import numpy as np
 
 from arachne.backend import ModelBackend
 from arachne.data.split import Part
-from arachne.localise.base import Localisation, Localiser, Suspects
+from arachne.localise.base import Localisation, Localiser
 from arachne.localise.bidirectional import Bidirectional, most_suspicious
+from arachne.suspects import Suspects
 from arachne.values import Address
 
 DEFAULT_COUNT = 10

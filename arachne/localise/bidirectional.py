@@ -9,9 +9,10 @@ import numpy as np
 from arachne.backend import ModelBackend
 from arachne.data.split import Part
 from arachne.errors import NothingToRepairError, UsageError
-from arachne.localise.base import Localisation, Localiser, ParameterScores, Suspects, sample_positives
+from arachne.localise.base import Localisation, Localiser, ParameterScores, sample_positives
 from arachne.localise.impact import LINEAR, MAX_CLASSES, impact_ratio, measure_flows
 from arachne.localise.pareto import front, order_by_fronts, survivors
+from arachne.suspects import Suspects
 from arachne.values import Address, Array, LayerInfo, take
 
 

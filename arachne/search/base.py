@@ -13,7 +13,7 @@ from arachne.data.labelled import LabelledData
 from arachne.data.split import Split
 from arachne.dtypes import round_to
 from arachne.evaluate.base import UNIT, Evaluator
-from arachne.localise.base import Suspects
+from arachne.suspects import Suspects
 from arachne.values import Address, Array
 
 

@@ -15,8 +15,8 @@ from pymoo.core.problem import Problem as PymooProblem
 from pymoo.core.termination import NoTermination
 
 from arachne.errors import UsageError
-from arachne.localise.base import Suspects
 from arachne.search.base import Generation, OnGeneration, Problem, Searcher, SearchResult
+from arachne.suspects import Suspects
 from arachne.values import Array
 
 CROWDED = 10

@@ -31,8 +31,9 @@ from arachne.data.labelled import LabelledData
 from arachne.data.split import Part
 from arachne.data.targets import parse_targets
 from arachne.evaluate import FastEvaluator, PlainEvaluator, Stake
-from arachne.localise import Bidirectional, Suspects
+from arachne.localise import Bidirectional
 from arachne.search import DifferentialEvolution, Generation, Problem
+from arachne.suspects import Suspects
 from arachne.values import Array, take
 from tests.benchmarks.ported import BACKENDS
 from tests.benchmarks.subjects import CLASSES, SUBJECTS, Subject, made

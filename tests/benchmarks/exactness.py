@@ -24,7 +24,7 @@ import numpy as np
 
 from arachne.backend import ModelBackend
 from arachne.evaluate import FastEvaluator, PlainEvaluator, Stake
-from arachne.localise.base import Suspects
+from arachne.suspects import Suspects
 from arachne.testing import (
     Network,
     ReferenceBackend,

@@ -10,9 +10,9 @@ import numpy as np
 from arachne.backend import Cut, ModelBackend, Weights
 from arachne.evaluate import Evaluator, FastEvaluator, PlainEvaluator, Stake
 from arachne.evaluate.base import UNIT
-from arachne.localise.base import Suspects
 from arachne.search.base import Problem, SearchResult
 from arachne.search.de import DifferentialEvolution
+from arachne.suspects import Suspects
 from arachne.testing import ReferenceBackend
 from arachne.values import Address, Array, Inputs, LayerInfo
 

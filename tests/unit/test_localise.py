@@ -8,7 +8,7 @@ from arachne.data.labelled import LabelledData
 from arachne.data.split import Part
 from arachne.data.targets import Target
 from arachne.errors import NothingToRepairError, UsageError
-from arachne.localise import Bidirectional, GradientLoss, Localiser, RandomChoice, Suspects, localiser_named
+from arachne.localise import Bidirectional, GradientLoss, Localiser, RandomChoice, localiser_named
 from arachne.localise.base import sample_positives
 from arachne.localise.bidirectional import scored_classes
 from arachne.testing import Network, ReferenceBackend, convnet, mlp, random_inputs, residual, shared
@@ -164,23 +164,6 @@ def test_with_very_many_classes_the_fault_and_the_most_predicted_are_looked_at()
     classes = scored_classes(part, 100)
     assert classes[:4] == [3, 66, 7, 90]
     assert len(classes) == 50
-
-
-def test_suspects_come_in_order_of_execution_parameter_and_index(small: tuple[ReferenceBackend, Part]) -> None:
-    backend, _ = small
-    wanted = [
-        Address("fc2", "weight", (0, 1)),
-        Address("fc1", "weight", (5, 0)),
-        Address("fc1", "weight", (0, 3)),
-        Address("fc2", "bias", (1,)),
-    ]
-    suspects = Suspects.of(backend, wanted)
-    assert suspects.addresses == (wanted[2], wanted[1], wanted[3], wanted[0])
-    weight = backend.get_weights("fc1")["weight"].astype(float)
-    np.testing.assert_allclose(suspects.values[:2], [weight[0, 3], weight[5, 0]])
-    np.testing.assert_allclose(suspects.means[0], weight.mean())
-    np.testing.assert_allclose(suspects.deviations[0], weight.std())
-    np.testing.assert_allclose((suspects.lowest[0], suspects.highest[0]), (weight.min(), weight.max()))
 
 
 def test_localisers_are_known_by_the_papers_names() -> None:

@@ -4,8 +4,9 @@ import numpy as np
 
 from arachne.api import Scan
 from arachne.data.labelled import LabelledData
-from arachne.localise.base import Localisation, ParameterScores, Suspects
+from arachne.localise.base import Localisation, ParameterScores
 from arachne.markup import table
+from arachne.suspects import Suspects
 from arachne.testing import ReferenceBackend, mlp
 from arachne.values import Address
 

@@ -12,10 +12,11 @@ from arachne.data.labelled import LabelledData
 from arachne.data.split import Part
 from arachne.data.targets import Target
 from arachne.evidence import Evidence, PartEvidence
-from arachne.localise.base import Localisation, ParameterScores, Suspects
+from arachne.localise.base import Localisation, ParameterScores
 from arachne.patch import Patch
 from arachne.report.objects import localisation_object
 from arachne.report.terminal import EvidenceTable, LocalisationTable, ScanTable, as_text
+from arachne.suspects import Suspects
 from arachne.testing import ReferenceBackend, mlp
 from arachne.values import Address
 

@@ -9,8 +9,9 @@ from arachne.data.labelled import LabelledData
 from arachne.data.split import Split, split_by_outcome
 from arachne.errors import UsageError
 from arachne.evaluate import UNIT, PlainEvaluator, Stake
-from arachne.localise import Bidirectional, Suspects
+from arachne.localise import Bidirectional
 from arachne.search import DifferentialEvolution, Generation, Problem, SearchResult
+from arachne.suspects import Suspects
 from arachne.testing import ReferenceBackend, mlp, random_inputs
 
 
