@@ -18,13 +18,12 @@ from arachne import engine
 from arachne.data.confusions import Confusion, confusions, wildcards
 from arachne.data.labelled import LabelledData
 from arachne.data.readers import read_data
-from arachne.data.split import predict_checked, with_model_names
+from arachne.data.split import checked_scores, whole_part, with_model_names
 from arachne.engine import OnStep
 from arachne.errors import UsageError
 from arachne.evidence.verdict import percent
 from arachne.localise import Localisation, Localiser, localiser_named
 from arachne.markup import table
-from arachne.measuring import whole_part
 from arachne.patch import Patch, Travelled, apply_to, for_model, revert_from
 from arachne.patch import diff as files_diff
 from arachne.registry import load, name_for_file, weight_file
@@ -86,7 +85,8 @@ def scan(model: Any, data: Any) -> Scan:
     """
     backend = load(model)
     labelled = with_model_names(backend, read_data(data))
-    return Scan(labelled, *predict_checked(backend, labelled))
+    scores = checked_scores(backend, labelled)
+    return Scan(labelled, np.argmax(scores, axis=1), scores.shape[1])
 
 
 def localise_weights(
@@ -103,7 +103,7 @@ def localise_weights(
     """
     backend = load(model)
     chosen = localiser_named(localiser)() if isinstance(localiser, str) else localiser
-    return chosen.localise(backend, whole_part(backend, data, target), rng=np.random.default_rng(seed))
+    return chosen.localise(backend, whole_part(backend, read_data(data), target), rng=np.random.default_rng(seed))
 
 
 def repair(

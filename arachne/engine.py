@@ -70,7 +70,7 @@ def repair(
         )
         if not settings.accept_near_chance:
             check_accuracy(backend, split.seen, raw=raw)
-        doubtful = doubtful_labels(split.seen, backend.forward(split.seen.data.inputs))
+        doubtful = doubtful_labels(split.seen)
     if on_doubtful is not None and len(doubtful):
         on_doubtful(doubtful)
     with clock.step("localise"):

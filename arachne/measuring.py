@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from arachne.backend import ModelBackend
 from arachne.data.readers import read_data
-from arachne.data.split import Part, predict_checked, with_model_names
-from arachne.data.targets import parse_targets
+from arachne.data.split import Part, whole_part
 from arachne.data.unlabelled import read_unlabelled
 from arachne.errors import UsageError
 from arachne.evidence import Evidence, Flips, PartEvidence
@@ -21,6 +19,25 @@ from arachne.patch import Patch, apply_to, for_model
 from arachne.registry import load, name_for_file, weight_file
 from arachne.result import PatchedModel
 from arachne.survival import Scores, Survival, kept, scores_there
+from arachne.values import Array
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """A model with and without a patch on all of some data: the scores that the numbers come from.
+
+    Attributes:
+        part: The data, and the scores without the patch.
+        after: The scores with it `(n, classes)`.
+    """
+
+    part: Part
+    after: Array
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """What the patch does; all of the data counts as held out."""
+        return Evidence(PartEvidence.measure(self.part, self.after))
 
 
 def measure(
@@ -34,22 +51,21 @@ def measure(
         target: The mistake; the patch's own when None, every mistake when there is no patch either.
         patch: The patch, or its file; None measures the model as it is.
     """
-    return measure_part(model, data, target=target, patch=patch)[1]
+    return measure_scores(model, data, target=target, patch=patch).evidence
 
 
-def measure_part(
+def measure_scores(
     model: Any, data: Any, *, target: str | Sequence[str] | None = None, patch: Patch | str | Path | None = None
-) -> tuple[Part, Evidence]:
-    """As `measure`, with the inputs behind the numbers."""
+) -> Measured:
+    """As `measure`, with the inputs and scores behind the numbers."""
     backend = load(model)
     patch = Patch.load(patch) if isinstance(patch, (str, Path)) else patch
     if target is None:
         target = list(patch.provenance.get("target", ["*:*"])) if patch is not None else "*:*"
-    part = whole_part(backend, data, target)
-    before = after = backend.forward(part.data.inputs)
-    if patch is not None:
-        after = PatchedModel(backend, for_model(patch, backend)).forward(part.data.inputs)
-    return part, Evidence(PartEvidence.measure(part, before, after))
+    part = whole_part(backend, read_data(data), target)
+    if patch is None:
+        return Measured(part, part.scores)
+    return Measured(part, PatchedModel(backend, for_model(patch, backend)).forward(part.data.inputs))
 
 
 def compare(model: Any, other: Any, data: Any, *, target: str | Sequence[str] = "*:*") -> Evidence:
@@ -62,9 +78,8 @@ def compare(model: Any, other: Any, data: Any, *, target: str | Sequence[str] = 
         target: The mistake the second model should make less often.
     """
     before, after = load(model), load(other)
-    part = whole_part(before, data, target)
-    inputs = part.data.inputs
-    return Evidence(PartEvidence.measure(part, before.forward(inputs), after.forward(inputs)))
+    part = whole_part(before, read_data(data), target)
+    return Measured(part, after.forward(part.data.inputs)).evidence
 
 
 def measure_survival(
@@ -92,24 +107,39 @@ def measure_survival(
     if (against is None) == (quantise is None):
         raise UsageError("a repair survives in another model or in a quantised copy: give one of the two")
     patch = Patch.load(patch) if isinstance(patch, (str, Path)) else patch
-    target = target or list(patch.provenance.get("target", ["*:*"]))
     backend = load(model)
-    part = whole_part(backend, data, target)
-    inputs = part.data.inputs
-    before, after = backend.forward(inputs), PatchedModel(backend, for_model(patch, backend)).forward(inputs)
+    here = measure_scores(backend, data, target=target or None, patch=patch)
     if quantise is not None:
-        without, with_patch, note = _quantised(backend, patch, model, quantise)
-    else:
-        without, with_patch, note = scores_there(patch, backend, load(against))
-    there_before, there_after = without(inputs), with_patch(inputs)
-    there = replace(part, predictions=np.argmax(there_before, axis=1))
-    return Survival(
-        where=quantise or str(against if isinstance(against, (str, Path)) else "the other model"),
-        here=Evidence(PartEvidence.measure(part, before, after)),
-        there=Evidence(PartEvidence.measure(there, there_before, there_after)),
-        kept=kept(part, after, there_after),
-        note=note,
-    )
+        return survival_quantised(here, backend, patch, model, quantise)
+    return survival_against(here, patch, against)
+
+
+def survival_against(here: Measured, patch: Patch, against: Any) -> Survival:
+    """Does a repair survive in another model? `here` is what the patch does to the model it is for."""
+    where = str(against) if isinstance(against, (str, Path)) else "the other model"
+    return _survival(here, where, *scores_there(patch, load(against)))
+
+
+def survival_quantised(here: Measured, backend: ModelBackend, patch: Patch, file: Any, kind: str) -> Survival:
+    """Does a repair survive in a quantised copy of the model's file?
+
+    Args:
+        here: What the patch does to the model it is for.
+        backend: That model.
+        patch: The patch.
+        file: The model's file.
+        kind: `int8` or `fp16`.
+
+    Raises:
+        UsageError: `file` is no path.
+    """
+    if not isinstance(file, (str, Path)):
+        raise UsageError("only a model file can be quantised; give its path")
+    with tempfile.TemporaryDirectory(prefix="arachne-") as folder:
+        patched = Path(folder) / Path(file).name
+        apply_to(patch, weight_file(file), patched, backend=name_for_file(file), reopen=weight_file)
+        pair = backend.quantised(Path(file), kind), backend.quantised(patched, kind)
+    return _survival(here, kind, *pair, f"both models were quantised to {kind}")
 
 
 def flips(model: Any, inputs: Any, patch: Patch | str | Path, *, preprocess: str | None = None) -> Flips:
@@ -128,20 +158,9 @@ def flips(model: Any, inputs: Any, patch: Patch | str | Path, *, preprocess: str
     return Flips.measure(backend.forward(found), PatchedModel(backend, for_model(patch, backend)).forward(found))
 
 
-def whole_part(backend: ModelBackend, data: Any, target: str | Sequence[str]) -> Part:
-    """All of the data as one part, with what the model makes of it."""
-    labelled = with_model_names(backend, read_data(data))
-    predictions, n_classes = predict_checked(backend, labelled)
-    targets = parse_targets(target, labelled, predictions, n_classes)
-    return Part(labelled, np.arange(len(labelled)), predictions, targets)
-
-
-def _quantised(backend: ModelBackend, patch: Patch, model: Any, kind: str) -> tuple[Scores, Scores, str]:
-    """Scores of quantised copies of a model file, without and with a patch."""
-    if not isinstance(model, (str, Path)):
-        raise UsageError("only a model file can be quantised; give its path")
-    with tempfile.TemporaryDirectory(prefix="arachne-") as folder:
-        patched = Path(folder) / Path(model).name
-        apply_to(patch, weight_file(model), patched, backend=name_for_file(model), reopen=weight_file)
-        pair = backend.quantised(Path(model), kind), backend.quantised(patched, kind)
-    return *pair, f"both models were quantised to {kind}"
+def _survival(here: Measured, where: str, without: Scores | None, with_patch: Scores, note: str) -> Survival:
+    """What a patch does in another place; without a model of its own there, the model here is compared with."""
+    inputs = here.part.data.inputs
+    part = here.part if without is None else replace(here.part, scores=without(inputs))
+    there = Measured(part, with_patch(inputs))
+    return Survival(where, here.evidence, there.evidence, kept(here.part, here.after, there.after), note)

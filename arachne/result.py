@@ -135,7 +135,7 @@ class RepairResult:
         self.model.save(path)
         result = self
         if reopen is not None:
-            evidence = compare(self.split, score(self.backend, self.split), score(reopen(path), self.split))
+            evidence = compare(self.split, score(reopen(path), self.split))
             result = replace(self, evidence=evidence, patch=self.patch.with_evidence(patch_evidence(evidence)))
         result.patch.save(folder / "patch.json")
         atomic_write(folder / "result.json", (dumps(result.to_json()) + "\n").encode())

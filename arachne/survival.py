@@ -69,15 +69,16 @@ class Survival:
         return f"the repair {'survived' if self.survived else 'did not survive'}: {counts}"
 
 
-def scores_there(patch: Patch, model: ModelBackend, other: ModelBackend) -> tuple[Scores, Scores, str]:
+def scores_there(patch: Patch, other: ModelBackend) -> tuple[Scores | None, Scores, str]:
     """Scores without and with the patch in another model, and what was taken for the model without.
 
-    The other model may or may not carry the patch; both are measured, and it keeps its weights.
+    The other model may or may not carry the patch; both are measured, and it keeps its weights. Where the patch's
+    weights are not found in it, there is no such model without the patch: None.
     """
     try:
         found = match(patch, ModelWeights(other), exact=patch.base.backend == other.NAME)
     except PatchError:
-        return model.forward, other.forward, "compared with the model itself: the patch's weights are not found there"
+        return None, other.forward, "compared with the model itself: the patch's weights are not found there"
     if all(pair.done for pair in found.pairs):
         undone = found.patch.inverse()
         return _with(undone, other), other.forward, "it carries the patch, which was taken out for the comparison"

@@ -15,7 +15,7 @@ from arachne.errors import UsageError
 if TYPE_CHECKING:
     from arachne.backend import ModelBackend
     from arachne.cli.console import Output
-    from arachne.data.labelled import LabelledData
+    from arachne.measuring import Measured
     from arachne.patch import Patch
 
 NEED_LABELS = ("--target", "--against", "--quantise", "--report", "--fail-if", "--junit")
@@ -57,7 +57,7 @@ def command(
     """
     from arachne.api import Scan
     from arachne.cli.console import Output
-    from arachne.measuring import measure_part
+    from arachne.measuring import measure_scores
     from arachne.patch import Patch
     from arachne.report.objects import FLIPS_SCHEMA, gate_objects, result_object
     from arachne.report.terminal import EvidenceTable, ScanTable
@@ -78,7 +78,8 @@ def command(
         if as_json:
             output.result("", {"schema": FLIPS_SCHEMA, "backend": backend.NAME, "weights": len(patch), **told})
         return
-    part, evidence = measure_part(backend, data.read(backend, tell=output.say), target=targets or None, patch=patch)
+    measured = measure_scores(backend, data.read(backend, tell=output.say), target=targets or None, patch=patch)
+    part, evidence = measured.part, measured.evidence
     results = [gate.check(evidence) for gate in gates]
     value = result_object(
         evidence,
@@ -91,9 +92,9 @@ def command(
     if unlabelled is not None and patch is not None:
         value["unlabelled"] = tell_flips(output, backend, patch, unlabelled, data)
     if patch is not None and (against or quantise):
-        value["survival"] = tell_survival(output, model, data.read(backend), patch, targets, against, quantise)
+        value["survival"] = tell_survival(output, measured, model, backend, patch, against, quantise)
     if patch is None:  # nothing is compared, so there is nothing to judge
-        found = Scan(part.data, part.predictions, len(evidence.held_out.classes))
+        found = Scan(part.data, part.predictions, part.n_classes)
         output.result(ScanTable(found.faults, found.accuracy, len(part), found.wildcards), value)
     else:
         output.result(EvidenceTable(evidence, patch), value)
@@ -126,23 +127,22 @@ def check_unlabelled_alone(context: click.Context, unlabelled: str | None) -> No
 
 def tell_survival(
     output: Output,
+    measured: Measured,
     model: ModelChoice,
-    data: LabelledData,
+    backend: ModelBackend,
     patch: Patch,
-    targets: tuple[str, ...],
     against: Path | None,
     quantise: str | None,
 ) -> list[dict[str, Any]]:
     """Whether the repair survives in another model and in a quantised copy: a sentence and numbers for each."""
-    from arachne.measuring import measure_survival
+    from arachne.measuring import survival_against, survival_quantised
     from arachne.report.objects import part_object
 
+    survivals = [] if against is None else [survival_against(measured, patch, against)]
+    if quantise is not None:
+        survivals.append(survival_quantised(measured, backend, patch, model.file, quantise))
     told = []
-    for other, kind in ((against, None), (None, quantise)):
-        if other is None and kind is None:
-            continue
-        source = model.file if kind else model.load()
-        found = measure_survival(source, data, patch, against=other, quantise=kind, target=targets or None)
+    for found in survivals:
         output.answer(str(found))
         told.append(
             {

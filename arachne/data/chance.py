@@ -56,12 +56,11 @@ def check_accuracy(backend: ModelBackend, part: Part, *, raw: Callable[[], tuple
     if len(part) < FEWEST:
         return
     accuracy = len(part.positives) / len(part)
-    n_classes = backend.forward(take(part.data.inputs, slice(0, 1))).shape[1]
-    if not near_chance(accuracy, n_classes):
+    if not near_chance(accuracy, part.n_classes):
         return
     inputs, labels = (part.data.inputs, part.data.labels) if raw is None else raw()
     problem = (
-        f"the model is right on {accuracy:.1%} of {len(part)} inputs, which is near chance for {n_classes} classes"
+        f"the model is right on {accuracy:.1%} of {len(part)} inputs, which is near chance for {part.n_classes} classes"
     )
     raise DataError(preprocessing_advice(backend, inputs, labels, problem))
 

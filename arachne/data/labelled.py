@@ -31,7 +31,7 @@ class LabelledData:
         columns: Metadata, one array `(n,)` by column name.
         source: What the data was read from.
         names_assumed: Whether the class names' order is the data's own or merely sorted, which holds only for a model
-            with as many classes and no names of its own; `predict_checked` looks.
+            with as many classes and no names of its own; `checked_scores` looks.
     """
 
     inputs: Inputs

@@ -40,17 +40,34 @@ class Part:
     Attributes:
         data: The inputs and labels, `n` of them.
         rows: Their row numbers in the user's data `(n,)`.
-        predictions: What the original model predicts `(n,)`.
+        scores: The original model's class scores `(n, classes)`. The original model runs over each input once, and
+            everything that is said about it derives from these.
         targets: The faults to repair.
     """
 
     data: LabelledData
     rows: Array
-    predictions: Array
+    scores: Array
     targets: tuple[Target, ...]
+
+    def __post_init__(self) -> None:
+        if self.scores.ndim != 2 or len(self.scores) != len(self.data):
+            raise DataError(
+                f"expected scores of shape ({len(self.data)}, classes), one row per input, got {self.scores.shape}"
+            )
 
     def __len__(self) -> int:
         return len(self.data)
+
+    @property
+    def n_classes(self) -> int:
+        """How many classes the model has."""
+        return int(self.scores.shape[1])
+
+    @cached_property
+    def predictions(self) -> Array:
+        """The class the original model predicts for each input `(n,)`; the first of several equal scores wins."""
+        return np.asarray(np.argmax(self.scores, axis=1))
 
     @cached_property
     def positives(self) -> Array:
@@ -125,11 +142,8 @@ def split_by_outcome(
     """
     if not 0 <= choose < 1:
         raise UsageError(f"expected a share from 0 to below 1 for choosing, got {choose:g}")
-    data = with_model_names(backend, data)
-    predictions, n_classes = predict_checked(backend, data)
-    targets = parse_targets(target, data, predictions, n_classes)
-    whole = Part(data, np.arange(len(data)), predictions, targets)
-    groups = None if group_by is None else groups_of(data, group_by)
+    whole = whole_part(backend, data, target)
+    groups = None if group_by is None else groups_of(whole.data, group_by)
     if holdout is None:
         in_seen = divide(_outcomes(whole), 0.5, rng=rng, groups=groups)
         seen, held_out = whole.rows[in_seen], _part(whole, whole.rows[~in_seen])
@@ -140,10 +154,18 @@ def split_by_outcome(
     if choose > 0:
         part_groups = None if groups is None else groups[seen]
         in_choose = ~divide(_outcomes(whole)[seen], 1 - choose, rng=rng, groups=part_groups)
-    split = Split(_part(whole, seen[~in_choose]), _part(whole, seen[in_choose]), held_out, targets)
+    split = Split(_part(whole, seen[~in_choose]), _part(whole, seen[in_choose]), held_out, whole.targets)
     if not len(split.seen.negatives):
         raise NothingToRepairError(_nothing(whole, holdout is not None))
     return split
+
+
+def whole_part(backend: ModelBackend, data: LabelledData, target: str | Target | Sequence[str | Target]) -> Part:
+    """All of the data as one part. This is where the original model runs over it."""
+    data = with_model_names(backend, data)
+    scores = checked_scores(backend, data)
+    targets = parse_targets(target, data, np.argmax(scores, axis=1), scores.shape[1])
+    return Part(data, np.arange(len(data)), scores, targets)
 
 
 def with_model_names(backend: ModelBackend, data: LabelledData) -> LabelledData:
@@ -164,8 +186,8 @@ def with_model_names(backend: ModelBackend, data: LabelledData) -> LabelledData:
     return replace(data, labels=numbers[data.labels], class_names=names, names_assumed=False)
 
 
-def predict_checked(backend: ModelBackend, data: LabelledData) -> tuple[Array, int]:
-    """Predicted classes `(n,)` and the number of classes, once the labels are known to fit the model.
+def checked_scores(backend: ModelBackend, data: LabelledData) -> Array:
+    """The model's class scores `(n, classes)`, checked to be numbers for classes that the labels fit.
 
     Raises:
         DataError: No inputs, a label the model has no class for, or not one name for each class.
@@ -188,7 +210,7 @@ def predict_checked(backend: ModelBackend, data: LabelledData) -> tuple[Array, i
         raise DataError(
             f"row {row} has the label {data.labels[row]}, but the model has the classes 0 to {n_classes - 1}"
         )
-    return np.argmax(scores, axis=1), n_classes
+    return scores
 
 
 def _scores(backend: ModelBackend, data: LabelledData) -> Array:
@@ -236,7 +258,7 @@ def _outcomes(part: Part) -> Array:
 
 
 def _part(whole: Part, rows: Array) -> Part:
-    return Part(whole.data.take(rows), whole.rows[rows], whole.predictions[rows], whole.targets)
+    return Part(whole.data.take(rows), whole.rows[rows], whole.scores[rows], whole.targets)
 
 
 def _holdout(backend: ModelBackend, whole: Part, holdout: LabelledData, drop_overlap: bool) -> Part:
@@ -253,8 +275,7 @@ def _holdout(backend: ModelBackend, whole: Part, holdout: LabelledData, drop_ove
         if not len(rows):
             raise DataError(f"all {len(holdout)} held-out inputs are also in the data, so none is left to judge by")
     targets = tuple(target.elsewhere(holdout) for target in whole.targets)
-    predictions, _ = predict_checked(backend, holdout)
-    return _part(Part(holdout, np.arange(len(holdout)), predictions, targets), rows)
+    return _part(Part(holdout, np.arange(len(holdout)), checked_scores(backend, holdout), targets), rows)
 
 
 def _nothing(whole: Part, all_seen: bool) -> str:

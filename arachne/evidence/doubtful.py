@@ -60,22 +60,22 @@ class Doubtful:
         )
 
 
-def doubtful_labels(part: Part, scores: Array) -> Doubtful:
-    """Find the negatives of a part whose labels look wrong, from the model's scores `(n, classes)` on it.
+def doubtful_labels(part: Part) -> Doubtful:
+    """Find the negatives of a part whose labels look wrong, going by the original model's scores.
 
     Inputs that are mappings of several arrays have no distance we could trust; none of theirs is doubted.
     """
     positions = part.negatives[:MOST_NEGATIVES]
     if isinstance(part.data.inputs, Mapping) or not len(positions):
-        return _chosen(part, scores, positions[:0], np.zeros(0, dtype=np.int64))
-    labels, predictions = part.data.labels, scores.argmax(axis=1)
-    own = confidences_of(scores, labels)
-    usual = np.array([own[labels == c].mean() if (labels == c).any() else 1.0 for c in range(scores.shape[1])])
-    confidence = confidences_of(scores[positions], predictions[positions])
+        return _chosen(part, positions[:0], np.zeros(0, dtype=np.int64))
+    labels, predictions = part.data.labels, part.predictions
+    own = confidences_of(part.scores, labels)
+    usual = np.array([own[labels == c].mean() if (labels == c).any() else 1.0 for c in range(part.n_classes)])
+    confidence = confidences_of(part.scores[positions], predictions[positions])
     positions = positions[confidence >= usual[predictions[positions]]]
     agreeing = _agreeing(part.data.inputs, labels, positions, predictions[positions])
     kept = agreeing >= AGREEING
-    return _chosen(part, scores, positions[kept], agreeing[kept])
+    return _chosen(part, positions[kept], agreeing[kept])
 
 
 def _agreeing(inputs: Array, labels: Array, positions: Array, predictions: Array) -> Array:
@@ -95,9 +95,9 @@ def _agreeing(inputs: Array, labels: Array, positions: Array, predictions: Array
     return counts
 
 
-def _chosen(part: Part, scores: Array, positions: Array, agreeing: Array) -> Doubtful:
-    predictions = scores[positions].argmax(axis=1)
-    confidence = confidences_of(scores[positions], predictions)
+def _chosen(part: Part, positions: Array, agreeing: Array) -> Doubtful:
+    predictions = part.predictions[positions]
+    confidence = confidences_of(part.scores[positions], predictions)
     order = np.lexsort((positions, -np.round(confidence, 6), -agreeing))
     positions = positions[order]
     return Doubtful(

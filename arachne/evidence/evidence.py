@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from arachne.backend import ModelBackend
 from arachne.data.split import Part, Split
 from arachne.evidence.measures import PartEvidence
@@ -64,31 +62,34 @@ class SplitScores:
 def score(backend: ModelBackend, split: Split) -> SplitScores:
     """Run a model over every part of the data."""
     parts = (split.held_out, split.seen, split.choose)
-    scores = [backend.forward(part.data.inputs) if len(part) else None for part in parts]
-    classes = max((array.shape[1] for array in scores if array is not None), default=1)
-    return SplitScores(*(np.zeros((0, classes)) if array is None else array for array in scores))
+    return SplitScores(*(backend.forward(part.data.inputs) if len(part) else part.scores for part in parts))
 
 
-def compare(split: Split, before: SplitScores, after: SplitScores, *, budget: float = BREAK_BUDGET) -> Evidence:
-    """The evidence from two sets of scores, such as those of the original and of the patched file, loaded anew."""
+def before(split: Split) -> SplitScores:
+    """The original model's scores, as the split has them."""
+    return SplitScores(split.held_out.scores, split.seen.scores, split.choose.scores)
+
+
+def compare(split: Split, after: SplitScores, *, budget: float = BREAK_BUDGET) -> Evidence:
+    """The evidence from a patched model's scores, such as those of its file loaded anew; the split has those before."""
     return Evidence(
-        held_out=PartEvidence.measure(split.held_out, before.held_out, after.held_out),
-        seen=_unless_empty(split.seen, before.seen, after.seen),
-        choose=_unless_empty(split.choose, before.choose, after.choose),
+        held_out=PartEvidence.measure(split.held_out, after.held_out),
+        seen=_unless_empty(split.seen, after.seen),
+        choose=_unless_empty(split.choose, after.choose),
         budget=budget,
     )
 
 
 def measure(backend: ModelBackend, patch: Patch, split: Split, *, budget: float = BREAK_BUDGET) -> Evidence:
-    """Run a model as it is and with a patch over every part of the data; the model keeps its weights."""
-    before = score(backend, split)
+    """Run a model with a patch over every part of the data; the model keeps its weights."""
+    if not len(patch):  # nothing is changed, so the scores before are the scores after
+        return compare(split, before(split), budget=budget)
     with patch.applied(backend):
-        after = score(backend, split)
-    return compare(split, before, after, budget=budget)
+        return compare(split, score(backend, split), budget=budget)
 
 
-def _unless_empty(part: Part, before: Array, after: Array) -> PartEvidence | None:
-    return PartEvidence.measure(part, before, after) if len(part) else None
+def _unless_empty(part: Part, after: Array) -> PartEvidence | None:
+    return PartEvidence.measure(part, after) if len(part) else None
 
 
 def _moved(held_out: PartEvidence) -> tuple[str, ...]:

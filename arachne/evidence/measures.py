@@ -193,15 +193,16 @@ class PartEvidence:
         return self.target.sign_p
 
     @classmethod
-    def measure(cls, part: Part, before: Array, after: Array) -> PartEvidence:
-        """Compare two sets of class scores `(n, classes)` for the inputs of a part.
+    def measure(cls, part: Part, after: Array) -> PartEvidence:
+        """Compare class scores `(n, classes)` for the inputs of a part with those of the original model.
 
         Raises:
-            DataError: Scores that are not one row per input, of unequal shape, or not finite.
+            DataError: Scores of another shape than before, or scores that are NaN.
         """
         labels = np.asarray(part.data.labels)
-        _check(len(labels), before, after)
-        old, new = before.argmax(axis=1), after.argmax(axis=1)
+        before = part.scores
+        _check(before, after)
+        old, new = part.predictions, after.argmax(axis=1)
         was_right, is_right = old == labels, new == labels
         shown = [(t.shows(labels, old, part.rows), t.shows(labels, new, part.rows)) for t in part.targets]
         showed = np.logical_or.reduce([pair[0] for pair in shown]) if shown else ~was_right
@@ -285,10 +286,10 @@ def _confusion(labels: Array, predictions: Array, classes: int) -> Array:
     return np.bincount(labels * classes + predictions, minlength=classes * classes).reshape(classes, classes)
 
 
-def _check(n: int, before: Array, after: Array) -> None:
-    if before.ndim != 2 or before.shape != after.shape or len(before) != n:
-        raise DataError(f"expected two sets of scores for {n} inputs, got shapes {before.shape} and {after.shape}")
+def _check(before: Array, after: Array) -> None:
+    if before.shape != after.shape:
+        raise DataError(f"expected scores of shape {before.shape}, as before the repair, got {after.shape}")
     for name, scores in (("before", before), ("after", after)):
-        bad = ~np.isfinite(scores).all(axis=1)
-        if bad.any() and np.isnan(scores[bad]).any():
-            raise DataError(f"the scores {name} the repair are not numbers for {int(bad.sum())} of {n} inputs")
+        unknown = int(np.isnan(scores).any(axis=1).sum())
+        if unknown:
+            raise DataError(f"the scores {name} the repair are not numbers for {unknown} of {len(scores)} inputs")

@@ -89,12 +89,11 @@ class Bidirectional(Localiser):
     def _forward_impact(
         self, backend: ModelBackend, part: Part, positives: Array, layers: Sequence[LayerInfo]
     ) -> Mapping[str, Mapping[str, Array]]:
-        n_classes = backend.forward(take(part.data.inputs, part.negatives[:1])).shape[1]
-        classes = scored_classes(part, n_classes)
+        classes = scored_classes(part)
         names = [info.name for info in layers if info.kind in LINEAR]
-        negative = measure_flows(backend, take(part.data.inputs, part.negatives), names, classes, n_classes)
+        negative = measure_flows(backend, take(part.data.inputs, part.negatives), names, classes, part.n_classes)
         positive = (
-            measure_flows(backend, take(part.data.inputs, positives), names, classes, n_classes)
+            measure_flows(backend, take(part.data.inputs, positives), names, classes, part.n_classes)
             if len(positives)
             else {name: [] for name in names}
         )
@@ -113,12 +112,12 @@ class Bidirectional(Localiser):
         return impacts
 
 
-def scored_classes(part: Part, n_classes: int) -> list[int]:
+def scored_classes(part: Part) -> list[int]:
     """The classes whose scores the forward impact looks at: all, or with very many those that matter for the fault."""
-    if n_classes <= MAX_CLASSES:
-        return list(range(n_classes))
+    if part.n_classes <= MAX_CLASSES:
+        return list(range(part.n_classes))
     fault = np.concatenate([part.data.labels[part.negatives], part.predictions[part.negatives]])
-    common = np.argsort(-np.bincount(part.predictions, minlength=n_classes), kind="stable")
+    common = np.argsort(-np.bincount(part.predictions, minlength=part.n_classes), kind="stable")
     return list(dict.fromkeys([*np.unique(fault).tolist(), *common.tolist()]))[:MAX_CLASSES]
 
 

@@ -68,13 +68,14 @@ INPUTS: dict[str, tuple[type[nn.Module], Array]] = {
 
 
 def part_of(backend: TorchBackend, inputs: Array) -> Part:
-    predictions = backend.predict(inputs)
+    scores = backend.forward(inputs)
+    predictions = scores.argmax(axis=1)
     labels, wrong = predictions.copy(), np.bincount(predictions).argmax()
     shown = np.flatnonzero(predictions == wrong)[:6]
     right = (wrong + 1) % 3
     labels[shown] = right
     data = LabelledData(inputs, labels)
-    return Part(data, np.arange(len(labels)), predictions, (Target("t", label=int(right), prediction=int(wrong)),))
+    return Part(data, np.arange(len(labels)), scores, (Target("t", label=int(right), prediction=int(wrong)),))
 
 
 def arriving(info: LayerInfo, weights: Mapping[str, Array], use: Activation) -> Array:

@@ -27,16 +27,14 @@ import numpy as np
 import torch
 
 from arachne.backend import ModelBackend
-from arachne.data.labelled import LabelledData
-from arachne.data.split import Part
-from arachne.data.targets import parse_targets
+from arachne.data.split import Part, whole_part
 from arachne.evaluate import FastEvaluator, PlainEvaluator, Stake
 from arachne.localise import Bidirectional
 from arachne.search import DifferentialEvolution, Generation, Problem
 from arachne.suspects import Suspects
 from arachne.values import Array, take
 from tests.benchmarks.ported import BACKENDS
-from tests.benchmarks.subjects import CLASSES, SUBJECTS, Subject, made
+from tests.benchmarks.subjects import SUBJECTS, Subject, made
 
 SUSPECTS = 8
 
@@ -99,12 +97,6 @@ class Watched(FastEvaluator):
     @property
     def plain(self) -> PlainEvaluator:
         return PlainEvaluator(self.backend, self.stake, self.suspects)
-
-
-def part_of(backend: ModelBackend, data: LabelledData, target: str) -> Part:
-    """All of the data, and what to repair."""
-    predictions = backend.predict(data.inputs)
-    return Part(data, np.arange(len(data)), predictions, parse_targets(target, data, predictions, CLASSES))
 
 
 def measure(name: str, backend: ModelBackend, part: Part, subject: Subject, touched: str, args: Any) -> None:
@@ -207,7 +199,7 @@ def table(args: Any) -> None:
             module, data = made(subject, args.inputs or few)
             for name in args.backend or BACKENDS:
                 backend, ported = BACKENDS[name](module, data)
-                part = part_of(backend, ported, subject.target)
+                part = whole_part(backend, ported, subject.target)
                 counts = f"{len(part.positives)} positives, {len(part.negatives)} negatives"
                 print(f"{subject.name} on {name}: {counts}, target {part.targets[0].text}", flush=True)
                 for touched in subject.touched:
@@ -222,7 +214,7 @@ def curve(args: Any) -> None:
     for n in (1000, 5000, 20000, 60000):
         module, data = made(subject, n)
         backend, data = BACKENDS[(args.backend or ["torch"])[0]](module, data)
-        part = part_of(backend, data, subject.target)
+        part = whole_part(backend, data, subject.target)
         stake = Stake.of(part, part.terms(10.0))
         suspects = localised(backend, part, real_names(backend, subject.touched["last"]) or [])
         fast = Watched(backend, stake, suspects)
@@ -264,7 +256,7 @@ def threads(args: Any) -> None:
         os.sched_setaffinity(0, processors)
         torch.set_num_threads(len(processors))
         backend, ported = BACKENDS[(args.backend or ["torch"])[0]](module, data)
-        part = part_of(backend, ported, SUBJECTS[1].target)
+        part = whole_part(backend, ported, SUBJECTS[1].target)
         suspects = localised(backend, part, real_names(backend, ("3",)) or [])
         plain = PlainEvaluator(backend, Stake.of(part, part.terms(10.0)), suspects)
         least = np.inf

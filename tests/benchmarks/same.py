@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from arachne.data.split import whole_part
 from arachne.evaluate import FastEvaluator, PlainEvaluator, Stake
 from arachne.evaluate.base import Evaluator
 from arachne.search import DifferentialEvolution, Problem
-from tests.benchmarks.evaluator import localised, part_of, real_names
+from tests.benchmarks.evaluator import localised, real_names
 from tests.benchmarks.ported import BACKENDS
 from tests.benchmarks.subjects import SUBJECTS, made
 
@@ -51,7 +52,7 @@ def main() -> None:
         module, data = made(subject, INPUTS.get(subject.name, 400))
         for name in args.backend or BACKENDS:
             backend, ported = BACKENDS[name](module, data)
-            part = part_of(backend, ported, subject.target)
+            part = whole_part(backend, ported, subject.target)
             stake = Stake.of(part, part.terms(10.0))
             for touched, layers in subject.touched.items():
                 names = real_names(backend, layers)

@@ -189,8 +189,8 @@ def large_page(n: int = 10_000, classes: int = 43) -> dict[str, Any]:
     after = np.where(rng.random(n) < 0.1, rng.integers(0, classes, n), before)
     after = np.where((before != labels) & (rng.random(n) < 0.4), labels, after)
     data = LabelledData(np.broadcast_to(rng.random((3, 128, 128)), (n, 3, 128, 128)), labels)  # noise packs badly
-    part = Part(data, np.arange(n), before, (Target("*:*"),))
-    evidence = Evidence(PartEvidence.measure(part, np.eye(classes)[before] * 9, np.eye(classes)[after] * 9))
+    part = Part(data, np.arange(n), np.eye(classes)[before] * 9, (Target("*:*"),))
+    evidence = Evidence(PartEvidence.measure(part, np.eye(classes)[after] * 9))
     result = result_object(evidence, command="evaluate", seed=None, backend="reference", weights=0)
     start = time.perf_counter()
     page = page_object(result, evidence, part)
@@ -225,8 +225,8 @@ def test_a_deep_network_is_drawn_with_untouched_layers_counted() -> None:
 
 def test_a_page_of_an_empty_part_is_still_a_page(repaired: RepairResult) -> None:
     held_out = repaired.split.held_out
-    empty = Part(held_out.data.take([]), held_out.rows[:0], held_out.predictions[:0], held_out.targets)
-    evidence = replace(repaired.evidence, held_out=PartEvidence.measure(empty, np.zeros((0, 10)), np.zeros((0, 10))))
+    empty = Part(held_out.data.take([]), held_out.rows[:0], held_out.scores[:0], held_out.targets)
+    evidence = replace(repaired.evidence, held_out=PartEvidence.measure(empty, np.zeros((0, 10))))
     result = result_object(evidence, command="repair", seed=0, backend="reference", weights=0, seconds={})
     html = render(page_object(result, evidence, empty, search=repaired.search))
     assert "too few inputs to say" in html

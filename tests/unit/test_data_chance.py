@@ -6,7 +6,7 @@ from sklearn.datasets import load_digits
 
 from arachne.data.chance import check_accuracy, compare_preprocessings, near_chance, preprocessing_advice
 from arachne.data.labelled import LabelledData
-from arachne.data.split import Part, predict_checked
+from arachne.data.split import Part, checked_scores
 from arachne.errors import DataError
 from arachne.testing import ReferenceBackend, two_inputs
 from arachne.testing.networks import Network, random_inputs
@@ -37,7 +37,7 @@ def classifier(*shape: int, low: float = 0.0, high: float = 1.0) -> ReferenceBac
 
 def part_of(backend: ReferenceBackend, inputs: Array, rows: int | None = None) -> Part:
     data = LabelledData(inputs[:rows], LABELS[:rows])
-    return Part(data, np.arange(len(data)), predict_checked(backend, data)[0], ())
+    return Part(data, np.arange(len(data)), checked_scores(backend, data), ())
 
 
 @pytest.mark.parametrize(
@@ -133,10 +133,10 @@ def test_a_handful_of_inputs_is_no_evidence() -> None:
 
 def test_inputs_the_model_does_not_take_are_refused_with_the_table() -> None:
     with pytest.raises(DataError, match="should be of shape") as caught:
-        predict_checked(classifier(64), LabelledData(IMAGES, LABELS))
+        checked_scores(classifier(64), LabelledData(IMAGES, LABELS))
     assert any(line.split()[:2] == ["scale=1/255", "flatten"] for line in str(caught.value).splitlines())
     with pytest.raises(DataError, match="should be of shape") as caught:
-        predict_checked(classifier(65), LabelledData(IMAGES, LABELS))
+        checked_scores(classifier(65), LabelledData(IMAGES, LABELS))
     assert "\n" not in str(caught.value)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
 from arachne.data.labelled import LabelledData
-from arachne.data.split import Part, Split, groups_of, overlap, predict_checked, split_by_outcome, with_model_names
+from arachne.data.split import Part, Split, checked_scores, groups_of, overlap, split_by_outcome, with_model_names
 from arachne.data.strata import divide
 from arachne.data.targets import Target
 from arachne.errors import DataError, ModelError, NothingToRepairError, UsageError
@@ -237,7 +237,7 @@ def test_labels_the_model_does_not_have_are_refused(backend: ReferenceBackend) -
 
 def test_empty_data_and_bad_shares_are_refused(backend: ReferenceBackend) -> None:
     with pytest.raises(DataError, match="the data has no inputs"):
-        predict_checked(backend, DATA.take([]))
+        checked_scores(backend, DATA.take([]))
     with pytest.raises(UsageError, match="share from 0 to below 1"):
         split(backend, choose=1.0)
 
@@ -249,7 +249,7 @@ def test_scores_that_are_not_numbers_are_refused() -> None:
     values[0, 0] = np.nan
     broken.set_weights("fc1", "weight", values)
     with pytest.raises(ModelError, match=r"scores are not numbers \(NaN\) for 1797 inputs, first row 0"):
-        predict_checked(broken, DATA)
+        checked_scores(broken, DATA)
 
 
 def test_names_of_the_model_are_used_and_assumed_names_renumbered(backend: ReferenceBackend) -> None:
@@ -260,16 +260,16 @@ def test_names_of_the_model_are_used_and_assumed_names_renumbered(backend: Refer
     data = LabelledData(inputs, np.array([0, 1, 2]), ("ape", "cat", "dog"), names_assumed=True)
     assert with_model_names(named, data).labels.tolist() == [2, 1, 0]
     with pytest.raises(DataError, match="in another order"):
-        predict_checked(named, data)
+        checked_scores(named, data)
     with pytest.raises(DataError, match="no class 'cow'"):
         with_model_names(named, LabelledData(inputs, np.zeros(3), ("cow",), names_assumed=True))
 
 
 def test_names_must_be_one_for_each_class(backend: ReferenceBackend) -> None:
     with pytest.raises(DataError, match=r"found 2 class names \(a, b\), but the model has 10 classes; give all names"):
-        predict_checked(backend, LabelledData(DIGITS, LABELS % 2, ("a", "b"), names_assumed=True))
+        checked_scores(backend, LabelledData(DIGITS, LABELS % 2, ("a", "b"), names_assumed=True))
     with pytest.raises(DataError, match="expected one name for each of the model's 10 classes, got 2"):
-        predict_checked(backend, LabelledData(DIGITS, LABELS % 2, ("a", "b")))
+        checked_scores(backend, LabelledData(DIGITS, LABELS % 2, ("a", "b")))
 
 
 def test_an_empty_part_has_no_rows_and_empty_terms(backend: ReferenceBackend) -> None:

@@ -13,8 +13,8 @@ from arachne.values import Array
 
 
 @pytest.fixture(scope="module")
-def digits() -> tuple[Part, Array, Array]:
-    """Digits with 40 wrong labels: the part, the model's scores, and which rows are wrong."""
+def digits() -> tuple[Part, Array]:
+    """Digits with 40 wrong labels: the part, and which rows are wrong."""
     x, y = load_digits(return_X_y=True)
     x = x.astype(np.float32) / 16
     model = LogisticRegression(max_iter=200, C=0.1).fit(x[:800], y[:800])
@@ -23,12 +23,12 @@ def digits() -> tuple[Part, Array, Array]:
     labels[wrong] = (labels[wrong] + rng.integers(1, 10, 40)) % 10
     scores = model.decision_function(x[800:])
     data = LabelledData(x[800:], labels)
-    return Part(data, np.arange(len(labels)) + 800, scores.argmax(axis=1), (Target("*:*"),)), scores, wrong
+    return Part(data, np.arange(len(labels)) + 800, scores, (Target("*:*"),)), wrong
 
 
-def test_most_wrong_labels_are_found_and_few_honest_mistakes_doubted(digits: tuple[Part, Array, Array]) -> None:
-    part, scores, wrong = digits
-    doubtful = doubtful_labels(part, scores)
+def test_most_wrong_labels_are_found_and_few_honest_mistakes_doubted(digits: tuple[Part, Array]) -> None:
+    part, wrong = digits
+    doubtful = doubtful_labels(part)
     found = np.isin(doubtful.positions, wrong)
     honest = len(np.setdiff1d(part.negatives, wrong))
     assert found.sum() >= 20
@@ -39,14 +39,14 @@ def test_most_wrong_labels_are_found_and_few_honest_mistakes_doubted(digits: tup
     assert str(doubtful).startswith(f"{len(doubtful)} of the inputs to repair look mislabelled (rows {rows}, …)")
 
 
-def test_without_negatives_nothing_is_doubted(digits: tuple[Part, Array, Array]) -> None:
-    part, scores, _ = digits
-    fine = Part(LabelledData(part.data.inputs, part.predictions), part.rows, part.predictions, part.targets)
-    assert len(doubtful_labels(fine, scores)) == 0
-    assert str(doubtful_labels(fine, scores)) == ""
+def test_without_negatives_nothing_is_doubted(digits: tuple[Part, Array]) -> None:
+    part, _ = digits
+    fine = Part(LabelledData(part.data.inputs, part.predictions), part.rows, part.scores, part.targets)
+    assert len(doubtful_labels(fine)) == 0
+    assert str(doubtful_labels(fine)) == ""
 
 
-def test_inputs_of_several_arrays_are_not_doubted(digits: tuple[Part, Array, Array]) -> None:
-    part, scores, _ = digits
+def test_inputs_of_several_arrays_are_not_doubted(digits: tuple[Part, Array]) -> None:
+    part, _ = digits
     several = LabelledData({"a": part.data.inputs}, part.data.labels)  # type: ignore[dict-item]  # an array, as above
-    assert len(doubtful_labels(Part(several, part.rows, part.predictions, part.targets), scores)) == 0
+    assert len(doubtful_labels(Part(several, part.rows, part.scores, part.targets))) == 0

@@ -24,8 +24,8 @@ def evidence() -> Evidence:
     after[80] = 1
     light = np.where(np.arange(120) < 60, "day", "night")
     data = LabelledData(np.zeros((120, 1)), labels, NAMES, columns={"light": light})
-    part = Part(data, np.arange(120), before, (Target("cat:dog [old]", label=0, prediction=1),))
-    return Evidence(held_out=PartEvidence.measure(part, np.eye(4)[before] * 5, np.eye(4)[after] * 5))
+    part = Part(data, np.arange(120), np.eye(4)[before] * 5, (Target("cat:dog [old]", label=0, prediction=1),))
+    return Evidence(held_out=PartEvidence.measure(part, np.eye(4)[after] * 5))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -18,12 +20,13 @@ from arachne.values import Address, Array
 def part_of(backend: ModelBackend, network: Network, n: int = 60, seed: int = 1) -> Part:
     """Random inputs, labelled by the model itself except for some that show the fault 0 read as 1."""
     inputs = random_inputs(network, n, seed=seed)
-    predictions = backend.predict(inputs)
+    scores = backend.forward(inputs)
+    predictions = scores.argmax(axis=1)
     labels = predictions.copy()
     ones = np.flatnonzero(predictions == 1)
     assert len(ones) >= 4
     labels[ones[: len(ones) // 2]] = 0
-    return Part(LabelledData(inputs, labels), np.arange(n), predictions, (Target("0:1", label=0, prediction=1),))
+    return Part(LabelledData(inputs, labels), np.arange(n), scores, (Target("0:1", label=0, prediction=1),))
 
 
 @pytest.fixture
@@ -144,7 +147,7 @@ def test_an_unknown_layer_is_named_with_its_likely_meaning(small: tuple[Referenc
 
 def test_a_part_without_negatives_is_refused(small: tuple[ReferenceBackend, Part]) -> None:
     backend, part = small
-    clean = Part(part.data, part.rows, part.data.labels, part.targets)
+    clean = replace(part, data=LabelledData(part.data.inputs, part.predictions))
     with pytest.raises(NothingToRepairError, match="no negative inputs"):
         Bidirectional().localise(backend, clean, rng=np.random.default_rng(0))
 
@@ -160,8 +163,8 @@ def test_with_very_many_classes_the_fault_and_the_most_predicted_are_looked_at()
     predictions = np.concatenate([np.full(30, 7), np.full(20, 90), [3]])
     labels = np.concatenate([np.full(30, 7), np.full(20, 90), [66]])
     data = LabelledData(np.zeros((51, 2), np.float32), labels)
-    part = Part(data, np.arange(51), predictions, (Target("66:3", label=66, prediction=3),))
-    classes = scored_classes(part, 100)
+    part = Part(data, np.arange(51), np.eye(100)[predictions], (Target("66:3", label=66, prediction=3),))
+    classes = scored_classes(part)
     assert classes[:4] == [3, 66, 7, 90]
     assert len(classes) == 50
 

@@ -36,8 +36,7 @@ def part(seed: int, names: tuple[str, ...] = ("shirt", HOSTILE, "bag")) -> PartE
     after = np.where((labels == 1) & (before == 1) & (rng.random(4000) < 0.02), 0, after)
     targets = (Target("shirt:1", label=0, prediction=1), Target("bag:shirt", label=2, prediction=0))
     data = LabelledData(np.zeros((4000, 1)), labels, names)
-    scores = (np.eye(3)[before], np.eye(3)[after])
-    return PartEvidence.measure(Part(data, np.arange(4000), before, targets), *scores)
+    return PartEvidence.measure(Part(data, np.arange(4000), np.eye(3)[before], targets), np.eye(3)[after])
 
 
 @pytest.fixture(scope="module")
