@@ -29,7 +29,7 @@ from arachne.patch import diff as files_diff
 from arachne.registry import load, name_for_file, weight_file
 from arachne.report.terminal import ScanTable, as_text
 from arachne.result import RepairResult
-from arachne.search.base import OnGeneration
+from arachne.search.state import OnGeneration
 from arachne.settings import Settings, make_settings
 from arachne.values import Array
 

@@ -6,6 +6,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -21,7 +22,7 @@ from arachne.patch import Patch
 from arachne.report.objects import patch_evidence
 from arachne.result import RepairResult
 from arachne.search import Problem
-from arachne.search.base import OnGeneration
+from arachne.search.state import OnGeneration, each_generation
 from arachne.settings import Settings
 from arachne.values import Array, Inputs
 
@@ -77,10 +78,11 @@ def repair(
         localisation = settings.localiser.localise(backend, split.seen, rng=rng)
     suspects = localisation.suspects
     with clock.step("search"), restored(backend, suspects.parameters):
-        stake = Stake.of(split.seen, split.seen.terms(settings.alpha))
-        evaluator = make_evaluator(settings.evaluator, backend, stake, suspects, memory=settings.memory)
-        problem = Problem(backend, split, suspects, evaluator)
-        found = settings.searcher.search(problem, rng=rng, on_generation=on_generation)
+        counted = Stake.of(split.seen, split.seen.terms(settings.alpha))
+        evaluate = partial(make_evaluator, settings.evaluator, memory=settings.memory)
+        problem = Problem(backend, split, suspects, counted, evaluate)
+        on_state = None if on_generation is None else each_generation(on_generation)
+        found = settings.searcher.search(problem, rng=rng, on_state=on_state)
     with clock.step("measure"):
         patch = Patch.between(
             backend, found.addresses, found.values, provenance=provenance(backend, data, split, settings)

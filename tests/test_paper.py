@@ -7,7 +7,7 @@ import pytest
 
 from arachne.evaluate.base import UNIT, input_deficits, losses
 from arachne.localise.impact import Flow, impact_ratio
-from arachne.search.de import PaperDE, PaperVariant, distinct_others
+from arachne.search.evolution import PaperDE, PaperVariant, distinct_others
 from arachne.values import Array, Geometry, LayerInfo, ParameterInfo
 
 
@@ -156,14 +156,9 @@ def test_donors_are_three_others_all_distinct() -> None:
 
 @pytest.mark.parametrize(("trial", "replaced"), [(4, True), (5, True), (6, False)])
 def test_a_trial_replaces_its_parent_when_it_is_at_least_as_good(trial: int, replaced: bool) -> None:
-    from pymoo.core.problem import Problem
-    from pymoo.core.termination import NoTermination
-
     start = np.arange(4.0)[:, None]
-    algorithm = PaperDE(pop_size=4, sampling=start, variant=PaperVariant(0.7, (0.5, 1.0), lambda trials: trials))
-    algorithm.setup(Problem(n_var=1, n_obj=1), termination=NoTermination())
-    algorithm.random_state = np.random.default_rng(0)
-    algorithm.told(algorithm.ask(), np.full((4, 1), 5))
+    variant = PaperVariant(0.7, (0.5, 1.0), lambda trials: trials)
+    algorithm = PaperDE(start, np.full((4, 1), 5), variant, rng=np.random.default_rng(0))
     trials = algorithm.ask()
     count = algorithm.told(trials, np.array([[trial], [9], [9], [9]]))
     assert count == int(replaced)

@@ -17,7 +17,7 @@ from rich.text import Text
 from arachne.files import environment_faults
 
 if TYPE_CHECKING:
-    from arachne.search.base import Generation
+    from arachne.search.state import Generation
 
 WIDTH = 80
 
@@ -88,8 +88,12 @@ class Output:
             self._err.print(f"{name} …", style="dim", highlight=False)
 
     @contextmanager
-    def search_progress(self, generations: int) -> Iterator[Any]:
-        """A bar with the best fitness, the negatives repaired and the positives broken; yields its callback."""
+    def search_progress(self, generations: int | None) -> Iterator[Any]:
+        """A bar with the best fitness, the negatives repaired and the positives broken; yields its callback.
+
+        Args:
+            generations: How many there are at most; the bar only moves when that is not known.
+        """
         columns = (
             BarColumn(bar_width=20),
             MofNCompleteColumn(),

@@ -94,7 +94,7 @@ def command(
     output.say(f"model: {description.source or description.format} ({description.framework}, {description.device})")
     labelled = data.read(backend, tell=output.say)
     other = None if holdout is None else data.read(backend, holdout)
-    with output.search_progress(int(arguments["generations"])) as on_generation:
+    with output.search_progress(settings.searcher.most_generations) as on_generation:
         result = engine.repair(
             backend,
             labelled,

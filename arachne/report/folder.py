@@ -17,7 +17,7 @@ from arachne.values import Description
 
 if TYPE_CHECKING:
     from arachne.patch import Patch
-    from arachne.search.base import SearchResult
+    from arachne.search.state import SearchResult
 
 PAGE, PAGE_DATA, CARD, HISTORY = "report.html", "report.json", "MODEL_CARD.md", "history.csv"
 LARGEST = 64 << 20

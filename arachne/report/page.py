@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from arachne.data.split import Part
     from arachne.localise.base import Localisation
     from arachne.patch import Patch
-    from arachne.search.base import SearchResult
+    from arachne.search.state import SearchResult
 
 PAGE_SCHEMA = "arachne.report/1"
 MOST_SHOWN = 50

@@ -20,7 +20,7 @@ from arachne.files import environment_faults
 
 if TYPE_CHECKING:
     from arachne.evidence import Evidence
-    from arachne.search.base import Generation, OnGeneration
+    from arachne.search.state import Generation, OnGeneration
 
 MEASURES = ("fitness", "repaired", "broken", "evaluations", "replaced")
 

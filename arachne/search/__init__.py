@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from arachne.search.base import Generation, Problem, Searcher, SearchResult
+from arachne.search.base import Problem, Searcher
 from arachne.search.de import DifferentialEvolution
+from arachne.search.state import Candidate, Generation, SearchResult, SearchState
 
-__all__ = ["DifferentialEvolution", "Generation", "Problem", "SearchResult", "Searcher"]
+__all__ = [
+    "Candidate",
+    "DifferentialEvolution",
+    "Generation",
+    "Problem",
+    "SearchResult",
+    "SearchState",
+    "Searcher",
+]

@@ -1,10 +1,12 @@
-"""What a search is given and what it hands back."""
+"""What a search is given, and what a searcher has to define."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import final
 
 import numpy as np
 
@@ -12,9 +14,13 @@ from arachne.backend import ModelBackend
 from arachne.data.labelled import LabelledData
 from arachne.data.split import Split
 from arachne.dtypes import round_to
-from arachne.evaluate.base import UNIT, Evaluator
+from arachne.evaluate import FastEvaluator, PlainEvaluator
+from arachne.evaluate.base import Evaluator, Stake
+from arachne.search.state import Candidate, OnState, SearchResult, SearchState, fitness
 from arachne.suspects import Suspects
-from arachne.values import Address, Array
+from arachne.values import Array
+
+MakeEvaluator = Callable[[ModelBackend, Stake, Suspects], Evaluator]
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,104 +31,135 @@ class Problem:
         backend: The model; a search leaves it as it was.
         split: The parts of the data; a search never looks at `held_out`.
         suspects: The weights it may change (a searcher may return others).
-        evaluator: What a candidate costs on the seen part.
+        inputs: The inputs the fitness counts, with their weights; all from the seen part.
+        make_evaluator: Makes the evaluator of this problem when somebody asks for it.
         training: Training inputs, where the user gave them.
     """
 
     backend: ModelBackend
     split: Split
     suspects: Suspects
-    evaluator: Evaluator
+    inputs: Stake
+    make_evaluator: MakeEvaluator = FastEvaluator
     training: LabelledData | None = None
+
+    @cached_property
+    def evaluator(self) -> Evaluator:
+        """What a candidate costs; made on first use, since a fast one takes several passes to make."""
+        return self.make_evaluator(self.backend, self.inputs, self.suspects)
+
+    def with_suspects(self, suspects: Suspects) -> Problem:
+        """The same problem over other weights, with an evaluator of its own."""
+        return replace(self, suspects=suspects)
 
     def fitness(self, deficits: Array) -> float:
         """The paper's fitness of a candidate with these deficits `(terms,)`."""
-        return self.evaluator.stake.total_weight() - float(deficits.sum()) / UNIT
+        return fitness(self.inputs.total_weight(), deficits)
 
     def stored(self, values: Array) -> Array:
-        """The nearest values the model can store, float64 `(..., k)`."""
+        """The nearest values the model can store for the suspects, float64 `(..., k)`."""
         columns = [round_to(values[..., number], dtype) for number, dtype in enumerate(self.suspects.dtypes)]
         return np.stack(columns, axis=-1).astype(np.float64)
 
+    def measured(self, candidate: Candidate) -> Candidate:
+        """A candidate for any weights with its deficits, from one full pass; its values as the model stores them."""
+        suspects = Suspects.of(self.backend, candidate.addresses)
+        place = {address: number for number, address in enumerate(candidate.addresses)}
+        values = candidate.values[[place[address] for address in suspects.addresses]]
+        values = self.with_suspects(suspects).stored(values)
+        deficits = PlainEvaluator(self.backend, self.inputs, suspects).evaluate(values[None])[0]
+        return Candidate(suspects.addresses, values, deficits)
 
-@dataclass(frozen=True)
-class Generation:
-    """How far a search was after one generation.
+    def result(
+        self, state: SearchState, *front: Candidate, original: Array | None = None, chosen: int = 0
+    ) -> SearchResult:
+        """What a search that has stopped hands back.
 
-    Attributes:
-        number: 0 is the first population.
-        fitness: Of the best candidate so far.
-        repaired: Negatives it gets right.
-        broken: Positives it gets wrong.
-        evaluations: Candidates evaluated so far.
-        replaced: How many members of the population this generation replaced.
-    """
-
-    number: int
-    fitness: float
-    repaired: int
-    broken: int
-    evaluations: int
-    replaced: int
-
-
-@dataclass(frozen=True, eq=False)
-class SearchResult:
-    """The best candidate of a search.
-
-    Attributes:
-        addresses: The weights it changes.
-        values: Their new values, float64 `(k,)`, as the model stores them.
-        deficits: What it costs, int64 `(terms,)`.
-        original: What the unchanged model costs, int64 `(terms,)`.
-        fitness: Its fitness.
-        original_fitness: That of the unchanged model.
-        history: Generation by generation.
-        stopped: Why the search ended.
-    """
-
-    addresses: tuple[Address, ...]
-    values: Array
-    deficits: Array
-    original: Array
-    fitness: float
-    original_fitness: float
-    history: tuple[Generation, ...]
-    stopped: str
-
-    @property
-    def generations(self) -> int:
-        """How many generations were run after the first population."""
-        return self.history[-1].number if self.history else 0
-
-    @property
-    def better(self) -> bool:
-        """Whether the candidate beats doing nothing on the seen inputs."""
-        return int(self.deficits.sum()) < int(self.original.sum())
-
-
-OnGeneration = Callable[[Generation], None]
+        Args:
+            state: Its last state.
+            *front: The candidates; those without deficits are measured.
+            original: What the unchanged model costs, int64 `(terms,)`; measured when None.
+            chosen: Which of the candidates to take.
+        """
+        if original is None:
+            original = self.measured(Candidate(self.suspects.addresses, self.suspects.values)).deficits
+        candidates = tuple(one if one.deficits is not None else self.measured(one) for one in front)
+        if original is None or not candidates:
+            raise ValueError("a search hands back one candidate at least")
+        stopped = state.stopped or "interrupted"
+        return SearchResult(candidates, original, self.inputs.total_weight(), state.history, stopped, chosen)
 
 
 class Searcher(ABC):
-    """Looks for new values of the suspects."""
+    """Looks for new values of the suspects, step by step.
+
+    A search is a value, its `SearchState`: `begin` makes the first one, `step` makes the next one of it, and `result`
+    reads the patch from any of them. A searcher keeps nothing to itself between the calls, so a state that was stored
+    goes on in another process as if nothing had happened, given a generator in the state it had then:
+
+        state = searcher.begin(problem, rng=rng)
+        while state.stopped is None:
+            state = searcher.step(problem, state, rng=rng)
+        found = searcher.result(problem, state)
+
+    `rng` belongs to whoever runs that loop, and to be continued is stored by them: `rng.bit_generator.state`.
+    """
 
     name: str
 
+    @property
+    def most_generations(self) -> int | None:
+        """The number of the last generation a search can reach, for showing progress; None when it is not known."""
+        return None
+
     @abstractmethod
+    def begin(self, problem: Problem, *, rng: np.random.Generator) -> SearchState:
+        """The state before the first step. Called once per search, after localisation.
+
+        Args:
+            problem: What to repair.
+            rng: Where all randomness comes from.
+        """
+
+    @abstractmethod
+    def step(self, problem: Problem, state: SearchState, *, rng: np.random.Generator) -> SearchState:
+        """The next state; its `stopped` says when the search has ended. Called until it does.
+
+        The history usually grows by one generation, which is what the user sees of the search.
+
+        Args:
+            problem: The same as before.
+            state: What `begin` or the last `step` gave, or the same read back from a file. It is not changed.
+            rng: Where all randomness comes from.
+        """
+
+    @abstractmethod
+    def result(self, problem: Problem, state: SearchState) -> SearchResult:
+        """What the search has found so far. Called once, when it has stopped."""
+
+    @final
     def search(
         self,
         problem: Problem,
         *,
         rng: np.random.Generator,
-        start: Array | None = None,
-        on_generation: OnGeneration | None = None,
+        state: SearchState | None = None,
+        on_state: OnState | None = None,
     ) -> SearchResult:
-        """Find a patch. Called once per repair, after localisation.
+        """Find a patch: begin, step until the state says stop, and read the result.
 
         Args:
             problem: What to repair.
             rng: Where all randomness comes from.
-            start: Candidates to start from, `(m, k)`, instead of the searcher's own.
-            on_generation: Called after each generation; what it raises ends the search.
+            state: Where to go on; from the beginning when None.
+            on_state: Called with the first state and after each step; what it raises ends the search.
         """
+        if state is None:
+            state = self.begin(problem, rng=rng)
+            if on_state is not None:
+                on_state(state)
+        while state.stopped is None:
+            state = self.step(problem, state, rng=rng)
+            if on_state is not None:
+                on_state(state)
+        return self.result(problem, state)

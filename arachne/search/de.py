@@ -1,21 +1,17 @@
-"""The paper's search, Algorithm 2: classical differential evolution (DE/rand/1/bin), driven by pymoo.
-
-pymoo's own `DE` differs from the paper in its donors, mutation, bounds and replacement, so the pieces that differ are
-subclassed here and a test pins each formula. Members are replaced generation by generation, where Algorithm 2 is
-printed as if it replaced them in place.
-"""
+"""The paper's search, Algorithm 2: classical differential evolution (DE/rand/1/bin), driven by pymoo."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
-from pymoo.algorithms.soo.nonconvex.de import DE, Variant
-from pymoo.core.problem import Problem as PymooProblem
-from pymoo.core.termination import NoTermination
 
 from arachne.errors import UsageError
-from arachne.search.base import Generation, OnGeneration, Problem, Searcher, SearchResult
+from arachne.search.base import Problem, Searcher
+from arachne.search.evolution import PaperDE, PaperVariant, best
+from arachne.search.state import Candidate, Generation, SearchResult, SearchState
 from arachne.suspects import Suspects
 from arachne.values import Array
 
@@ -76,55 +72,58 @@ class DifferentialEvolution(Searcher):
         """The paper to the letter: its Gaussians, no clipping, the best candidate handed back as it is."""
         return cls(**{"clip": False, "start": "gaussian", "keep_original": False, **settings})
 
-    def search(
-        self,
-        problem: Problem,
-        *,
-        rng: np.random.Generator,
-        start: Array | None = None,
-        on_generation: OnGeneration | None = None,
-    ) -> SearchResult:
+    @property
+    def most_generations(self) -> int:
+        return self.generations
+
+    def begin(self, problem: Problem, *, rng: np.random.Generator, start: Array | None = None) -> SearchState:
+        """The first population, evaluated.
+
+        Args:
+            problem: What to repair.
+            rng: Where all randomness comes from.
+            start: Candidates to start from, `(population, k)`, instead of those `first_population` draws.
+        """
         suspects, evaluator = problem.suspects, problem.evaluator
         original = evaluator.evaluate(suspects.values[None])[0]
-        first = self.first_population(suspects, rng=rng) if start is None else start
-        variant = PaperVariant(
-            self.crossover, self.scale, lambda trials: problem.stored(self._clipped(suspects, trials))
-        )
-        algorithm = PaperDE(pop_size=len(first), sampling=problem.stored(first), variant=variant)
-        algorithm.setup(PymooProblem(n_var=len(suspects), n_obj=1), termination=NoTermination(), random_state=rng)
-        algorithm.random_state = rng
+        members = problem.stored(self.first_population(suspects, rng=rng) if start is None else start)
+        deficits = evaluator.challenge(members, members, None)
+        arrays = {"members": members, "deficits": deficits, "original": original}
+        lead = best(deficits)
+        outcome = evaluator.outcome(members[lead])
+        at = Generation(0, problem.fitness(deficits[lead]), *outcome, len(members), len(members))
+        return SearchState(arrays, {"unchanged": 0}, (at,), self._stopped(0, 0))
 
-        history: list[Generation] = []
-        lowest, unchanged, evaluations, stopped = 0, 0, 0, "no more were asked for"
-        for number in range(self.generations + 1):
-            trials = algorithm.ask()
-            deficits = evaluator.challenge(trials.get("X"), algorithm.pop.get("X"), algorithm.totals)
-            replaced = algorithm.told(trials, deficits)
-            evaluations += len(trials)
-            best, cost = algorithm.best
-            same = bool(history) and int(cost.sum()) == lowest
-            lowest = int(cost.sum())
-            repaired, broken = (history[-1].repaired, history[-1].broken) if same else evaluator.outcome(best)
-            history.append(Generation(number, problem.fitness(cost), repaired, broken, evaluations, replaced))
-            if on_generation is not None:
-                on_generation(history[-1])
-            unchanged = unchanged + 1 if same else 0
-            if unchanged >= self.patience:
-                stopped = f"best unchanged for {self.patience} generations"
-                break
-        best, cost = algorithm.best
-        if self.keep_original and int(cost.sum()) >= int(original.sum()):
-            best, cost, stopped = suspects.values, original, f"{stopped}; nothing beat the original weights"
-        return SearchResult(
-            addresses=suspects.addresses,
-            values=best,
-            deficits=cost,
-            original=original,
-            fitness=problem.fitness(cost),
-            original_fitness=problem.fitness(original),
-            history=tuple(history),
-            stopped=stopped,
-        )
+    def step(self, problem: Problem, state: SearchState, *, rng: np.random.Generator) -> SearchState:
+        parents, costs, last = state.arrays["members"], state.arrays["deficits"], state.history[-1]
+        variant = PaperVariant(self.crossover, self.scale, partial(self._finished, problem))
+        algorithm = PaperDE(parents, costs, variant, rng=rng)
+        trials = algorithm.ask()
+        replaced = algorithm.told(trials, problem.evaluator.challenge(trials.X, parents, costs.sum(axis=1)))
+        members, deficits = algorithm.pop.X, algorithm.deficits
+        lead = best(deficits)
+        same = int(deficits[lead].sum()) == int(costs[best(costs)].sum())
+        outcome = (last.repaired, last.broken) if same else problem.evaluator.outcome(members[lead])
+        number, evaluations = last.number + 1, last.evaluations + len(trials)
+        at = Generation(number, problem.fitness(deficits[lead]), *outcome, evaluations, replaced)
+        unchanged = int(state.values["unchanged"] or 0) + 1 if same else 0
+        arrays = {**state.arrays, "members": members, "deficits": deficits}
+        return SearchState(arrays, {"unchanged": unchanged}, (*state.history, at), self._stopped(number, unchanged))
+
+    def result(self, problem: Problem, state: SearchState) -> SearchResult:
+        members, deficits, original = (state.arrays[name] for name in ("members", "deficits", "original"))
+        lead = best(deficits)
+        found = Candidate(problem.suspects.addresses, members[lead], deficits[lead])
+        if self.keep_original and int(deficits[lead].sum()) >= int(original.sum()):
+            state = replace(state, stopped=f"{state.stopped}; nothing beat the original weights")
+            found = Candidate(problem.suspects.addresses, problem.suspects.values, original)
+        return problem.result(state, found, original=original)
+
+    def _stopped(self, number: int, unchanged: int) -> str | None:
+        """Why the search ends after this generation, if it does."""
+        if unchanged >= self.patience:
+            return f"best unchanged for {self.patience} generations"
+        return "no more were asked for" if number >= self.generations else None
 
     def first_population(self, suspects: Suspects, *, rng: np.random.Generator) -> Array:
         """Initial candidates, `(population, k)`."""
@@ -134,110 +133,11 @@ class DifferentialEvolution(Searcher):
             return suspects.values + NEAR * suspects.deviations * noise
         return suspects.means + suspects.deviations * noise
 
+    def _finished(self, problem: Problem, trials: Array) -> Array:
+        """Trials `(n, k)` within bounds and as the model stores them."""
+        return problem.stored(self._clipped(problem.suspects, trials) if self.clip else trials)
+
     def _clipped(self, suspects: Suspects, trials: Array) -> Array:
-        if not self.clip:
-            return trials
         low = np.where(suspects.lowest < 0, suspects.lowest * 2, suspects.lowest / 2)
         high = np.where(suspects.highest > 0, suspects.highest * 2, suspects.highest / 2)
         return np.clip(trials, low, high)
-
-
-class Members:
-    """Candidates as one array `(n, k)`: pymoo would make an object of each, which takes longer than judging it."""
-
-    def __init__(self, values: Array) -> None:
-        self.X = values
-
-    def __len__(self) -> int:
-        return len(self.X)
-
-    def __getitem__(self, which: Any) -> Members:
-        return Members(self.X[which])
-
-    def get(self, name: str) -> Array:
-        """The candidates' values, under the name pymoo has for them."""
-        if name != "X":
-            raise KeyError(name)
-        return self.X
-
-    def set(self, name: str, value: Any) -> None:
-        """Nothing: pymoo marks members with the number of their generation, and nobody asks for it."""
-
-
-class PaperVariant(Variant):  # type: ignore[misc]  # pymoo has no types
-    """Trials as in Algorithm 2: rand/1 donors, binomial crossover with one forced element, one F per generation."""
-
-    def __init__(self, crossover: float, scale: tuple[float, float], finish: Any) -> None:
-        super().__init__()
-        self._crossover = crossover
-        self._scale = scale
-        self._finish = finish
-
-    def do(self, problem: Any, pop: Any, n_offsprings: int, algorithm: Any = None, **kwargs: Any) -> Any:
-        """One trial for every member of the population."""
-        rng = algorithm.random_state
-        members = pop.get("X")
-        scale = rng.uniform(*self._scale)
-        first, left, right = distinct_others(len(members), rng=rng)
-        # Algorithm 2 prints a sum here; Eq. 1 (and differential evolution itself) has the difference.
-        donors = members[first] + scale * (members[left] - members[right])
-        chosen = rng.random(members.shape) <= self._crossover
-        chosen[np.arange(len(members)), rng.integers(members.shape[1], size=len(members))] = True
-        return Members(self._finish(np.where(chosen, donors, members)))
-
-
-class PaperDE(DE):  # type: ignore[misc]  # pymoo has no types
-    """pymoo's DE that compares whole-number deficits, and replaces a member when its trial is at least as good."""
-
-    pop: Any
-    deficits: Array | None = None
-    """Of the members, int64 `(population, terms)`."""
-
-    @property
-    def totals(self) -> Array | None:
-        """What a trial must not exceed to replace its parent, int64 `(population,)`; None before the first ones."""
-        return None if self.deficits is None else self.deficits.sum(axis=1)
-
-    @property
-    def best(self) -> tuple[Array, Array]:
-        """Values and deficits of the best member; the first of equals."""
-        if self.deficits is None:
-            raise ValueError("nothing was evaluated yet")
-        number = int(np.argmin(self.deficits.sum(axis=1)))
-        values: Array = self.pop[number].X
-        return values, self.deficits[number]
-
-    def told(self, trials: Any, deficits: Array) -> int:
-        """Take the deficits of the trials asked for; returns how many of them replaced their parents."""
-        self.replaced = len(trials)
-        self.tell(infills=trials, deficits=deficits)
-        return self.replaced
-
-    def _initialize_infill(self) -> Any:
-        return Members(self.initialization.sampling)
-
-    def _initialize_advance(self, infills: Any = None, *, deficits: Array, **kwargs: Any) -> None:
-        self.deficits = deficits
-
-    def _infill(self) -> Any:
-        return self.mating.do(self.problem, self.pop, self.n_offsprings, algorithm=self)
-
-    def _advance(self, infills: Any = None, *, deficits: Array, **kwargs: Any) -> None:
-        if self.deficits is None:
-            raise ValueError("the first population was not evaluated")
-        # Greater or equal fitness wins, as in the paper: drifting over plateaus is what keeps the search alive.
-        wins = deficits.sum(axis=1) <= self.deficits.sum(axis=1)
-        self.pop = Members(np.where(wins[:, None], infills.X, self.pop.X))
-        self.deficits = np.where(wins[:, None], deficits, self.deficits)
-        self.replaced = int(wins.sum())
-
-    def _set_optimum(self, **kwargs: Any) -> None:
-        self.opt = self.pop[[int(np.argmin(self.deficits.sum(axis=1)))]] if self.deficits is not None else self.pop
-
-
-def distinct_others(n: int, *, rng: np.random.Generator) -> tuple[Array, Array, Array]:
-    """For every member three others, all different from each other and from it, each `(n,)`."""
-    keys = rng.random((n, n))
-    np.fill_diagonal(keys, np.inf)
-    first, left, right = np.argsort(keys, axis=1)[:, :3].T
-    return first, left, right

@@ -31,6 +31,7 @@ from arachne.data.split import Part, whole_part
 from arachne.evaluate import FastEvaluator, PlainEvaluator, Stake
 from arachne.localise import Bidirectional
 from arachne.search import DifferentialEvolution, Generation, Problem
+from arachne.search.state import each_generation
 from arachne.suspects import Suspects
 from arachne.values import Array, take
 from tests.benchmarks.ported import BACKENDS
@@ -154,12 +155,13 @@ def searched(fast: Watched, args: Any, population: int) -> None:
             raise EnoughError
 
     fast.met_before = fast.looked_at
-    problem: Any = Problem(fast.backend, None, fast.suspects, fast)  # type: ignore[arg-type]  # no split is looked at
+    nothing: Any = None  # no split is looked at
+    problem = Problem(fast.backend, nothing, fast.suspects, fast.stake, lambda *_: fast)
     search = DifferentialEvolution(
         population=population, generations=args.generations, patience=args.generations, start=args.start
     )
     with contextlib.suppress(EnoughError):
-        search.search(problem, rng=np.random.default_rng(0), on_generation=on_generation)
+        search.search(problem, rng=np.random.default_rng(0), on_state=each_generation(on_generation))
 
 
 def real_names(backend: ModelBackend, layers: tuple[str, ...]) -> list[str] | None:

@@ -30,7 +30,8 @@ INPUTS = {"FM MLP": 2000, "ResNet-18, 64×64": 60}
 
 def found(evaluator: Evaluator) -> tuple[list[Any], bytes]:
     """What a search did, generation by generation, and what it found."""
-    problem: Any = Problem(evaluator.backend, None, evaluator.suspects, evaluator)  # type: ignore[arg-type]  # no split
+    nothing: Any = None  # no split is looked at
+    problem = Problem(evaluator.backend, nothing, evaluator.suspects, evaluator.stake, lambda *_: evaluator)
     search = DifferentialEvolution(population=12, generations=12, patience=12)
     result = search.search(problem, rng=np.random.default_rng(1))
     history = [(g.fitness, g.repaired, g.broken, g.replaced) for g in result.history]

@@ -19,7 +19,7 @@ from arachne.report.junit import junit_xml
 from arachne.report.notebook import result_html
 from arachne.report.records import MLflowRecorder, TensorBoardRecorder, history_csv, together
 from arachne.result import RepairResult
-from arachne.search.base import Generation
+from arachne.search.state import Generation
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ import numpy as np
 from arachne.backend import Cut, ModelBackend, Weights
 from arachne.evaluate import Evaluator, FastEvaluator, PlainEvaluator, Stake
 from arachne.evaluate.base import UNIT
-from arachne.search.base import Problem, SearchResult
-from arachne.search.de import DifferentialEvolution
+from arachne.search import DifferentialEvolution, Problem, SearchResult
 from arachne.suspects import Suspects
 from arachne.testing import ReferenceBackend
 from arachne.values import Address, Array, Inputs, LayerInfo
@@ -44,7 +43,8 @@ class Recording(Evaluator):
 def search(evaluator: Evaluator, *, seed: int = 0, **settings: Any) -> tuple[SearchResult, list[list[bool]]]:
     """A whole search, and the trials it accepted."""
     recording = Recording(evaluator)
-    problem: Any = Problem(evaluator.backend, None, evaluator.suspects, recording)  # type: ignore[arg-type]  # unused
+    nothing: Any = None  # a split is not used
+    problem = Problem(evaluator.backend, nothing, evaluator.suspects, evaluator.stake, lambda *_: recording)
     result = DifferentialEvolution(**settings).search(problem, rng=np.random.default_rng(seed))
     return result, recording.accepted
 

@@ -1,18 +1,20 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from arachne.data.labelled import LabelledData
-from arachne.data.split import Split, split_by_outcome
+from arachne.data.split import split_by_outcome
 from arachne.errors import UsageError
 from arachne.evaluate import UNIT, PlainEvaluator, Stake
 from arachne.localise import Bidirectional
-from arachne.search import DifferentialEvolution, Generation, Problem, SearchResult
+from arachne.search import DifferentialEvolution, Problem, SearchResult, SearchState
 from arachne.suspects import Suspects
 from arachne.testing import ReferenceBackend, mlp, random_inputs
+from arachne.values import Address, Array
 
 
 @pytest.fixture(scope="module")
@@ -26,16 +28,17 @@ def problem() -> Problem:
     data = LabelledData(inputs, labels)
     split = split_by_outcome(backend, data, "0:1", rng=np.random.default_rng(0))
     suspects = Bidirectional(min_weights=4).localise(backend, split.seen, rng=np.random.default_rng(0)).suspects
-    return Problem(backend, split, suspects, _evaluator(backend, split, suspects))
-
-
-def _evaluator(backend: ReferenceBackend, split: Split, suspects: Suspects) -> PlainEvaluator:
-    return PlainEvaluator(backend, Stake.of(split.seen, split.seen.terms(10.0)), suspects)
+    return Problem(backend, split, suspects, Stake.of(split.seen, split.seen.terms(10.0)), PlainEvaluator)
 
 
 def run(problem: Problem, seed: int = 0, **settings: Any) -> SearchResult:
     search = DifferentialEvolution(**{"population": 20, "generations": 15, **settings})
     return search.search(problem, rng=np.random.default_rng(seed))
+
+
+def run_from(start: Array, problem: Problem, search: DifferentialEvolution) -> SearchResult:
+    rng = np.random.default_rng(0)
+    return search.search(problem, rng=rng, state=search.begin(problem, rng=rng, start=start))
 
 
 def test_the_same_seed_gives_the_same_patch_and_another_seed_another(problem: Problem) -> None:
@@ -88,12 +91,10 @@ def test_no_generations_hand_back_the_best_of_the_first_population(problem: Prob
 
 def test_the_original_weights_come_back_when_nothing_beats_them(problem: Problem) -> None:
     awful = np.full((20, len(problem.suspects)), 3e38)  # overflows: every input is wrong
-    search = DifferentialEvolution(generations=0)
-    result = search.search(problem, rng=np.random.default_rng(0), start=awful)
+    result = run_from(awful, problem, DifferentialEvolution(generations=0))
     np.testing.assert_array_equal(result.values, problem.suspects.values)
     assert not result.better
-    faithful = DifferentialEvolution.faithful(generations=0)
-    kept = faithful.search(problem, rng=np.random.default_rng(0), start=awful)
+    kept = run_from(awful, problem, DifferentialEvolution.faithful(generations=0))
     np.testing.assert_array_equal(kept.values, awful[0].astype(np.float32))
 
 
@@ -111,8 +112,6 @@ def test_the_first_population_is_drawn_from_each_layers_gaussian(problem: Proble
 
 def test_with_many_suspects_the_search_starts_near_the_original_values() -> None:
     backend = ReferenceBackend(mlp([5, 8, 3], seed=4))
-    from arachne.values import Address
-
     many = Suspects.of(backend, [Address("fc1", "weight", (j, i)) for j in range(8) for i in range(5)])
     population = DifferentialEvolution(population=5_000).first_population(many, rng=np.random.default_rng(0))
     np.testing.assert_allclose(population.mean(axis=0), many.values, atol=0.02)
@@ -128,8 +127,7 @@ def test_trials_stay_within_twice_the_layers_range_unless_faithful(problem: Prob
             return super().evaluate(trials, limits)
 
     suspects = problem.suspects
-    watched = Watched(problem.backend, problem.evaluator.stake, suspects)
-    task = Problem(problem.backend, problem.split, suspects, watched)
+    task = replace(problem, make_evaluator=Watched)
     low = np.where(suspects.lowest < 0, 2 * suspects.lowest, suspects.lowest / 2)
     high = np.where(suspects.highest > 0, 2 * suspects.highest, suspects.highest / 2)
 
@@ -138,22 +136,22 @@ def test_trials_stay_within_twice_the_layers_range_unless_faithful(problem: Prob
         return bool(((trials < low - 1e-6) | (trials > high + 1e-6)).any())
 
     wide = np.random.default_rng(0).normal(0, 5, (20, len(suspects)))
-    DifferentialEvolution(generations=5).search(task, rng=np.random.default_rng(0), start=wide)
+    run_from(wide, task, DifferentialEvolution(generations=5))
     assert not outside()
     seen.clear()
-    DifferentialEvolution.faithful(generations=5).search(task, rng=np.random.default_rng(0), start=wide)
+    run_from(wide, task, DifferentialEvolution.faithful(generations=5))
     assert outside()
 
 
 def test_the_model_has_its_weights_back_when_the_search_is_interrupted(problem: Problem) -> None:
     before = problem.backend.get_weights("fc2")["weight"]
 
-    def stop(generation: Generation) -> None:
-        if generation.number == 2:
+    def stop(state: SearchState) -> None:
+        if state.history[-1].number == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        DifferentialEvolution(population=10).search(problem, rng=np.random.default_rng(0), on_generation=stop)
+        DifferentialEvolution(population=10).search(problem, rng=np.random.default_rng(0), on_state=stop)
     np.testing.assert_array_equal(problem.backend.get_weights("fc2")["weight"], before)
 
 
