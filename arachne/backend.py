@@ -14,11 +14,19 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from arachne.errors import ModelError, UnknownLayerError, WeightShapeError, did_you_mean
+from arachne.errors import ModelError, UnknownLayerError, UsageError, WeightShapeError, did_you_mean
 from arachne.values import Activation, Array, Description, Inputs, LayerInfo, count, take
 
 Weights = Mapping[tuple[str, str], Array]
 """Whole parameters by `(layer, parameter)`."""
+
+Pull = Callable[[Array, slice], Array]
+"""A loss as gradients see it: from the scores `(rows, classes)` of some rows to d loss / d scores, of the same shape.
+
+The loss is a sum over rows. A backend calls its pull once for each batch, with the float32 scores of that batch and the
+slice of rows they belong to; every row comes once, in order, and rows that only fill a batch never come.
+`arachne.losses` has the usual ones.
+"""
 
 
 class Trace(ABC):
@@ -58,6 +66,18 @@ class Cut(ABC):
 
         Called once per candidate, and therefore hot. The model itself keeps its weights.
         """
+
+    def weight_gradients(self, weights: Weights, pull: Pull, rows: Array | None = None) -> Weights:
+        """Gradients of a loss with respect to every parameter of the layers the cut was made for, as fresh arrays.
+
+        Nothing before the cut is computed again. The plain cut of `ModelBackend` has full passes for it.
+
+        Args:
+            weights: Where the gradients are taken, as in `scores_with`.
+            pull: The loss; the slices it gets count within `rows`.
+            rows: Which inputs the loss sums over.
+        """
+        raise NotImplementedError(f"a '{type(self).__name__}' gives no gradients; the plain cut of the base class does")
 
 
 class WeightFile(ABC):
@@ -104,7 +124,7 @@ class ModelBackend(ABC):
     """Top-level packages whose objects it can wrap; an object's base classes count too."""
 
     SUPPORTS_GRADIENTS: ClassVar[bool] = True
-    """Whether the three gradient operations work; without them only random localisation does."""
+    """Whether the gradient operations work; without them only random localisation does."""
 
     score_kind: str = "logits"
     """What `forward` returns: `logits` where the model allows, else `log-probabilities`."""
@@ -200,10 +220,20 @@ class ModelBackend(ABC):
         """What enters a layer and what leaves it before the non-linearity, one `Activation` per use."""
 
     @abstractmethod
-    def weight_gradients(self, inputs: Inputs, labels: Array) -> Mapping[str, Mapping[str, Array]]:
-        """Gradient of the mean cross-entropy with respect to every parameter, by layer, as fresh arrays.
+    def weight_gradients(
+        self, inputs: Inputs, pull: Pull, parameters: Iterable[tuple[str, str]] | None = None
+    ) -> Weights:
+        """Gradients of a loss with respect to parameters, as fresh arrays.
 
         Called twice per localisation. The arrays belong to the caller, who may overwrite them.
+
+        Args:
+            inputs: `n` inputs.
+            pull: The loss.
+            parameters: Which `(layer, parameter)` to differentiate by; None means all, in the order of `layers`.
+
+        Raises:
+            UnknownLayerError: The model has no such layer or parameter.
         """
 
     @abstractmethod
@@ -215,6 +245,14 @@ class ModelBackend(ABC):
             layer: The layer.
             seed: `(n, classes)`; row by row the vector the Jacobian is multiplied with.
         """
+
+    def input_gradients(self, inputs: Inputs, pull: Pull) -> Inputs:
+        """Gradient of a loss with respect to the inputs, in their shapes: an array, or a mapping as `inputs` is.
+
+        Raises:
+            UsageError: The inputs are whole numbers (`check_real`), or the backend cannot differentiate by inputs.
+        """
+        raise UsageError(f"backend '{self.NAME}' gives no gradients with respect to the inputs")
 
     def trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
         """Activations and gradients of several layers from one pass. Overridden for speed alone."""
@@ -257,6 +295,19 @@ class ModelBackend(ABC):
         raise UnknownLayerError(
             f"the model has no layer '{layer}'" + did_you_mean(layer, [info.name for info in self.layers])
         )
+
+    def chosen(self, parameters: Iterable[tuple[str, str]] | None) -> list[tuple[str, str]]:
+        """The `(layer, parameter)` that gradients are asked of, each once; all of the model's for None."""
+        if parameters is None:
+            return [(info.name, parameter) for info in self.layers for parameter in info.parameters]
+        known = {info.name: info for info in self.layers}
+        found = list(dict.fromkeys(parameters))
+        for layer, parameter in found:
+            info = known[layer] if layer in known else self.info(layer)
+            if parameter not in info.parameters:
+                choices = did_you_mean(parameter, info.parameters)
+                raise UnknownLayerError(f"layer '{layer}' has no parameter '{parameter}'{choices}")
+        return found
 
     def check_values(self, layer: str, parameter: str, values: Array) -> None:
         """What `set_weights` refuses, in one place for all backends."""
@@ -318,12 +369,23 @@ class _FullForward(Cut):
         raise NotImplementedError(f"backend '{self._backend.NAME}' cannot continue from a layer's outputs")
 
     def scores_with(self, weights: Weights, rows: Array | None = None) -> Array:
+        with self._standing(weights):
+            return self._backend.forward(self._rows(rows))
+
+    def weight_gradients(self, weights: Weights, pull: Pull, rows: Array | None = None) -> Weights:
+        asked = [place for place in self._weights if place[0] in self._layers]
+        with self._standing(weights):
+            return self._backend.weight_gradients(self._rows(rows), pull, asked)
+
+    @contextmanager
+    def _standing(self, weights: Weights) -> Iterator[None]:
+        """The model as it was when it was cut, with these weights, for the duration."""
         for layer, _ in weights:
             if layer not in self._layers:
                 raise UnknownLayerError(f"the cut was not made for layer '{layer}'" + did_you_mean(layer, self._layers))
         with restored(self._backend, self._weights):
             self._set({**self._weights, **weights})
-            return self._backend.forward(self._rows(rows))
+            yield
 
     def _set(self, weights: Weights) -> None:
         for (layer, parameter), values in weights.items():
@@ -337,3 +399,24 @@ def check_count(inputs: Inputs, other: Array, name: str) -> None:
     """Refuse labels or seeds that are not one per input."""
     if count(inputs) != len(other):
         raise WeightShapeError(f"expected {count(inputs)} {name}, one per input, got {len(other)}")
+
+
+def pulled(pull: Pull, scores: Array, rows: slice) -> Array:
+    """What a pull says of some rows, checked: `(rows, classes)` like their scores.
+
+    Raises:
+        WeightShapeError: It gives another shape than it was given.
+    """
+    gradient = np.asarray(pull(scores, rows))
+    if gradient.shape != scores.shape:
+        raise WeightShapeError(
+            f"a loss gives one gradient for each score, expected the shape {scores.shape}, got {gradient.shape}"
+        )
+    return gradient
+
+
+def check_real(inputs: Inputs) -> None:
+    """Refuse gradients with respect to inputs that are whole numbers; bytes of an image pass."""
+    for array in inputs.values() if isinstance(inputs, Mapping) else (inputs,):
+        if array.dtype.kind != "f" and array.dtype != np.uint8:
+            raise UsageError(f"there is no gradient with respect to whole numbers, such as tokens; got {array.dtype}")

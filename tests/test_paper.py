@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from arachne.evaluate.base import UNIT, input_deficits, losses
+from arachne.evaluate.base import UNIT, input_deficits
 from arachne.localise.impact import Flow, impact_ratio
+from arachne.losses import cross_entropies
 from arachne.search.evolution import PaperDE, PaperVariant, distinct_others
 from arachne.values import Array, Geometry, LayerInfo, ParameterInfo
 
@@ -80,7 +81,7 @@ def test_several_uses_of_a_layer_add_up() -> None:
 
 def test_loss_is_softmax_cross_entropy() -> None:
     scores = np.array([[0.0, np.log(3.0)]])
-    np.testing.assert_allclose(losses(scores, np.array([0])), [np.log(4.0)])
+    np.testing.assert_allclose(cross_entropies(scores, np.array([0])), [np.log(4.0)])
 
 
 def test_score_is_one_when_right_and_one_over_loss_plus_one_otherwise() -> None:

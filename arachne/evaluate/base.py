@@ -17,6 +17,7 @@ import numpy as np
 from arachne.backend import ModelBackend, Weights
 from arachne.data.split import Part, Term
 from arachne.errors import UsageError
+from arachne.losses import cross_entropies
 from arachne.suspects import Suspects
 from arachne.values import EVEN, Array, Inputs, take
 
@@ -84,22 +85,6 @@ def _padded(rows: Array) -> Array:
     return rows if len(rows) < 4 * EVEN else np.resize(rows, -(-len(rows) // EVEN) * EVEN)
 
 
-def margins(scores: Array, labels: Array) -> Array:
-    """Score of the true class minus the best other one, `(n,)`, from class scores `(n, classes)`."""
-    rows, others = np.arange(len(labels)), scores.copy()
-    others[rows, labels] = -np.inf
-    margin: Array = scores[rows, labels] - others.max(axis=1)
-    return margin
-
-
-def losses(scores: Array, labels: Array) -> Array:
-    """Cross-entropy of each input, float64 `(n,)`, from class scores `(n, classes)`."""
-    scores = scores.astype(np.float64)
-    shifted = scores - scores.max(axis=1, keepdims=True)
-    loss: Array = np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(labels)), labels]
-    return loss
-
-
 def input_deficits(scores: Array, labels: Array, weights: Array) -> Array:
     """What each input falls short of, int64 `(n,)`, from class scores `(n, classes)`.
 
@@ -108,7 +93,7 @@ def input_deficits(scores: Array, labels: Array, weights: Array) -> Array:
     deficits = np.zeros(len(labels), np.int64)
     finite = np.isfinite(scores).all(axis=1)
     wrong = np.flatnonzero(finite & (np.argmax(scores, axis=1) != labels))
-    loss = losses(scores[wrong], labels[wrong])
+    loss = cross_entropies(scores[wrong], labels[wrong])
     deficits[wrong] = np.rint(weights[wrong] * (loss / (1.0 + loss)) * UNIT).astype(np.int64)
     deficits[~finite] = np.rint(weights[~finite] * UNIT).astype(np.int64)
     return deficits

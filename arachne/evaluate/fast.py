@@ -31,7 +31,7 @@ from __future__ import annotations
 import numpy as np
 
 from arachne.backend import ModelBackend
-from arachne.evaluate.base import Evaluator, Stake, by_term, input_deficits, margins
+from arachne.evaluate.base import Evaluator, Stake, by_term, input_deficits
 from arachne.evaluate.choosing import choose_route
 from arachne.evaluate.cuts import Cuts
 from arachne.evaluate.judging import Estimates, Judge
@@ -40,6 +40,7 @@ from arachne.evaluate.order import HardFirst
 from arachne.evaluate.plain import PlainEvaluator
 from arachne.evaluate.routes import Route
 from arachne.evaluate.truth import Truth
+from arachne.losses import margins
 from arachne.suspects import Suspects
 from arachne.values import Array
 

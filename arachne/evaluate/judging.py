@@ -16,10 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from arachne.evaluate.band import ROUNDING, Band
-from arachne.evaluate.base import UNIT, Stake, margins
+from arachne.evaluate.base import UNIT, Stake
 from arachne.evaluate.order import HardFirst
 from arachne.evaluate.routes import Block, Route
 from arachne.evaluate.threads import one_thread
+from arachne.losses import margins
 from arachne.values import Array
 
 FURTHER = 1.15

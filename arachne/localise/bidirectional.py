@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from arachne.backend import ModelBackend
+from arachne.backend import ModelBackend, Weights
 from arachne.data.split import Part
 from arachne.errors import NothingToRepairError, UsageError
 from arachne.localise.base import Localisation, Localiser, ParameterScores, sample_positives
 from arachne.localise.impact import LINEAR, MAX_CLASSES, impact_ratio, measure_flows
 from arachne.localise.pareto import front, order_by_fronts, survivors
+from arachne.losses import cross_entropy
 from arachne.suspects import Suspects
 from arachne.values import Address, Array, LayerInfo, take
 
@@ -65,25 +66,25 @@ class Bidirectional(Localiser):
         losses = self._gradient_loss(backend, part, positives, layers)
         impacts = self._forward_impact(backend, part, positives, layers)
         return tuple(
-            ParameterScores(info.name, parameter, losses[info.name][parameter], impacts[info.name][parameter])
+            ParameterScores(info.name, parameter, losses[info.name, parameter], impacts[info.name][parameter])
             for info, parameter in self.candidates(backend)
         )
 
     def _gradient_loss(
         self, backend: ModelBackend, part: Part, positives: Array, layers: Sequence[LayerInfo]
-    ) -> Mapping[str, Mapping[str, Array]]:
+    ) -> Weights:
         """|dL/dw| of the negatives over 1 + the same of the positives, in the memory of the first."""
-        negative = _loss_gradients(backend, part, part.negatives)
-        positive = _loss_gradients(backend, part, positives) if len(positives) else None
-        for info in layers:
-            for parameter in self.parameters(info):
-                above = negative[info.name][parameter]
-                np.abs(above, out=above)
-                if positive is not None:
-                    below = positive[info.name][parameter]
-                    np.abs(below, out=below)
-                    below += 1
-                    above /= below
+        places = [(info.name, parameter) for info in layers for parameter in self.parameters(info)]
+        negative = _loss_gradients(backend, part, part.negatives, places)
+        positive = _loss_gradients(backend, part, positives, places) if len(positives) else None
+        for place in places:
+            above = negative[place]
+            np.abs(above, out=above)
+            if positive is not None:
+                below = positive[place]
+                np.abs(below, out=below)
+                below += 1
+                above /= below
         return negative
 
     def _forward_impact(
@@ -145,8 +146,9 @@ def most_suspicious(scores: Sequence[ParameterScores], at_least: int) -> tuple[l
     return [addresses[row] for row in order], first
 
 
-def _loss_gradients(backend: ModelBackend, part: Part, rows: Array) -> Mapping[str, Mapping[str, Array]]:
-    return backend.weight_gradients(take(part.data.inputs, rows), part.data.labels[rows])
+def _loss_gradients(backend: ModelBackend, part: Part, rows: Array, parameters: Iterable[tuple[str, str]]) -> Weights:
+    loss = cross_entropy(part.data.labels[rows], score_kind=backend.score_kind)
+    return backend.weight_gradients(take(part.data.inputs, rows), loss, parameters)
 
 
 def _float32(values: Array) -> Array:

@@ -6,19 +6,19 @@ be read: a forward pass is a loop over the nodes, a backward pass the same loop 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from arachne.backend import ModelBackend, Trace, WeightFile, check_count
-from arachne.errors import DataError, ModelError, WeightShapeError
+from arachne.backend import ModelBackend, Pull, Trace, WeightFile, Weights, check_real, pulled
+from arachne.errors import ModelError, WeightShapeError
 from arachne.testing import reference_file
 from arachne.testing.networks import Network
 from arachne.testing.nodes import Layer, Node
 from arachne.testing.reference_cut import ReferenceCut
-from arachne.testing.running import ByLayer, Values, checked_inputs, run, run_back
+from arachne.testing.running import ByLayer, Values, behind, checked_inputs, run, run_back, weight_gradients
 from arachne.values import Activation, Array, Description, Inputs, LayerInfo, ParameterInfo, batches, count
 
 
@@ -105,31 +105,31 @@ class ReferenceBackend(ModelBackend):
         """What enters and leaves each use of a layer."""
         return self._trace(inputs, [layer]).activations[layer]
 
-    def weight_gradients(self, inputs: Inputs, labels: Array) -> Mapping[str, Mapping[str, Array]]:
-        """The scores' gradient, (softmax − one-hot) / n, carried back and multiplied with what entered each layer."""
-        check_count(inputs, labels, "labels")
-        total = {
-            layer: {parameter: np.zeros_like(values) for parameter, values in parameters.items()}
-            for layer, parameters in self._weights.items()
-        }
-        scores = self._network.nodes[-1].name
-        for part, rows in zip(self._parts(inputs), self._slices(inputs), strict=True):
-            values = self._run(part)
-            seed = cross_entropy_gradient(values[scores], labels[rows]) / len(labels)
-            gradients = self._run_back(values, seed)
-            for node in self._network.nodes:
-                layer = self._network.layer_of(node)
-                if layer is None:
-                    continue
-                entering = [values[source] for source in node.sources]
-                found = layer.weight_gradients(gradients[node.name], entering, self._weights[layer.name])
-                for parameter, gradient in found.items():
-                    total[layer.name][parameter] += gradient
+    def weight_gradients(
+        self, inputs: Inputs, pull: Pull, parameters: Iterable[tuple[str, str]] | None = None
+    ) -> Weights:
+        """What the pull says of the scores, carried back and multiplied with what entered each layer."""
+        chosen = self.chosen(parameters)
+        total = {(layer, parameter): np.zeros_like(self._weights[layer][parameter]) for layer, parameter in chosen}
+        layers = {layer for layer, _ in chosen}
+        nodes = behind(self._network, layers)
+        for values, gradients in self._passes(inputs, pull, nodes):
+            found = weight_gradients(self._network, layers, values, gradients, self._weights)
+            for place, sums in total.items():
+                sums += found[place]
         return total
 
     def output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
         """The seed carried back to each use of a layer."""
         return self._trace(inputs, [layer]).output_gradients(seed)[layer]
+
+    def input_gradients(self, inputs: Inputs, pull: Pull) -> Inputs:
+        """What the pull says of the scores, carried back to the front."""
+        check_real(inputs)
+        parts = [gradients for _, gradients in self._passes(inputs, pull, self._network.nodes)]
+        named = checked_inputs(self._network, inputs, self._dtype)
+        found = {name: np.concatenate([values[:0], *(part[name] for part in parts)]) for name, values in named.items()}
+        return found if isinstance(inputs, Mapping) else next(iter(found.values()))
 
     def trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
         """Every value of one pass, kept; a backward pass over them for each seed."""
@@ -179,8 +179,16 @@ class ReferenceBackend(ModelBackend):
     def _run(self, values: Values) -> Values:
         return run(self._network, self._network.nodes, values, self._weights)
 
-    def _run_back(self, values: Values, seed: Array) -> Values:
-        return run_back(self._network, values, seed, self._weights)
+    def _passes(self, inputs: Inputs, pull: Pull, nodes: Sequence[Node]) -> Iterator[tuple[Values, Values]]:
+        """Part by part, the values of a pass and the gradients with respect to those around these nodes."""
+        scores, done = self._network.nodes[-1].name, 0
+        for part in self._parts(inputs):
+            values = self._run(part)
+            rows = slice(done, done + len(values[scores]))
+            done = rows.stop
+            if rows.stop > rows.start:
+                seed = pulled(pull, values[scores], rows).astype(self._dtype, copy=False)
+                yield values, run_back(self._network, values, seed, self._weights, nodes)
 
     def _slices(self, inputs: Inputs) -> list[slice]:
         # No inputs are still one part, an empty one, so that the shapes of the results come out right.
@@ -223,13 +231,3 @@ class ReferenceTrace(Trace):
     def _activation(self, node: Node) -> Activation:
         entering = np.concatenate([part[node.sources[0]] for part in self._parts])
         return Activation({"weight": entering}, np.concatenate([part[node.name] for part in self._parts]))
-
-
-def cross_entropy_gradient(scores: Array, labels: Array) -> Array:
-    """softmax(scores) − one-hot(labels), `(n, classes)`."""
-    if len(labels) and not (labels.min() >= 0 and labels.max() < scores.shape[1]):
-        raise DataError(f"labels should lie between 0 and {scores.shape[1] - 1}, got {labels.min()} to {labels.max()}")
-    exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
-    gradient: Array = exponentials / exponentials.sum(axis=1, keepdims=True)
-    gradient[np.arange(len(labels)), labels] -= 1
-    return gradient

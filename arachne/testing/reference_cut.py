@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from arachne.backend import Cut, Weights
+from arachne.backend import Cut, Pull, Weights, pulled
 from arachne.errors import UnknownLayerError, WeightShapeError, did_you_mean
 from arachne.testing.networks import Network
-from arachne.testing.running import ByLayer, Values, run, value_of
+from arachne.testing.running import ByLayer, Values, behind, run, run_back, value_of, weight_gradients
 from arachne.values import Array, batches
 
 
@@ -21,13 +21,9 @@ class ReferenceCut(Cut):
         self._weights = weights
         self._layers = tuple(layers)
         self._batch_size = batch_size
-        uses = {node.name for layer in layers for node in network.uses(layer)}
-        behind: dict[str, None] = {}
-        for node in network.nodes:
-            if node.name in uses or any(source in behind for source in node.sources):
-                behind[node.name] = None
-        self._behind = [node for node in network.nodes if node.name in behind]
-        self._crossing = {source for node in self._behind for source in node.sources if source not in behind}
+        self._behind = behind(network, layers)
+        made = {node.name for node in self._behind}
+        self._crossing = {source for node in self._behind for source in node.sources if source not in made}
         first = network.layer_of(self._behind[0])
         self.layer = self._behind[0].name if first is None else first.name
         self._kept: Values = {}
@@ -59,13 +55,38 @@ class ReferenceCut(Cut):
 
     def scores_with(self, weights: Weights, rows: Array | None = None) -> Array:
         """Continue with other weights."""
+        changed, scores = self._changed(weights), self._network.nodes[-1].name
+        return np.concatenate([run(self._network, self._behind, part, changed)[scores] for part in self._parts(rows)])
+
+    def weight_gradients(self, weights: Weights, pull: Pull, rows: Array | None = None) -> Weights:
+        """Forward and back over the nodes behind the cut."""
+        network, changed, scores = self._network, self._changed(weights), self._network.nodes[-1].name
+        total = {
+            (layer, parameter): np.zeros_like(values)
+            for layer in self._layers
+            for parameter, values in changed[layer].items()
+        }
+        done = 0
+        for part in self._parts(rows):
+            values = run(network, self._behind, part, changed)
+            here = slice(done, done + len(values[scores]))
+            done = here.stop
+            if here.stop > here.start:
+                seed = pulled(pull, values[scores], here).astype(values[scores].dtype, copy=False)
+                gradients = run_back(network, values, seed, changed, self._behind)
+                found = weight_gradients(network, self._layers, values, gradients, changed)
+                for place, sums in total.items():
+                    sums += found[place]
+        return total
+
+    def _changed(self, weights: Weights) -> ByLayer:
+        """The weights the model was cut with, and these in their places."""
         changed: ByLayer = dict(self._weights)
         for (layer, parameter), values in weights.items():
             self._check(layer, parameter, values)
             own = changed[layer]
             changed[layer] = {**own, parameter: np.asarray(values, own[parameter].dtype)}
-        scores = self._network.nodes[-1].name
-        return np.concatenate([run(self._network, self._behind, part, changed)[scores] for part in self._parts(rows)])
+        return changed
 
     def _check(self, layer: str, parameter: str, values: Array) -> None:
         if layer not in self._layers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,14 +34,26 @@ def value_of(network: Network, node: Node, values: Values, weights: ByLayer) -> 
     return node.forward(entering, {}) if layer is None else layer.forward(entering, weights[layer.name])
 
 
-def run_back(network: Network, values: Values, seed: Array, weights: ByLayer) -> Values:
-    """Gradient of the sum of seed × scores with respect to every value, by name.
+def behind(network: Network, layers: Collection[str]) -> list[Node]:
+    """The nodes that use these layers, or depend on one that does, in order of execution."""
+    found: dict[str, Node] = {}
+    for node in network.nodes:
+        layer = network.layer_of(node)
+        if (layer is not None and layer.name in layers) or any(source in found for source in node.sources):
+            found[node.name] = node
+    return list(found.values())
+
+
+def run_back(
+    network: Network, values: Values, seed: Array, weights: ByLayer, nodes: Sequence[Node] | None = None
+) -> Values:
+    """Gradient of the sum of seed × scores with respect to every value that these nodes take or give, by name.
 
     A value that several nodes take gets the sum of what they send back; one that does not reach the scores gets zeros.
     """
     gradients = {name: np.zeros_like(value) for name, value in values.items()}
     gradients[network.nodes[-1].name] = seed
-    for node in reversed(network.nodes):
+    for node in reversed(network.nodes if nodes is None else nodes):
         layer = network.layer_of(node)
         formula, own = (node, {}) if layer is None else (layer, weights[layer.name])
         entering = [values[source] for source in node.sources]
@@ -49,6 +61,23 @@ def run_back(network: Network, values: Values, seed: Array, weights: ByLayer) ->
         for source, gradient in zip(node.sources, sent, strict=True):
             gradients[source] = gradients[source] + gradient
     return gradients
+
+
+def weight_gradients(
+    network: Network, layers: Collection[str], values: Values, gradients: Values, weights: ByLayer
+) -> dict[tuple[str, str], Array]:
+    """The gradient with respect to every parameter of these layers, from what entered them and what came back."""
+    total: dict[tuple[str, str], Array] = {}
+    for node in network.nodes:
+        layer = network.layer_of(node)
+        if layer is None or layer.name not in layers:
+            continue
+        entering = [values[source] for source in node.sources]
+        found = layer.weight_gradients(gradients[node.name], entering, weights[layer.name])
+        for parameter, gradient in found.items():
+            place = layer.name, parameter
+            total[place] = total[place] + gradient if place in total else gradient
+    return total
 
 
 def checked_inputs(network: Network, inputs: Inputs, dtype: np.dtype[Any]) -> Values:

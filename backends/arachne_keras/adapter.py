@@ -27,20 +27,20 @@ Outputs
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import keras
 import numpy as np
-from keras import ops
 
-from arachne.backend import ModelBackend, WeightFile, check_count
-from arachne.errors import DataError, ModelError
+from arachne.backend import ModelBackend, Pull, WeightFile, Weights, check_count, check_real
+from arachne.errors import ModelError
 from arachne.values import Activation, Array, Description, Inputs, LayerInfo, count
 from arachne_keras import io
-from arachne_keras.autodiff import FRAMEWORK, stored_array, to_array
+from arachne_keras.autodiff import FRAMEWORK, Seed, stored_array, to_array
 from arachne_keras.cut import KerasCut
+from arachne_keras.gradients import Sums, seed_of
 from arachne_keras.layers import unreachable
 from arachne_keras.running import Runner
 from arachne_keras.trace import KerasTrace
@@ -108,31 +108,47 @@ class KerasBackend(ModelBackend):
         """Seen by functions that stand in for the layer's `call` while it runs."""
         return KerasTrace(self._runner, inputs, [self.info(layer).name], gradients=False).activations[layer]
 
-    def weight_gradients(self, inputs: Inputs, labels: Array) -> Mapping[str, Mapping[str, Array]]:
+    def weight_gradients(
+        self, inputs: Inputs, pull: Pull, parameters: Iterable[tuple[str, str]] | None = None
+    ) -> Weights:
         """Taken on tensors that stand in for the variables; batches add up."""
-        check_count(inputs, labels, "labels")
+        places = {(layer, name): self._runner.layers[layer].stored[name] for layer, name in self.chosen(parameters)}
+        wanted = {id(stored.variable): stored.variable for stored in places.values()}
         variables = self._variables()
-        values = [FRAMEWORK.snapshot(variable) for variable in variables]
-        total = [np.zeros(tuple(variable.shape), np.float32) for variable in variables]
-        done = 0
-        for batch in self._runner.batches(inputs):
-            wanted = np.asarray(labels[done : done + count(batch)])
-            found = FRAMEWORK.gradient(lambda v, b=batch, w=wanted: self._loss(variables, v, b, w), values)  # type: ignore[misc]
-            for sums, gradient in zip(total, found, strict=True):
-                sums += to_array(gradient)
-            done += count(batch)
-        sums_of = {id(variable): sums / max(done, 1) for variable, sums in zip(variables, total, strict=True)}
-        return {
-            name: {
-                parameter: stored.canonical(sums_of[id(stored.variable)]) for parameter, stored in layer.stored.items()
-            }
-            for name, layer in self._runner.layers.items()
-        }
+        fixed = {id(variable): FRAMEWORK.snapshot(variable) for variable in variables}
+        sums = Sums(places)
+        for batch, seed in self._seeded(inputs, pull):
+
+            def scores(tensors: Sequence[Any], batch: Inputs = batch) -> Any:
+                with self._runner.stateless({**fixed, **dict(zip(wanted, tensors, strict=True))}, variables):
+                    return self._runner.scores(batch)
+
+            sums.add(FRAMEWORK.pull_back(scores, [fixed[key] for key in wanted], seed))
+        return sums.gradients()
 
     def output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
         """One pass and one backward pass per batch."""
         check_count(inputs, seed, "rows of the seed")
         return KerasTrace(self._runner, inputs, [self.info(layer).name]).output_gradients(seed)[layer]
+
+    def input_gradients(self, inputs: Inputs, pull: Pull) -> Inputs:
+        """Taken on the tensors the model is given."""
+        check_real(inputs)
+        parts = []
+        for batch, seed in self._seeded(inputs, pull):
+            given = self._runner.graph_inputs(batch)
+
+            def scores(tensors: Sequence[Any], places: Iterable[int] = tuple(given)) -> Any:
+                values = dict(zip(places, tensors, strict=True))
+                return self._runner.continued(values, self._runner.graph.steps)
+
+            found = FRAMEWORK.pull_back(scores, list(given.values()), seed)
+            parts.append([to_array(gradient)[: count(batch)] for gradient in found])
+        joined = [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
+        if not isinstance(inputs, Mapping):
+            return joined[0]
+        named = dict(zip(self._runner.names or inputs, joined, strict=True))
+        return {name: named[name] for name in inputs}
 
     def trace(self, inputs: Inputs, layers: Sequence[str]) -> KerasTrace:
         """One pass kept open; every gradient taken from it is one backward pass."""
@@ -178,18 +194,9 @@ class KerasBackend(ModelBackend):
         stored = (stored for layer in self._runner.layers.values() for stored in layer.stored.values())
         return list({id(one.variable): one.variable for one in stored}.values())
 
-    def _loss(self, variables: Sequence[Any], values: Sequence[Any], inputs: Inputs, labels: Array) -> Any:
-        """Summed cross-entropy of one batch; rows that filled it up have no say."""
-        standing = {id(variable): value for variable, value in zip(variables, values, strict=True)}
-        with self._runner.stateless(standing, variables):
-            scores = self._runner.scores(inputs)
-        n, classes = int(scores.shape[0]), int(scores.shape[1])
-        if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
-            raise DataError(f"labels should lie between 0 and {classes - 1}, got {labels.min()} to {labels.max()}")
-        chosen = np.zeros((n, classes), np.float32)
-        chosen[np.arange(len(labels)), labels] = 1.0
-        meant = ops.sum(scores * ops.convert_to_tensor(chosen))
-        if self.score_kind == "log-probabilities":
-            return -meant
-        there = ops.convert_to_tensor((np.arange(n) < len(labels)).astype(np.float32))
-        return ops.sum(ops.logsumexp(scores, axis=1) * there) - meant
+    def _seeded(self, inputs: Inputs, pull: Pull) -> Iterator[tuple[Inputs, Seed]]:
+        """Batches of inputs, each with what the pull says of its rows."""
+        done = 0
+        for batch in self._runner.batches(inputs):
+            yield batch, seed_of(pull, done, count(batch))
+            done += count(batch)

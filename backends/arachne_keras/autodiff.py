@@ -19,6 +19,9 @@ from arachne.values import Array
 Mark = Callable[[Any], Any]
 """Given a tensor of a pass, returns the one to go on with; the pass can then be differentiated by it."""
 
+Seed = Callable[[Array], Array]
+"""Given the result of a pass, returns the vector to multiply its Jacobian with, of the same shape."""
+
 
 class Recording(ABC):
     """One pass kept open.
@@ -46,8 +49,11 @@ class Framework(ABC):
         """The framework's version."""
 
     @abstractmethod
-    def gradient(self, function: Callable[[list[Any]], Any], tensors: Sequence[Any]) -> list[Any]:
-        """Gradient of a number with respect to each tensor; zeros where it does not depend on one."""
+    def pull_back(self, function: Callable[[list[Any]], Any], tensors: Sequence[Any], seed: Seed) -> list[Any]:
+        """Vector-Jacobian product of what a function gives, with respect to each tensor it takes.
+
+        The vector is what `seed` says of the function's result. Zeros where the result does not depend on a tensor.
+        """
 
     @abstractmethod
     def record(self, function: Callable[[Mark], Any]) -> Recording:
@@ -97,13 +103,16 @@ if keras.backend.backend() == "tensorflow":
             """The framework's version."""
             return str(tf.__version__)
 
-        def gradient(self, function: Callable[[list[Any]], Any], tensors: Sequence[Any]) -> list[Any]:
+        def pull_back(self, function: Callable[[list[Any]], Any], tensors: Sequence[Any], seed: Seed) -> list[Any]:
             """By a tape that watches the tensors."""
-            tensors = list(tensors)
+            # Tensors of their own: the framework may hand out one tensor object for two values that are equal.
+            tensors = [tf.identity(tensor) for tensor in tensors]
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(tensors)
                 result = function(tensors)
-            found = tape.gradient(result, tensors, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+            vector = tf.convert_to_tensor(seed(to_array(result)), result.dtype)
+            zeros = tf.UnconnectedGradients.ZERO
+            found = tape.gradient(result, tensors, vector, unconnected_gradients=zeros)
             return [tf.convert_to_tensor(gradient) for gradient in found]  # an embedding's gradient comes as slices
 
         def record(self, function: Callable[[Mark], Any]) -> Recording:
@@ -153,11 +162,14 @@ elif keras.backend.backend() == "torch":
             """The framework's version."""
             return str(torch.__version__)
 
-        def gradient(self, function: Callable[[list[Any]], Any], tensors: Sequence[Any]) -> list[Any]:
+        def pull_back(self, function: Callable[[list[Any]], Any], tensors: Sequence[Any], seed: Seed) -> list[Any]:
             """By autograd."""
             leaves = [tensor.detach().requires_grad_() for tensor in tensors]
             result = function(leaves)
-            return list(torch.autograd.grad(result, leaves, materialize_grads=True))
+            vector = torch.from_numpy(np.array(seed(to_array(result)))).to(result)
+            if not result.requires_grad:
+                return [torch.zeros_like(leaf) for leaf in leaves]
+            return list(torch.autograd.grad(result, leaves, vector, materialize_grads=True))
 
         def record(self, function: Callable[[Mark], Any]) -> Recording:
             """By autograd's graph, which is kept."""
@@ -207,9 +219,10 @@ elif keras.backend.backend() == "jax":
             """The framework's version."""
             return str(jax.__version__)
 
-        def gradient(self, function: Callable[[list[Any]], Any], tensors: Sequence[Any]) -> list[Any]:
-            """By `jax.grad`."""
-            return list(jax.grad(function)(list(tensors)))
+        def pull_back(self, function: Callable[[list[Any]], Any], tensors: Sequence[Any], seed: Seed) -> list[Any]:
+            """By `jax.vjp`."""
+            result, back = jax.vjp(function, list(tensors))
+            return list(back(jax.numpy.asarray(seed(to_array(result)), result.dtype))[0])
 
         def record(self, function: Callable[[Mark], Any]) -> Recording:
             """By `jax.vjp`, after a first pass that tells the shapes."""

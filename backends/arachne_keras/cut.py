@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from arachne.backend import Cut, Weights
+from arachne.backend import Cut, Pull, Weights
 from arachne.errors import UnknownLayerError, WeightShapeError, did_you_mean
 from arachne.values import Array, Inputs, batches, count
 from arachne_keras.autodiff import FRAMEWORK, stored_array, to_array
+from arachne_keras.gradients import Sums, seed_of
 from arachne_keras.graph import Graph, Step, Values
 from arachne_keras.running import Runner, affordable
 from arachne_keras.watch import Watch
@@ -79,18 +80,41 @@ class KerasCut(Cut):
 
     def scores_with(self, weights: Weights, rows: Array | None = None) -> Array:
         """The touched variables go in as arguments."""
+        given = self._given(weights)
+        batches_of_rows = self._kept.batches(rows, self._rows)
+        return np.concatenate([self._call("weights", values, given)[:n] for values, n in batches_of_rows])
+
+    def weight_gradients(self, weights: Weights, pull: Pull, rows: Array | None = None) -> Weights:
+        """The steps behind the layers, run again with tensors that gradients are taken by."""
+        given = self._given(weights)
+        sums = Sums({(name, key): s for name, layer in self._touched.items() for key, s in layer.stored.items()})
+        done = 0
+        for values, n in self._kept.batches(rows, self._rows):
+            kept = self._tensors(values)
+
+            def scores(tensors: Sequence[Any], kept: Sequence[Any] = kept) -> Any:
+                return self._with_weights(*kept, *tensors)
+
+            sums.add(FRAMEWORK.pull_back(scores, given, seed_of(pull, done, n)))
+            done += n
+        return sums.gradients()
+
+    def _given(self, weights: Weights) -> list[Any]:
+        """The touched variables as tensors, with these parameters in their places."""
         arrays = dict(self._arrays)
         for (layer, parameter), values in weights.items():
             self._check(layer, parameter, values)
             stored = self._touched[layer].stored[parameter]
             arrays[id(stored.variable)] = stored.put(arrays[id(stored.variable)], values)
-        given = [ops.convert_to_tensor(arrays[id(v)], dtype=v.dtype) for v in self._variables]
-        batches_of_rows = self._kept.batches(rows, self._rows)
-        return np.concatenate([self._call("weights", values, given)[:n] for values, n in batches_of_rows])
+        return [ops.convert_to_tensor(arrays[id(v)], dtype=v.dtype) for v in self._variables]
+
+    def _tensors(self, values: Values) -> list[Any]:
+        """What crosses the cut as a list, masks behind the values they belong to."""
+        places, masks = self._kept.places, self._kept.masked
+        return [values[place] for place in places] + [values[place]._keras_mask for place in masks]
 
     def _call(self, what: str, values: Values, given: Sequence[Any]) -> Array:
-        places, masks = self._kept.places, self._kept.masked
-        tensors = [values[place] for place in places] + [values[place]._keras_mask for place in masks]
+        tensors = self._tensors(values)
         if what not in self._functions:
             function = self._from_outputs if what == "outputs" else self._with_weights
             self._functions[what] = FRAMEWORK.compiled(

@@ -26,24 +26,25 @@ Outputs
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import onnxruntime
 
-from arachne.backend import Cut, ModelBackend, Trace, WeightFile, check_count
+from arachne.backend import Cut, ModelBackend, Pull, Trace, WeightFile, Weights, check_count, check_real
 from arachne.dtypes import CARRIERS
-from arachne.errors import DataError, ModelError, UsageError
+from arachne.errors import ModelError, UsageError
 from arachne.values import Activation, Array, Description, Inputs, LayerInfo, batches, count
 from arachne_onnx import io
-from arachne_onnx.cut import NotCuttableError, OnnxCut
-from arachne_onnx.derivative import OFFSET, SHARE
+from arachne_onnx.cut import OnnxCut
+from arachne_onnx.cut_gradients import canonical
+from arachne_onnx.kept import NotCuttableError
 from arachne_onnx.layers import find_layers
 from arachne_onnx.quantise import quantised_scores
-from arachne_onnx.reach import out_of_reach, unreached
-from arachne_onnx.running import Runner, fill, taken
+from arachne_onnx.reach import before_blocks, out_of_reach, unreached
+from arachne_onnx.running import Runner, taken
 from arachne_onnx.scores import find_ending
 from arachne_onnx.sessions import BOTH_PACKAGES, Device, Program, both_packages
 from arachne_onnx.trace import OnnxTrace
@@ -146,18 +147,20 @@ class OnnxBackend(ModelBackend):
         trace = OnnxTrace(self._runner, inputs, {layer: self._layers[layer]}, gradients=False)
         return trace.activations[layer]
 
-    def weight_gradients(self, inputs: Inputs, labels: Array) -> Mapping[str, Mapping[str, Array]]:
-        """One run per batch of the forward and the backward nodes; batches add up."""
-        check_count(inputs, labels, "labels")
+    def weight_gradients(
+        self, inputs: Inputs, pull: Pull, parameters: Iterable[tuple[str, str]] | None = None
+    ) -> Weights:
+        """The forward nodes, then the backward nodes of the chosen weights, batch by batch; batches add up."""
         self._look(inputs)
-        totals = self._stored_gradients(inputs, np.asarray(labels, np.int64))
-        return {
-            name: {
-                parameter: np.array(place.view(totals[place.name]), np.float32, order="C")
-                for parameter, place in layer.stored.items()
-            }
-            for name, layer in self._layers.items()
-        }
+        places = {(layer, name): self._layers[layer].stored[name] for layer, name in self.chosen(parameters)}
+        names = sorted({place.name for place in places.values()})
+        if parameters is None and not self._runner.derivative(names).gradients:
+            raise ModelError("no gradient of the scores reaches a weight, so they are no class scores to repair")
+        totals = {name: np.zeros(self._runner.deep.constants[name].shape, np.float32) for name in names}
+        for found, _ in self._runner.pulled_back(inputs, names, pull):
+            for name, gradient in found.items():
+                totals[name] += gradient
+        return canonical(places, totals)
 
     def output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
         """One pass forward and one back per batch, down to the layer and no further."""
@@ -170,6 +173,26 @@ class OnnxBackend(ModelBackend):
             found.append(trace.output_gradients(seed[rows])[layer])
         return tuple(np.concatenate(uses) for uses in zip(*found, strict=True))
 
+    def input_gradients(self, inputs: Inputs, pull: Pull) -> Inputs:
+        """The backward nodes down to the model's inputs."""
+        check_real(inputs)
+        self._look(inputs)
+        feeds = self._runner.feeds(inputs)
+        before, operators = before_blocks(self._runner.deep)
+        for name, array in feeds.items():
+            check_real(array)
+            if name in before:
+                raise ModelError(f"no gradient reaches the input '{name}', because none passes {_some(operators)}")
+        parts: dict[str, list[Array]] = {name: [] for name in feeds}
+        for found, n in self._runner.pulled_back(inputs, list(feeds), pull):
+            for name, gradient in found.items():
+                parts[name].append(np.array(gradient[:n], np.float32))
+        joined = {
+            name: np.concatenate(parts[name]) if parts[name] else np.zeros(array.shape, np.float32)
+            for name, array in feeds.items()
+        }
+        return {name: joined[name] for name in inputs} if isinstance(inputs, Mapping) else next(iter(joined.values()))
+
     def trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
         """One pass kept open; every gradient asked of it is one run of the backward nodes."""
         self._look(inputs)
@@ -181,18 +204,18 @@ class OnnxBackend(ModelBackend):
         wanted = {self.info(layer).name for layer in layers}
         chosen = {name: layer for name, layer in self._layers.items() if name in wanted}
         first = next(iter(chosen))
-        frozen = dict(self._runner.values)
+        frozen = dict(self._runner.values), frozenset(self._runner.touched)
 
         def outputs(rows: Array | None) -> Array:
-            kept = dict(self._runner.values)
-            try:
-                self._runner.values.update(frozen)
+            with self._runner.standing(*frozen):
                 return self.activations(taken(inputs, rows), first)[0].leaving
-            finally:
-                self._runner.values.update(kept)
+
+        def plain() -> Cut:
+            with self._runner.standing(*frozen):
+                return ModelBackend.cut(self, inputs, layers)
 
         try:
-            return OnnxCut(self._runner, inputs, chosen, self.check_values, outputs)
+            return OnnxCut(self._runner, inputs, chosen, self.check_values, outputs, plain)
         except NotCuttableError as error:
             note = f"candidates run the whole model, because {error}"
             self._notes += [note] if note not in self._notes else []
@@ -228,37 +251,6 @@ class OnnxBackend(ModelBackend):
             self.score_kind = "log-probabilities"
         found = find_layers(self._runner.graph, self._model.stored)
         self._layers = {name: found[name] for name in self._layers if name in found}
-
-    def _stored_gradients(self, inputs: Inputs, labels: Array) -> dict[str, Array]:
-        """The gradient of the mean cross-entropy with respect to every stored tensor, in its own layout."""
-        runner = self._runner
-        names = sorted({place.name for layer in self._layers.values() for place in layer.stored.values()})
-        derivative = runner.derivative(names, of_loss=True)
-        outputs = sorted(set(derivative.gradients.values()))
-        if not outputs:
-            raise ModelError("no gradient of the scores reaches a weight, so they are no class scores to repair")
-        program = runner.program("loss", lambda: runner.whole(derivative.graph, outputs))
-        weights = runner.weights_for(runner.deep)
-        totals = {name: np.zeros(runner.deep.constants[name].shape, np.float32) for name in names}
-        done = 0
-        for feeds, n in runner.batches(inputs):
-            size = len(next(iter(feeds.values())))
-            seed = _loss_seed(labels[done : done + n], len(labels), runner.classes, size)
-            found = program.run({**feeds, **weights, **seed})
-            done += n
-            for name, gradient in derivative.gradients.items():
-                totals[name] += found[gradient]
-        return totals
-
-
-def _loss_seed(labels: Array, total: int, classes: int, size: int) -> dict[str, Array]:
-    """What makes the seed (softmax - one-hot) / total inside the graph; rows that only fill a batch get zeros."""
-    if len(labels) and not (labels.min() >= 0 and labels.max() < classes):
-        raise DataError(f"labels lie between {labels.min()} and {labels.max()}, the model has {classes} classes")
-    share = fill(np.full((len(labels), 1), 1 / max(total, 1), np.float32), size)
-    offset = np.zeros((size, classes), np.float32)
-    offset[np.arange(len(labels)), labels] = -1 / max(total, 1)
-    return {SHARE: share, OFFSET: offset}
 
 
 def _in_parts(n: int, size: int) -> list[Array]:

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-from onnx import NodeProto, TensorProto, helper
+import numpy as np
+from onnx import TensorProto, helper
 
+from arachne.backend import Pull, pulled
+from arachne.values import Array
 from arachne_onnx.gradients import Tape
 from arachne_onnx.graph import Graph, TensorType, reads
 from arachne_onnx.normalise import copied
+from arachne_onnx.sessions import Device, Program
 
 SEED = "arachne.seed"
-"""The gradient of the scores, `(n, classes)`: an input, or computed from the two below."""
-
-SHARE = "arachne.share"
-"""How much of the softmax of the scores goes into the seed, `(n, 1)`: 1 / n for the loss of `n` inputs, 0 for rows that
-do not count."""
-
-OFFSET = "arachne.offset"
-"""What is added to it, `(n, classes)`: minus the labels, one-hot, divided by `n`."""
+"""The gradient of a loss with respect to the scores, `(n, classes)`: an input of the graph."""
 
 
 class Derivative:
     """Vector-Jacobian products of the scores with respect to chosen tensors, as a graph.
 
-    The seed is an input of the graph. With `of_loss` it is computed between the forward and the backward nodes, so that
-    the gradient of the cross-entropy takes one pass and not two.
+    A loss needs the scores before it can tell the seed, so forward and backward nodes run in sessions of their own.
+    What the backward nodes read is put out by the first session and fed to the second; nothing is computed twice.
 
     Attributes:
         graph: Forward and backward nodes together.
@@ -38,20 +35,16 @@ class Derivative:
         graph: Graph,
         wanted: Iterable[str],
         *,
-        of_loss: bool = False,
         straight_through: Collection[str] = (),
     ) -> None:
         nodes = [copied(node) for node in graph.needed([graph.scores])]
         forward = Graph(nodes, graph.constants, graph.inputs, graph.opsets, graph.types, graph.scores)
         tape = Tape(forward, straight_through=straight_through)
         self.gradients = tape.backward({graph.scores: SEED}, wanted)
-        between = _loss_seed(graph.scores) if of_loss else []
-        given = (SHARE, OFFSET) if of_loss else (SEED,)
-        rows = TensorType(TensorProto.FLOAT, None)
         self.graph = Graph(
-            [*forward.nodes, *between, *tape.nodes],
+            [*forward.nodes, *tape.nodes],
             {**graph.constants, **tape.constants},
-            {**graph.inputs, **dict.fromkeys(given, rows)},
+            {**graph.inputs, SEED: TensorType(TensorProto.FLOAT, None)},
             graph.opsets,
             graph.types,
             graph.scores,
@@ -61,9 +54,57 @@ class Derivative:
         self.saved = sorted(read - made - set(self.graph.constants) - {SEED})
 
 
-def _loss_seed(scores: str) -> list[NodeProto]:
-    return [
-        helper.make_node("Softmax", [scores], ["arachne.softmax"], axis=1),
-        helper.make_node("Mul", ["arachne.softmax", SHARE], ["arachne.shared"]),
-        helper.make_node("Add", ["arachne.shared", OFFSET], [SEED]),
-    ]
+def backward_program(
+    device: Device,
+    derivative: Derivative,
+    values: Mapping[str, Array],
+    fed: Collection[str],
+    constants: Mapping[str, Array] | None = None,
+) -> Program:
+    """A session of the backward nodes alone.
+
+    Args:
+        device: Where it runs.
+        derivative: Whose nodes.
+        values: One run's forward tensors and weights: those like them will be fed.
+        fed: The weights among them that are no constants.
+        constants: Weights that are not as in the graph.
+    """
+    outputs = sorted(set(derivative.gradients.values()))
+    nodes = derivative.graph.needed(outputs, {*derivative.saved, SEED})
+    read = {name for node in nodes for name in reads(node)}
+    inputs = {
+        name: TensorType(helper.np_dtype_to_tensor_dtype(values[name].dtype), (None,) * values[name].ndim)
+        for name in derivative.saved
+    }
+    inputs |= {name: kind for name in sorted(fed) if name in read and (kind := derivative.graph.type_of(name))}
+    inputs[SEED] = derivative.graph.inputs[SEED]
+    return Program(device, derivative.graph, inputs, outputs, nodes=nodes, constants=constants)
+
+
+def pulled_back(
+    runs: Iterable[tuple[Mapping[str, Array], int, int]],
+    derivative: Derivative,
+    forward: Program,
+    backward: Callable[[Mapping[str, Array]], Program],
+    pull: Pull,
+) -> Iterator[tuple[dict[str, Array], int]]:
+    """Batch by batch, the gradients by name, and how many rows the batch has.
+
+    Args:
+        runs: What is fed for each batch, how many rows of it count, and how many it was filled up to.
+        derivative: The gradients that are taken.
+        forward: Gives the scores and what the backward nodes read.
+        backward: The session of the backward nodes, from the values of a batch.
+        pull: The loss.
+    """
+    done = 0
+    for feeds, n, size in runs:
+        values = {**feeds, **forward.run(feeds)}
+        scores = np.asarray(values[derivative.graph.scores][:n], np.float32)
+        seed = np.zeros((size, scores.shape[1]), np.float32)  # rows that only fill a batch keep their zeros
+        if n:
+            seed[:n] = pulled(pull, scores, slice(done, done + n))
+        if derivative.gradients:
+            yield backward(values).run({**values, SEED: seed}), n
+        done += n

@@ -30,6 +30,18 @@ User = tuple[NodeProto, int, str | None]
 
 def out_of_reach(graph: Graph, layers: Mapping[str, Layer]) -> tuple[list[str], list[str]]:
     """The layers that no gradient reaches, and the operators without a rule that stand in the way."""
+    before, operators = before_blocks(graph)
+    lost = [
+        name
+        for name, layer in layers.items()
+        if any(place.name in before for place in layer.stored.values())
+        or any(use.gradient.name in before for use in layer.uses)
+    ]
+    return lost, operators if lost else []
+
+
+def before_blocks(graph: Graph) -> tuple[set[str], list[str]]:
+    """The tensors before operators that have no rule, and those operators."""
     before: set[str] = set()
     operators: list[str] = []
     for node in reversed(graph.nodes):
@@ -41,13 +53,7 @@ def out_of_reach(graph: Graph, layers: Mapping[str, Layer]) -> tuple[list[str], 
             before |= reads(node)
         elif not before.isdisjoint(node.output):
             before |= reads(node)
-    lost = [
-        name
-        for name, layer in layers.items()
-        if any(place.name in before for place in layer.stored.values())
-        or any(use.gradient.name in before for use in layer.uses)
-    ]
-    return lost, sorted(set(operators)) if lost else []
+    return before, sorted(set(operators))
 
 
 def _carries(graph: Graph, name: str) -> bool:

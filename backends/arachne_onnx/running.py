@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 from onnx import NodeProto, helper
 
+from arachne.backend import Pull
 from arachne.errors import DataError, ModelError, did_you_mean
 from arachne.values import Array, Inputs, batches, count, take
-from arachne_onnx.derivative import Derivative
+from arachne_onnx.derivative import Derivative, backward_program, pulled_back
 from arachne_onnx.folds import Fold, find_fixed_fold, find_fold, linear_in_n
 from arachne_onnx.gradients import UnknownShapeError
 from arachne_onnx.graph import Graph, TensorType, infer_types, reads
@@ -78,15 +80,41 @@ class Runner:
             self._programs[full] = make()
         return self._programs[full]
 
-    def derivative(self, wanted: Sequence[str], *, of_loss: bool = False) -> Derivative:
+    def derivative(self, wanted: Sequence[str]) -> Derivative:
         """The gradient graph with respect to some tensors; setting weights does not change it."""
-        key = (tuple(wanted), of_loss)
+        key = tuple(wanted)
         if key not in self._derivatives:
             try:
-                self._derivatives[key] = Derivative(self.deep, wanted, of_loss=of_loss)
+                self._derivatives[key] = Derivative(self.deep, wanted)
             except (NotImplementedError, UnknownShapeError) as error:
                 raise ModelError(f"no gradient can be taken: {error}") from error
         return self._derivatives[key]
+
+    def pulled_back(self, inputs: Inputs, wanted: Sequence[str], pull: Pull) -> Iterator[tuple[dict[str, Array], int]]:
+        """Batch by batch, the gradients of a loss with respect to some tensors, and how many rows the batch has."""
+        derivative, key = self.derivative(wanted), tuple(wanted)
+        outputs = sorted({self.deep.scores, *derivative.saved} - set(self.deep.inputs))
+        forward = self.program(("forward", key), lambda: self.whole(derivative.graph, outputs))
+        weights = self.weights_for(self.deep)
+
+        def backward(values: Mapping[str, Array]) -> Program:
+            return self.program(
+                ("backward", key), lambda: backward_program(self.device, derivative, values, self.touched)
+            )
+
+        runs = (({**feeds, **weights}, n, self.fixed or max(n, 1)) for feeds, n in self.batches(inputs))
+        for found, n in pulled_back(runs, derivative, forward, backward, pull):
+            yield {name: found[gradient] for name, gradient in derivative.gradients.items()}, n
+
+    @contextmanager
+    def standing(self, values: Mapping[str, Array], touched: Collection[str]) -> Iterator[None]:
+        """Other values for the stored tensors, for the duration."""
+        kept = dict(self.values), set(self.touched)
+        try:
+            self.values, self.touched = dict(values), set(touched)
+            yield
+        finally:
+            self.values, self.touched = kept
 
     def inputs_of(self, graph: Graph, nodes: Sequence[NodeProto]) -> dict[str, TensorType]:
         """What a session of these nodes is fed: the model's inputs, and the touched weights among what they read."""

@@ -6,17 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from onnx import helper
 
 from arachne.backend import Trace, check_count
 from arachne.values import Activation, Array, Inputs, count
-from arachne_onnx.derivative import SEED, Derivative
-from arachne_onnx.graph import Graph, TensorType
+from arachne_onnx.derivative import SEED, backward_program
+from arachne_onnx.graph import Graph
 from arachne_onnx.kinds import plain_norm
 from arachne_onnx.layers import Layer
 from arachne_onnx.reader import Signal, Use
 from arachne_onnx.running import Runner, fill
-from arachne_onnx.sessions import Program
 
 
 class OnnxTrace(Trace):
@@ -69,8 +67,11 @@ class OnnxTrace(Trace):
         check_count(np.empty(self._n), seed, "rows of the seed")
         if self._derivative is None:
             raise RuntimeError("this trace was made without gradients")
-        runner, names = self._runner, self._derivative.gradients
-        program = self._backward(self._derivative)
+        runner, derivative, names = self._runner, self._derivative, self._derivative.gradients
+        program = runner.program(
+            ("backward of a trace", tuple(self._layers)),
+            lambda: backward_program(runner.device, derivative, self._kept[0][0], runner.touched),
+        )
         weights = runner.weights_for(runner.deep)
         parts: list[dict[str, list[Array]]] = []
         done = 0
@@ -108,23 +109,6 @@ class OnnxTrace(Trace):
             return np.zeros_like(self.activations[layer][number].leaving[start : start + n])
         array = self._runner.apart(use.gradient.name, found[names[use.gradient.name]], n, size)
         return np.array(use.gradient.read(array))
-
-    def _backward(self, derivative: Derivative) -> Program:
-        runner = self._runner
-        saved = self._kept[0][0]
-        outputs = sorted(set(derivative.gradients.values()))
-
-        def make() -> Program:
-            fed = {
-                name: TensorType(helper.np_dtype_to_tensor_dtype(value.dtype), (None,) * value.ndim)
-                for name, value in saved.items()
-            }
-            nodes = derivative.graph.needed(outputs, {*fed, SEED})
-            inputs = {**runner.inputs_of(derivative.graph, nodes), **fed}
-            inputs[SEED] = derivative.graph.inputs[SEED]
-            return Program(runner.device, derivative.graph, inputs, outputs, nodes=nodes)
-
-        return runner.program(("backward", tuple(self._layers)), make)
 
 
 def _signals(use: Use) -> list[Signal]:

@@ -26,19 +26,19 @@ Outputs
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
-from torch.nn import functional
 
-from arachne.backend import Cut, ModelBackend, Trace, WeightFile, check_count
+from arachne.backend import Cut, ModelBackend, Pull, Trace, WeightFile, Weights, check_count, check_real
 from arachne.errors import DataError, ModelError
 from arachne.values import Activation, Array, Description, Inputs, LayerInfo, count, take
 from arachne_torch import io
 from arachne_torch.cut import TorchCut
+from arachne_torch.gradients import gradients_of, input_gradients, pull_back
 from arachne_torch.layers import declared, gather
 from arachne_torch.names import layer_name
 from arachne_torch.reasons import SAME, unreached
@@ -128,26 +128,20 @@ class TorchBackend(ModelBackend):
         self.info(layer)
         return TorchTrace(self._runner, inputs, [layer], gradients=False).activations[layer]
 
-    def weight_gradients(self, inputs: Inputs, labels: Array) -> Mapping[str, Mapping[str, Array]]:
-        """Batches add up in one set of buffers, as large as the weights, which become the arrays."""
-        check_count(inputs, labels, "labels")
+    def weight_gradients(
+        self, inputs: Inputs, pull: Pull, parameters: Iterable[tuple[str, str]] | None = None
+    ) -> Weights:
+        """Batches add up in one set of buffers, as large as the chosen weights, which become the arrays."""
         self._look(inputs)
+        places = {(layer, name): self._layers[layer].stored[name] for layer, name in self.chosen(parameters)}
         leaves = {name: tensor.detach() for name, tensor in self._parameters.items()}
-        names = dict.fromkeys(place.name for layer in self._layers.values() for place in layer.stored.values())
-        wanted = [leaves[name] for name in names]
-        for leaf in wanted:
-            leaf.requires_grad_()
+        wanted = {place.name: leaves[place.name].requires_grad_() for place in places.values()}
         done = 0
         with self._runner.swapped(leaves), torch.enable_grad():
             for batch in self._runner.batches(inputs, gradients=True):
-                loss = self._loss(batch, labels[done : done + count(batch)]) / max(len(labels), 1)
-                loss.backward(inputs=wanted)  # type: ignore[no-untyped-call]  # torch does not type it
+                pull_back(self._runner.scores(batch), pull, done, list(wanted.values()))
                 done += count(batch)
-        gradients = {name: _gradient(leaves[name]) for name in names}
-        return {
-            name: {parameter: place.view(gradients[place.name]).numpy() for parameter, place in layer.stored.items()}
-            for name, layer in self._layers.items()
-        }
+        return gradients_of(places, wanted)
 
     def output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
         """One backward pass per batch, down to the layer and no further."""
@@ -160,6 +154,20 @@ class TorchBackend(ModelBackend):
             found.append(trace.output_gradients(seed[done : done + count(batch)])[layer])
             done += count(batch)
         return tuple(joined(uses) for uses in zip(*found, strict=True))
+
+    def input_gradients(self, inputs: Inputs, pull: Pull) -> Inputs:
+        """One backward pass per batch, to tensors that stand in for the inputs."""
+        check_real(inputs)
+        self._look(inputs)
+        fixed = {name: tensor.detach() for name, tensor in self._parameters.items()}
+        parts, done = [], 0
+        with self._runner.swapped(fixed), torch.enable_grad():
+            for batch in self._runner.batches(inputs, gradients=True):
+                parts.append(input_gradients(self._runner, batch, pull, done))
+                done += count(batch)
+        if isinstance(inputs, Mapping):
+            return {name: np.concatenate([part[name] for part in parts]) for name in inputs}
+        return np.concatenate([part[""] for part in parts])
 
     def trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
         """One pass kept open; every gradient asked of it is one backward pass."""
@@ -230,23 +238,3 @@ class TorchBackend(ModelBackend):
         if not fine:
             dropped = self._layers.pop(layer)
             self._runner.unreached |= {place.name: SAME for place in dropped.stored.values()}
-
-    def _loss(self, inputs: Inputs, labels: Array) -> torch.Tensor:
-        """The summed cross-entropy of one batch."""
-        scores = self._runner.scores(inputs)
-        classes = scores.shape[1]
-        if len(labels) and (int(np.min(labels)) < 0 or int(np.max(labels)) >= classes):
-            raise DataError(
-                f"labels lie between 0 and {classes - 1}, got {int(np.min(labels))} to {int(np.max(labels))}"
-            )
-        target = torch.from_numpy(np.array(labels, dtype=np.int64)).to(scores.device)
-        if self.score_kind == "log-probabilities":
-            return functional.nll_loss(scores, target, reduction="sum")
-        return functional.cross_entropy(scores, target, reduction="sum")
-
-
-def _gradient(leaf: torch.Tensor) -> torch.Tensor:
-    """What was added up for a parameter, on the CPU and no less precise than float32; not copied unless it must be."""
-    gradient = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
-    wide = gradient.float() if gradient.dtype in (torch.bfloat16, torch.float16) else gradient
-    return wide.detach().cpu()

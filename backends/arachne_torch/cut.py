@@ -14,10 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from arachne.backend import Cut, Weights
+from arachne.backend import Cut, Pull, Weights
 from arachne.errors import UnknownLayerError, WeightShapeError
 from arachne.values import Array, Inputs, batches, count, take
 from arachne_torch.calls import Recorder
+from arachne_torch.gradients import gradients_of, pull_back
 from arachne_torch.layers import Layer
 from arachne_torch.running import Runner, as_tensor, to_array
 from arachne_torch.spread import Spread
@@ -108,6 +109,24 @@ class TorchCut(Cut):
         found = [self._run(self._all, self._tape.output, part, changed) for part in self._parts(rows)]
         return np.concatenate([self._no_scores, *found])
 
+    def weight_gradients(self, weights: Weights, pull: Pull, rows: Array | None = None) -> Weights:
+        """The recorded calls behind the layer, run again with tensors that gradients are taken by."""
+        changed: dict[int, Tensor] = {}
+        for (layer, parameter), values in weights.items():
+            self._change(changed, layer, parameter, values)
+        places = {(layer, name): place for layer, own in self._layers.items() for name, place in own.stored.items()}
+        numbers = {place.name: self._tape.named[place.name] for place in places.values()}
+        leaves = {
+            name: changed.get(number, self._own[number]).detach().requires_grad_() for name, number in numbers.items()
+        }
+        given, done = {number: leaves[name] for name, number in numbers.items()}, 0
+        with torch.enable_grad():
+            for part in self._parts(rows, max(1, self._runner.rows // 4)):
+                slots = self._filled(self._all, part, given)
+                pull_back(self._runner.finish(slots[self._tape.output]), pull, done, list(leaves.values()))
+                done += len(part)
+        return gradients_of(places, leaves)
+
     def _traced(self, rows: Array | None) -> Array:
         chosen = self._inputs if rows is None else take(self._inputs, rows)
         trace = TorchTrace(self._runner, chosen, [self.layer], gradients=False, weights=self._then)
@@ -135,19 +154,24 @@ class TorchCut(Cut):
         tensor = as_tensor(array).to(self._runner.device, self._runner.dtype)
         return tensor.clone() if self._in_place else tensor
 
-    def _parts(self, rows: Array | None) -> Iterator[Array | range]:
+    def _parts(self, rows: Array | None, size: int | None = None) -> Iterator[Array | range]:
         """The rows in batches; a range stands for rows that lie side by side."""
+        size = size or self._runner.rows
         if rows is None:
-            yield from (range(part.start, part.stop) for part in batches(self._n, self._runner.rows))
+            yield from (range(part.start, part.stop) for part in batches(self._n, size))
         else:
-            yield from (rows[part] for part in batches(len(rows), self._runner.rows))
+            yield from (rows[part] for part in batches(len(rows), size))
 
     def _run(self, steps: Sequence[Step], wanted: int, rows: Array | range, given: Mapping[int, Tensor]) -> Array:
         with torch.no_grad():
-            values = {**self._tape.constants, **self._own, **self._chosen(rows), **given}
-            run(steps, values, len(rows))
-            result = values[wanted]
+            result = self._filled(steps, rows, given)[wanted]
             return to_array(self._runner.finish(result).float() if wanted == self._tape.output else result)
+
+    def _filled(self, steps: Sequence[Step], rows: Array | range, given: Mapping[int, Tensor]) -> Values:
+        """What stands in the slots once these steps have run on these rows."""
+        values = {**self._tape.constants, **self._own, **self._chosen(rows), **given}
+        run(steps, values, len(rows))
+        return values
 
     def _chosen(self, rows: Array | range) -> Values:
         """The kept tensors of these rows."""

@@ -122,16 +122,19 @@ class Runner:
 
     def scores(self, inputs: Inputs, watch: Watch | None = None) -> Tensor:
         """Class scores `(n, classes)` of one batch, as a tensor; `look` has been called before."""
+        return self.scored(self.tensors(inputs), count(inputs), watch)
+
+    def scored(self, tensors: Tensor | dict[str, Tensor], n: int, watch: Watch | None = None) -> Tensor:
+        """Class scores of the first `n` rows of a batch that is already made of tensors."""
         hidden = self.ending in ("softmax", "sigmoid")
         watch = Watch() if hidden and watch is None else watch
-        tensors = self.tensors(inputs)
         with watch or contextlib.nullcontext():
             output = self.choose(self.call(tensors))
         scores = self.finish(watch.behind(output) if watch is not None and hidden else output)
-        if scores.shape != (self.size(inputs), self.classes):
+        if scores.shape != (self.fixed or max(n, 1), self.classes):
             shape = _shapes(tensors)
             raise DataError(f"the model gives no class scores for inputs of shape {shape}, but {_shape(output)}")
-        return scores[: count(inputs)]
+        return scores[:n]
 
     def finish(self, output: Tensor) -> Tensor:
         """From what the model gives, or what stood before its last call, to class scores."""

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from arachne.backend import Cut
+from arachne.backend import Cut, Pull, Weights
 from arachne.testing import BackendConformance, ReferenceBackend
 from arachne.testing.checks import by_hand
 from arachne.testing.checks.specimens import PROBABILITIES, SPECIMENS
 from arachne.testing.nodes import Dense, Relu
-from arachne.values import Activation, Array, Inputs, LayerInfo, take
+from arachne.testing.reference_cut import ReferenceCut
+from arachne.values import Activation, Array, Inputs, LayerInfo, count, take
 
 
 class LendsItsWeights(ReferenceBackend):
@@ -44,19 +45,61 @@ class ListsLayersByName(ReferenceBackend):
 
 
 class ForgetsToDivideByTheNumberOfInputs(ReferenceBackend):
-    def weight_gradients(self, inputs: Inputs, labels: Array) -> Mapping[str, Mapping[str, Array]]:
-        found = super().weight_gradients(inputs, labels)
-        return {layer: {name: values * len(labels) for name, values in own.items()} for layer, own in found.items()}
+    def weight_gradients(
+        self, inputs: Inputs, pull: Pull, parameters: Iterable[tuple[str, str]] | None = None
+    ) -> Weights:
+        found = super().weight_gradients(inputs, pull, parameters)
+        return {place: values * count(inputs) for place, values in found.items()}
 
 
 class AveragesTheLastBatchTooHeavily(ReferenceBackend):
-    def weight_gradients(self, inputs: Inputs, labels: Array) -> Mapping[str, Mapping[str, Array]]:
-        parts = [slice(0, 4), slice(4, None)]
-        found = [super(type(self), self).weight_gradients(take(inputs, part), labels[part]) for part in parts]
-        return {
-            layer: {name: (values + found[1][layer][name]) / 2 for name, values in own.items()}
-            for layer, own in found[0].items()
-        }
+    def weight_gradients(
+        self, inputs: Inputs, pull: Pull, parameters: Iterable[tuple[str, str]] | None = None
+    ) -> Weights:
+        half = count(inputs) // 2
+
+        def heavy(scores: Array, rows: slice) -> Array:
+            gradient = pull(scores, rows)
+            gradient[half:] *= 2
+            return gradient
+
+        return super().weight_gradients(inputs, heavy, parameters)
+
+
+class CountsRowsAnewInEveryBatch(ReferenceBackend):
+    def weight_gradients(
+        self, inputs: Inputs, pull: Pull, parameters: Iterable[tuple[str, str]] | None = None
+    ) -> Weights:
+        def anew(scores: Array, rows: slice) -> Array:
+            return pull(scores, slice(0, len(scores)))
+
+        return super().weight_gradients(inputs, anew, parameters)
+
+
+class GivesOneParameterForAnother(ReferenceBackend):
+    def weight_gradients(
+        self, inputs: Inputs, pull: Pull, parameters: Iterable[tuple[str, str]] | None = None
+    ) -> Weights:
+        found = super().weight_gradients(inputs, pull, None)
+        return found if parameters is None else {place: found[place] * 2 for place in parameters}
+
+
+class CutsForgetTheWeightsTheyAreAskedAt(ReferenceCut):
+    def weight_gradients(self, weights: Weights, pull: Pull, rows: Array | None = None) -> Weights:
+        return super().weight_gradients({}, pull, rows)
+
+
+class CutsThatForget(ReferenceBackend):
+    def cut(self, inputs: Inputs, layers: Sequence[str]) -> ReferenceCut:
+        cut = super().cut(inputs, layers)
+        cut.__class__ = CutsForgetTheWeightsTheyAreAskedAt
+        return cut
+
+
+class GivesInputGradientsOfTheWrongSign(ReferenceBackend):
+    def input_gradients(self, inputs: Inputs, pull: Pull) -> Inputs:
+        found = super().input_gradients(inputs, pull)
+        return {name: -array for name, array in found.items()} if isinstance(found, Mapping) else -found
 
 
 class GivesGradientsBehindTheNonLinearity(ReferenceBackend):
@@ -131,6 +174,10 @@ FAULTS: list[tuple[type[ReferenceBackend], str, str]] = [
     (ForgetsToDivideByTheNumberOfInputs, "test_weight_gradients_agree_with_finite_differences", "mlp_tanh"),
     (ForgetsToDivideByTheNumberOfInputs, "test_weight_gradients_agree_with_the_reference_network", "mlp"),
     (AveragesTheLastBatchTooHeavily, "test_weight_gradients_agree_with_finite_differences", "conv2d"),
+    (GivesOneParameterForAnother, "test_chosen_parameters_have_the_gradients_they_have_among_all", "mlp"),
+    (CutsThatForget, "test_gradients_behind_a_cut_agree_with_finite_differences", "conv1d"),
+    (CutsThatForget, "test_gradients_of_a_cut_are_those_of_the_default", "residual"),
+    (GivesInputGradientsOfTheWrongSign, "test_input_gradients_agree_with_finite_differences", "steps"),
     (GivesGradientsBehindTheNonLinearity, "test_output_gradients_agree_with_finite_differences", "mlp_tanh"),
     (GivesGradientsBehindTheNonLinearity, "test_output_gradients_agree_with_the_reference_network", "conv1d"),
     (GivesActivationsBehindTheNonLinearity, "test_activations_agree_with_the_reference_network", "mlp_tanh"),
@@ -151,6 +198,11 @@ def test_a_fault_is_found_by_its_check(fault: type[ReferenceBackend], check: str
     run(suite.build(ReferenceBackend, network))  # the same check has nothing to say about a backend without the fault
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         run(suite.build(fault, network))
+
+
+def test_rows_counted_anew_in_every_batch_are_found() -> None:
+    with pytest.raises(AssertionError):
+        BackendConformance().test_a_pull_sees_each_row_once(CountsRowsAnewInEveryBatch)
 
 
 def test_lost_inputs_are_found() -> None:

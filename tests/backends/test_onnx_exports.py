@@ -10,6 +10,7 @@ import torch
 from onnx import ModelProto
 from torch import nn
 
+from arachne.losses import cross_entropy
 from arachne.values import Array
 from arachne_onnx import OnnxBackend
 from tests.backends.onnx_architectures import ARCHITECTURES, by_dynamo, by_tracing, make
@@ -52,18 +53,17 @@ def errors(
     """
     found = {}
     largest = max(float(np.linalg.norm(gradient)) for _, gradient in wanted.values())
-    for layer, parameters in backend.weight_gradients(inputs, labels).items():
-        for parameter, gradient in parameters.items():
-            value = backend.get_weights(layer)[parameter]
-            for name, (weight, expected) in wanted.items():
-                factor = channel_factor(value, weight)
-                if factor is not None:
-                    scaled = expected / factor
-                    # The bias of keys shifts whole rows of a softmax: its gradient is zero but for rounding.
-                    zero = name.endswith((".key.bias", ".in_proj_bias.k"))
-                    scale = 0.0 if zero else float(np.linalg.norm(scaled))
-                    error = float(np.linalg.norm(gradient - scaled)) / (scale or 1e-2 * largest)
-                    found[f"{layer}.{parameter} = {name}"] = error
+    for (layer, parameter), gradient in backend.weight_gradients(inputs, cross_entropy(labels)).items():
+        value = backend.get_weights(layer)[parameter]
+        for name, (weight, expected) in wanted.items():
+            factor = channel_factor(value, weight)
+            if factor is not None:
+                scaled = expected / factor
+                # The bias of keys shifts whole rows of a softmax: its gradient is zero but for rounding.
+                zero = name.endswith((".key.bias", ".in_proj_bias.k"))
+                scale = 0.0 if zero else float(np.linalg.norm(scaled))
+                error = float(np.linalg.norm(gradient - scaled)) / (scale or 1e-2 * largest)
+                found[f"{layer}.{parameter} = {name}"] = error
     return found
 
 

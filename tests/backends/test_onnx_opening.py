@@ -11,6 +11,7 @@ import pytest
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from arachne.errors import ModelError
+from arachne.losses import cross_entropy
 from arachne.testing.networks import convnet, random_inputs
 from arachne.values import Array
 from arachne_onnx import OnnxBackend
@@ -73,9 +74,8 @@ def test_nodes_may_stand_in_any_order() -> None:
     np.testing.assert_array_equal(first.forward(x), second.forward(x))
     assert [layer.name for layer in second.layers] == [layer.name for layer in first.layers]
     labels = np.arange(5) % 3
-    for layer, parameters in first.weight_gradients(x, labels).items():
-        for parameter, gradient in parameters.items():
-            np.testing.assert_array_equal(gradient, second.weight_gradients(x, labels)[layer][parameter])
+    for (layer, parameter), gradient in first.weight_gradients(x, cross_entropy(labels)).items():
+        np.testing.assert_array_equal(gradient, second.weight_gradients(x, cross_entropy(labels))[layer, parameter])
 
 
 def test_nodes_that_need_each_other_are_refused() -> None:
@@ -108,7 +108,7 @@ def test_a_branch_that_is_always_taken_is_part_of_the_graph(
     assert [one.name for one in backend.layers] == [layer]
     stored = W if layer == "yes" else -W
     np.testing.assert_allclose(backend.forward(X), np.maximum(X @ stored.T + B, 0), atol=1e-6)
-    assert set(backend.weight_gradients(X, np.arange(6) % 3)[layer]) == {"weight", "bias"}
+    assert set(backend.weight_gradients(X, cross_entropy(np.arange(6) % 3))) == {(layer, "weight"), (layer, "bias")}
     other = "no" if layer == "yes" else "yes"
     assert backend.unreachable == dict.fromkeys((f"{other}.weight", f"{other}.bias"), "the scores do not depend on it")
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from arachne.losses import cross_entropy
 from arachne.values import Array
 from arachne_onnx import OnnxBackend
 
@@ -30,10 +31,11 @@ def check_gradients(backend: OnnxBackend, inputs: Array, labels: Array, step: fl
     A ReLU or a maximum that changes sides within the step shows as a large error in one direction only, so of two
     random directions the better counts.
     """
-    gradients = backend.weight_gradients(inputs, labels)
+    gradients = backend.weight_gradients(inputs, cross_entropy(labels))
     rng = np.random.default_rng(0)
     for info in backend.layers:
-        for parameter, gradient in gradients[info.name].items():
+        for parameter in info.parameters:
+            gradient = gradients[info.name, parameter]
             weight = backend.get_weights(info.name)[parameter]
             errors = []
             for _ in range(2):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from arachne.errors import DataError, ModelError, UnknownLayerError, UsageError, WeightShapeError
+from arachne.losses import cross_entropy
 from arachne.values import Array, Geometry
 from arachne_torch import TorchBackend
 
@@ -196,30 +197,31 @@ def test_weight_gradients_agree_with_finite_differences_in_every_parameter() -> 
             probabilities = model(torch.from_numpy(x).double()).numpy()
         return float(-np.log(probabilities[np.arange(5), labels]).mean())
 
-    gradients = backend.weight_gradients(x, labels)
-    assert set(gradients) == {info.name for info in backend.layers}
-    for layer, parameters in gradients.items():
-        for name, gradient in parameters.items():
-            values = dict(backend.get_weights(layer))[name]
-            index = np.unravel_index(np.argmax(np.abs(gradient)), gradient.shape)
-            sides = []
-            for step in (1e-5, -1e-5):
-                changed = values.copy()
-                changed[index] += step
-                backend.set_weights(layer, name, changed)
-                sides.append(loss())
-            backend.set_weights(layer, name, values)
-            assert gradient[index] == pytest.approx((sides[0] - sides[1]) / 2e-5, rel=1e-5, abs=1e-9)
+    gradients = backend.weight_gradients(x, cross_entropy(labels))
+    assert list(gradients) == backend.chosen(None)
+    for (layer, name), gradient in gradients.items():
+        values = dict(backend.get_weights(layer))[name]
+        index = np.unravel_index(np.argmax(np.abs(gradient)), gradient.shape)
+        sides = []
+        for step in (1e-5, -1e-5):
+            changed = values.copy()
+            changed[index] += step
+            backend.set_weights(layer, name, changed)
+            sides.append(loss())
+        backend.set_weights(layer, name, values)
+        assert gradient[index] == pytest.approx((sides[0] - sides[1]) / 2e-5, rel=1e-5, abs=1e-9)
 
 
 def test_gradients_add_up_over_batches() -> None:
     backend = TorchBackend.load(mlp())
     x, labels = inputs_of(10, 4), np.arange(10) % 3
-    whole = backend.weight_gradients(x, labels)
+    whole = backend.weight_gradients(x, cross_entropy(labels))
     seed = np.eye(3)[labels]
     product = backend.output_gradients(x, "fc1", seed)
     backend._runner.rows = 3
-    np.testing.assert_allclose(backend.weight_gradients(x, labels)["fc1"]["weight"], whole["fc1"]["weight"], atol=1e-6)
+    np.testing.assert_allclose(
+        backend.weight_gradients(x, cross_entropy(labels))["fc1", "weight"], whole["fc1", "weight"], atol=1e-6
+    )
     np.testing.assert_allclose(backend.output_gradients(x, "fc1", seed)[0], product[0], atol=1e-6)
     np.testing.assert_allclose(backend.trace(x, ["fc1"]).output_gradients(seed)["fc1"][0], product[0], atol=1e-6)
 
@@ -249,7 +251,7 @@ def test_the_users_module_is_left_as_it_was() -> None:
     state = torch.get_rng_state()
     backend = TorchBackend.load(model)
     x = inputs_of(6, 4)
-    backend.weight_gradients(x, np.zeros(6, dtype=int))
+    backend.weight_gradients(x, cross_entropy(np.zeros(6, dtype=int)))
     backend.trace(x, ["fc1", "fc2"]).output_gradients(np.ones((6, 3)))
     backend.cut(x, ["fc2"]).scores_with({})
     with pytest.raises(DataError):
@@ -285,8 +287,8 @@ def test_wrong_names_and_shapes_are_refused_in_one_sentence() -> None:
         backend.set_weights("fc1", "weight", np.zeros((4, 5)))
     with pytest.raises(DataError, match=r"does not take inputs of shape \(2, 5\)"):
         backend.forward(inputs_of(2, 5))
-    with pytest.raises(DataError, match="labels lie between 0 and 2"):
-        backend.weight_gradients(inputs_of(2, 4), np.array([0, 3]))
+    with pytest.raises(DataError, match="labels should lie between 0 and 2"):
+        backend.weight_gradients(inputs_of(2, 4), cross_entropy(np.array([0, 3])))
 
 
 def test_functional_code_and_shared_weights_are_layers_too() -> None:
@@ -309,7 +311,7 @@ def test_functional_code_and_shared_weights_are_layers_too() -> None:
     assert weight.shape == (3, 4)
     (one,) = backend.activations(x, "kernel")
     np.testing.assert_allclose(one.entering["weight"] @ weight.T, one.leaving, atol=1e-6)
-    assert backend.weight_gradients(x, np.zeros(3, dtype=int))["kernel"]["weight"].shape == (3, 4)
+    assert backend.weight_gradients(x, cross_entropy(np.zeros(3, dtype=int)))["kernel", "weight"].shape == (3, 4)
 
 
 @pytest.mark.parametrize(
@@ -351,11 +353,12 @@ def test_probabilities_made_by_hand_become_log_probabilities() -> None:
     np.testing.assert_allclose(np.exp(backend.forward(x)).sum(1), 1, atol=1e-6)
     assert backend.score_kind == "log-probabilities"
     assert backend.describe().scores == "log-probabilities"
-    gradient = backend.weight_gradients(x, np.zeros(5, dtype=int))["fc"]["weight"]
+    loss = cross_entropy(np.zeros(5, dtype=int), score_kind=backend.score_kind)
+    gradient = backend.weight_gradients(x, loss)["fc", "weight"]
     plain = TorchBackend.load(Answering(lambda z: z))
     for parameter in ("weight", "bias"):
         plain.set_weights("fc", parameter, backend.get_weights("fc")[parameter])
-    expected = plain.weight_gradients(x, np.zeros(5, dtype=int))["fc"]["weight"]
+    expected = plain.weight_gradients(x, cross_entropy(np.zeros(5, dtype=int)))["fc", "weight"]
     np.testing.assert_allclose(gradient, expected, atol=1e-6)
 
 
@@ -426,7 +429,7 @@ def test_half_precision_crosses_as_float32_and_is_rounded_on_the_way_in() -> Non
     )
     x = inputs_of(3, 4)
     assert backend.forward(x).dtype == np.float32
-    assert backend.weight_gradients(x, np.zeros(3, dtype=int))["fc1"]["weight"].dtype == np.float32
+    assert backend.weight_gradients(x, cross_entropy(np.zeros(3, dtype=int)))["fc1", "weight"].dtype == np.float32
 
 
 def test_no_inputs_give_no_scores() -> None:

@@ -19,6 +19,7 @@ from arachne.data.split import Part
 from arachne.data.targets import Target
 from arachne.localise import Bidirectional
 from arachne.localise.base import sample_positives
+from arachne.losses import cross_entropy
 from arachne.values import Activation, Array, LayerInfo
 from arachne_torch import TorchBackend
 
@@ -121,7 +122,7 @@ def reference(backend: TorchBackend, part: Part, rows: Array) -> dict[tuple[str,
                 single[name][index] = values[index]
                 through = arriving(info, single, use)
                 shares = np.divide(through, whole, out=np.zeros_like(whole), where=whole > 0)
-                found[info.name, name][index] = (shares * slope).sum()
+                found[info.name, name, index] = (shares * slope).sum()
         first = whole.ndim == 3
         spread = [np.abs(b)[:, None, None] if first else np.abs(b) for b in biases.values()]
         total = whole + np.sum(spread, axis=0)
@@ -139,14 +140,17 @@ def test_both_scores_of_every_weight_and_bias_follow_the_formula(name: str) -> N
     scores = Bidirectional(biases=True).scores(backend, part, rng=np.random.default_rng(0))
     positives = sample_positives(part, rng=np.random.default_rng(0))
     above, below = (reference(backend, part, rows) for rows in (part.negatives, positives))
-    losses = [backend.weight_gradients(inputs[rows], part.data.labels[rows]) for rows in (part.negatives, positives)]
+    losses = [
+        backend.weight_gradients(inputs[rows], cross_entropy(part.data.labels[rows]))
+        for rows in (part.negatives, positives)
+    ]
     assert {(s.layer, s.parameter) for s in scores} == set(above)
     for score in scores:
         key = (score.layer, score.parameter)
         np.testing.assert_allclose(
             score.forward_impact, above[key] / (1 + below[key]), rtol=2e-3, atol=1e-6, err_msg=str(key)
         )
-        loss = [np.abs(side[score.layer][score.parameter]) for side in losses]
+        loss = [np.abs(side[score.layer, score.parameter]) for side in losses]
         np.testing.assert_allclose(score.gradient_loss, loss[0] / (1 + loss[1]), rtol=1e-4, atol=1e-7)
 
 

@@ -12,6 +12,7 @@ from arachne.data.labelled import LabelledData
 from arachne.engine import repair
 from arachne.errors import DataError, NothingToRepairError, UsageError
 from arachne.localise import Bidirectional
+from arachne.losses import cross_entropy
 from arachne.search import DifferentialEvolution, Generation
 from arachne.settings import Settings
 from arachne.testing import ReferenceBackend, mlp
@@ -34,10 +35,9 @@ def model(digits: LabelledData) -> ReferenceBackend:
     filed = np.where((digits.labels == 8) & (rng.random(len(digits)) < 0.6), 1, digits.labels)
     for _ in range(250):
         rows = rng.choice(len(digits), 200, replace=False)
-        gradients = backend.weight_gradients(np.asarray(digits.inputs)[rows], filed[rows])
-        for layer, parameters in gradients.items():
-            for parameter, slope in parameters.items():
-                backend.set_weights(layer, parameter, backend.get_weights(layer)[parameter] - 0.5 * slope)
+        gradients = backend.weight_gradients(np.asarray(digits.inputs)[rows], cross_entropy(filed[rows]))
+        for (layer, parameter), slope in gradients.items():
+            backend.set_weights(layer, parameter, backend.get_weights(layer)[parameter] - 0.5 * slope)
     return backend
 
 

@@ -13,6 +13,7 @@ from arachne.errors import NothingToRepairError, UsageError
 from arachne.localise import Bidirectional, GradientLoss, Localiser, RandomChoice, localiser_named
 from arachne.localise.base import sample_positives
 from arachne.localise.bidirectional import scored_classes
+from arachne.losses import cross_entropy
 from arachne.testing import Network, ReferenceBackend, convnet, mlp, random_inputs, residual, shared
 from arachne.values import Address, Array
 
@@ -42,7 +43,7 @@ def slow_scores(backend: ModelBackend, part: Part, positives: Array) -> dict[Add
     sides = []
     for rows in (part.negatives, positives):
         inputs = np.asarray(part.data.inputs)[rows]
-        gradients = backend.weight_gradients(inputs, part.data.labels[rows])
+        gradients = backend.weight_gradients(inputs, cross_entropy(part.data.labels[rows]))
         impacts = {}
         for info in backend.layers:
             weight = backend.get_weights(info.name)["weight"]
@@ -57,7 +58,7 @@ def slow_scores(backend: ModelBackend, part: Part, positives: Array) -> dict[Add
                 impacts[Address(info.name, "weight", (j, i))] = share * slopes[j]
         sides.append((gradients, impacts))
     for address, impact in sides[0][1].items():
-        losses = [abs(float(side[0][address.layer]["weight"][address.index])) for side in sides]
+        losses = [abs(float(side[0][address.layer, "weight"][address.index])) for side in sides]
         found[address] = losses[0] / (1 + losses[1]), impact / (1 + sides[1][1][address])
     return found
 

@@ -7,7 +7,9 @@ import pytest
 
 from arachne.backend import Cut, ModelBackend, restored
 from arachne.errors import ArachneError, WeightShapeError
+from arachne.losses import cross_entropy
 from arachne.testing.checks import by_hand
+from arachne.testing.checks.gradients import STEP, Seen, directions
 from arachne.testing.checks.suite import MakeBackend, Specimen, Suite, assert_close, assert_same_weights
 from arachne.values import Array
 
@@ -148,6 +150,28 @@ class CutChecks(Suite):
             if cut.CONTINUES_FROM_OUTPUTS:
                 assert_close(cut.scores_from_outputs(outputs), scores, f"continued scores after '{layer}' was set")
 
+    def test_a_cut_keeps_weights_that_were_set_before_it_and_put_back_after(self, specimen: Specimen) -> None:
+        """A cut has the weights the model had when it was cut, also those that were set then and are not now."""
+        backend, layers = specimen.backend, specimen.layers
+        original = specimen.all_weights()
+        changed = {place: values for layer in layers for place, values in specimen.other_weights(layer).items()}
+        for (layer, parameter), values in changed.items():
+            backend.set_weights(layer, parameter, values)
+        expected = backend.forward(specimen.inputs)
+        cuts = [backend.cut(specimen.inputs, [layer]) for layer in layers]
+        for (layer, parameter), values in original.items():
+            backend.set_weights(layer, parameter, values)
+        for layer, cut in zip(layers, cuts, strict=True):
+            assert_close(cut.scores_with({}), expected, f"cut at '{layer}'")
+            weight = {(layer, "weight"): changed[layer, "weight"]}
+            assert_close(cut.scores_with(weight, ROWS), expected[ROWS], f"cut at '{layer}', some rows")
+            if cut.CONTINUES_FROM_OUTPUTS:
+                assert_close(cut.scores_from_outputs(cut.outputs()), expected, f"continued from '{layer}'")
+            if backend.SUPPORTS_GRADIENTS:
+                seen = Seen()
+                cut.weight_gradients({}, seen)
+                assert_close(seen.scores(len(expected)), expected, f"gradients at '{layer}'")
+
     def test_cuts_do_not_disturb_each_other(self, make_backend: MakeBackend) -> None:
         """Several cuts may be open at once, each with the weights and inputs it was made with."""
         specimen = self.build(make_backend, "residual")
@@ -199,6 +223,83 @@ class CutChecks(Suite):
             assert_close(cut.outputs(ROWS), default.outputs(ROWS), f"'{layer}'")
             assert_close(cut.scores_with(weights), default.scores_with(weights), f"'{layer}'")
             assert_close(cut.scores_with(weights, ROWS), default.scores_with(weights, ROWS), f"'{layer}', some rows")
+
+    def test_gradients_behind_a_cut_agree_with_finite_differences(self, smooth_specimen: Specimen) -> None:
+        """Gradients of a loss over all rows, or some, at other weights of the layers the cut was made for."""
+        specimen = smooth_specimen
+        self.needs_gradients(specimen.backend)
+        for layer in specimen.layers:
+            cut, weights = specimen.backend.cut(specimen.inputs, [layer]), specimen.other_weights(layer)
+            for loss in specimen.losses(cut.scores_with(weights)):
+                found = cut.weight_gradients(weights, loss.pull)
+                assert set(found) == set(weights)
+                for of, parameter, direction in directions(specimen):
+                    if of != layer:
+                        continue
+                    place = layer, parameter
+                    sides = [
+                        loss.value(
+                            cut.scores_with({**weights, place: (weights[place] + step * direction).astype(np.float32)})
+                        )
+                        for step in (STEP, -STEP)
+                    ]
+                    along = float((found[place] * direction).sum())
+                    slope = (sides[0] - sides[1]) / (2 * STEP)
+                    assert along == pytest.approx(slope, rel=5e-3, abs=3e-4), f"{loss.name}, {place}"
+
+    def test_gradients_of_a_cut_are_those_of_the_default(self, specimen: Specimen) -> None:
+        """Gradients behind a cut are overridden for speed alone: the slow default of `ModelBackend` gives the same."""
+        self.needs_gradients(specimen.backend)
+        for start in range(len(specimen.layers)):
+            touched = specimen.layers[start:]
+            cut = specimen.backend.cut(specimen.inputs, touched)
+            default = ModelBackend.cut(specimen.backend, specimen.inputs, touched)
+            weights = specimen.other_weights(touched[0])
+            for loss in specimen.losses(cut.scores_with(weights)):
+                expected = default.weight_gradients(weights, loss.pull)
+                found = cut.weight_gradients(weights, loss.pull)
+                assert set(found) == set(expected) == {p for p in specimen.all_weights() if p[0] in touched}
+                for place, values in expected.items():
+                    assert_close(found[place], values, f"{loss.name}, {place}")
+            pull = cross_entropy(specimen.labels[ROWS])
+            some = default.weight_gradients(weights, pull, ROWS)
+            for place, values in cut.weight_gradients(weights, pull, ROWS).items():
+                assert_close(values, some[place], f"{place}, some rows")
+
+    def test_gradients_of_a_cut_keep_model_and_cut_as_they_are(self, specimen: Specimen) -> None:
+        """Weights of the model, of the cut and of the caller stay; the same question has the same answer."""
+        self.needs_gradients(specimen.backend)
+        before, layer = specimen.all_weights(), specimen.layers[0]
+        cut, weights = specimen.backend.cut(specimen.inputs, [layer]), specimen.other_weights(layer)
+        kept = {place: values.copy() for place, values in weights.items()}
+        first = cut.weight_gradients(weights, specimen.cross_entropy())
+        copies = {place: values.copy() for place, values in first.items()}
+        for values in first.values():
+            values *= 0
+        for place, values in specimen.other_weights(specimen.layers[-1]).items():
+            specimen.backend.set_weights(*place, values)
+        assert_same_weights(cut.weight_gradients(weights, specimen.cross_entropy()), copies)
+        for place, values in before.items():
+            specimen.backend.set_weights(*place, values)
+        assert_same_weights(weights, kept)
+        assert_same_weights(specimen.all_weights(), before)
+        assert_close(cut.scores_with({}), specimen.backend.forward(specimen.inputs))
+
+    def test_a_pull_behind_a_cut_sees_each_row_once(self, make_backend: MakeBackend) -> None:
+        """The pull's slices count within the rows asked for; no rows give zeros."""
+        specimen = self.build(make_backend, "mlp", n=1100)
+        self.needs_gradients(specimen.backend)
+        layer, scores = specimen.layers[1], specimen.backend.forward(specimen.inputs)
+        cut = specimen.backend.cut(specimen.inputs, [layer])
+        for rows in (None, np.arange(1099, 0, -1), ROWS):
+            seen = Seen()
+            cut.weight_gradients({}, seen, rows)
+            expected = scores if rows is None else scores[rows]
+            assert_close(seen.scores(len(expected)), expected)
+        nothing = cut.weight_gradients({}, Seen(), np.array([], np.int64))
+        assert all(not values.any() for values in nothing.values())
+        with pytest.raises(ArachneError, match=specimen.layers[0]):
+            cut.weight_gradients(specimen.other_weights(specimen.layers[0]), Seen())
 
 
 def _continuing(cut: Cut, backend: ModelBackend) -> Cut:

@@ -67,7 +67,7 @@ class ForwardChecks(Suite):
         for layer in specimen.layers:
             specimen.backend.activations(specimen.inputs, layer)
         if specimen.backend.SUPPORTS_GRADIENTS:
-            specimen.backend.weight_gradients(specimen.inputs, specimen.labels)
+            specimen.backend.weight_gradients(specimen.inputs, specimen.cross_entropy())
             specimen.backend.output_gradients(specimen.inputs, specimen.layers[0], specimen.seed())
         assert_same_weights(specimen.all_weights(), before)
         for now, then in zip(_arrays(specimen.inputs), _arrays(inputs), strict=True):

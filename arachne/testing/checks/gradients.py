@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pytest
 
 from arachne.backend import ModelBackend
-from arachne.errors import ArachneError, UnknownLayerError
+from arachne.errors import ArachneError, DataError, UnknownLayerError, UsageError, WeightShapeError
+from arachne.losses import cross_entropy
 from arachne.testing.checks import by_hand
-from arachne.testing.checks.suite import MakeBackend, Specimen, Suite, assert_close, mean_cross_entropy
+from arachne.testing.checks.suite import MakeBackend, Specimen, Suite, assert_close, assert_same_weights
 from arachne.values import Array, take
 
 STEP = 5e-3
@@ -18,37 +19,100 @@ STEP = 5e-3
 
 
 class GradientChecks(Suite):
-    """`weight_gradients`, `output_gradients`, `trace`."""
+    """`weight_gradients`, `input_gradients`, `output_gradients`, `trace`."""
 
     def test_weight_gradients_are_those_worked_out_by_hand(self, make_backend: MakeBackend) -> None:
         """Gradient of the mean cross-entropy with respect to every parameter."""
         self.needs_network("mlp")
         backend = make_backend(by_hand.UNTRAINED)
         self.needs_gradients(backend)
-        found = backend.weight_gradients(by_hand.UNTRAINED_INPUTS, by_hand.UNTRAINED_LABELS)
-        assert_close(found["layer"]["weight"], by_hand.UNTRAINED_GRADIENTS["weight"])
-        assert_close(found["layer"]["bias"], by_hand.UNTRAINED_GRADIENTS["bias"])
+        found = backend.weight_gradients(by_hand.UNTRAINED_INPUTS, cross_entropy(by_hand.UNTRAINED_LABELS))
+        assert_close(found["layer", "weight"], by_hand.UNTRAINED_GRADIENTS["weight"])
+        assert_close(found["layer", "bias"], by_hand.UNTRAINED_GRADIENTS["bias"])
 
     def test_weight_gradients_cover_every_parameter(self, specimen: Specimen) -> None:
-        """Every parameter has its gradient, by layer, in the shape of the parameter."""
+        """Every parameter has its gradient, in the order of the layers and the shape of the parameter."""
         self.needs_gradients(specimen.backend)
-        found = specimen.backend.weight_gradients(specimen.inputs, specimen.labels)
-        assert list(found) == [info.name for info in specimen.backend.layers]
-        for info in specimen.backend.layers:
-            shapes = {name: entry.shape for name, entry in info.parameters.items()}
-            assert {name: values.shape for name, values in found[info.name].items()} == shapes
+        found = specimen.backend.weight_gradients(specimen.inputs, specimen.cross_entropy())
+        assert list(found) == specimen.backend.chosen(None)
+        for (layer, parameter), values in found.items():
+            assert values.shape == specimen.backend.info(layer).parameters[parameter].shape
 
     def test_weight_gradients_agree_with_finite_differences(self, smooth_specimen: Specimen) -> None:
-        """The gradients are those of the model's own loss: finite differences of its scores agree."""
+        """The gradients are those of whatever loss is asked for: finite differences of the model's scores agree."""
         specimen = smooth_specimen
         self.needs_gradients(specimen.backend)
-        found = specimen.backend.weight_gradients(specimen.inputs, specimen.labels)
-        for layer, parameter, direction in _directions(specimen):
+        losses = specimen.losses(specimen.backend.forward(specimen.inputs))
+        found = {loss.name: specimen.backend.weight_gradients(specimen.inputs, loss.pull) for loss in losses}
+        for layer, parameter, direction in directions(specimen):
             above, below = _scores_along(specimen.backend, specimen, layer, parameter, direction)
-            labels = specimen.labels
-            slope = (mean_cross_entropy(above, labels) - mean_cross_entropy(below, labels)) / (2 * STEP)
-            along = float((found[layer][parameter] * direction).sum())
-            assert along == pytest.approx(slope, rel=5e-3, abs=3e-4), f"'{layer}', {parameter}"
+            for loss in losses:
+                slope = (loss.value(above) - loss.value(below)) / (2 * STEP)
+                along = float((found[loss.name][layer, parameter] * direction).sum())
+                assert along == pytest.approx(slope, rel=5e-3, abs=3e-4), f"{loss.name}, '{layer}', {parameter}"
+
+    def test_chosen_parameters_have_the_gradients_they_have_among_all(self, specimen: Specimen) -> None:
+        """Asking for some parameters gives the same entries as asking for all, and no others."""
+        self.needs_gradients(specimen.backend)
+        pull = specimen.cross_entropy()
+        whole = specimen.backend.weight_gradients(specimen.inputs, pull)
+        for chosen in ([(specimen.layers[-1], "weight")], list(whole)[1::2], list(whole)[::-1], []):
+            found = specimen.backend.weight_gradients(specimen.inputs, pull, chosen)
+            assert list(found) == chosen
+            for place, values in found.items():
+                assert_close(values, whole[place], str(place))
+        with pytest.raises(UnknownLayerError, match="no_such_layer"):
+            specimen.backend.weight_gradients(specimen.inputs, pull, [("no_such_layer", "weight")])
+        with pytest.raises(UnknownLayerError, match="wait"):
+            specimen.backend.weight_gradients(specimen.inputs, pull, [(specimen.layers[0], "wait")])
+
+    def test_a_pull_sees_each_row_once(self, make_backend: MakeBackend) -> None:
+        """A pull gets the scores of every row once, in order, and rows that only fill a batch never."""
+        for n in (1, 7, 1100):
+            specimen = self.build(make_backend, "mlp", n=n)
+            self.needs_gradients(specimen.backend)
+            seen = Seen()
+            specimen.backend.weight_gradients(specimen.inputs, seen)
+            assert_close(seen.scores(n), specimen.backend.forward(specimen.inputs))
+
+    def test_a_pull_of_another_shape_is_refused(self, make_backend: MakeBackend) -> None:
+        """A loss gives one gradient for each score."""
+        specimen = self.build(make_backend, "mlp")
+        self.needs_gradients(specimen.backend)
+        with pytest.raises(WeightShapeError):
+            specimen.backend.weight_gradients(specimen.inputs, lambda scores, rows: scores[:, :1])
+
+    def test_input_gradients_agree_with_finite_differences(self, smooth_specimen: Specimen) -> None:
+        """The gradient of a loss with respect to the inputs, in their shapes; where a backend gives it."""
+        specimen = smooth_specimen
+        self.needs_gradients(specimen.backend)
+        rng = np.random.default_rng(15)
+        named = specimen.inputs if isinstance(specimen.inputs, Mapping) else {"": specimen.inputs}
+        for loss in specimen.losses(specimen.backend.forward(specimen.inputs)):
+            try:
+                gradients = specimen.backend.input_gradients(specimen.inputs, loss.pull)
+            except UsageError:
+                pytest.skip(f"backend '{specimen.backend.NAME}' gives no gradients with respect to inputs")
+            found = gradients if isinstance(gradients, Mapping) else {"": gradients}
+            assert list(found) == list(named)
+            for name, array in named.items():
+                assert found[name].shape == array.shape
+                direction = rng.normal(size=array.shape)
+                direction /= np.linalg.norm(direction)
+                sides = []
+                for step in (STEP, -STEP):
+                    moved = {**named, name: (array + step * direction).astype(np.float32)}
+                    inputs = moved if isinstance(specimen.inputs, Mapping) else moved[""]
+                    sides.append(loss.value(specimen.backend.forward(inputs)))
+                along = float((found[name] * direction).sum())
+                assert along == pytest.approx((sides[0] - sides[1]) / (2 * STEP), rel=5e-3, abs=3e-4), loss.name
+
+    def test_input_gradients_of_whole_numbers_are_refused(self, make_backend: MakeBackend) -> None:
+        """There is no gradient with respect to whole numbers, such as tokens."""
+        specimen = self.build(make_backend, "mlp")
+        self.needs_gradients(specimen.backend)
+        with pytest.raises(UsageError):
+            specimen.backend.input_gradients(np.ones((3, 4), np.int64), specimen.cross_entropy())
 
     def test_weight_gradients_agree_with_the_reference_network(self, specimen: Specimen) -> None:
         """The gradients are those of the network, whatever framework computes them."""
@@ -72,15 +136,12 @@ class GradientChecks(Suite):
     def test_weight_gradients_belong_to_the_caller(self, specimen: Specimen) -> None:
         """The arrays belong to the caller, who may overwrite them; the same question has the same answer."""
         self.needs_gradients(specimen.backend)
-        first = specimen.backend.weight_gradients(specimen.inputs, specimen.labels)
-        kept = {layer: {name: values.copy() for name, values in own.items()} for layer, own in first.items()}
-        for own in first.values():
-            for values in own.values():
-                values *= 0
-        again = specimen.backend.weight_gradients(specimen.inputs, specimen.labels)
-        for layer, own in kept.items():
-            for parameter, values in own.items():
-                np.testing.assert_array_equal(again[layer][parameter], values, err_msg=f"'{layer}', {parameter}")
+        first = specimen.backend.weight_gradients(specimen.inputs, specimen.cross_entropy())
+        kept = {place: values.copy() for place, values in first.items()}
+        for values in first.values():
+            values *= 0
+        again = specimen.backend.weight_gradients(specimen.inputs, specimen.cross_entropy())
+        assert_same_weights(again, kept)
 
     def test_output_gradients_are_those_worked_out_by_hand(self, make_backend: MakeBackend) -> None:
         """Vector-Jacobian product of the scores with respect to what leaves a layer, before the non-linearity."""
@@ -101,15 +162,15 @@ class GradientChecks(Suite):
         first, second = backend.output_gradients(by_hand.SHARED_INPUT, "twice", by_hand.SHARED_SEED)
         assert_close(first, by_hand.SHARED_GRADIENTS[0])
         assert_close(second, by_hand.SHARED_GRADIENTS[1])
-        found = backend.weight_gradients(by_hand.SHARED_INPUT, np.array([0]))
-        assert_close(found["twice"]["weight"], by_hand.SHARED_WEIGHT_GRADIENT)
+        found = backend.weight_gradients(by_hand.SHARED_INPUT, cross_entropy(np.array([0])))
+        assert_close(found["twice", "weight"], by_hand.SHARED_WEIGHT_GRADIENT)
 
     def test_output_gradients_agree_with_finite_differences(self, smooth_specimen: Specimen) -> None:
         """Output gradients times what entered are the gradients of seed × scores: finite differences agree."""
         specimen = smooth_specimen
         self.needs_gradients(specimen.backend)
         seed = specimen.seed()
-        for layer, parameter, direction in _directions(specimen):
+        for layer, parameter, direction in directions(specimen):
             if parameter != "bias":
                 continue
             above, below = _scores_along(specimen.backend, specimen, layer, parameter, direction)
@@ -139,11 +200,14 @@ class GradientChecks(Suite):
             assert_close(ours, theirs[rows])
 
     def test_seeds_and_labels_are_one_per_input(self, make_backend: MakeBackend) -> None:
-        """Labels or seeds that are not one per input are refused, as are layers that do not exist."""
+        """Labels or seeds that are not one per input are refused, as are labels and layers that do not exist."""
         specimen = self.build(make_backend, "mlp")
         self.needs_gradients(specimen.backend)
         with pytest.raises(ArachneError):
-            specimen.backend.weight_gradients(specimen.inputs, specimen.labels[:-1])
+            specimen.backend.weight_gradients(specimen.inputs, cross_entropy(specimen.labels[:-1]))
+        for label in (-1, specimen.classes):
+            with pytest.raises(DataError, match=f"between 0 and {specimen.classes - 1}"):
+                specimen.backend.weight_gradients(specimen.inputs, cross_entropy(specimen.labels * 0 + label))
         with pytest.raises(ArachneError):
             specimen.backend.output_gradients(specimen.inputs, specimen.layers[0], specimen.seed()[:-1])
         with pytest.raises(UnknownLayerError, match="no_such_layer"):
@@ -182,14 +246,36 @@ class GradientChecks(Suite):
 
 def _assert_weight_gradients(specimen: Specimen) -> None:
     """The backend's weight gradients are the reference's."""
-    found = specimen.backend.weight_gradients(specimen.inputs, specimen.labels)
-    expected = specimen.reference.weight_gradients(specimen.inputs, specimen.labels)
-    for layer, parameters in expected.items():
-        for parameter, values in parameters.items():
-            assert_close(found[layer][parameter], values, f"'{layer}', {parameter}")
+    found = specimen.backend.weight_gradients(specimen.inputs, specimen.cross_entropy())
+    expected = specimen.reference.weight_gradients(specimen.inputs, cross_entropy(specimen.labels))
+    for place, values in expected.items():
+        assert_close(found[place], values, str(place))
 
 
-def _directions(specimen: Specimen) -> Iterator[tuple[str, str, Array]]:
+class Seen:
+    """A pull that keeps what it is shown and pulls nowhere."""
+
+    def __init__(self) -> None:
+        self._parts: list[Array] = []
+        self._slices: list[slice] = []
+
+    def __call__(self, scores: Array, rows: slice) -> Array:
+        """Zeros, for scores of the rows that come next."""
+        assert scores.dtype == np.float32, "a pull gets float32 scores"
+        assert rows.stop - rows.start == len(scores), f"{len(scores)} scores for {rows}"
+        if len(scores):
+            self._parts.append(scores.copy())
+            self._slices.append(rows)
+        return np.zeros_like(scores)
+
+    def scores(self, n: int) -> Array:
+        """What was shown, once it is certain that it was every one of `n` rows, in order."""
+        starts = [rows.start for rows in self._slices]
+        assert [*starts, n] == [0, *(rows.stop for rows in self._slices)], f"rows came as {self._slices}"
+        return np.concatenate(self._parts)
+
+
+def directions(specimen: Specimen) -> Iterator[tuple[str, str, Array]]:
     """Two directions of length 1 in every parameter."""
     rng = np.random.default_rng(13)
     for name, layer in specimen.network.layers.items():

@@ -9,7 +9,16 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from arachne.backend import ModelBackend
+from arachne.backend import ModelBackend, Pull
+from arachne.losses import (
+    cross_entropies,
+    cross_entropy,
+    margin_hinge,
+    margin_hinges,
+    margins,
+    squared_probability_change,
+    squared_probability_changes,
+)
 from arachne.testing.checks.specimens import PROBABILITIES, SMOOTH, SPECIMENS
 from arachne.testing.networks import Network, random_inputs
 from arachne.testing.reference import ReferenceBackend
@@ -18,6 +27,9 @@ from arachne.values import Array, Inputs
 MakeBackend = Callable[[Network], ModelBackend]
 
 ROWS = 7
+
+FROM_KINK = 0.1
+"""How far from a kink a margin must be for finite differences to say something."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +61,16 @@ class Specimen:
         """A vector `(n, classes)` for vector-Jacobian products, float32."""
         rng = np.random.default_rng(100 + number)
         return rng.normal(size=(len(self.labels), self.classes)).astype(np.float32)
+
+    def cross_entropy(self) -> Pull:
+        """The mean cross-entropy of the inputs' labels, at scores as the backend gives them."""
+        return cross_entropy(self.labels, score_kind=self.backend.score_kind)
+
+    def losses(self, at: Array) -> tuple[NamedLoss, ...]:
+        """Three losses of the inputs, smooth at these scores; probabilities are compared with other weights'."""
+        changed = self.other_weights(self.layers[-1])
+        before = self.reference.cut(self.inputs, [self.layers[-1]]).scores_with(changed)
+        return losses_of(self.labels, 0.5 * before, at)
 
     def other_weights(self, layer: str) -> dict[tuple[str, str], Array]:
         """Other values for every parameter of a layer."""
@@ -136,8 +158,44 @@ def assert_same_weights(actual: Mapping[tuple[str, str], Array], expected: Mappi
 
 
 def mean_cross_entropy(scores: Array, labels: Array) -> float:
-    """The loss whose gradients `weight_gradients` gives, in float64."""
-    exact = scores.astype(np.float64)
-    exact = exact - exact.max(axis=1, keepdims=True)
-    losses = np.log(np.exp(exact).sum(axis=1)) - exact[np.arange(len(labels)), labels]
-    return float(losses.mean())
+    """The mean over inputs, in float64."""
+    return float(cross_entropies(scores, labels).mean())
+
+
+@dataclass(frozen=True)
+class NamedLoss:
+    """A loss by its name: its value from the scores `(n, classes)` of all inputs, and its pull."""
+
+    name: str
+    value: Callable[[Array], float]
+    pull: Pull
+
+
+def losses_of(labels: Array, before: Array, at: Array) -> tuple[NamedLoss, ...]:
+    """The three losses gradients are checked under.
+
+    Args:
+        labels: The classes wanted, `(n,)`.
+        before: Scores that probabilities are compared with, `(n, classes)`.
+        at: Scores where gradients are taken; inputs near a kink of the margin count nothing there.
+    """
+    found = margins(at, labels)
+    width = 0.7 + float(np.median(found))
+    others = at.copy()
+    others[np.arange(len(at)), labels] = -np.inf
+    highest = np.sort(others, axis=1)
+    smooth = (np.abs(found - width) > FROM_KINK) & (highest[:, -1] - highest[:, -2] > FROM_KINK)
+    weights = smooth / len(at)
+    return (
+        NamedLoss("cross-entropy", lambda scores: mean_cross_entropy(scores, labels), cross_entropy(labels)),
+        NamedLoss(
+            "squared change of probabilities",
+            lambda scores: float(squared_probability_changes(scores, before).mean()),
+            squared_probability_change(before),
+        ),
+        NamedLoss(
+            "margin",
+            lambda scores: float(margin_hinges(scores, labels, width) @ weights),
+            margin_hinge(labels, width, weights),
+        ),
+    )

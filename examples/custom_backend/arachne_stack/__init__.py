@@ -7,13 +7,13 @@ and so on, with a `weight` `(out, in)` and a `bias` `(out,)`, as the canonical l
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from arachne.backend import ModelBackend, check_count
+from arachne.backend import ModelBackend, Pull, Weights, check_count, pulled
 from arachne.errors import DataError, ModelError
 from arachne.values import Activation, Array, Description, Inputs, LayerInfo, ParameterInfo, count
 
@@ -90,18 +90,16 @@ class StackBackend(ModelBackend):
         self.info(layer)
         return (self._run(inputs)[layer],)
 
-    def weight_gradients(self, inputs: Inputs, labels: Array) -> Mapping[str, Mapping[str, Array]]:
-        check_count(inputs, labels, "labels")
+    def weight_gradients(
+        self, inputs: Inputs, pull: Pull, parameters: Iterable[tuple[str, str]] | None = None
+    ) -> Weights:
         passed = self._run(inputs)
-        scores = list(passed.values())[-1].leaving
-        odds = np.exp(scores - scores.max(axis=1, keepdims=True))
-        seed = odds / odds.sum(axis=1, keepdims=True)
-        seed[np.arange(len(labels)), labels] -= 1
-        gradients = self._back(passed, seed / np.float32(count(inputs)))
-        return {
-            layer: {"weight": gradient.T @ passed[layer].entering["weight"], "bias": gradient.sum(axis=0)}
-            for layer, gradient in reversed(gradients.items())  # in order of execution, as `layers`
-        }
+        gradients = self._back(passed, pulled(pull, self.forward(inputs), slice(0, count(inputs))))
+        found = {}
+        for layer, gradient in gradients.items():
+            found[layer, "weight"] = gradient.T @ passed[layer].entering["weight"]
+            found[layer, "bias"] = gradient.sum(axis=0)
+        return {place: found[place] for place in self.chosen(parameters)}
 
     def output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
         self.info(layer)

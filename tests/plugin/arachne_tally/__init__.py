@@ -5,13 +5,13 @@ It defines the abstract operations and nothing else; `cut` and `trace` are the d
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from arachne.backend import ModelBackend, check_count
+from arachne.backend import ModelBackend, Pull, Weights, check_count, pulled
 from arachne.errors import DataError, ModelError
 from arachne.values import Activation, Array, Description, Inputs, LayerInfo, ParameterInfo, count
 
@@ -63,13 +63,11 @@ class TallyBackend(ModelBackend):
         self.info(layer)
         return (Activation({"weight": self._checked(inputs)}, self.forward(inputs)),)
 
-    def weight_gradients(self, inputs: Inputs, labels: Array) -> Mapping[str, Mapping[str, Array]]:
-        check_count(inputs, labels, "labels")
-        scores = self.forward(inputs)
-        odds = np.exp(scores - scores.max(axis=1, keepdims=True))
-        gradient = odds / odds.sum(axis=1, keepdims=True)
-        gradient[np.arange(len(labels)), labels] -= 1
-        return {"tally": {"weight": gradient.T @ self._checked(inputs) / count(inputs)}}
+    def weight_gradients(
+        self, inputs: Inputs, pull: Pull, parameters: Iterable[tuple[str, str]] | None = None
+    ) -> Weights:
+        gradient = pulled(pull, self.forward(inputs), slice(0, count(inputs)))
+        return {place: gradient.T @ self._checked(inputs) for place in self.chosen(parameters)}
 
     def output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
         self.info(layer)

@@ -1,0 +1,125 @@
+"""Losses of class scores: what each input's loss is, and its gradient as a `Pull` for a backend.
+
+A function in the plural gives one number per input. Its namesake in the singular makes a pull of the same loss: a
+weighted sum over the inputs, which is their mean unless weights are given.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from arachne.backend import Pull
+from arachne.errors import DataError, WeightShapeError
+from arachne.values import Array
+
+
+def check_labels(labels: Array, scores: Array) -> None:
+    """Refuse labels that are not one per row of scores, or not classes of the model.
+
+    Raises:
+        WeightShapeError: Another number of labels.
+        DataError: A label that is no class.
+    """
+    if len(labels) != len(scores):
+        raise WeightShapeError(f"expected {len(scores)} labels, one per input, got {len(labels)}")
+    last = scores.shape[1] - 1
+    if len(labels) and not 0 <= labels.min() <= labels.max() <= last:
+        raise DataError(f"labels should lie between 0 and {last}, got {labels.min()} to {labels.max()}")
+
+
+def probabilities(scores: Array) -> Array:
+    """The softmax of scores `(n, classes)`, in their dtype."""
+    exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
+    shares: Array = exponentials / exponentials.sum(axis=1, keepdims=True)
+    return shares
+
+
+def margins(scores: Array, labels: Array) -> Array:
+    """Score of the true class minus the best other one, `(n,)`, from class scores `(n, classes)`."""
+    rows, others = np.arange(len(labels)), scores.copy()
+    others[rows, labels] = -np.inf
+    margin: Array = scores[rows, labels] - others.max(axis=1)
+    return margin
+
+
+def cross_entropies(scores: Array, labels: Array) -> Array:
+    """Cross-entropy of each input, float64 `(n,)`, from class scores `(n, classes)`."""
+    scores = scores.astype(np.float64)
+    shifted = scores - scores.max(axis=1, keepdims=True)
+    loss: Array = np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(labels)), labels]
+    return loss
+
+
+def cross_entropy(labels: Array, weights: Array | None = None, *, score_kind: str = "logits") -> Pull:
+    """The mean cross-entropy of inputs with these labels `(n,)`.
+
+    Args:
+        labels: The class each input should have.
+        weights: What each input counts, `(n,)`; 1 / n if left out.
+        score_kind: What the scores are, as the backend says. The gradient at log-probabilities is minus the one-hot
+            label, at logits softmax - one-hot.
+    """
+    labels = np.asarray(labels)
+
+    def pull(scores: Array, rows: slice) -> Array:
+        wanted = labels[rows]
+        check_labels(wanted, scores)
+        gradient = np.zeros_like(scores) if score_kind == "log-probabilities" else probabilities(scores)
+        gradient[np.arange(len(wanted)), wanted] -= 1
+        return _weighted(gradient, weights, rows, len(labels))
+
+    return pull
+
+
+def squared_probability_changes(scores: Array, before: Array) -> Array:
+    """Sum over classes of (p - q)^2, float64 `(n,)`: p of these scores, q of those `before`, both `(n, classes)`."""
+    change = probabilities(scores.astype(np.float64)) - probabilities(before.astype(np.float64))
+    total: Array = (change * change).sum(axis=1)
+    return total
+
+
+def squared_probability_change(before: Array, weights: Array | None = None) -> Pull:
+    """The mean squared change of probabilities since the scores were `before` `(n, classes)`."""
+    kept = probabilities(np.asarray(before, np.float64))
+
+    def pull(scores: Array, rows: slice) -> Array:
+        p = probabilities(scores.astype(np.float64))
+        change = p - kept[rows]
+        # dp_k / ds_j = p_k (delta_kj - p_j)
+        gradient = 2 * p * (change - (change * p).sum(axis=1, keepdims=True))
+        return _weighted(gradient, weights, rows, len(kept)).astype(scores.dtype)
+
+    return pull
+
+
+def margin_hinges(scores: Array, labels: Array, width: float) -> Array:
+    """max(0, width - margin) of each input, float64 `(n,)`."""
+    return np.maximum(width - margins(scores.astype(np.float64), labels), 0.0)
+
+
+def margin_hinge(labels: Array, width: float, weights: Array | None = None) -> Pull:
+    """The mean of max(0, width - margin): inputs won by less than `width` are pulled towards their label."""
+    labels = np.asarray(labels)
+
+    def pull(scores: Array, rows: slice) -> Array:
+        wanted, each = labels[rows], np.arange(len(scores))
+        check_labels(wanted, scores)
+        others = scores.copy()
+        others[each, wanted] = -np.inf
+        best = np.argmax(others, axis=1)
+        short = (scores[each, wanted] - others[each, best] < width).astype(scores.dtype)
+        gradient = np.zeros_like(scores)
+        gradient[each, best] = short
+        gradient[each, wanted] = -short
+        return _weighted(gradient, weights, rows, len(labels))
+
+    return pull
+
+
+def _weighted(gradient: Array, weights: Array | None, rows: slice, n: int) -> Array:
+    """Every row times what it counts, in the gradient's dtype."""
+    if weights is None:
+        mean: Array = gradient / n
+        return mean
+    each: Array = gradient * np.asarray(weights, gradient.dtype)[rows, None]
+    return each

@@ -1,0 +1,131 @@
+"""What crosses a cut: tensors computed once for all inputs, kept inputs first, and handed out for some rows again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import numpy as np
+from onnx import NodeProto, helper
+
+from arachne.values import Array, Inputs, batches
+from arachne_onnx.graph import Graph, TensorType, reads
+from arachne_onnx.running import Runner, fill
+from arachne_onnx.sessions import Program
+
+
+class NotCuttableError(Exception):
+    """A tensor crosses the cut whose rows cannot be told apart."""
+
+
+class Kept:
+    """Tensors of one graph, for all inputs of a cut.
+
+    Args:
+        runner: The model; it has been looked at.
+        graph: The graph whose tensors they are.
+        feeds: The model's inputs.
+        frozen: Stored tensors that were not as in the file when the model was cut, in the graph's dtypes.
+    """
+
+    def __init__(self, runner: Runner, graph: Graph, feeds: Inputs, frozen: Mapping[str, Array]) -> None:
+        self._runner = runner
+        self.graph = graph
+        self.frozen = dict(frozen)
+        self.arrays: dict[str, Array] = {}
+        self.feeds = feeds
+
+    def behind(self, tensors: Collection[str]) -> list[NodeProto]:
+        """The nodes that depend on these tensors and that the scores depend on, in order."""
+        reached = set(tensors)
+        found = []
+        for node in self.graph.nodes:
+            if not reached.isdisjoint(reads(node)) and reached.isdisjoint(node.output):
+                found.append(node)
+                reached.update(node.output)
+        return found
+
+    def crossing(self, nodes: Sequence[NodeProto]) -> list[str]:
+        """The tensors these nodes take from outside, weights apart."""
+        made = {name for node in nodes for name in node.output}
+        read = {name for node in nodes for name in reads(node)}
+        return sorted(read - made - set(self.graph.constants))
+
+    def keep(self, names: Collection[str]) -> None:
+        """Compute tensors once for all inputs and keep them, inputs first."""
+        missing = [name for name in names if name not in self.arrays and name not in self._runner.shapes_by_n]
+        if not missing:
+            return
+        self.tell_apart(missing)
+        computed = [name for name in missing if name not in self.graph.inputs]
+        found: dict[str, list[Array]] = {name: [] for name in missing}
+        nodes = self.graph.needed(computed)
+        program = None
+        if computed:
+            read = {name for node in nodes for name in reads(node)}
+            inputs = {name: kind for name, kind in self.graph.inputs.items() if name in read}
+            program = Program(self._runner.device, self.graph, inputs, computed, nodes=nodes, constants=self.frozen)
+        for feeds, n in self._runner.batches(self.feeds):
+            values = {**feeds, **(program.run(feeds) if program is not None else {})}
+            size = len(next(iter(feeds.values())))
+            for name in missing:
+                if self._runner.folds[name].axis is None:
+                    found[name] = [values[name][None]]
+                else:
+                    found[name].append(self._runner.apart(name, values[name], n, size))
+        for name, parts in found.items():
+            self.arrays[name] = np.ascontiguousarray(np.concatenate(parts) if len(parts) > 1 else parts[0])
+
+    def share(self, other: Kept, names: Collection[str]) -> None:
+        """Take over what another graph's store has already, where the dtype is the same."""
+        for name in names:
+            kind, array = self.graph.type_of(name), other.arrays.get(name)
+            if kind is not None and array is not None and helper.tensor_dtype_to_np_dtype(kind.element) == array.dtype:
+                self.arrays.setdefault(name, array)
+
+    def tell_apart(self, names: Collection[str]) -> None:
+        """Refuse tensors in which it is not known where each input's numbers are."""
+        for name in names:
+            if name not in self._runner.folds and name not in self._runner.shapes_by_n:
+                raise NotCuttableError(f"the rows of '{name}' cannot be told apart")
+
+    def feed(self, name: str, rows: Array | None, part: slice, size: int) -> Array:
+        """A tensor for some of the chosen rows, filled up to a size, as the graph has it."""
+        if name in self._runner.shapes_by_n:
+            start, slope = self._runner.shapes_by_n[name]
+            return np.asarray(start + size * slope)
+        kept, fold = self.arrays[name], self._runner.folds[name]
+        if fold.axis is None:
+            return np.asarray(kept[0])
+        if rows is None and fold.plain and size == len(kept):  # every candidate of a search comes this way
+            return kept
+        return self.together(name, fill(chosen(kept, rows)[part], size))
+
+    def together(self, name: str, array: Array) -> Array:
+        """Rows of a tensor as the graph has it."""
+        fold = self._runner.folds[name]
+        return array if fold.plain else np.ascontiguousarray(fold.together(array))
+
+    def type_of(self, name: str) -> TensorType:
+        """The type of a tensor, with open sizes unnamed."""
+        kind = self.graph.type_of(name)
+        if kind is None:
+            raise NotCuttableError(f"the type of '{name}' is not known")
+        # Sizes that are told let onnxruntime optimise as it does for the whole model, and then the bits agree too.
+        sizes = None if kind.shape is None else tuple(size if isinstance(size, int) else None for size in kind.shape)
+        return TensorType(kind.element, sizes)
+
+    def dtype_of(self, name: str) -> np.dtype[np.generic]:
+        """The dtype of a tensor."""
+        dtype: np.dtype[np.generic] = helper.tensor_dtype_to_np_dtype(self.type_of(name).element)
+        return dtype
+
+    def parts(self, n: int, step: int) -> Iterator[tuple[slice, int]]:
+        """Rows to run together, and how many a run must be filled up to."""
+        fixed = self._runner.fixed
+        for part in batches(n, fixed or step) if n else [slice(0, 0)]:
+            yield part, fixed or max(1, part.stop - part.start)
+
+
+def chosen(array: Array, rows: Array | None) -> Array:
+    """Some rows of an array, or the array itself."""
+    return array if rows is None else array[rows]
