@@ -16,10 +16,19 @@ if TYPE_CHECKING:
     from arachne.evidence import Evidence, Flips
     from arachne.localise import Bidirectional, GradientLoss, Localisation, Localiser, RandomChoice
     from arachne.measuring import compare, flips, measure, measure_survival
+    from arachne.options import option
     from arachne.patch import Patch
     from arachne.registry import load
     from arachne.result import PatchedModel, RepairResult
-    from arachne.search import DifferentialEvolution, Searcher, SearchResult
+    from arachne.search import (
+        Candidate,
+        DifferentialEvolution,
+        Generation,
+        Problem,
+        Searcher,
+        SearchResult,
+        SearchState,
+    )
     from arachne.settings import Settings
     from arachne.survival import Survival
     from arachne.values import Address, LayerInfo
@@ -39,7 +48,16 @@ _HOMES = {
     "arachne.measuring": ("compare", "flips", "measure", "measure_survival"),
     "arachne.patch": ("Patch",),
     "arachne.registry": ("load",),
-    "arachne.search": ("DifferentialEvolution", "SearchResult", "Searcher"),
+    "arachne.options": ("option",),
+    "arachne.search": (
+        "Candidate",
+        "DifferentialEvolution",
+        "Generation",
+        "Problem",
+        "SearchResult",
+        "SearchState",
+        "Searcher",
+    ),
     "arachne.survival": ("Survival",),
     "arachne.values": ("Address", "LayerInfo"),
 }
@@ -49,10 +67,12 @@ __all__ = [
     "Address",
     "ArachneError",
     "Bidirectional",
+    "Candidate",
     "Cut",
     "DifferentialEvolution",
     "Evidence",
     "Flips",
+    "Generation",
     "GradientLoss",
     "LabelledData",
     "LayerInfo",
@@ -61,10 +81,12 @@ __all__ = [
     "ModelBackend",
     "Patch",
     "PatchedModel",
+    "Problem",
     "RandomChoice",
     "RepairResult",
     "Scan",
     "SearchResult",
+    "SearchState",
     "Searcher",
     "Settings",
     "Survival",
@@ -78,6 +100,7 @@ __all__ = [
     "localise_weights",
     "measure",
     "measure_survival",
+    "option",
     "read_data",
     "repair",
     "revert",

@@ -22,10 +22,11 @@ from arachne.data.split import checked_scores, whole_part, with_model_names
 from arachne.engine import OnStep
 from arachne.errors import UsageError
 from arachne.evidence.verdict import percent
-from arachne.localise import Localisation, Localiser, localiser_named
+from arachne.localise import Localisation, Localiser
 from arachne.markup import table
 from arachne.patch import Patch, Travelled, apply_to, for_model, revert_from
 from arachne.patch import diff as files_diff
+from arachne.plugins import LOCALISERS
 from arachne.registry import load, name_for_file, weight_file
 from arachne.report.terminal import ScanTable, as_text
 from arachne.result import RepairResult
@@ -98,11 +99,11 @@ def localise_weights(
         model: A model file, a framework's model object, or a backend.
         data: Whatever `read_data` takes.
         target: The mistake, such as `6:0`.
-        localiser: `bl`, `gl`, `rs`, or one of your own.
+        localiser: `bl`, `gl`, `rs`, the name of a plug-in, or one of your own.
         seed: What all randomness starts from.
     """
     backend = load(model)
-    chosen = localiser_named(localiser)() if isinstance(localiser, str) else localiser
+    chosen = LOCALISERS.get(localiser)() if isinstance(localiser, str) else localiser
     return chosen.localise(backend, whole_part(backend, read_data(data), target), rng=np.random.default_rng(seed))
 
 
@@ -129,8 +130,8 @@ def repair(
         holdout: Other data for the verdict; half of `data` when None.
         on_step: Called with the name of each step as it begins.
         on_generation: Called after each generation of the search.
-        **changes: Any attribute of `Settings`: `seed`, `alpha`, `localiser` (also by its name, `bl`, `gl` or `rs`),
-            `searcher`, ...
+        **changes: Any attribute of `Settings`: `seed`, `alpha`, `localiser` and `searcher` (also by their names, such
+            as `gl` and `de`), ...
 
     Returns:
         The patch, the evidence, and the patched model.

@@ -85,20 +85,26 @@ def repair(
         found = settings.searcher.search(problem, rng=rng, on_state=on_state)
     with clock.step("measure"):
         patch = Patch.between(
-            backend, found.addresses, found.values, provenance=provenance(backend, data, split, settings)
+            backend, found.addresses, found.values, provenance=provenance(backend, data, split, settings, holdout)
         )
         evidence = measure(backend, patch, split)
     patch = patch.with_evidence(patch_evidence(evidence))
     return RepairResult(backend, split, localisation, found, patch, evidence, settings, clock.seconds, doubtful)
 
 
-def provenance(backend: ModelBackend, data: LabelledData, split: Split, settings: Settings) -> dict[str, Any]:
+def provenance(
+    backend: ModelBackend, data: LabelledData, split: Split, settings: Settings, holdout: LabelledData | None = None
+) -> dict[str, Any]:
     """How a patch came about: enough to make it again."""
+    judged: dict[str, Any] | None = None
+    if holdout is not None:
+        judged = {**_identified(holdout), "dropped": len(holdout) - len(split.held_out)}
     return {
         "target": [str(target) for target in split.targets],
         "seed": settings.seed,
         "settings": settings.to_json(),
-        "data": {"name": data.source, "sha256": data.sha256(), "inputs": len(data)},
+        "data": _identified(data),
+        "holdout": judged,
         "versions": {
             "arachne": version("arachne-repair"),
             "numpy": np.__version__,
@@ -107,6 +113,10 @@ def provenance(backend: ModelBackend, data: LabelledData, split: Split, settings
             "python": platform.python_version(),
         },
     }
+
+
+def _identified(data: LabelledData) -> dict[str, Any]:
+    return {"name": data.source, "sha256": data.sha256(), "inputs": len(data)}
 
 
 class Stopwatch:

@@ -10,7 +10,8 @@
     │   ├── DataError
     │   └── PatchError
     ├── EnvironmentFaultError          4   disk, memory, a missing package
-    │   └── BackendUnavailableError (ImportError)
+    │   └── PluginUnavailableError (ImportError)
+    │       └── BackendUnavailableError
     ├── NothingToRepairError           5   the model does not make this mistake
     └── GateFailedError                1   a gate said no
 
@@ -76,7 +77,11 @@ class EnvironmentFaultError(ArachneError):
     exit_code = 4
 
 
-class BackendUnavailableError(EnvironmentFaultError, ImportError):
+class PluginUnavailableError(EnvironmentFaultError, ImportError):
+    """A plug-in that needs a package which is not installed."""
+
+
+class BackendUnavailableError(PluginUnavailableError):
     """A backend whose framework is not installed."""
 
 

@@ -1,7 +1,7 @@
 """From a name, a file or a model object to the backend that handles it.
 
-Ours and third parties' backends come through the same door, the entry-point group `arachne.backends`. Nothing is
-imported before it is needed: a framework's object is recognised by the name of its module, a file by its ending.
+Which backends there are says `plugins.py`. Nothing is imported before it is needed: a framework's object is recognised
+by the name of its module, a file by its ending.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from arachne.backend import ModelBackend, WeightFile
-from arachne.errors import BackendUnavailableError, ModelError, UsageError, did_you_mean
-
-GROUP = "arachne.backends"
+from arachne.errors import BackendUnavailableError, ModelError, UsageError
+from arachne.plugins import BACKENDS
 
 
 @dataclass(frozen=True)
@@ -24,20 +23,19 @@ class KnownBackend:
     framework: str
     suffixes: tuple[str, ...]
     object_modules: tuple[str, ...]
-    extra: str
 
 
 KNOWN = {
-    "onnx": KnownBackend("onnxruntime", (".onnx",), ("onnx",), "onnx"),
-    "keras": KnownBackend("keras", (".keras", ".h5"), ("keras",), "keras"),
-    "torch": KnownBackend("torch", (".pt2", ".pt", ".pth", ".safetensors"), ("torch",), "torch"),
+    "onnx": KnownBackend("onnxruntime", (".onnx",), ("onnx",)),
+    "keras": KnownBackend("keras", (".keras", ".h5"), ("keras",)),
+    "torch": KnownBackend("torch", (".pt2", ".pt", ".pth", ".safetensors"), ("torch",)),
 }
 """Our own backends. A third party's says the same in the constants of its class."""
 
 
 def names() -> list[str]:
     """Every registered backend, installed framework or not."""
-    return sorted({entry.name for entry in importlib.metadata.entry_points(group=GROUP)})
+    return BACKENDS.names()
 
 
 @dataclass(frozen=True)
@@ -87,21 +85,7 @@ def get(name: str) -> type[ModelBackend]:
         UsageError: No backend of that name.
         BackendUnavailableError: Its framework is not installed; the message says how to get it.
     """
-    entries = {entry.name: entry for entry in importlib.metadata.entry_points(group=GROUP)}
-    if name not in entries:
-        raise UsageError(f"no backend named '{name}'" + did_you_mean(name, sorted(entries)))
-    entry = entries[name]
-    adapter = entry.value.partition(":")[0].partition(".")[0]
-    try:
-        return cast("type[ModelBackend]", entry.load())
-    except ImportError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing in ("", "arachne", adapter):  # a bug inside an adapter must show its own trace
-            raise
-        hint = f': pip install "arachne-repair[{KNOWN[name].extra}]"' if name in KNOWN else f": pip install {missing}"
-        raise BackendUnavailableError(
-            f"backend '{name}' needs a package that is not installed ({missing}){hint}"
-        ) from error
+    return cast("type[ModelBackend]", BACKENDS.get(name))
 
 
 def load(
@@ -187,7 +171,7 @@ def name_for_file(path: str | Path) -> str:
     for name, known in KNOWN.items():
         if suffix in known.suffixes:
             return name
-    for name in _third_party():
+    for name in BACKENDS.third_party():
         if suffix in get(name).SUFFIXES:
             return name
     endings = sorted({ending for known in KNOWN.values() for ending in known.suffixes})
@@ -201,14 +185,10 @@ def _for_object(model: Any) -> str:
         for name, known in KNOWN.items():
             if module in known.object_modules:
                 return name
-    for name in _third_party():
+    for name in BACKENDS.third_party():
         if set(modules) & set(get(name).OBJECT_MODULES):
             return name
     raise ModelError(
         f"no backend takes a model of type '{type(model).__module__}.{type(model).__qualname__}'; available: "
         + ", ".join(names())
     )
-
-
-def _third_party() -> list[str]:
-    return [name for name in names() if name not in KNOWN]

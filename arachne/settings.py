@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from arachne.errors import UsageError
-from arachne.evaluate import MEMORY
-from arachne.localise import Bidirectional, Localiser, localiser_named
+from arachne.errors import UsageError, did_you_mean
+from arachne.evaluate import EVALUATORS, MEMORY
+from arachne.localise import MIN_WEIGHTS, Bidirectional, Localiser
+from arachne.options import Configured, check_choice, options_of
+from arachne.plugins import LOCALISERS, SEARCHERS, Table
 from arachne.search import DifferentialEvolution, Searcher
-
-MIN_WEIGHTS = 5
-"""With fewer suspects than this the search has too little to trade with, and the next fronts are added."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +46,7 @@ class Settings:
             raise UsageError(f"alpha must be above 0, got {self.alpha}")
         if self.seed < 0:
             raise UsageError(f"a seed is 0 or more, got {self.seed}")
+        check_choice("evaluator", self.evaluator, EVALUATORS)
         if not isinstance(self.localiser, Localiser):
             raise UsageError(f"expected a localiser such as arachne.Bidirectional(), got {self.localiser!r}")
         if not isinstance(self.searcher, Searcher):
@@ -56,30 +55,40 @@ class Settings:
     @classmethod
     def faithful(cls, **changes: Any) -> Settings:
         """BL's first front, its Gaussians, no clipping, no widening, no inner split."""
-        paper = {"localiser": Bidirectional(), "searcher": DifferentialEvolution.faithful()}
+        paper = {"localiser": Bidirectional.faithful(), "searcher": DifferentialEvolution.faithful()}
         return cls(**{**paper, **changes})
 
     def to_json(self) -> dict[str, Any]:
-        """What goes into provenance: names and plain values."""
+        """What goes into provenance: names and plain values, enough to make the same settings again."""
         return {
             "alpha": self.alpha,
-            "localiser": {"name": self.localiser.name, **vars(self.localiser)},
-            "searcher": {"name": self.searcher.name, **vars(self.searcher)},
+            "localiser": _told(LOCALISERS, self.localiser),
+            "searcher": _told(SEARCHERS, self.searcher),
+            "evaluator": self.evaluator,
             "choose": self.choose,
+            "drop_overlap": self.drop_overlap,
             "group_by": self.group_by,
+            "accept_near_chance": self.accept_near_chance,
         }
 
 
-def make_localiser(name: str, *, faithful: bool = False, min_weights: int | None = None, **where: Any) -> Localiser:
-    """A localiser by its short name: `bl` and its kin widen a small front unless told otherwise or faithful."""
-    kind = localiser_named(name)
-    if issubclass(kind, Bidirectional):
-        where["min_weights"] = (0 if faithful else MIN_WEIGHTS) if min_weights is None else min_weights
-    return kind(**where)
+def make_localiser(name: str, *, faithful: bool = False, **options: Any) -> Localiser:
+    """A localiser by its name; one that can widen a small front does so unless told otherwise or faithful."""
+    kind = LOCALISERS.get(name)
+    if not faithful and any(one.name == "min_weights" for one in options_of(kind)):
+        options = {"min_weights": MIN_WEIGHTS, **options}
+    made: Localiser = _made(LOCALISERS, name, faithful, options)
+    return made
+
+
+def make_searcher(name: str, *, faithful: bool = False, **options: Any) -> Searcher:
+    """A searcher by its name, as in the paper when faithful."""
+    made: Searcher = _made(SEARCHERS, name, faithful, options)
+    return made
 
 
 def make_settings(base: Settings | None = None, *, faithful: bool = False, **changes: Any) -> Settings:
-    """Settings from keywords, the localiser perhaps by its short name.
+    """Settings from keywords, localiser and searcher perhaps by their names.
 
     Args:
         base: What the keywords change; our defaults, or the paper's when `faithful`, if None.
@@ -96,13 +105,34 @@ def make_settings(base: Settings | None = None, *, faithful: bool = False, **cha
             raise UsageError(f"unknown setting '{name}'; {_home(name)}")
     if isinstance(changes.get("localiser"), str):
         changes["localiser"] = make_localiser(changes["localiser"], faithful=faithful)
+    if isinstance(changes.get("searcher"), str):
+        changes["searcher"] = make_searcher(changes["searcher"], faithful=faithful)
     if base is not None:
         return replace(base, **changes)
     return Settings.faithful(**changes) if faithful else Settings(**changes)
 
 
+def _made(table: Table, name: str, faithful: bool, options: dict[str, Any]) -> Any:
+    kind = table.get(name)
+    known = [one.name for one in options_of(kind)]
+    for option in options:
+        if option not in known:
+            raise UsageError(f"the {table.kind} '{name}' has no option '{option}'" + did_you_mean(option, known))
+    return kind.faithful(**options) if faithful else kind(**options)
+
+
+def _told(table: Table, plugin: Configured) -> dict[str, Any]:
+    """A localiser or searcher with its options, and where it comes from when it is not ours."""
+    kind = type(plugin)
+    if table.is_ours(kind):
+        return {"name": plugin.name, **plugin.to_json()}
+    origin = table.origin(kind)
+    place = {"package": origin} if origin else {"class": f"{kind.__module__}:{kind.__qualname__}"}
+    return {"name": plugin.name, **place, **plugin.to_json()}
+
+
 def _home(name: str) -> str:
     for part, kind in (("searcher", DifferentialEvolution), ("localiser", Bidirectional)):
-        if name in inspect.signature(kind).parameters:
+        if name in (one.name for one in options_of(kind)):
             return f"it is the {part}'s: {part}=arachne.{kind.__name__}({name}=…)"
     return f"available: {', '.join(Settings.__dataclass_fields__)}"

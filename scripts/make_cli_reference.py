@@ -16,6 +16,7 @@ import click
 from arachne.cli import COMMANDS, options
 from arachne.cli.config import ConfiguredCommand
 from arachne.cli.gating import gate_options
+from arachne.cli.plugin_flags import localiser_flags, repair_flags
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "cli.md"
 BEGIN, END = "<!-- begin: made by scripts/make_cli_reference.py -->\n", "<!-- end -->\n"
@@ -38,7 +39,7 @@ def reference() -> Iterable[str]:
     shared = {
         "Model options": _options_of(options.model_options),
         "Data options": _options_of(options.data_options),
-        "Localiser options": _options_of(options.localiser_options),
+        "Localiser options": _both(_options_of(localiser_flags), _options_of(repair_flags)),
         "Gate options": _options_of(gate_options),
         "Config options": ConfiguredCommand("none").params,
         "Output options": _options_of(options.output_options),
@@ -70,8 +71,14 @@ def _section(name: str, command: click.Command, shared: dict[str, list[click.Par
     yield f"Also: {', '.join(taken)}.\n"
 
 
-def _identity(parameter: click.Parameter) -> tuple[str | None, str | None]:
-    return parameter.name, getattr(parameter, "help", None)
+def _identity(parameter: click.Parameter) -> tuple[str, ...]:
+    return tuple(str(getattr(parameter, name, None)) for name in ("name", "help", "show_default"))
+
+
+def _both(first: list[click.Parameter], second: list[click.Parameter]) -> list[click.Parameter]:
+    """The options of the first list that the second has too."""
+    others = {_identity(parameter) for parameter in second}
+    return [parameter for parameter in first if _identity(parameter) in others]
 
 
 def _options_of(decorate: Any) -> list[click.Parameter]:
@@ -94,13 +101,15 @@ def _table(parameters: Iterable[click.Parameter]) -> Iterable[str]:
 
 
 def _written(option: click.Option) -> str:
-    names = ", ".join(f"`{name}`" for name in option.opts)
+    names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
     if option.is_flag:
         return names
     value = option.metavar or (
         "\\|".join(map(str, option.type.choices))
         if isinstance(option.type, click.Choice)
-        else {"integer range": "NUMBER", "float": "NUMBER"}.get(option.type.name, option.type.name.upper())
+        else {"integer": "NUMBER", "integer range": "NUMBER", "float": "NUMBER"}.get(
+            option.type.name, option.type.name.upper()
+        )
     )
     return f"{names} `{value}`" if "|" not in value else f"{names} {value}"
 
@@ -109,8 +118,11 @@ def _meaning(option: click.Option) -> str:
     text = (option.help or "").replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
     if option.required:
         text = f"{text} Required."
+    elif isinstance(option.show_default, str):
+        text = f"{text} Default: {option.show_default}."
     elif option.show_default:
-        text = f"{text} Default: {option.default}."
+        default = option.default if isinstance(option.default, tuple) else (option.default,)
+        text = f"{text} Default: {' '.join(map(str, default))}."
     return text.strip()
 
 

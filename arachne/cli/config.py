@@ -120,11 +120,16 @@ def again(ctx: click.Context) -> str:
         value, source = _given(ctx, parameter)
         if source not in SOURCES or value is None or (names(parameter) or [""])[0] in (*LEFT_OUT, *ABOUT_OUTPUT):
             continue
+        if isinstance(parameter, click.Option) and parameter.nargs > 1:
+            words += [max(parameter.opts, key=len), *map(str, value)]
+            continue
         for one in value if isinstance(value, list) else [value]:
             if isinstance(parameter, click.Argument):
                 words.append(str(one))
             elif one is not False:
                 words += [max(parameter.opts, key=len)] + ([] if one is True else [str(one)])
+            elif parameter.secondary_opts:
+                words.append(parameter.secondary_opts[0])
     return shlex.join(words)
 
 

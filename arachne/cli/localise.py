@@ -12,28 +12,30 @@ from arachne.cli.options import (
     DataChoice,
     ModelChoice,
     data_options,
-    localiser_options,
     model_options,
     output_options,
     target_option,
 )
+from arachne.cli.plugin_flags import localiser_flags, taken_options
+from arachne.plugins import LOCALISERS
 
 
 @click.command(cls=ConfiguredCommand, short_help="Find the weights behind a mistake.")
 @model_options
 @data_options
 @target_option
-@localiser_options
-@click.option("--min-weights", type=click.IntRange(0), default=0, show_default=True, help="Widen a smaller front.")
+@localiser_flags
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Same seed, same weights.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw both scores with the front (svg, png, pdf).")
 @output_options
+@click.pass_context
 def command(
+    context: click.Context,
+    /,
     as_json: bool,
     quiet: bool,
     debug: bool,
     targets: tuple[str, ...],
-    localiser: str,
     seed: int,
     plot: Path | None,
     **arguments: Any,
@@ -41,18 +43,16 @@ def command(
     """Find the weights of MODEL behind a mistake: gradient loss, forward impact, and their Pareto front."""
     from arachne.api import localise_weights
     from arachne.cli.console import Output
-    from arachne.localise import Bidirectional, localiser_named
     from arachne.report.objects import localisation_object
     from arachne.report.terminal import LocalisationTable
 
     output = Output(as_json=as_json, quiet=quiet)
     model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
-    chosen = localiser_named(localiser)
-    if not issubclass(chosen, Bidirectional):
-        arguments.pop("min_weights")
+    name, given = taken_options(context, LOCALISERS, arguments)
+    localiser = LOCALISERS.get(name)(**given)
     backend = model.load()
     labelled = data.read(backend, tell=output.say)
-    found = localise_weights(backend, labelled, targets, localiser=chosen(**arguments), seed=seed)
+    found = localise_weights(backend, labelled, targets, localiser=localiser, seed=seed)
     if plot is not None:
         from arachne.report.plots import save_localisation
 

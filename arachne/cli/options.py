@@ -92,14 +92,6 @@ target_option = click.option(
     help="The mistake: 6:0, cat:dog, cat:*, *:dog, top:1, rows:FILE, group:VALUE; =3 at the end weighs it. Repeatable.",
 )
 
-localiser_options = options(
-    click.option("--localiser", default="bl", show_default=True, help="bl (the paper's), gl or rs."),
-    click.option("--include", multiple=True, metavar="LAYER", help="Look only at these layers (* works). Repeatable."),
-    click.option("--exclude", multiple=True, metavar="LAYER", help="Leave these layers out. Repeatable."),
-    click.option("--biases", is_flag=True, help="Count biases and normalisation scales as weights too."),
-    click.option("--count", type=click.IntRange(1), help="Take so many weights instead of the first front."),
-)
-
 output_options = options(
     click.option(
         "--json", "as_json", is_flag=True, help="One JSON object on standard output, the rest on standard error."

@@ -15,12 +15,13 @@ from arachne.cli.options import (
     DataChoice,
     ModelChoice,
     data_options,
-    localiser_options,
     model_options,
     output_options,
     target_option,
 )
+from arachne.cli.plugin_flags import repair_flags, taken_options
 from arachne.errors import UsageError
+from arachne.plugins import LOCALISERS, SEARCHERS
 
 if TYPE_CHECKING:
     from arachne.cli.console import Output
@@ -39,19 +40,7 @@ if TYPE_CHECKING:
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Same seed, same patch.")
 @click.option("--alpha", type=float, default=10.0, show_default=True, help="What a negative counts against a positive.")
 @click.option("--faithful", is_flag=True, help="The paper to the letter: no widening, no clipping, its Gaussians.")
-@localiser_options
-@click.option("--min-weights", type=click.IntRange(0), help="Widen a front smaller than this (5; 0 when faithful).")
-@click.option("--population", type=click.IntRange(4), default=100, show_default=True, help="Candidates at a time.")
-@click.option(
-    "--generations", type=click.IntRange(0), default=100, show_default=True, help="How long to search at most."
-)
-@click.option(
-    "--patience",
-    type=click.IntRange(1),
-    default=10,
-    show_default=True,
-    help="Stop after so many generations without gain.",
-)
+@repair_flags
 @click.option(
     "--evaluator",
     type=click.Choice(["fast", "plain"]),
@@ -85,7 +74,7 @@ def command(
 
     output = Output(as_json=as_json, quiet=quiet)
     model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
-    settings = settings_from(**arguments)
+    settings = settings_from(context, arguments)
     gates = read_gates(conditions, junit)
     if out is not None and out.exists() and not out.is_dir():
         raise UsageError(f"'{out}' is a file, expected a folder for the result")
@@ -120,29 +109,18 @@ def command(
     pass_gates(output, [gate.check(result.evidence) for gate in gates], result.evidence, junit)
 
 
-def settings_from(
-    *,
-    localiser: str,
-    include: tuple[str, ...],
-    exclude: tuple[str, ...],
-    biases: bool,
-    count: int | None,
-    min_weights: int | None,
-    faithful: bool,
-    population: int,
-    generations: int,
-    patience: int,
-    **common: Any,
-) -> Settings:
+def settings_from(context: click.Context, arguments: dict[str, Any]) -> Settings:
     """The settings a command line asks for."""
-    from arachne.search import DifferentialEvolution
-    from arachne.settings import Settings, make_localiser
+    from arachne.settings import Settings, make_localiser, make_searcher
 
-    where: dict[str, Any] = {"include": include, "exclude": exclude, "biases": biases, "count": count}
-    chosen = make_localiser(localiser, faithful=faithful, min_weights=min_weights, **where)
-    search: dict[str, Any] = {"population": population, "generations": generations, "patience": patience}
-    make = DifferentialEvolution.faithful if faithful else DifferentialEvolution
-    return Settings(localiser=chosen, searcher=make(**search), **common)
+    faithful = bool(arguments.pop("faithful"))
+    localiser, localiser_options = taken_options(context, LOCALISERS, arguments)
+    searcher, searcher_options = taken_options(context, SEARCHERS, arguments)
+    return Settings(
+        localiser=make_localiser(localiser, faithful=faithful, **localiser_options),
+        searcher=make_searcher(searcher, faithful=faithful, **searcher_options),
+        **arguments,
+    )
 
 
 def tell(output: Output, result: RepairResult) -> None:

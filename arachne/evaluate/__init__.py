@@ -9,6 +9,8 @@ from arachne.evaluate.fast import MEMORY, FastEvaluator
 from arachne.evaluate.plain import PlainEvaluator
 from arachne.suspects import Suspects
 
+EVALUATORS = ("fast", "plain")
+
 
 def make_evaluator(
     kind: str, backend: ModelBackend, stake: Stake, suspects: Suspects, *, memory: int = MEMORY
@@ -26,7 +28,7 @@ def make_evaluator(
         return PlainEvaluator(backend, stake, suspects)
     if kind == "fast":
         return FastEvaluator(backend, stake, suspects, memory=memory)
-    raise UsageError(f"no evaluator named '{kind}'" + did_you_mean(kind, ["fast", "plain"]))
+    raise UsageError(f"no evaluator named '{kind}'" + did_you_mean(kind, EVALUATORS))
 
 
-__all__ = ["MEMORY", "UNIT", "Evaluator", "FastEvaluator", "PlainEvaluator", "Stake", "make_evaluator"]
+__all__ = ["EVALUATORS", "MEMORY", "UNIT", "Evaluator", "FastEvaluator", "PlainEvaluator", "Stake", "make_evaluator"]

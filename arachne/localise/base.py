@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -15,6 +15,7 @@ from arachne.data.split import Part
 from arachne.errors import UsageError, did_you_mean
 from arachne.localise.pareto import order_by_fronts
 from arachne.markup import table
+from arachne.options import Configured, option
 from arachne.suspects import Suspects
 from arachne.values import Address, Array, LayerInfo
 
@@ -108,27 +109,24 @@ class Localisation:
         raise IndexError(row)
 
 
-class Localiser(ABC):
+@dataclass(frozen=True, kw_only=True)
+class Localiser(Configured, ABC):
     """Finds the weights behind a mistake.
 
-    A localiser looks at matrices and kernels, as the paper does. `include` and `exclude` name layers (`*` and `?`
-    work); `biases` adds the biases and the normalisation scales; `count` asks for a number of suspects.
+    A localiser looks at matrices and kernels, as the paper does. Its options are fields declared with
+    `arachne.option`; a subclass with options of its own is a frozen dataclass too.
+
+    Attributes:
+        include: Layers to look at (`*` and `?` work); all when empty.
+        exclude: Layers to leave out.
+        biases: Whether biases and normalisation scales count as weights too.
+        count: How many suspects to take; the localiser decides when None.
     """
 
-    name: str
-
-    def __init__(
-        self,
-        *,
-        include: Sequence[str] = (),
-        exclude: Sequence[str] = (),
-        biases: bool = False,
-        count: int | None = None,
-    ) -> None:
-        self.include = tuple(include)
-        self.exclude = tuple(exclude)
-        self.biases = biases
-        self.count = count
+    include: tuple[str, ...] = option((), "Look only at these layers (* works).", metavar="LAYER")
+    exclude: tuple[str, ...] = option((), "Leave these layers out.", metavar="LAYER")
+    biases: bool = option(False, "Count biases and normalisation scales as weights too.")
+    count: int | None = option(None, "Take so many weights instead of the first front.", least=1)
 
     @abstractmethod
     def localise(self, backend: ModelBackend, part: Part, *, rng: np.random.Generator) -> Localisation:

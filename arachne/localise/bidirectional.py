@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,17 +11,21 @@ from arachne.backend import ModelBackend, Weights
 from arachne.data.split import Part
 from arachne.errors import NothingToRepairError, UsageError
 from arachne.localise.base import Localisation, Localiser, ParameterScores, sample_positives
-from arachne.localise.impact import LINEAR, MAX_CLASSES, impact_ratio, measure_flows
 from arachne.localise.pareto import front, order_by_fronts, survivors
 from arachne.losses import cross_entropy
+from arachne.options import option
 from arachne.suspects import Suspects
 from arachne.values import Address, Array, LayerInfo, take
 
+MIN_WEIGHTS = 5
+"""What a repair takes for `min_weights`: with fewer suspects the search has too little to trade with."""
 
+
+@dataclass(frozen=True, kw_only=True)
 class Bidirectional(Localiser):
     """The weights on the Pareto front of gradient loss and forward impact.
 
-    Args:
+    Attributes:
         min_weights: A front can be a single weight, and then a search has nothing to trade with: add the next fronts,
             best first, until there are so many suspects. 0 keeps to the first front, as the paper does.
         include: Layers to look at; all when empty.
@@ -31,17 +36,7 @@ class Bidirectional(Localiser):
 
     name = "bl"
 
-    def __init__(
-        self,
-        *,
-        min_weights: int = 0,
-        include: Sequence[str] = (),
-        exclude: Sequence[str] = (),
-        biases: bool = False,
-        count: int | None = None,
-    ) -> None:
-        super().__init__(include=include, exclude=exclude, biases=biases, count=count)
-        self.min_weights = min_weights
+    min_weights: int = option(0, "Widen a front smaller than this.", least=0)
 
     def localise(self, backend: ModelBackend, part: Part, *, rng: np.random.Generator) -> Localisation:
         scores = self.scores(backend, part, rng=rng)
@@ -90,6 +85,9 @@ class Bidirectional(Localiser):
     def _forward_impact(
         self, backend: ModelBackend, part: Part, positives: Array, layers: Sequence[LayerInfo]
     ) -> Mapping[str, Mapping[str, Array]]:
+        # Imported here and not above: it needs scipy, which is slow to load, and options are asked for without it.
+        from arachne.localise.impact import LINEAR, impact_ratio, measure_flows
+
         classes = scored_classes(part)
         names = [info.name for info in layers if info.kind in LINEAR]
         negative = measure_flows(backend, take(part.data.inputs, part.negatives), names, classes, part.n_classes)
@@ -115,6 +113,8 @@ class Bidirectional(Localiser):
 
 def scored_classes(part: Part) -> list[int]:
     """The classes whose scores the forward impact looks at: all, or with very many those that matter for the fault."""
+    from arachne.localise.impact import MAX_CLASSES
+
     if part.n_classes <= MAX_CLASSES:
         return list(range(part.n_classes))
     fault = np.concatenate([part.data.labels[part.negatives], part.predictions[part.negatives]])

@@ -2,14 +2,13 @@
 
 The front is pymoo's, the ranks of the fronts behind it are those of the library pymoo takes its fronts from. What is
 added here is scale: nearly all of ten million weights hang below a chain of a few good ones, and dropping them first
-is exact and needs no more memory than one flag each.
+is exact and needs no more memory than one flag each. Both libraries are imported when a front is asked for: they are
+slow to load, and localisers are also imported for their options alone.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from moocore import pareto_rank
-from pymoo.util.nds.non_dominated_sorting import find_non_dominated
 
 from arachne.values import Array
 
@@ -22,12 +21,16 @@ def front(points: Array) -> Array:
     Args:
         points: `(n, 2)`, larger is better; equal points do not dominate each other.
     """
+    from pymoo.util.nds.non_dominated_sorting import find_non_dominated
+
     rows = survivors(points[:, 0], points[:, 1])
     return np.sort(rows[find_non_dominated(-points[rows].astype(np.float64))])
 
 
 def order_by_fronts(points: Array) -> Array:
     """All row numbers, first front first, within a front by the normalised sum of both scores, then by row."""
+    from moocore import pareto_rank
+
     ranks = pareto_rank(points.astype(np.float64), maximise=True)
     return np.lexsort((np.arange(len(points)), -_normalised_sum(points[:, 0], points[:, 1], _scale(*points.T)), ranks))
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 
@@ -14,13 +14,15 @@ from arachne.backend import ModelBackend
 from arachne.data.labelled import LabelledData
 from arachne.data.split import Split
 from arachne.dtypes import round_to
-from arachne.evaluate import FastEvaluator, PlainEvaluator
-from arachne.evaluate.base import Evaluator, Stake
+from arachne.options import Configured
 from arachne.search.state import Candidate, OnState, SearchResult, SearchState, fitness
 from arachne.suspects import Suspects
 from arachne.values import Array
 
-MakeEvaluator = Callable[[ModelBackend, Stake, Suspects], Evaluator]
+if TYPE_CHECKING:
+    from arachne.evaluate.base import Evaluator, Stake
+
+MakeEvaluator = Callable[[ModelBackend, "Stake", Suspects], "Evaluator"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +33,7 @@ class Problem:
         backend: The model; a search leaves it as it was.
         split: The parts of the data; a search never looks at `held_out`.
         suspects: The weights it may change (a searcher may return others).
-        inputs: The inputs the fitness counts, with their weights; all from the seen part.
+        fitness_inputs: The inputs the fitness counts, with their weights; all from the seen part.
         make_evaluator: Makes the evaluator of this problem when somebody asks for it.
         training: Training inputs, where the user gave them.
     """
@@ -39,14 +41,14 @@ class Problem:
     backend: ModelBackend
     split: Split
     suspects: Suspects
-    inputs: Stake
-    make_evaluator: MakeEvaluator = FastEvaluator
+    fitness_inputs: Stake
+    make_evaluator: MakeEvaluator
     training: LabelledData | None = None
 
     @cached_property
     def evaluator(self) -> Evaluator:
         """What a candidate costs; made on first use, since a fast one takes several passes to make."""
-        return self.make_evaluator(self.backend, self.inputs, self.suspects)
+        return self.make_evaluator(self.backend, self.fitness_inputs, self.suspects)
 
     def with_suspects(self, suspects: Suspects) -> Problem:
         """The same problem over other weights, with an evaluator of its own."""
@@ -54,7 +56,7 @@ class Problem:
 
     def fitness(self, deficits: Array) -> float:
         """The paper's fitness of a candidate with these deficits `(terms,)`."""
-        return fitness(self.inputs.total_weight(), deficits)
+        return fitness(self.fitness_inputs.total_weight(), deficits)
 
     def stored(self, values: Array) -> Array:
         """The nearest values the model can store for the suspects, float64 `(..., k)`."""
@@ -63,11 +65,13 @@ class Problem:
 
     def measured(self, candidate: Candidate) -> Candidate:
         """A candidate for any weights with its deficits, from one full pass; its values as the model stores them."""
+        from arachne.evaluate import PlainEvaluator
+
         suspects = Suspects.of(self.backend, candidate.addresses)
         place = {address: number for number, address in enumerate(candidate.addresses)}
         values = candidate.values[[place[address] for address in suspects.addresses]]
         values = self.with_suspects(suspects).stored(values)
-        deficits = PlainEvaluator(self.backend, self.inputs, suspects).evaluate(values[None])[0]
+        deficits = PlainEvaluator(self.backend, self.fitness_inputs, suspects).evaluate(values[None])[0]
         return Candidate(suspects.addresses, values, deficits)
 
     def result(
@@ -87,10 +91,11 @@ class Problem:
         if original is None or not candidates:
             raise ValueError("a search hands back one candidate at least")
         stopped = state.stopped or "interrupted"
-        return SearchResult(candidates, original, self.inputs.total_weight(), state.history, stopped, chosen)
+        return SearchResult(candidates, original, self.fitness_inputs.total_weight(), state.history, stopped, chosen)
 
 
-class Searcher(ABC):
+@dataclass(frozen=True, kw_only=True)
+class Searcher(Configured, ABC):
     """Looks for new values of the suspects, step by step.
 
     A search is a value, its `SearchState`: `begin` makes the first one, `step` makes the next one of it, and `result`
@@ -103,9 +108,9 @@ class Searcher(ABC):
         found = searcher.result(problem, state)
 
     `rng` belongs to whoever runs that loop, and to be continued is stored by them: `rng.bit_generator.state`.
-    """
 
-    name: str
+    Options are fields declared with `arachne.option`; a searcher with options is a frozen dataclass too.
+    """
 
     @property
     def most_generations(self) -> int | None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from arachne.errors import UsageError
+from arachne.options import option
 from arachne.search.base import Problem, Searcher
-from arachne.search.evolution import PaperDE, PaperVariant, best
 from arachne.search.state import Candidate, Generation, SearchResult, SearchState
 from arachne.suspects import Suspects
 from arachne.values import Array
@@ -22,14 +21,15 @@ NEAR = 0.2
 """How far around the original values such a search starts, in deviations of the layer."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class DifferentialEvolution(Searcher):
     """Population of candidate patches, improved by differences between its members.
 
     The original weights are not a member: together with the stopping rule they would end the search before anything
     beats doing nothing. They are compared with the best at the end.
 
-    Args:
-        population: Number of candidates.
+    Attributes:
+        population: Number of candidates; four at least, a member and its three donors.
         generations: How many generations at most.
         patience: Stop when the best has not changed for so many generations.
         crossover: CR, the chance of each element to come from the donor.
@@ -42,35 +42,21 @@ class DifferentialEvolution(Searcher):
 
     name = "de"
 
-    def __init__(
-        self,
-        *,
-        population: int = 100,
-        generations: int = 100,
-        patience: int = 10,
-        crossover: float = 0.7,
-        scale: tuple[float, float] = (0.5, 1.0),
-        clip: bool = True,
-        start: str = "auto",
-        keep_original: bool = True,
-    ) -> None:
-        if population < 4:
-            raise UsageError(f"a population needs at least 4 members (three donors and a target), got {population}")
-        if generations < 0 or patience < 1:
-            raise UsageError("generations must be 0 or more and patience 1 or more")
-        self.population = population
-        self.generations = generations
-        self.patience = patience
-        self.crossover = crossover
-        self.scale = scale
-        self.clip = clip
-        self.start = start
-        self.keep_original = keep_original
+    population: int = option(100, "Candidates at a time.", least=4)
+    generations: int = option(100, "How long to search at most.", least=0)
+    patience: int = option(10, "Stop after so many generations without gain.", least=1)
+    crossover: float = option(0.7, "Chance of each value to come from the donor.", least=0, most=1)
+    scale: tuple[float, float] = option((0.5, 1.0), "Range of the factor of differences.", least=0)
+    clip: bool = option(True, "Keep values within twice the layer's range.", paper=False)
+    start: str = option("auto", "Where the search starts.", choices=("auto", "gaussian", "near"), paper="gaussian")
+    keep_original: bool = option(True, "Change nothing when no candidate is better.", paper=False)
 
-    @classmethod
-    def faithful(cls, **settings: Any) -> DifferentialEvolution:
-        """The paper to the letter: its Gaussians, no clipping, the best candidate handed back as it is."""
-        return cls(**{"clip": False, "start": "gaussian", "keep_original": False, **settings})
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.scale[0] > self.scale[1]:
+            raise UsageError(
+                f"scale must be a smaller and a larger number, got {self.scale[0]:g} and {self.scale[1]:g}"
+            )
 
     @property
     def most_generations(self) -> int:
@@ -95,6 +81,9 @@ class DifferentialEvolution(Searcher):
         return SearchState(arrays, {"unchanged": 0}, (at,), self._stopped(0, 0))
 
     def step(self, problem: Problem, state: SearchState, *, rng: np.random.Generator) -> SearchState:
+        # Imported here and not above: pymoo is slow to load, and the class alone is asked for its options.
+        from arachne.search.evolution import PaperDE, PaperVariant
+
         parents, costs, last = state.arrays["members"], state.arrays["deficits"], state.history[-1]
         variant = PaperVariant(self.crossover, self.scale, partial(self._finished, problem))
         algorithm = PaperDE(parents, costs, variant, rng=rng)
@@ -141,3 +130,8 @@ class DifferentialEvolution(Searcher):
         low = np.where(suspects.lowest < 0, suspects.lowest * 2, suspects.lowest / 2)
         high = np.where(suspects.highest > 0, suspects.highest * 2, suspects.highest / 2)
         return np.clip(trials, low, high)
+
+
+def best(deficits: Array) -> int:
+    """Which of some candidates costs least, the first of equals, from their deficits `(n, terms)`."""
+    return int(np.argmin(deficits.sum(axis=1)))

@@ -8,7 +8,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from arachne.evaluate.base import UNIT
 from arachne.values import Address, Array
 
 Plain = int | float | str | bool | None
@@ -172,4 +171,6 @@ class SearchResult:
 
 def fitness(total_weight: float, deficits: Array) -> float:
     """The paper's fitness of a candidate with these deficits `(terms,)`."""
+    from arachne.evaluate import UNIT
+
     return total_weight - float(deficits.sum()) / UNIT

@@ -10,10 +10,11 @@ from arachne.data.labelled import LabelledData
 from arachne.data.split import Part
 from arachne.data.targets import Target
 from arachne.errors import NothingToRepairError, UsageError
-from arachne.localise import Bidirectional, GradientLoss, Localiser, RandomChoice, localiser_named
+from arachne.localise import Bidirectional, GradientLoss, Localiser, RandomChoice
 from arachne.localise.base import sample_positives
 from arachne.localise.bidirectional import scored_classes
 from arachne.losses import cross_entropy
+from arachne.plugins import LOCALISERS
 from arachne.testing import Network, ReferenceBackend, convnet, mlp, random_inputs, residual, shared
 from arachne.values import Address, Array
 
@@ -171,6 +172,6 @@ def test_with_very_many_classes_the_fault_and_the_most_predicted_are_looked_at()
 
 
 def test_localisers_are_known_by_the_papers_names() -> None:
-    assert [localiser_named(name) for name in ("bl", "GL", "rs")] == [Bidirectional, GradientLoss, RandomChoice]
+    assert [LOCALISERS.get(name) for name in ("bl", "GL", "rs")] == [Bidirectional, GradientLoss, RandomChoice]
     with pytest.raises(UsageError, match="no localiser named 'pareto'"):
-        localiser_named("pareto")
+        LOCALISERS.get("pareto")

@@ -166,5 +166,5 @@ def test_deficits_are_whole_numbers_that_add_up_by_term(problem: Problem) -> Non
 
 
 def test_a_population_too_small_for_three_donors_is_refused() -> None:
-    with pytest.raises(UsageError, match="at least 4 members"):
+    with pytest.raises(UsageError, match="population must be 4 or more, got 3"):
         DifferentialEvolution(population=3)

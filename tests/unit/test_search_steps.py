@@ -144,7 +144,7 @@ def test_a_search_may_return_weights_it_was_not_given_and_needs_no_evaluator(pro
     drawn = np.random.default_rng(3).standard_normal(2)
     np.testing.assert_array_equal(found.values, drawn[::-1].astype(np.float32))
     suspects = Suspects.of(problem.backend, found.addresses)
-    expected = PlainEvaluator(problem.backend, problem.inputs, suspects).evaluate(found.values[None])[0]
+    expected = PlainEvaluator(problem.backend, problem.fitness_inputs, suspects).evaluate(found.values[None])[0]
     np.testing.assert_array_equal(found.deficits, expected)
     assert found.fitness == problem.fitness(expected)
 

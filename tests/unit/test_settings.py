@@ -8,9 +8,9 @@ import pytest
 
 import arachne
 from arachne.errors import UsageError
-from arachne.localise import Bidirectional, GradientLoss, RandomChoice
+from arachne.localise import MIN_WEIGHTS, Bidirectional, GradientLoss, RandomChoice
 from arachne.search import DifferentialEvolution
-from arachne.settings import MIN_WEIGHTS, Settings, make_localiser, make_settings
+from arachne.settings import Settings, make_localiser, make_settings
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,136 @@
+"""Flags for choosing a localiser or a searcher, and for all that those declare as their options.
+
+An option of ours is a flag of the same name. One that several plug-ins declare alike is one flag. Any other option of a
+third party has the plug-in's name before it, `--tally-rounds`, so that it never collides with ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from arachne.cli.options import Command, options
+from arachne.errors import PluginUnavailableError, UsageError
+from arachne.localise import MIN_WEIGHTS
+from arachne.options import Configured, Option, options_of
+from arachne.plugins import LOCALISERS, SEARCHERS, Table
+
+CHOOSERS = {"localiser": ("localiser", "bl"), "searcher": ("search", "de")}
+"""The option that chooses a plug-in of a kind, and which it chooses when left out."""
+
+WIDENED = {"min_weights": f"{MIN_WEIGHTS}; 0 when faithful"}
+"""What a repair takes where it differs from the option's own default."""
+
+TYPES: Mapping[str, Any] = {"int": click.INT, "float": click.FLOAT, "tuple[float, float]": click.FLOAT}
+
+
+@dataclass(frozen=True)
+class Flag:
+    """An option on the command line.
+
+    Attributes:
+        name: As click has it.
+        option: What it sets, as the first of its owners declares it.
+        owners: The plug-ins that have this option.
+        default: What it is when left out, where all owners agree.
+    """
+
+    name: str
+    option: Option
+    owners: tuple[str, ...]
+    default: Any
+
+    def shared_with(self, owner: str, other: Option) -> Flag:
+        """The same flag for one more plug-in."""
+        same = self.default == other.default
+        return replace(self, owners=(*self.owners, owner), default=self.default if same else None)
+
+    def decorator(self, *, faithful: bool) -> Callable[[Command], Command]:
+        """The flag as click's decorator; with `faithful` for a command that can follow the paper."""
+        option, default = self.option, self.default
+        dash = "--" + self.name.replace("_", "-")
+        more: dict[str, Any] = {"help": option.help, "metavar": option.metavar, "show_default": True}
+        if faithful and option.name in WIDENED:
+            default, more["show_default"] = None, WIDENED[option.name]
+        elif faithful and option.paper != option.default:
+            shown = f"{_shown(default)}; {_shown(option.paper)} when faithful"
+            default, more["show_default"] = None, shown
+        if option.kind == "bool":
+            flags = dash if option.default is False else f"{dash}/--no-{dash[2:]}"
+            return click.option(flags, self.name, is_flag=True, default=default, **_plain(more, default))
+        if option.kind == "tuple[str, ...]":
+            more["help"] += " Repeatable."
+            return click.option(dash, self.name, multiple=True, **more | {"show_default": False})
+        if option.kind == "tuple[float, float]":
+            more |= {"nargs": 2, "metavar": option.metavar or "LOW HIGH"}
+        kind = click.Choice(option.choices) if option.choices else TYPES.get(option.kind, click.STRING)
+        return click.option(dash, self.name, type=kind, default=default, **_plain(more, default))
+
+
+def flags_of(table: Table) -> list[Flag]:
+    """All flags of the plug-ins of a kind; those that cannot be imported have none."""
+    flags: dict[str, Flag] = {}
+    for owner in [*table.ours, *table.third_party()]:
+        try:
+            plugin = table.get(owner)
+        except PluginUnavailableError:
+            continue
+        for option in options_of(plugin) if issubclass(plugin, Configured) else ():
+            known = flags.get(option.name)
+            if known is not None and (known.option.kind, known.option.choices) == (option.kind, option.choices):
+                flags[option.name] = known.shared_with(owner, option)
+            else:
+                name = option.name if known is None and owner in table.ours else f"{owner}_{option.name}"
+                flags[name] = Flag(name.replace("-", "_"), option, (owner,), option.default)
+    return list(flags.values())
+
+
+def plugin_flags(table: Table, *, faithful: bool = False) -> Callable[[Command], Command]:
+    """The flag that chooses a plug-in of a kind, and those of all their options."""
+    chooser, default = CHOOSERS[table.kind]
+    names = [f"{name} (the paper's)" if name == default else name for name in table.names()]
+    listed = f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
+    choose = click.option(f"--{chooser}", default=default, show_default=True, metavar="NAME", help=f"{listed}.")
+    return options(choose, *(flag.decorator(faithful=faithful) for flag in flags_of(table)))
+
+
+def taken_options(context: click.Context, table: Table, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Take the chosen plug-in and the options given for it out of a command's arguments.
+
+    Raises:
+        UsageError: There is no such plug-in, or an option belongs to another one.
+    """
+    chosen = str(arguments.pop(CHOOSERS[table.kind][0]))
+    given: dict[str, Any] = {}
+    name = chosen if chosen in table.names() else chosen.lower()
+    table.get(name)
+    for flag in flags_of(table):
+        value = arguments.pop(flag.name)
+        if context.get_parameter_source(flag.name) in (None, ParameterSource.DEFAULT):
+            continue
+        if name not in flag.owners:
+            owners = " and ".join(f"'{owner}'" for owner in flag.owners)
+            raise UsageError(
+                f"--{flag.name.replace('_', '-')} is an option of the {table.kind} {owners}, not of '{name}'"
+            )
+        given[flag.option.name] = value
+    return name, given
+
+
+def _plain(more: dict[str, Any], default: Any) -> dict[str, Any]:
+    """Without a default to show where there is none."""
+    if more["show_default"] is True and (default is None or default is False):
+        more["show_default"] = False
+    return more
+
+
+def _shown(value: Any) -> str:
+    return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+
+
+localiser_flags = plugin_flags(LOCALISERS)
+repair_flags = options(plugin_flags(LOCALISERS, faithful=True), plugin_flags(SEARCHERS, faithful=True))

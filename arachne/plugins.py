@@ -1,0 +1,124 @@
+"""The one table of plug-ins: backends, localisers and searchers, ours and other people's.
+
+A distribution joins with an entry point in one of the groups `arachne.backends`, `arachne.localisers` and
+`arachne.searchers`. Nothing is imported before it is asked for by name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint
+from typing import Any
+
+from arachne.errors import BackendUnavailableError, PluginUnavailableError, UsageError, did_you_mean
+
+
+@dataclass(frozen=True)
+class Table:
+    """All plug-ins of one kind.
+
+    Attributes:
+        kind: What they are called: `backend`.
+        group: Their entry-point group.
+        ours: Arachne's own, where each is, as an entry point says it.
+        extras: What has to be installed for one of ours: an extra of Arachne.
+        unavailable: What is raised when one cannot be imported.
+    """
+
+    kind: str
+    group: str
+    ours: Mapping[str, str]
+    extras: Mapping[str, str] = field(default_factory=dict)
+    unavailable: type[PluginUnavailableError] = PluginUnavailableError
+
+    def names(self) -> list[str]:
+        """Every plug-in there is, whether it can be imported or not."""
+        return sorted(self._entries())
+
+    def third_party(self) -> list[str]:
+        """Those that are not ours."""
+        return [name for name in self.names() if name not in self.ours]
+
+    def get(self, name: str) -> Any:
+        """The class of a plug-in.
+
+        Raises:
+            UsageError: There is none of that name.
+            PluginUnavailableError: It cannot be imported; the message says what to install.
+        """
+        entries = self._entries()
+        name = name if name in entries else name.lower()
+        if name not in entries:
+            raise UsageError(f"no {self.kind} named '{name}'" + did_you_mean(name, sorted(entries)))
+        try:
+            return entries[name].load()
+        except ImportError as error:
+            raise self._explained(entries[name], error) from error
+        except Exception as error:
+            if name in self.ours:
+                raise
+            raise self._broken(entries[name], error) from error
+
+    def origin(self, plugin: type[Any]) -> str | None:
+        """The distribution that registered a class, such as `arachne-tally 1.0`; None when none but ours did."""
+        where = f"{plugin.__module__}:{plugin.__qualname__}"
+        for entry in self._entries().values():
+            if entry.dist is not None and entry.name not in self.ours and (entry.value == where or _is(entry, plugin)):
+                return f"{entry.dist.name} {entry.dist.version}"
+        return None
+
+    def is_ours(self, plugin: type[Any]) -> bool:
+        """Whether a class comes with Arachne."""
+        return plugin.__module__.partition(".")[0] in {place.partition(".")[0] for place in self.ours.values()}
+
+    def _entries(self) -> dict[str, EntryPoint]:
+        others = {entry.name: entry for entry in importlib.metadata.entry_points(group=self.group)}
+        ours = {name: EntryPoint(name, place, self.group) for name, place in self.ours.items()}
+        return {**others, **ours}
+
+    def _explained(self, entry: EntryPoint, error: ImportError) -> ImportError:
+        missing = (error.name or "").partition(".")[0]
+        if missing in ("", "arachne", entry.module.partition(".")[0]):  # a bug of its own, not a missing package
+            return error if entry.name in self.ours else self._broken(entry, error)
+        hint = f'"arachne-repair[{self.extras[entry.name]}]"' if entry.name in self.extras else missing
+        return self.unavailable(
+            f"{self.kind} '{entry.name}' needs a package that is not installed ({missing}): pip install {hint}"
+        )
+
+    def _broken(self, entry: EntryPoint, error: Exception) -> ImportError:
+        owner = "" if entry.dist is None else f" of {entry.dist.name} {entry.dist.version}"
+        return self.unavailable(
+            f"{self.kind} '{entry.name}'{owner} cannot be imported ({type(error).__name__}: {error}); "
+            "update or uninstall the package it comes from"
+        )
+
+
+def _is(entry: EntryPoint, plugin: type[Any]) -> bool:
+    """Whether an entry point names a class, perhaps where it is only imported from elsewhere."""
+    if entry.module.partition(".")[0] != plugin.__module__.partition(".")[0]:
+        return False
+    return entry.load() is plugin
+
+
+BACKENDS = Table(
+    "backend",
+    "arachne.backends",
+    {"keras": "arachne_keras:KerasBackend", "onnx": "arachne_onnx:OnnxBackend", "torch": "arachne_torch:TorchBackend"},
+    extras={"keras": "keras", "onnx": "onnx", "torch": "torch"},
+    unavailable=BackendUnavailableError,
+)
+LOCALISERS = Table(
+    "localiser",
+    "arachne.localisers",
+    {
+        "bl": "arachne.localise:Bidirectional",
+        "gl": "arachne.localise:GradientLoss",
+        "rs": "arachne.localise:RandomChoice",
+    },
+)
+SEARCHERS = Table("searcher", "arachne.searchers", {"de": "arachne.search:DifferentialEvolution"})
+
+TABLES = (BACKENDS, LOCALISERS, SEARCHERS)
