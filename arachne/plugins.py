@@ -6,8 +6,8 @@ A distribution joins with an entry point in one of the groups `arachne.backends`
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint
@@ -64,9 +64,9 @@ class Table:
 
     def origin(self, plugin: type[Any]) -> str | None:
         """The distribution that registered a class, such as `arachne-tally 1.0`; None when none but ours did."""
-        where = f"{plugin.__module__}:{plugin.__qualname__}"
         for entry in self._entries().values():
-            if entry.dist is not None and entry.name not in self.ours and (entry.value == where or _is(entry, plugin)):
+            # What has an object of the class has imported it: nothing is imported to find out.
+            if entry.dist is not None and getattr(sys.modules.get(entry.module), entry.attr, None) is plugin:
                 return f"{entry.dist.name} {entry.dist.version}"
         return None
 
@@ -94,13 +94,6 @@ class Table:
             f"{self.kind} '{entry.name}'{owner} cannot be imported ({type(error).__name__}: {error}); "
             "update or uninstall the package it comes from"
         )
-
-
-def _is(entry: EntryPoint, plugin: type[Any]) -> bool:
-    """Whether an entry point names a class, perhaps where it is only imported from elsewhere."""
-    if entry.module.partition(".")[0] != plugin.__module__.partition(".")[0]:
-        return False
-    return entry.load() is plugin
 
 
 BACKENDS = Table(

@@ -100,6 +100,22 @@ def test_a_holdout_is_judged_and_all_the_data_is_seen(model: ReferenceBackend, d
     assert result.evidence.seen is not None
     assert result.evidence.seen.inputs == 1000
     assert result.evidence.held_out.inputs == len(digits) - 1000
+    assert result.patch.provenance["holdout"] == {
+        "name": holdout.source,
+        "sha256": holdout.sha256(),
+        "inputs": len(digits) - 1000,
+        "dropped": 0,
+    }
+
+
+def test_held_out_inputs_that_were_dropped_are_counted_in_provenance(
+    model: ReferenceBackend, digits: LabelledData
+) -> None:
+    data, holdout = digits.take(np.arange(0, 1000)), digits.take(np.arange(990, len(digits)))
+    result = repair(model, data, "8:1", settings=Settings(searcher=QUICK, drop_overlap=True), holdout=holdout)
+    told = result.patch.provenance
+    assert (told["holdout"]["inputs"], told["holdout"]["dropped"]) == (len(digits) - 990, 10)
+    assert told["settings"]["drop_overlap"]
 
 
 def test_saved_results_rest_on_the_saved_file(model: ReferenceBackend, digits: LabelledData, tmp_path: Path) -> None:

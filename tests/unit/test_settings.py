@@ -10,7 +10,7 @@ import arachne
 from arachne.errors import UsageError
 from arachne.localise import MIN_WEIGHTS, Bidirectional, GradientLoss, RandomChoice
 from arachne.search import DifferentialEvolution
-from arachne.settings import Settings, make_localiser, make_settings
+from arachne.settings import Settings, make_localiser, make_searcher, make_settings
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,7 @@ from arachne.settings import Settings, make_localiser, make_settings
         ({"seed": -1}, "a seed is 0 or more, got -1"),
         ({"localiser": Bidirectional}, r"expected a localiser such as arachne.Bidirectional\(\)"),
         ({"searcher": "de"}, r"expected a searcher such as arachne.DifferentialEvolution\(\), got 'de'"),
+        ({"evaluator": "plane"}, r"^evaluator must be fast or plain, got 'plane'; did you mean 'plain'\?$"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(changes: dict[str, Any], message: str) -> None:
@@ -35,6 +36,7 @@ def test_settings_that_make_no_sense_are_refused(changes: dict[str, Any], messag
         ({"generations": 3}, r"it is the searcher's: searcher=arachne.DifferentialEvolution\(generations=…\)"),
         ({"include": ["fc1"]}, r"it is the localiser's: localiser=arachne.Bidirectional\(include=…\)"),
         ({"localiser": "xl"}, "no localiser named 'xl'; available: bl, gl, rs"),
+        ({"searcher": "ed"}, "no searcher named 'ed'; available: de"),
     ],
 )
 def test_keywords_that_are_no_settings_are_told_where_they_belong(changes: dict[str, Any], message: str) -> None:
@@ -49,6 +51,37 @@ def test_a_localiser_by_its_name_widens_unless_faithful() -> None:
     assert (ours.min_weights, paper.min_weights) == (MIN_WEIGHTS, 0)
     assert isinstance(make_localiser("rs", count=7), RandomChoice)
     assert isinstance(make_localiser("gl", count=7), GradientLoss)
+
+
+def test_a_searcher_by_its_name_is_the_papers_when_faithful() -> None:
+    assert make_settings(searcher="de").searcher == DifferentialEvolution()
+    assert make_settings(searcher="DE", faithful=True).searcher == DifferentialEvolution.faithful()
+    assert make_searcher("de", faithful=True, clip=True, population=7) == DifferentialEvolution(
+        population=7, clip=True, start="gaussian", keep_original=False
+    )
+    with pytest.raises(UsageError, match="the searcher 'de' has no option 'size'"):
+        make_searcher("de", size=3)
+
+
+def test_settings_are_written_down_with_all_options_of_localiser_and_searcher() -> None:
+    told = Settings(group_by="patient", evaluator="plain", drop_overlap=True).to_json()
+    assert (told["group_by"], told["evaluator"], told["drop_overlap"]) == ("patient", "plain", True)
+    localiser, searcher = dict(told["localiser"]), dict(told["searcher"])
+    assert localiser.pop("name") == "bl"
+    assert Bidirectional(**localiser) == Settings().localiser
+    assert searcher.pop("name") == "de"
+    assert DifferentialEvolution(**searcher) == Settings().searcher
+
+
+def test_a_searcher_of_no_package_is_written_down_with_its_class() -> None:
+    class Mine(DifferentialEvolution):
+        name = "mine"
+
+    told = Settings(searcher=Mine(population=9)).to_json()["searcher"]
+    assert (told["name"], told["population"]) == ("mine", 9)
+    assert told["class"].endswith(
+        "test_settings:test_a_searcher_of_no_package_is_written_down_with_its_class.<locals>.Mine"
+    )
 
 
 def test_faithful_keywords_make_faithful_settings() -> None:

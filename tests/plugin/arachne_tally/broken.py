@@ -1,0 +1,3 @@
+"""A plug-in that cannot even be imported."""
+
+raise RuntimeError("out of order")
