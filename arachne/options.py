@@ -112,7 +112,7 @@ def option(
     paper: Any = _UNSET,
 ) -> Any:
     """Declare an option as a field of a localiser or a searcher; see `Option` for the arguments."""
-    declared = {"help": help, "least": least, "most": most, "metavar": metavar}
+    declared: dict[str, Any] = {"help": help, "least": least, "most": most, "metavar": metavar}
     declared |= {"choices": None if choices is None else tuple(choices), "paper": paper}
     return field(default=default, metadata={"option": declared})
 
