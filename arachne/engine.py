@@ -16,7 +16,7 @@ from arachne.backend import ModelBackend, restored
 from arachne.data.chance import check_accuracy
 from arachne.data.labelled import LabelledData
 from arachne.data.split import Split, split_by_outcome
-from arachne.evaluate import Stake, make_evaluator
+from arachne.evaluate import FitnessInputs, make_evaluator
 from arachne.evidence import Doubtful, doubtful_labels, measure
 from arachne.patch import Patch
 from arachne.report.objects import patch_evidence
@@ -78,7 +78,7 @@ def repair(
         localisation = settings.localiser.localise(backend, split.seen, rng=rng)
     suspects = localisation.suspects
     with clock.step("search"), restored(backend, suspects.parameters):
-        counted = Stake.of(split.seen, split.seen.terms(settings.alpha))
+        counted = FitnessInputs.of(split.seen, split.seen.terms(settings.alpha))
         evaluate = partial(make_evaluator, settings.evaluator, memory=settings.memory)
         problem = Problem(backend, split, suspects, counted, evaluate)
         on_state = None if on_generation is None else each_generation(on_generation)

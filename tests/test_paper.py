@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from arachne.evaluate.base import UNIT, input_deficits
+from arachne.evaluate.fitness import UNIT, input_deficits
 from arachne.localise.impact import Flow, impact_ratio
 from arachne.losses import cross_entropies
 from arachne.search.evolution import PaperDE, PaperVariant, distinct_others

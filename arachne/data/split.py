@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -23,14 +23,18 @@ if TYPE_CHECKING:
 DUPLICATES = "duplicates"
 """As `group_by`: inputs of the same content are one group."""
 
+TermKind = Literal["positive", "negative", "never_break"]
+"""Inputs that are right and should stay right, inputs to repair, inputs that must not become wrong."""
+
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """One thing the fitness counts: some rows of a part, each with the same weight."""
+    """One thing the fitness counts: some rows of a part, each with the same weight, to repair or to keep right."""
 
     name: str
     rows: Array
     weight: float
+    kind: TermKind
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,12 +95,12 @@ class Part:
 
         A row that shows two targets counts for the first.
         """
-        terms = [Term("positives", self.positives, 1.0)]
+        terms = [Term("positives", self.positives, 1.0, "positive")]
         taken = np.zeros(len(self), dtype=bool)
         for target in self.targets:
             shown = self.shows(target) & ~taken
             taken |= shown
-            terms.append(Term(target.text, np.flatnonzero(shown), alpha * target.weight))
+            terms.append(Term(target.text, np.flatnonzero(shown), alpha * target.weight, "negative"))
         return tuple(terms)
 
 

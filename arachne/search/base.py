@@ -20,9 +20,10 @@ from arachne.suspects import Suspects
 from arachne.values import Array
 
 if TYPE_CHECKING:
-    from arachne.evaluate.base import Evaluator, Stake
+    from arachne.evaluate.base import Evaluator
+    from arachne.evaluate.fitness import FitnessInputs
 
-MakeEvaluator = Callable[[ModelBackend, "Stake", Suspects], "Evaluator"]
+MakeEvaluator = Callable[[ModelBackend, "FitnessInputs", Suspects], "Evaluator"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +42,7 @@ class Problem:
     backend: ModelBackend
     split: Split
     suspects: Suspects
-    fitness_inputs: Stake
+    fitness_inputs: FitnessInputs
     make_evaluator: MakeEvaluator
     training: LabelledData | None = None
 

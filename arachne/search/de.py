@@ -76,7 +76,7 @@ class DifferentialEvolution(Searcher):
         deficits = evaluator.challenge(members, members, None)
         arrays = {"members": members, "deficits": deficits, "original": original}
         lead = best(deficits)
-        outcome = evaluator.outcome(members[lead])
+        outcome = evaluator.outcome(members[lead])[:2]
         at = Generation(0, problem.fitness(deficits[lead]), *outcome, len(members), len(members))
         return SearchState(arrays, {"unchanged": 0}, (at,), self._stopped(0, 0))
 
@@ -92,7 +92,7 @@ class DifferentialEvolution(Searcher):
         members, deficits = algorithm.pop.X, algorithm.deficits
         lead = best(deficits)
         same = int(deficits[lead].sum()) == int(costs[best(costs)].sum())
-        outcome = (last.repaired, last.broken) if same else problem.evaluator.outcome(members[lead])
+        outcome = (last.repaired, last.broken) if same else problem.evaluator.outcome(members[lead])[:2]
         number, evaluations = last.number + 1, last.evaluations + len(trials)
         at = Generation(number, problem.fitness(deficits[lead]), *outcome, evaluations, replaced)
         unchanged = int(state.values["unchanged"] or 0) + 1 if same else 0

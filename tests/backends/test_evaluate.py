@@ -8,11 +8,11 @@ from types import ModuleType
 import pytest
 
 from arachne.evaluate import FastEvaluator, PlainEvaluator
-from arachne.evaluate.cutting import CutRoute
-from arachne.evaluate.onward import OnwardRoute
+from arachne.evaluate.routes.channels_to_convolution import NextConvolutionRoute
+from arachne.evaluate.routes.cut import CutRoute
 from arachne.testing import Network, convnet, mlp, random_inputs, residual
 from tests.benchmarks.exactness import Findings, check
-from tests.unit.evaluating import assert_same_search, some_suspects, stake_of
+from tests.unit.evaluating import assert_same_search, fitness_inputs_of, some_suspects
 from tests.unit.two_convolutions import two_convolutions
 
 BACKENDS = [pytest.param(name, marks=pytest.mark.backend(name)) for name in ("torch", "onnx", "keras")]
@@ -39,11 +39,11 @@ def test_searches_accept_the_same_trials(name: str, subject: str, networks_in: C
     network: Network = SUBJECTS[subject][0]
     _, layers, routes = SUBJECTS[subject]
     backend = networks_in(name).build(network)
-    stake = stake_of(backend, random_inputs(network, 300, seed=5), 300)
+    fitness_inputs = fitness_inputs_of(backend, random_inputs(network, 300, seed=5), 300)
     suspects = some_suspects(backend, layers, 5)
-    fast = FastEvaluator(backend, stake, suspects)
-    assert fast.route.name in routes
-    assert_same_search(PlainEvaluator(backend, stake, suspects), fast, population=16, generations=8)
+    fast = FastEvaluator(backend, fitness_inputs, suspects)
+    assert fast.facts.route.name in routes
+    assert_same_search(PlainEvaluator(backend, fitness_inputs, suspects), fast, population=16, generations=8)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -52,14 +52,14 @@ def test_searches_accept_the_same_trials(name: str, subject: str, networks_in: C
 def test_searches_through_two_convolutions_accept_the_same_trials(
     name: str, seed: int, networks_in: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(CutRoute, "seconds", lambda self, trials: float(not isinstance(self, OnwardRoute)))
+    monkeypatch.setattr(CutRoute, "seconds", lambda self, trials: float(not isinstance(self, NextConvolutionRoute)))
     network = two_convolutions(seed, third=seed % 2 == 1)
     backend = networks_in(name).build(network)
-    stake = stake_of(backend, random_inputs(network, 200, seed=seed), 200)
+    fitness_inputs = fitness_inputs_of(backend, random_inputs(network, 200, seed=seed), 200)
     suspects = some_suspects(backend, ["conv1"], 6, seed=seed)
-    fast = FastEvaluator(backend, stake, suspects)
-    assert fast.route.name == "channels, convolution"
-    assert_same_search(PlainEvaluator(backend, stake, suspects), fast, population=10, generations=6)
+    fast = FastEvaluator(backend, fitness_inputs, suspects)
+    assert fast.facts.route.name == "channels, convolution"
+    assert_same_search(PlainEvaluator(backend, fitness_inputs, suspects), fast, population=10, generations=6)
 
 
 NASTY = {

@@ -28,12 +28,12 @@ import torch
 
 from arachne.backend import ModelBackend
 from arachne.data.split import Part, whole_part
-from arachne.evaluate import FastEvaluator, PlainEvaluator, Stake
+from arachne.evaluate import FastEvaluator, FitnessInputs, PlainEvaluator
 from arachne.localise import Bidirectional
 from arachne.search import DifferentialEvolution, Generation, Problem
 from arachne.search.state import each_generation
 from arachne.suspects import Suspects
-from arachne.values import Array, take
+from arachne.values import Array
 from tests.benchmarks.ported import BACKENDS
 from tests.benchmarks.subjects import SUBJECTS, Subject, made
 
@@ -97,54 +97,52 @@ class Watched(FastEvaluator):
 
     @property
     def plain(self) -> PlainEvaluator:
-        return PlainEvaluator(self.backend, self.stake, self.suspects)
+        return PlainEvaluator(self.backend, self.fitness_inputs, self.suspects)
 
 
 def measure(name: str, backend: ModelBackend, part: Part, subject: Subject, touched: str, args: Any) -> None:
     """One row of the table."""
-    stake = Stake.of(part, part.terms(10.0))
+    fitness_inputs = FitnessInputs.of(part, part.terms(10.0))
     layers = real_names(backend, subject.touched[touched])
     if layers is None:
         print(f"{subject.name:<20} {touched:<12} {name:<8} not reached by this backend", flush=True)
         return
     suspects = localised(backend, part, layers)
-    fast, ready = watched(backend, stake, suspects)
-    if timed(lambda: fast.bounds(suspects.values[None])) > SLOW:
-        fast, ready = watched(backend, fewer(stake), suspects)
+    fast, ready = watched(backend, fitness_inputs, suspects)
+    if timed(lambda: fast.facts.bounds(suspects.values[None], None)) > SLOW:
+        fast, ready = watched(backend, fewer(fitness_inputs), suspects)
         fast.budget = LONGER * args.seconds
         searched(fast, args, POPULATION)
     else:
         fast.budget = args.seconds
         searched(fast, args, args.population)
-    n = len(fast.stake.labels)
+    n = len(fast.fitness_inputs.labels)
     plain = min(timed(lambda: fast.plain.evaluate(suspects.values[None])) for _ in range(3))
     each = fast.seconds / fast.candidates
-    seen = (fast.looked_at - fast.met_before) / (n * fast.candidates)
+    seen = (fast.facts.looked_at - fast.met_before) / (n * fast.candidates)
     cells = [
-        f"{subject.name:<20} {touched:<12} {name:<8} {fast.route.name:<21} {1e3 * plain:9.2f} {1e3 * each:8.3f}",
+        f"{subject.name:<20} {touched:<12} {name:<8} {fast.facts.route.name:<21} {1e3 * plain:9.2f} {1e3 * each:8.3f}",
         f"{plain / each:7.0f}×" if plain > 10 * each else f"{plain / each:7.1f}×",
         f"{ready:8.2f} {n:7d} {fast.candidates:6d} {seen:6.1%}",
-        f"{fast.plain_evaluations:8d} {f'{fast.checked - fast.wrong}/{fast.checked}':>8}",
-        "" if fast.truth.by_cut else "  full passes where rounding decides",
+        f"{fast.facts.plain_evaluations:8d} {f'{fast.checked - fast.wrong}/{fast.checked}':>8}",
+        "" if fast.facts.reference.by_cut else "  full passes where rounding decides",
     ]
     print(" ".join(cells), flush=True)
 
 
-def watched(backend: ModelBackend, stake: Stake, suspects: Suspects) -> tuple[Watched, float]:
+def watched(backend: ModelBackend, fitness_inputs: FitnessInputs, suspects: Suspects) -> tuple[Watched, float]:
     """An evaluator, and how long it took to get ready."""
     start = clock()
-    fast = Watched(backend, stake, suspects)
+    fast = Watched(backend, fitness_inputs, suspects)
     ready = clock() - start
-    fast.bounds(suspects.values[None])  # the first time takes longer than any other
+    fast.facts.bounds(suspects.values[None], None)  # the first time takes longer than any other
     return fast, ready
 
 
-def fewer(stake: Stake) -> Stake:
+def fewer(fitness_inputs: FitnessInputs) -> FitnessInputs:
     """Some of the inputs, of all terms."""
-    rows = np.arange(0, len(stake.labels), FEWER)
-    return Stake.around(
-        take(stake.inputs, rows), stake.labels[rows], stake.weights[rows], stake.terms[rows], stake.names
-    )
+    rows = np.arange(0, len(fitness_inputs.labels), FEWER)
+    return fitness_inputs.take(rows)
 
 
 def searched(fast: Watched, args: Any, population: int) -> None:
@@ -154,9 +152,9 @@ def searched(fast: Watched, args: Any, population: int) -> None:
         if fast.seconds > fast.budget and generation.number > 1:
             raise EnoughError
 
-    fast.met_before = fast.looked_at
+    fast.met_before = fast.facts.looked_at
     nothing: Any = None  # no split is looked at
-    problem = Problem(fast.backend, nothing, fast.suspects, fast.stake, lambda *_: fast)
+    problem = Problem(fast.backend, nothing, fast.suspects, fast.fitness_inputs, lambda *_: fast)
     search = DifferentialEvolution(
         population=population, generations=args.generations, patience=args.generations, start=args.start
     )
@@ -217,9 +215,9 @@ def curve(args: Any) -> None:
         module, data = made(subject, n)
         backend, data = BACKENDS[(args.backend or ["torch"])[0]](module, data)
         part = whole_part(backend, data, subject.target)
-        stake = Stake.of(part, part.terms(10.0))
+        fitness_inputs = FitnessInputs.of(part, part.terms(10.0))
         suspects = localised(backend, part, real_names(backend, subject.touched["last"]) or [])
-        fast = Watched(backend, stake, suspects)
+        fast = Watched(backend, fitness_inputs, suspects)
         searched(fast, args, args.population)
         plain = min(timed(lambda: fast.plain.evaluate(suspects.values[None])) for _ in range(3))  # noqa: B023
         each = fast.seconds / fast.candidates
@@ -260,7 +258,7 @@ def threads(args: Any) -> None:
         backend, ported = BACKENDS[(args.backend or ["torch"])[0]](module, data)
         part = whole_part(backend, ported, SUBJECTS[1].target)
         suspects = localised(backend, part, real_names(backend, ("3",)) or [])
-        plain = PlainEvaluator(backend, Stake.of(part, part.terms(10.0)), suspects)
+        plain = PlainEvaluator(backend, FitnessInputs.of(part, part.terms(10.0)), suspects)
         least = np.inf
         for _ in range(5):
             start = time.perf_counter()

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from arachne.backend import ModelBackend
-from arachne.evaluate import FastEvaluator, PlainEvaluator, Stake
+from arachne.evaluate import FastEvaluator, FitnessInputs, PlainEvaluator
 from arachne.suspects import Suspects
 from arachne.testing import (
     Network,
@@ -79,10 +79,10 @@ def check(seed: int, builds: Sequence[Build], findings: Findings) -> None:
     with np.errstate(all="ignore"):
         breed(rng, plain, fast, findings)
     findings.cases += 1
-    findings.plainly += fast.plain_evaluations
-    findings.routes[fast.route.name] += 1
+    findings.plainly += fast.facts.plain_evaluations
+    findings.routes[fast.facts.route.name] += 1
     if findings.disagreements + findings.outside > before:
-        findings.failed.append(f"seed {seed}: {type(plain.backend).__name__}, {fast.route.name}")
+        findings.failed.append(f"seed {seed}: {type(plain.backend).__name__}, {fast.facts.route.name}")
 
 
 def breed(rng: np.random.Generator, plain: PlainEvaluator, fast: FastEvaluator, findings: Findings) -> None:
@@ -107,7 +107,7 @@ def breed(rng: np.random.Generator, plain: PlainEvaluator, fast: FastEvaluator, 
 
 def compare_bounds(fast: FastEvaluator, trials: Array, expected: Array, findings: Findings) -> None:
     """The bounds of whole candidates must enclose what the plain evaluator says."""
-    found = fast.bounds(trials)
+    found = fast.facts.bounds(trials, None)
     findings.bounds += len(trials)
     findings.outside += int(((expected < found.low) | (expected > found.high)).sum())
     # Where an input lies in the band, one of the bounds is met by nature.
@@ -122,10 +122,10 @@ def evaluators(rng: np.random.Generator, builds: Sequence[Build]) -> tuple[Plain
     backend = builds[int(rng.integers(len(builds)))](network)
     coarsen(rng, backend)
     n = int(rng.choice([2, 7, 40, 150, 400, 700]))
-    stake = random_stake(rng, backend, random_inputs(network, n, seed=int(rng.integers(1 << 30))), n)
+    fitness_inputs = random_fitness_inputs(rng, backend, random_inputs(network, n, seed=int(rng.integers(1 << 30))), n)
     chosen = [layers[number] for number in sorted(rng.permutation(len(layers))[: rng.choice([1, 1, 1, 2, 3])])]
     suspects = some_suspects(backend, chosen, int(rng.integers(0, 9)), seed=int(rng.integers(1 << 30)))
-    return PlainEvaluator(backend, stake, suspects), FastEvaluator(backend, stake, suspects)
+    return PlainEvaluator(backend, fitness_inputs, suspects), FastEvaluator(backend, fitness_inputs, suspects)
 
 
 def random_network(rng: np.random.Generator) -> tuple[Network, list[str]]:
@@ -157,7 +157,7 @@ def coarsen(rng: np.random.Generator, backend: ModelBackend) -> None:
             backend.set_weights(info.name, parameter, values.astype(np.float32))
 
 
-def random_stake(rng: np.random.Generator, backend: ModelBackend, inputs: Inputs, n: int) -> Stake:
+def random_fitness_inputs(rng: np.random.Generator, backend: ModelBackend, inputs: Inputs, n: int) -> FitnessInputs:
     """Inputs of which some are repeated, whole numbers or zeros, and labels of which some are wrong."""
     kind = int(rng.integers(6))
     if kind == 0:
@@ -172,7 +172,9 @@ def random_stake(rng: np.random.Generator, backend: ModelBackend, inputs: Inputs
     labels[negative] = (labels[negative] + rng.integers(1, scores.shape[1], size=int(negative.sum()))) % scores.shape[1]
     terms = np.where(negative, rng.integers(1, 3, size=n), 0)
     weights = np.array([1.0, rng.choice([0.0, 1.0, 10.0, 1e4]), 0.37])[terms]
-    return Stake.around(inputs, labels, weights, terms, ("positives", "target", "other"))
+    return FitnessInputs.around(
+        inputs, labels, weights, terms, ("positives", "target", "other"), ("positive", "negative", "negative")
+    )
 
 
 def each(inputs: Inputs, change: Callable[[Array], Array]) -> Inputs:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from arachne.data.split import whole_part
-from arachne.evaluate import FastEvaluator, PlainEvaluator, Stake
+from arachne.evaluate import FastEvaluator, FitnessInputs, PlainEvaluator
 from arachne.evaluate.base import Evaluator
 from arachne.search import DifferentialEvolution, Problem
 from tests.benchmarks.evaluator import localised, real_names
@@ -31,7 +31,7 @@ INPUTS = {"FM MLP": 2000, "ResNet-18, 64×64": 60}
 def found(evaluator: Evaluator) -> tuple[list[Any], bytes]:
     """What a search did, generation by generation, and what it found."""
     nothing: Any = None  # no split is looked at
-    problem = Problem(evaluator.backend, nothing, evaluator.suspects, evaluator.stake, lambda *_: evaluator)
+    problem = Problem(evaluator.backend, nothing, evaluator.suspects, evaluator.fitness_inputs, lambda *_: evaluator)
     search = DifferentialEvolution(population=12, generations=12, patience=12)
     result = search.search(problem, rng=np.random.default_rng(1))
     history = [(g.fitness, g.repaired, g.broken, g.replaced) for g in result.history]
@@ -54,17 +54,17 @@ def main() -> None:
         for name in args.backend or BACKENDS:
             backend, ported = BACKENDS[name](module, data)
             part = whole_part(backend, ported, subject.target)
-            stake = Stake.of(part, part.terms(10.0))
+            fitness_inputs = FitnessInputs.of(part, part.terms(10.0))
             for touched, layers in subject.touched.items():
                 names = real_names(backend, layers)
                 if names is None:
                     continue
                 suspects = localised(backend, part, names)
-                fast = FastEvaluator(backend, stake, suspects)
-                same = found(PlainEvaluator(backend, stake, suspects)) == found(fast)
+                fast = FastEvaluator(backend, fitness_inputs, suspects)
+                same = found(PlainEvaluator(backend, fitness_inputs, suspects)) == found(fast)
                 different += not same
                 verdict = "the same" if same else "DIFFERENT"
-                print(f"{subject.name:<20} {touched:<12} {name:<6} {fast.route.name:<21} {verdict}", flush=True)
+                print(f"{subject.name:<20} {touched:<12} {name:<6} {fast.facts.route.name:<21} {verdict}", flush=True)
     raise SystemExit(1 if different else 0)
 
 

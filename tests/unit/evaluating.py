@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from arachne.backend import Cut, ModelBackend, Weights
-from arachne.evaluate import Evaluator, FastEvaluator, PlainEvaluator, Stake
-from arachne.evaluate.base import UNIT
+from arachne.evaluate import Evaluator, FastEvaluator, FitnessInputs, Outcome, PlainEvaluator
+from arachne.evaluate.fitness import UNIT
 from arachne.search import DifferentialEvolution, Problem, SearchResult
 from arachne.suspects import Suspects
 from arachne.testing import ReferenceBackend
@@ -21,7 +21,11 @@ class Recording(Evaluator):
 
     def __init__(self, evaluator: Evaluator) -> None:
         self.inner = evaluator
-        self.stake, self.suspects, self.backend = evaluator.stake, evaluator.suspects, evaluator.backend
+        self.fitness_inputs, self.suspects, self.backend = (
+            evaluator.fitness_inputs,
+            evaluator.suspects,
+            evaluator.backend,
+        )
         self.accepted: list[list[bool]] = []
 
     def evaluate(self, trials: Array, limits: Array | None = None) -> Array:
@@ -33,7 +37,7 @@ class Recording(Evaluator):
             self.accepted.append((deficits.sum(axis=1) <= limits).tolist())
         return deficits
 
-    def outcome(self, trial: Array) -> tuple[int, int]:
+    def outcome(self, trial: Array) -> Outcome:
         return self.inner.outcome(trial)
 
     def scores(self, trial: Array) -> Array:
@@ -44,7 +48,7 @@ def search(evaluator: Evaluator, *, seed: int = 0, **settings: Any) -> tuple[Sea
     """A whole search, and the trials it accepted."""
     recording = Recording(evaluator)
     nothing: Any = None  # a split is not used
-    problem = Problem(evaluator.backend, nothing, evaluator.suspects, evaluator.stake, lambda *_: recording)
+    problem = Problem(evaluator.backend, nothing, evaluator.suspects, evaluator.fitness_inputs, lambda *_: recording)
     result = DifferentialEvolution(**settings).search(problem, rng=np.random.default_rng(seed))
     return result, recording.accepted
 
@@ -59,7 +63,9 @@ def assert_same_search(first: Evaluator, second: Evaluator, *, seed: int = 0, **
     assert other.history == one.history
 
 
-def stake_of(backend: ModelBackend, inputs: Inputs, n: int, *, alpha: float = 10.0, seed: int = 0) -> Stake:
+def fitness_inputs_of(
+    backend: ModelBackend, inputs: Inputs, n: int, *, alpha: float = 10.0, seed: int = 0
+) -> FitnessInputs:
     """Inputs of which nine tenths have the class the model says, and the others another one."""
     rng = np.random.default_rng(seed)
     scores = backend.forward(inputs)
@@ -68,7 +74,9 @@ def stake_of(backend: ModelBackend, inputs: Inputs, n: int, *, alpha: float = 10
     labels[negative] = (labels[negative] + rng.integers(1, scores.shape[1], size=len(negative))) % scores.shape[1]
     terms = np.zeros(n, np.int64)
     terms[negative] = 1
-    return Stake.around(inputs, labels, np.where(terms == 1, alpha, 1.0), terms, ("positives", "target"))
+    return FitnessInputs.around(
+        inputs, labels, np.where(terms == 1, alpha, 1.0), terms, ("positives", "target"), ("positive", "negative")
+    )
 
 
 def some_suspects(backend: ModelBackend, layers: Sequence[str], k: int, *, seed: int = 0) -> Suspects:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from arachne.errors import UsageError
 from arachne.evaluate import FastEvaluator, PlainEvaluator, make_evaluator
-from arachne.evaluate.convolution import ChannelRoute
-from arachne.evaluate.fast import WHOLE
+from arachne.evaluate.judging.local_facts import FIRST_WHOLE
+from arachne.evaluate.routes.channels import ChannelRoute
 from arachne.testing import (
     Network,
     ReferenceBackend,
@@ -31,9 +31,9 @@ from tests.unit.evaluating import (
     Silent,
     assert_same_about_overflow,
     assert_same_search,
+    fitness_inputs_of,
     search,
     some_suspects,
-    stake_of,
 )
 
 NETWORKS = {
@@ -52,9 +52,9 @@ def both(
     network: Network, layers: list[str], *, n: int = 150, k: int = 4, seed: int = 0, kind: type = ReferenceBackend
 ) -> tuple[PlainEvaluator, FastEvaluator]:
     backend = kind(network)
-    stake = stake_of(backend, random_inputs(network, n, seed=seed), n, seed=seed)
+    fitness_inputs = fitness_inputs_of(backend, random_inputs(network, n, seed=seed), n, seed=seed)
     suspects = some_suspects(backend, layers, k, seed=seed)
-    return PlainEvaluator(backend, stake, suspects), FastEvaluator(backend, stake, suspects)
+    return PlainEvaluator(backend, fitness_inputs, suspects), FastEvaluator(backend, fitness_inputs, suspects)
 
 
 @settings(max_examples=25, deadline=None)
@@ -113,7 +113,7 @@ def test_populations_within_rounding_of_each_other_are_decided_as_by_the_plain_e
 )
 def test_route_is_chosen_from_where_the_suspects_are(network: str, layers: list[str], route: str) -> None:
     plain, fast = both(NETWORKS[network][0], layers)
-    assert fast.route.name in route.split("|")
+    assert fast.facts.route.name in route.split("|")
     assert_same_search(plain, fast, population=12, generations=15)
 
 
@@ -122,7 +122,7 @@ def test_route_is_chosen_from_where_the_suspects_are(network: str, layers: list[
 )
 def test_grouped_and_strided_convolutions_keep_their_decisions(kind: type, route: str) -> None:
     plain, fast = both(strided(), ["conv"], n=100, k=8, kind=kind)
-    assert fast.route.name in route.split("|")
+    assert fast.facts.route.name in route.split("|")
     assert_same_search(plain, fast, population=12, generations=15)
 
 
@@ -145,14 +145,14 @@ def test_touched_channels_keep_their_decisions_whether_or_not_they_are_the_faste
     monkeypatch.setattr(ChannelRoute, "seconds", lambda self, trials: -1.0)
     for network, layer in ((strided(), "conv"), (NETWORKS["convnet"][0], "conv1")):
         plain, fast = both(network, [layer], n=100, k=8, kind=Silent)
-        assert fast.route.name == "touched channels"
+        assert fast.facts.route.name == "touched channels"
         assert_same_search(plain, fast, population=12, generations=15)
 
 
 def test_inputs_that_may_be_wrong_are_asked_about_without_the_others_where_that_gives_the_same_bits() -> None:
     plain, fast = both(mlp([20, 30, 5], seed=3), ["fc2"], n=1000, k=0)
-    assert fast.truth.has_parts
-    labels = fast.stake.labels
+    assert fast.facts.reference.has_subsets
+    labels = fast.fitness_inputs.labels
 
     def margins(step: Array) -> Array:
         scores = fast.scores(step)
@@ -173,20 +173,20 @@ def test_inputs_that_may_be_wrong_are_asked_about_without_the_others_where_that_
     limits = fast.challenge(parents, parents, None).sum(axis=1)
     won = fast.challenge(trials, parents, limits).sum(axis=1) <= limits
     assert np.array_equal(won, plain.evaluate(trials).sum(axis=1) <= totals)
-    assert fast.truth.parts > 0
+    assert fast.facts.reference.subset_passes > 0
 
 
 def test_backend_that_is_wrong_about_what_follows_a_layer_is_not_believed() -> None:
     plain, fast = both(mlp([6, 9, 4], seed=1), ["fc1"], kind=Lying)
-    assert fast.route.name == "cut"
+    assert fast.facts.route.name == "cut"
     assert_same_search(plain, fast, population=12, generations=15)
 
 
 def test_cut_that_differs_by_a_bit_does_not_stand_in_for_a_full_pass() -> None:
     _, exact = both(mlp([6, 9, 4], seed=1), ["fc2"])
     plain, fast = both(mlp([6, 9, 4], seed=1), ["fc2"], kind=Rounding)
-    assert exact.truth.by_cut
-    assert not fast.truth.by_cut
+    assert exact.facts.reference.by_cut
+    assert not fast.facts.reference.by_cut
     assert_same_search(plain, fast, population=12, generations=15)
 
 
@@ -232,12 +232,12 @@ def test_inputs_beyond_the_memory_budget_are_computed_again_with_the_same_decisi
     network: str, layers: list[str], memory: int
 ) -> None:
     plain, _ = both(NETWORKS[network][0], layers)
-    small = FastEvaluator(plain.backend, plain.stake, plain.suspects, memory=memory)
-    assert small.cuts.whole is None
-    assert small.route.name == "cut"
-    made = small.cuts.made
+    small = FastEvaluator(plain.backend, plain.fitness_inputs, plain.suspects, memory=memory)
+    assert small.facts.cuts.whole is None
+    assert small.facts.route.name == "cut"
+    made = small.facts.cuts.made
     assert_same_search(plain, small, population=6, generations=5)
-    assert small.cuts.made > made
+    assert small.facts.cuts.made > made
 
 
 def test_rejected_trials_are_given_up_early_and_few_trials_are_evaluated_plainly() -> None:
@@ -245,8 +245,8 @@ def test_rejected_trials_are_given_up_early_and_few_trials_are_evaluated_plainly
     result, accepted = search(fast, population=20, generations=40)
     whole = 20 + sum(map(sum, accepted))
     rejected = result.history[-1].evaluations - whole
-    assert fast.looked_at / len(fast.stake.labels) - whole < 0.4 * rejected
-    assert fast.plain_evaluations < 0.05 * result.history[-1].evaluations
+    assert fast.facts.looked_at / len(fast.fitness_inputs.labels) - whole < 0.4 * rejected
+    assert fast.facts.plain_evaluations < 0.05 * result.history[-1].evaluations
 
 
 def test_search_gives_the_model_back_as_it_was() -> None:
@@ -261,16 +261,19 @@ def test_search_gives_the_model_back_as_it_was() -> None:
 def test_half_precision_weights_keep_their_decisions() -> None:
     network = mlp([6, 9, 4], seed=1)
     backend = ReferenceBackend(network, dtype="float16")
-    stake = stake_of(backend, random_inputs(network, 100), 100)
+    fitness_inputs = fitness_inputs_of(backend, random_inputs(network, 100), 100)
     suspects = some_suspects(backend, ["fc1", "fc2"], 4)
     assert_same_search(
-        PlainEvaluator(backend, stake, suspects), FastEvaluator(backend, stake, suspects), population=10, generations=10
+        PlainEvaluator(backend, fitness_inputs, suspects),
+        FastEvaluator(backend, fitness_inputs, suspects),
+        population=10,
+        generations=10,
     )
 
 
 def test_evaluator_is_made_by_name() -> None:
     plain, _ = both(mlp([4, 3], seed=0), ["fc1"])
-    parts = plain.backend, plain.stake, plain.suspects
+    parts = plain.backend, plain.fitness_inputs, plain.suspects
     assert isinstance(make_evaluator("plain", *parts), PlainEvaluator)
     assert isinstance(make_evaluator("fast", *parts), FastEvaluator)
     with pytest.raises(UsageError, match="did you mean 'fast'"):
@@ -280,19 +283,19 @@ def test_evaluator_is_made_by_name() -> None:
 def test_last_inputs_of_an_odd_number_are_no_exception_to_parts() -> None:
     """Vectorised functions take other code for the last few numbers of an array; padding leaves none of them."""
     plain, fast = both(mlp([20, 30, 5], seed=3, activation="tanh"), ["fc1"], n=1001, k=4)
-    assert fast.truth.has_parts
+    assert fast.facts.reference.has_subsets
     rows = np.arange(1001)[::-1]
     for seed in range(5):
         noise = np.random.default_rng(seed).standard_normal(len(plain.suspects))
         trial = plain.suspects.values + plain.suspects.deviations * noise
         trial = trial.astype(np.float32).astype(np.float64)
-        assert np.array_equal(fast.truth.some(trial, rows), plain.scores(trial)[rows])
+        assert np.array_equal(fast.facts.reference.of_rows(trial, rows), plain.scores(trial)[rows])
 
 
 def test_route_as_costly_as_the_plain_evaluator_is_not_asked_which_inputs_may_be_wrong() -> None:
     plain, fast = both(NETWORKS["residual"][0], ["inner1"], n=300)
-    assert fast.route.name == "cut"
-    assert fast.truth.has_parts
+    assert fast.facts.route.name == "cut"
+    assert fast.facts.reference.has_subsets
     assert_same_search(plain, fast, population=12, generations=15)
-    assert fast.truth.passes > WHOLE
-    assert fast.truth.parts == 0
+    assert fast.facts.reference.whole_passes > FIRST_WHOLE
+    assert fast.facts.reference.subset_passes == 0

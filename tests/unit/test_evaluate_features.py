@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from arachne.evaluate.features import find_features
+from arachne.evaluate.routes.features import find_features
 from arachne.values import Array
 
 

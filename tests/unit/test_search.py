@@ -9,7 +9,7 @@ import pytest
 from arachne.data.labelled import LabelledData
 from arachne.data.split import split_by_outcome
 from arachne.errors import UsageError
-from arachne.evaluate import UNIT, PlainEvaluator, Stake
+from arachne.evaluate import UNIT, FitnessInputs, PlainEvaluator
 from arachne.localise import Bidirectional
 from arachne.search import DifferentialEvolution, Problem, SearchResult, SearchState
 from arachne.suspects import Suspects
@@ -28,7 +28,7 @@ def problem() -> Problem:
     data = LabelledData(inputs, labels)
     split = split_by_outcome(backend, data, "0:1", rng=np.random.default_rng(0))
     suspects = Bidirectional(min_weights=4).localise(backend, split.seen, rng=np.random.default_rng(0)).suspects
-    return Problem(backend, split, suspects, Stake.of(split.seen, split.seen.terms(10.0)), PlainEvaluator)
+    return Problem(backend, split, suspects, FitnessInputs.of(split.seen, split.seen.terms(10.0)), PlainEvaluator)
 
 
 def run(problem: Problem, seed: int = 0, **settings: Any) -> SearchResult:
@@ -70,7 +70,7 @@ def test_a_repair_beats_doing_nothing_and_counts_what_it_did(problem: Problem) -
     result = run(problem, generations=40)
     assert result.better
     assert result.fitness > result.original_fitness
-    assert (result.history[-1].repaired, result.history[-1].broken) == problem.evaluator.outcome(result.values)
+    assert (result.history[-1].repaired, result.history[-1].broken) == problem.evaluator.outcome(result.values)[:2]
     assert result.history[-1].repaired > 0
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from arachne.data.labelled import LabelledData
 from arachne.data.split import split_by_outcome
-from arachne.evaluate import FastEvaluator, PlainEvaluator, Stake
+from arachne.evaluate import FastEvaluator, FitnessInputs, PlainEvaluator
 from arachne.localise import Bidirectional, Suspects
 from arachne.search import Candidate, DifferentialEvolution, Problem, Searcher, SearchResult, SearchState
 from arachne.search.state import Generation, each_generation
@@ -32,7 +32,7 @@ def problem(request: pytest.FixtureRequest) -> Problem:
     labels = np.where((predictions == 1) & (np.asarray(inputs)[:, 0] > 0.3), 0, predictions)
     split = split_by_outcome(backend, LabelledData(inputs, labels), "0:1", rng=np.random.default_rng(0))
     suspects = Bidirectional(min_weights=4).localise(backend, split.seen, rng=np.random.default_rng(0)).suspects
-    return Problem(backend, split, suspects, Stake.of(split.seen, split.seen.terms(10.0)), request.param)
+    return Problem(backend, split, suspects, FitnessInputs.of(split.seen, split.seen.terms(10.0)), request.param)
 
 
 def written_and_read(state: SearchState, rng: np.random.Generator) -> tuple[SearchState, np.random.Generator]:

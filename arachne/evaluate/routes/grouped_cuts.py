@@ -1,4 +1,4 @@
-"""Cuts within a memory budget: one for all inputs, or several that are made again when they are needed."""
+"""GroupedCuts within a memory budget: one for all inputs, or several that are made again when they are needed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from arachne.backend import Cut, ModelBackend, Weights
-from arachne.evaluate.base import Stake
+from arachne.evaluate.fitness import FitnessInputs
 from arachne.suspects import Suspects
 from arachne.values import Array, take
 
@@ -20,12 +20,12 @@ AROUND = 3.0
 """A cut may keep more than enters and leaves its layer: other branches cross it too, and copies are made on the way."""
 
 
-class Cuts:
+class GroupedCuts:
     """The model held open for groups of inputs, as many of them at a time as the budget allows.
 
     Args:
         backend: The model.
-        stake: The inputs.
+        fitness_inputs: The inputs.
         suspects: What the candidates touch.
         order: The order in which inputs are usually met; neighbours in it share a group.
         memory: The budget in bytes.
@@ -35,16 +35,16 @@ class Cuts:
     def __init__(
         self,
         backend: ModelBackend,
-        stake: Stake,
+        fitness_inputs: FitnessInputs,
         suspects: Suspects,
         order: Array,
         memory: int,
         layers: Sequence[str] = (),
     ) -> None:
         self._backend = backend
-        self._stake = stake
+        self._fitness_inputs = fitness_inputs
         self.layers = tuple(layers) or tuple(dict.fromkeys(address.layer for address in suspects.addresses))
-        n = len(stake.labels)
+        n = len(fitness_inputs)
         size = max(1, min(n, int(memory / max(1, self._bytes_per_input()))))
         # Half the budget for the group that is always in use, the hardest inputs, half for whichever comes next.
         size = n if size >= n else max(1, size // 2)
@@ -94,16 +94,16 @@ class Cuts:
         if len(self._open) > 1:
             self._open.pop(next(number for number in self._open if number))
         whole = len(self._groups) == 1
-        inputs = self._stake.padded if whole else take(self._stake.padded, self._groups[group])
+        inputs = self._fitness_inputs.padded if whole else take(self._fitness_inputs.padded, self._groups[group])
         self._open[group] = self._backend.cut(inputs, self.layers)
         self.made += 1
         return self._open[group]
 
     def _bytes_per_input(self) -> float:
-        inputs = take(self._stake.inputs, slice(0, PROBE))
+        inputs = take(self._fitness_inputs.inputs, slice(0, PROBE))
         sizes = [
             sum(array.nbytes for array in use.entering.values()) + use.leaving.nbytes
             for layer in self.layers[:1]
             for use in self._backend.activations(inputs, layer)
         ]
-        return AROUND * sum(sizes) / min(PROBE, len(self._stake.labels))
+        return AROUND * sum(sizes) / min(PROBE, len(self._fitness_inputs))

@@ -1,6 +1,6 @@
 """Dense tails in NumPy: candidates that touch only the dense layers at the end of a model.
 
-With S the touched units of the first touched layer, a candidate changes z_S by ΔW x and nothing before it. Behind that
+With S the touched units of the first touched layer, a candidate changes z_S by ΔW x and nothing before it. Continuation that
 layer everything follows from what the original model computed and from that change:
 
     next layer        z' = z + W[:, S] (f(z'_S) - f(z_S)) + ΔW a'
@@ -18,11 +18,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from arachne.backend import ModelBackend
-from arachne.evaluate.band import LARGEST, ROUNDING
-from arachne.evaluate.base import Stake
-from arachne.evaluate.elementwise import STEEPEST, apply
-from arachne.evaluate.routes import Block, FullJudgement, Judgement, Labels, Route
-from arachne.evaluate.tail import Base, Link, Touched
+from arachne.evaluate.fitness import FitnessInputs
+from arachne.evaluate.routes.base import LARGEST, ROUNDING, Block, FullJudgement, Judgement, Labels, Route
+from arachne.evaluate.routes.functions import STEEPEST, apply
+from arachne.evaluate.routes.tail_layers import DenseLayer, OriginalTail, Touched
 from arachne.values import Array
 
 TOGETHER = 1 << 20
@@ -42,20 +41,22 @@ class DenseRoute(Route):
     block = 100
     in_numpy = True
 
-    def __init__(self, stake: Stake, links: Sequence[Link], base: Base) -> None:
+    def __init__(self, fitness_inputs: FitnessInputs, links: Sequence[DenseLayer], base: OriginalTail) -> None:
         self._links = links
         self.classes = len(links[-1].weight)
         self._whole = self._base = base
-        self._labels = stake.labels
-        self._ordered = Labels(stake.labels)
-        self._standing = Standing.of(links[0].touched, base, stake.labels) if len(links) == 1 else None
+        self._labels = fitness_inputs.labels
+        self._ordered = Labels(fitness_inputs.labels)
+        self._standing = UntouchedClasses.of(links[0].touched, base, fitness_inputs.labels) if len(links) == 1 else None
         self._last = self._standing
 
     @classmethod
-    def of(cls, backend: ModelBackend, stake: Stake, links: Sequence[Link], memory: int) -> DenseRoute | None:
+    def of(
+        cls, backend: ModelBackend, fitness_inputs: FitnessInputs, links: Sequence[DenseLayer], memory: int
+    ) -> DenseRoute | None:
         """The route over a tail; None where the tail is not what it seemed, or does not fit `memory`, in bytes."""
-        base = Base.of(backend, stake, links, memory)
-        return None if base is None else cls(stake, links, base)
+        base = OriginalTail.of(backend, fitness_inputs, links, memory)
+        return None if base is None else cls(fitness_inputs, links, base)
 
     def calibrate(self, differences: Array, original: Array) -> None:
         found = differences / (ROUNDING * self._whole.rounding)
@@ -79,7 +80,7 @@ class DenseRoute(Route):
         block = self.block_of(self._whole, Labels(self._labels), trial[None])
         return block.all_scores(slice(None))[:, 0].T, block.scale(slice(None))[0]
 
-    def block_of(self, base: Base, labels: Labels, trials: Array) -> TailBlock:
+    def block_of(self, base: OriginalTail, labels: Labels, trials: Array) -> TailBlock:
         """A block that computes all classes."""
         return TailBlock(self._links, base, labels, trials)
 
@@ -87,7 +88,7 @@ class DenseRoute(Route):
 class TailBlock(Block):
     """Candidates on a tail of any depth."""
 
-    def __init__(self, links: Sequence[Link], base: Base, labels: Labels, trials: Array) -> None:
+    def __init__(self, links: Sequence[DenseLayer], base: OriginalTail, labels: Labels, trials: Array) -> None:
         self._links = links
         self._base = base
         self._labels = labels
@@ -156,7 +157,7 @@ class TailBlock(Block):
 
 
 @dataclass(frozen=True, eq=False)
-class Standing:
+class UntouchedClasses:
     """What the untouched classes of the last layer contribute to a judgement, input by input.
 
     Attributes:
@@ -172,7 +173,7 @@ class Standing:
     logsum: Array
 
     @classmethod
-    def of(cls, touched: Touched, base: Base, labels: Array) -> Standing:
+    def of(cls, touched: Touched, base: OriginalTail, labels: Array) -> UntouchedClasses:
         """From the original scores of all classes."""
         scores, rows = base.leaving, np.arange(len(labels))
         others = scores.copy()
@@ -184,16 +185,18 @@ class Standing:
         logsum[np.isnan(logsum)] = -np.inf
         return cls(scores[touched.units], scores[labels, rows], best, logsum)
 
-    def take(self, order: Array) -> Standing:
+    def take(self, order: Array) -> UntouchedClasses:
         """The same with the inputs in another order."""
         scores = np.take(self.touched_scores, order, axis=1)
-        return Standing(scores, self.own[order], self.best[order], self.logsum[order])
+        return UntouchedClasses(scores, self.own[order], self.best[order], self.logsum[order])
 
 
 class LastLayerBlock(Block):
     """Candidates that touch the last layer alone: only the touched classes are computed."""
 
-    def __init__(self, touched: Touched, standing: Standing, base: Base, labels: Labels, trials: Array) -> None:
+    def __init__(
+        self, touched: Touched, standing: UntouchedClasses, base: OriginalTail, labels: Labels, trials: Array
+    ) -> None:
         self._classes = {unit: number for number, unit in enumerate(touched.units.tolist())}
         self._standing = standing
         self._base = base
@@ -240,7 +243,9 @@ class _LastLayerJudgement(Judgement):
         return loss
 
 
-def added_rounding(moved: Array, features: Array, links: Sequence[Link], base: Base, changes: Sequence[Array]) -> Array:
+def added_rounding(
+    moved: Array, features: Array, links: Sequence[DenseLayer], base: OriginalTail, changes: Sequence[Array]
+) -> Array:
     """How much larger than the original's a candidate's rounding can get at the scores, `(candidates,)`.
 
     Bounds of how far each unit is moved are carried along the tail, and with them what that adds to its rounding.

@@ -10,17 +10,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from arachne.evaluate.cuts import Cuts
-from arachne.evaluate.elementwise import apply
-from arachne.evaluate.features import Features
-from arachne.evaluate.tail import Link
+from arachne.evaluate.routes.features import Features
+from arachne.evaluate.routes.functions import apply
+from arachne.evaluate.routes.grouped_cuts import GroupedCuts
+from arachne.evaluate.routes.tail_layers import DenseLayer
 from arachne.values import Array
 
 AT_ONCE = 1 << 25
 """How many bytes of outputs are handed to a backend at once."""
 
 
-class Behind(ABC):
+class Continuation(ABC):
     """The way from a convolution's outputs to the scores."""
 
     in_numpy: bool
@@ -39,10 +39,10 @@ class Behind(ABC):
 
     @abstractmethod
     def scores(self, room: Array, rows: Array) -> Array:
-        """Scores `(candidates, rows, classes)`, for row numbers of the stake."""
+        """Scores `(candidates, rows, classes)`, for row numbers of the fitness_inputs."""
 
 
-class DenseBehind(Behind):
+class DenseContinuation(Continuation):
     """Function, pooling, flattening and dense layers, all of which every candidate changes.
 
     Args:
@@ -54,7 +54,7 @@ class DenseBehind(Behind):
     in_numpy = True
     pairs = 512  # fewer, and reading the widest weights takes longer than multiplying with them
 
-    def __init__(self, features: Features, shape: tuple[int, ...], links: Sequence[Link]) -> None:
+    def __init__(self, features: Features, shape: tuple[int, ...], links: Sequence[DenseLayer]) -> None:
         self._features = features
         self._shape = features.of(np.zeros((*shape, 1), np.float32), 1).shape[:-1]
         channels, positions = shape[0], int(np.prod(self._shape[1:]))
@@ -78,7 +78,7 @@ class DenseBehind(Behind):
         return a.T.reshape(*room.shape[-2:], -1)
 
 
-class CutBehind(Behind):
+class CutContinuation(Continuation):
     """Anything at all.
 
     Args:
@@ -88,7 +88,7 @@ class CutBehind(Behind):
 
     in_numpy = False
 
-    def __init__(self, cuts: Cuts, shape: tuple[int, ...]) -> None:
+    def __init__(self, cuts: GroupedCuts, shape: tuple[int, ...]) -> None:
         self._cuts = cuts
         self._shape = shape
         self.pairs = max(1, AT_ONCE // (4 * int(np.prod(shape))))

@@ -15,20 +15,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from arachne.backend import ModelBackend
-from arachne.evaluate.base import Stake
-from arachne.evaluate.convolution import Planes, touched_channels
-from arachne.evaluate.dense import DenseRoute, TailBlock, shared_product
-from arachne.evaluate.features import Features, find_features
-from arachne.evaluate.routes import Labels
-from arachne.evaluate.tail import Base, Link, dense_layers, first_touched, look_behind
+from arachne.evaluate.fitness import FitnessInputs
+from arachne.evaluate.routes.base import Labels
+from arachne.evaluate.routes.channels import Planes, touched_channels
+from arachne.evaluate.routes.dense_tail import DenseRoute, TailBlock, shared_product
+from arachne.evaluate.routes.features import Features, find_features
+from arachne.evaluate.routes.tail_layers import DenseLayer, OriginalTail, dense_layers, first_touched, look_behind
 from arachne.suspects import Suspects
-from arachne.values import Array, batches, count, take
+from arachne.values import Array, batches, take
 
 ROWS = 256
 """How many inputs are looked at together while the route is prepared."""
 
 
-class PooledRoute(DenseRoute):
+class ChannelsToDenseRoute(DenseRoute):
     """Candidates that touch a convolution right before a dense tail, and maybe the tail."""
 
     name = "channels, dense tail"
@@ -36,18 +36,22 @@ class PooledRoute(DenseRoute):
     longest_run = 1024
     block = 50
 
-    def __init__(self, stake: Stake, links: Sequence[Link], base: Base, features: Features) -> None:
-        super().__init__(stake, links, base)
+    def __init__(
+        self, fitness_inputs: FitnessInputs, links: Sequence[DenseLayer], base: OriginalTail, features: Features
+    ) -> None:
+        super().__init__(fitness_inputs, links, base)
         self._features = features
 
-    def block_of(self, base: Base, labels: Labels, trials: Array) -> TailBlock:
-        return PooledBlock(self._links, base, labels, trials, self._features)
+    def block_of(self, base: OriginalTail, labels: Labels, trials: Array) -> TailBlock:
+        return ChannelsToDenseBlock(self._links, base, labels, trials, self._features)
 
 
-class PooledBlock(TailBlock):
+class ChannelsToDenseBlock(TailBlock):
     """Candidates on that route."""
 
-    def __init__(self, links: Sequence[Link], base: Base, labels: Labels, trials: Array, features: Features) -> None:
+    def __init__(
+        self, links: Sequence[DenseLayer], base: OriginalTail, labels: Labels, trials: Array, features: Features
+    ) -> None:
         self._made = features
         super().__init__(links, base, labels, trials)
 
@@ -71,7 +75,9 @@ class PooledBlock(TailBlock):
         return flat.reshape(-1, candidates, made.shape[-1])
 
 
-def find_pooled(backend: ModelBackend, stake: Stake, suspects: Suspects, memory: int) -> PooledRoute | None:
+def find_channels_to_dense(
+    backend: ModelBackend, fitness_inputs: FitnessInputs, suspects: Suspects, memory: int
+) -> ChannelsToDenseRoute | None:
     """The route over a convolution's channels and the dense tail behind it; None where it is not open."""
     first = first_touched(backend, suspects)
     info = backend.layers[first]
@@ -82,22 +88,22 @@ def find_pooled(backend: ModelBackend, stake: Stake, suspects: Suspects, memory:
         return None
     channels, touched = touched_channels(info, suspects)
     weight = backend.get_weights(info.name)["weight"].astype(np.float32)
-    links = [Link(info, weight, np.zeros((len(weight), 1), np.float32), (), touched), *behind]
-    found = _gather(backend, stake, links, channels, memory // 2)
-    return None if found is None else PooledRoute(stake, links, *found)
+    links = [DenseLayer(info, weight, np.zeros((len(weight), 1), np.float32), (), touched), *behind]
+    found = _gather(backend, fitness_inputs, links, channels, memory // 2)
+    return None if found is None else ChannelsToDenseRoute(fitness_inputs, links, *found)
 
 
 def _gather(
-    backend: ModelBackend, stake: Stake, links: Sequence[Link], channels: Array, memory: int
-) -> tuple[Base, Features] | None:
+    backend: ModelBackend, fitness_inputs: FitnessInputs, links: Sequence[DenseLayer], channels: Array, memory: int
+) -> tuple[OriginalTail, Features] | None:
     """What the original computes on the way; None where it does not fit, or the way is another one."""
     names = [link.info.name for link in links[:2]]
     features: Features | None = None
     parts: list[list[Array]] = []
     worst: list[Array] = []
     peaks: list[Array] = []
-    for rows in batches(count(stake.inputs), ROWS):
-        inputs = take(stake.inputs, rows)
+    for rows in batches(len(fitness_inputs), ROWS):
+        inputs = take(fitness_inputs.inputs, rows)
         conv, dense = (backend.activations(inputs, name)[0] for name in names)
         a = dense.entering["weight"].astype(np.float32)
         if features is None:
@@ -107,7 +113,7 @@ def _gather(
                 return None
         kept, errors, tops = _look(links, channels, conv.entering["weight"], conv.leaving, a, features)
         parts.append([*kept, errors[-1].max(axis=0)])
-        if 2 * sum(array.nbytes for array in parts[0]) / parts[0][-1].shape[-1] * len(stake.labels) > memory:
+        if 2 * sum(array.nbytes for array in parts[0]) / parts[0][-1].shape[-1] * len(fitness_inputs) > memory:
             return None
         found = [error.max(axis=1) for error in errors]
         worst = [np.maximum(*pair) for pair in zip(worst, found, strict=True)] if worst else found
@@ -116,13 +122,13 @@ def _gather(
         return None
     entering, leaving, sources, second, rounding = (np.concatenate(p, axis=-1) for p in zip(*parts, strict=True))
     activated = features.of(leaving, 1).reshape(-1, leaving.shape[-1])
-    return Base(entering, leaving, activated, sources, second, rounding, tuple(worst), tuple(peaks)), features
+    return OriginalTail(entering, leaving, activated, sources, second, rounding, tuple(worst), tuple(peaks)), features
 
 
 def _look(
-    links: Sequence[Link], channels: Array, entering: Array, leaving: Array, a: Array, features: Features
+    links: Sequence[DenseLayer], channels: Array, entering: Array, leaving: Array, a: Array, features: Features
 ) -> tuple[list[Array], list[Array], list[Array]]:
-    """For some inputs, what `Base` keeps of the convolution and the layer behind it, and roundings and peaks of all."""
+    """For some inputs, what `OriginalTail` keeps of the convolution and the layer behind it, and roundings and peaks of all."""
     touched, n = links[0].touched, len(leaving)
     planes = Planes.padded(links[0].info, channels, entering, leaving.shape[2:])
     sources = planes.of(np.arange(n), touched.sources).reshape(len(touched.sources), n, *leaving.shape[2:])

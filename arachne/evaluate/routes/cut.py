@@ -8,10 +8,10 @@ from contextlib import nullcontext
 import numpy as np
 
 from arachne.backend import ModelBackend
-from arachne.evaluate.cuts import Cuts
 from arachne.evaluate.plain import PlainEvaluator
-from arachne.evaluate.routes import Block, FullJudgement, Judgement, Labels, Route
-from arachne.evaluate.threads import one_thread
+from arachne.evaluate.routes.base import Block, FullJudgement, Judgement, Labels, Route
+from arachne.evaluate.routes.grouped_cuts import GroupedCuts
+from arachne.evaluate.routes.threads import one_thread
 from arachne.suspects import Suspects
 from arachne.values import Array
 
@@ -22,7 +22,7 @@ STEPS = 4
 """A recurrent layer rounds what it rounded before; so many steps of growing weights are allowed for."""
 
 
-class Growth:
+class RoundingGrowth:
     """How much larger than usual a candidate's rounding can get in the touched layers.
 
     Scores do not tell it: behind a saturating function, or where large numbers cancel, they stay small. What enters a
@@ -69,9 +69,9 @@ class CutRoute(Route):
     cheap = False
     worst_case = False
 
-    def __init__(self, plain: PlainEvaluator, cuts: Cuts, original: Array) -> None:
-        self._growth = Growth(plain.backend, plain.suspects)
-        self._labels = plain.stake.labels
+    def __init__(self, plain: PlainEvaluator, cuts: GroupedCuts, original: Array) -> None:
+        self._growth = RoundingGrowth(plain.backend, plain.suspects)
+        self._labels = plain.fitness_inputs.labels
         self._cuts = cuts
         self._weights_with = plain.weights_with
         largest = np.abs(original).max(axis=1)
@@ -109,7 +109,7 @@ class CutRoute(Route):
         return self.scores_of(trials, self.order[rows])
 
     def scores_of(self, trials: Array, rows: Array) -> Array:
-        """Scores `(candidates, rows, classes)`, for row numbers of the stake."""
+        """Scores `(candidates, rows, classes)`, for row numbers of the fitness_inputs."""
         return np.stack([self._cuts.scores_with(self._weights_with(trial), rows) for trial in trials])
 
     def scale(self, trials: Array, scores: Array, rows: Array) -> Array:

@@ -1,8 +1,8 @@
 """A route: one way from candidate patches to class scores, faster than a full forward pass.
 
-A route answers for blocks of candidates and runs of inputs, in the order of inputs it was last given. What it says may
-differ from the plain evaluator's scores by rounding; `Judgement.scale` tells how large the rounded numbers are, and
-`arachne.evaluate.band` measures how far apart the two get.
+A route answers for blocks of candidates and runs of inputs, in the order of inputs it was last given. Its scores may
+differ from the plain evaluator's by rounding; `Judgement.scale` tells how large the rounded numbers are, and
+`judging.error_band` measures how far apart the two get.
 """
 
 from __future__ import annotations
@@ -15,22 +15,32 @@ import numpy as np
 
 from arachne.values import Array
 
+ROUNDING = float(np.finfo(np.float32).eps)
+
+LARGEST = 1e30
+"""Candidates with larger numbers are near the end of float32, where one computation overflows before the other."""
+
 LabelRuns = list[tuple[int, slice]]
-"""A class, and neighbouring rows that belong to it, again and again."""
+"""Runs of neighbouring rows of one class: the class, and the rows."""
 
 
 class Judgement(ABC):
-    """What a block of candidates makes of a run of inputs."""
+    """How a block of candidates classifies a run of inputs."""
 
     margins: Array
     """Score of the true class minus the best other one, float32 `(candidates, rows)`: below 0 is wrong."""
 
     scale: Array
-    """How large the numbers behind the scores get, `(candidates, rows)`: rounding is some `eps` of this."""
+    """How large the numbers behind the scores get, `(candidates, rows)`: rounding errors are a few `eps * scale`."""
 
     @abstractmethod
     def losses(self, pairs: Array, rows: Array) -> Array:
-        """Cross-entropy of some pairs of candidate and row, given as elements of `margins` flattened, and the rows."""
+        """Cross-entropy of some pairs of candidate and row.
+
+        Args:
+            pairs: The pairs, as places in `margins.ravel()`.
+            rows: The row of each pair.
+        """
 
 
 class FullJudgement(Judgement):
@@ -39,7 +49,7 @@ class FullJudgement(Judgement):
     Args:
         scores: float32 `(classes, candidates, rows)`; overwritten.
         labels: Runs of one label among the rows.
-        scale: As the attribute.
+        scale: See `Judgement.scale`.
     """
 
     def __init__(self, scores: Array, labels: LabelRuns, scale: Array) -> None:
@@ -76,7 +86,7 @@ class Labels:
         return len(self._classes)
 
     def runs(self, rows: slice) -> LabelRuns:
-        """Neighbouring rows of one class; few where the rows are sorted by class. Found once."""
+        """Runs of one class among some rows; few where the rows are sorted by class. Found once, then remembered."""
         start, stop, _ = rows.indices(len(self._classes))
         if (start, stop) not in self._runs:
             labels = self._classes[start:stop]
@@ -90,11 +100,11 @@ class Block(ABC):
 
     @abstractmethod
     def judge(self, rows: slice) -> Judgement:
-        """What the candidates make of a run of inputs, given by its place in the route's order."""
+        """Classify a run of inputs, given by its place in the route's order."""
 
     @abstractmethod
     def keep(self, which: Array) -> None:
-        """Go on with these candidates only, by their place in the block."""
+        """Drop all candidates but these, given by their place in the block."""
 
 
 class Route(ABC):
@@ -103,22 +113,22 @@ class Route(ABC):
     name: str
 
     first_run: int
-    """How many inputs the first run has; each further run is twice as long."""
+    """Length of the first run of inputs; each further run is twice as long."""
 
     longest_run: int
-    """Where the doubling ends."""
+    """The length at which the doubling ends."""
 
     block: int
     """How many candidates are judged together."""
 
     in_numpy: bool
-    """Whether all of it is NumPy's own work, and not a backend's."""
+    """Whether it is all NumPy, without calls of a backend."""
 
     cheap = True
-    """Whether all inputs take it less time than they take the plain evaluator behind a cut."""
+    """Whether scoring all inputs takes it less time than reference scores behind a cut take."""
 
     worst_case: bool = True
-    """Whether its scales have a worst case in them, of which `calibrate` learns how much is used up."""
+    """Whether its scales are worst cases, of which `calibrate` measures how much occurs."""
 
     def runs(self, n: int) -> Iterator[slice]:
         """The runs in which inputs are met."""
@@ -128,29 +138,29 @@ class Route(ABC):
             start, length = start + length, min(2 * length, self.longest_run)
 
     def by_label(self, order: Array, labels: Array) -> Array:
-        """The order with every run sorted by class, so that what is done class by class is done to neighbours."""
+        """The order with every run sorted by class, so that the rows of a class are neighbours."""
         order = order.copy()
         for run in self.runs(len(order)):
             order[run] = order[run][np.argsort(labels[order[run]], kind="stable")]
         return order
 
     def calibrate(self, differences: Array, original: Array) -> None:
-        """Learn how much of the worst case is used up, before anything rests on the scales.
+        """Measure how much of the worst case occurs, before the scales are relied on.
 
         Args:
             differences: The largest difference of each input's scores over some candidates, `(n,)`.
             original: Scores of the original model, `(n, classes)`.
         """
-        return  # scales that come from scores have no worst case in them
+        return  # scales that come from scores are no worst cases
 
     @abstractmethod
     def start(self, trials: Array) -> Block:
-        """Open a block of candidates, float64 `(candidates, k)`."""
+        """Begin a block of candidates, float64 `(candidates, k)`."""
 
     @abstractmethod
     def reorder(self, order: Array) -> Array:
-        """Go through the inputs in about this order from now on; returns the order it will be."""
+        """Go through the inputs in about this order from now on; returns the exact order."""
 
     @abstractmethod
     def scores(self, trial: Array) -> tuple[Array, Array]:
-        """One candidate's class scores for all inputs, `(n, classes)` in their original order, and their scale."""
+        """One candidate's class scores of all inputs in their original order `(n, classes)`, and their scales `(n,)`."""

@@ -21,23 +21,23 @@ from itertools import product
 import numpy as np
 
 from arachne.backend import ModelBackend
-from arachne.evaluate.base import Stake
-from arachne.evaluate.behind import Behind, CutBehind, DenseBehind
-from arachne.evaluate.convolution import ROWS, ChannelRoute, geometry_of, window_at
-from arachne.evaluate.cuts import Cuts
-from arachne.evaluate.cutting import CutRoute
-from arachne.evaluate.dense import shared_product
-from arachne.evaluate.features import Features, Padding, find_features, readable
+from arachne.evaluate.fitness import FitnessInputs
 from arachne.evaluate.plain import PlainEvaluator
-from arachne.evaluate.tail import dense_layers
-from arachne.values import Array, Geometry, LayerInfo, batches, count, take
+from arachne.evaluate.routes.channels import ROWS, ChannelRoute, geometry_of, window_at
+from arachne.evaluate.routes.continuation import Continuation, CutContinuation, DenseContinuation
+from arachne.evaluate.routes.cut import CutRoute
+from arachne.evaluate.routes.dense_tail import shared_product
+from arachne.evaluate.routes.features import Features, Padding, find_features, readable
+from arachne.evaluate.routes.grouped_cuts import GroupedCuts
+from arachne.evaluate.routes.tail_layers import dense_layers
+from arachne.values import Array, Geometry, LayerInfo, batches, take
 
 TOGETHER = 1 << 21
 """How many numbers are computed at a time: what fits a processor's cache is read again for nothing."""
 
 
 @dataclass(frozen=True, eq=False)
-class Passage:
+class OriginalPlanes:
     """What the original computes on the way, with the inputs on the last axis.
 
     Attributes:
@@ -114,7 +114,7 @@ class NextConvolution:
         return outputs
 
 
-class OnwardRoute(CutRoute):
+class NextConvolutionRoute(CutRoute):
     """Candidates that touch one convolution, followed by another.
 
     Args:
@@ -136,15 +136,15 @@ class OnwardRoute(CutRoute):
     def __init__(
         self,
         plain: PlainEvaluator,
-        cuts: Cuts,
+        cuts: GroupedCuts,
         original: Array,
         channels: ChannelRoute,
-        passage: Passage,
+        passage: OriginalPlanes,
         features: Features,
         following: NextConvolution,
-        behind: Behind,
+        behind: Continuation,
     ) -> None:
-        self.order = np.arange(len(plain.stake.labels))
+        self.order = np.arange(len(plain.fitness_inputs.labels))
         self._touched = channels.touched
         self._planes = channels.planes.places(channels.touched.sources)
         self._passage = passage
@@ -203,9 +203,9 @@ class OnwardRoute(CutRoute):
         return self._following.changes(self._features.of(new, 2), old)
 
 
-def find_onward(
-    plain: PlainEvaluator, cuts: Cuts, original: Array, channels: ChannelRoute, memory: int
-) -> OnwardRoute | None:
+def find_channels_to_convolution(
+    plain: PlainEvaluator, cuts: GroupedCuts, original: Array, channels: ChannelRoute, memory: int
+) -> NextConvolutionRoute | None:
     """The route through the next convolution; None where it is not open.
 
     Args:
@@ -215,46 +215,52 @@ def find_onward(
         channels: The route over the convolution's touched channels.
         memory: The budget in bytes.
     """
-    backend, stake, suspects = plain.backend, plain.stake, plain.suspects
+    backend, fitness_inputs, suspects = plain.backend, plain.fitness_inputs, plain.suspects
     names = [info.name for info in backend.layers]
     infos = backend.layers[names.index(cuts.layer) :]
     if len(infos) < 2 or infos[1].kind != "conv" or infos[1].uses != 1 or infos[1].geometry is None:
         return None
     if not readable(infos[0].followed_by):
         return None
-    found = _gather(backend, stake, infos, channels, memory // 2)
+    found = _gather(backend, fitness_inputs, infos, channels, memory // 2)
     if found is None:
         return None
     passage, features, after = found
     shape = passage.second.shape[:-1]
     links = dense_layers(backend, suspects, names.index(cuts.layer) + 2)
-    behind: Behind
+    behind: Continuation
     if links is not None and after is not None and len(links[-1].weight) == original.shape[1]:
-        behind = DenseBehind(after, shape, links)
+        behind = DenseContinuation(after, shape, links)
     else:
-        cuts = Cuts(backend, stake, suspects, np.arange(len(stake.labels)), memory // 4, [infos[1].name])
+        cuts = GroupedCuts(
+            backend, fitness_inputs, suspects, np.arange(len(fitness_inputs)), memory // 4, [infos[1].name]
+        )
         if not cuts.continues:
             return None
-        behind = CutBehind(cuts, shape)
+        behind = CutContinuation(cuts, shape)
     weight = backend.get_weights(infos[1].name)["weight"].astype(np.float32)
     following = NextConvolution(infos[1], weight, channels.touched.units, shape[1:], features.padding)
-    return OnwardRoute(plain, cuts, original, channels, passage, features, following, behind)
+    return NextConvolutionRoute(plain, cuts, original, channels, passage, features, following, behind)
 
 
 def _gather(
-    backend: ModelBackend, stake: Stake, infos: Sequence[LayerInfo], channels: ChannelRoute, memory: int
-) -> tuple[Passage, Features, Features | None] | None:
+    backend: ModelBackend,
+    fitness_inputs: FitnessInputs,
+    infos: Sequence[LayerInfo],
+    channels: ChannelRoute,
+    memory: int,
+) -> tuple[OriginalPlanes, Features, Features | None] | None:
     """What the original computes, what lies between the convolutions, and what behind them if dense layers follow.
 
     None where it does not fit, or the way is another one.
     """
-    units, n = channels.touched.units, count(stake.inputs)
+    units, n = channels.touched.units, len(fitness_inputs)
     features: Features | None = None
     after: Features | None = None
     second = np.empty(0, np.float32)
     leaving = np.empty(0, np.float32)
     for rows in batches(n, ROWS):
-        inputs = take(stake.inputs, rows)
+        inputs = take(fitness_inputs.inputs, rows)
         (use,) = backend.activations(inputs, infos[1].name)
         outputs = channels.outputs(np.arange(rows.start, rows.stop))
         if features is None:
@@ -273,7 +279,7 @@ def _gather(
         return None
     entering = np.ascontiguousarray(np.moveaxis(channels.planes.entering, 0, -1))
     activated = np.array(features.of(leaving, 1), order="C")  # a copy even where nothing lies between
-    return Passage(entering, leaving, activated, second), features, after
+    return OriginalPlanes(entering, leaving, activated, second), features, after
 
 
 def _added(padding: Padding, geometry: Geometry) -> Padding:

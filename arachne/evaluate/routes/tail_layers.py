@@ -10,10 +10,10 @@ from operator import itemgetter
 import numpy as np
 
 from arachne.backend import ModelBackend
-from arachne.evaluate.base import Stake
-from arachne.evaluate.elementwise import STEEPEST, Function, apply, chain
+from arachne.evaluate.fitness import FitnessInputs
+from arachne.evaluate.routes.functions import STEEPEST, Function, apply, chain
 from arachne.suspects import Suspects
-from arachne.values import Array, LayerInfo, batches, count, take
+from arachne.values import Array, LayerInfo, batches, take
 
 BIAS = -1
 """The number of the input that is always 1 and is multiplied with the bias."""
@@ -75,7 +75,7 @@ class Touched:
 
 
 @dataclass(frozen=True, eq=False)
-class Link:
+class DenseLayer:
     """One dense layer of a tail.
 
     Attributes:
@@ -93,7 +93,7 @@ class Link:
     touched: Touched
 
 
-def find_tail(backend: ModelBackend, suspects: Suspects) -> list[Link] | None:
+def find_tail(backend: ModelBackend, suspects: Suspects) -> list[DenseLayer] | None:
     """The dense layers from the first touched one to the scores; None where something else lies between."""
     return dense_layers(backend, suspects, first_touched(backend, suspects))
 
@@ -104,9 +104,9 @@ def first_touched(backend: ModelBackend, suspects: Suspects) -> int:
     return min(number for number, info in enumerate(backend.layers) if info.name in touched)
 
 
-def dense_layers(backend: ModelBackend, suspects: Suspects, first: int) -> list[Link] | None:
+def dense_layers(backend: ModelBackend, suspects: Suspects, first: int) -> list[DenseLayer] | None:
     """The layers from this one to the scores, if all are dense; None where something else lies between."""
-    links: list[Link] = []
+    links: list[DenseLayer] = []
     for info in backend.layers[first:]:
         functions = chain(info.followed_by)
         if (
@@ -119,13 +119,13 @@ def dense_layers(backend: ModelBackend, suspects: Suspects, first: int) -> list[
         weights = backend.get_weights(info.name)
         weight = weights["weight"].astype(np.float32)
         bias = weights["bias"].astype(np.float32) if "bias" in weights else np.zeros(len(weight), np.float32)
-        links.append(Link(info, weight, bias[:, None], functions, Touched.of(suspects, info.name)))
+        links.append(DenseLayer(info, weight, bias[:, None], functions, Touched.of(suspects, info.name)))
     fits = all(behind.weight.shape[1] == len(link.weight) for link, behind in pairwise(links))
     return links if links and fits and not links[-1].functions else None
 
 
 @dataclass(frozen=True, eq=False)
-class Base:
+class OriginalTail:
     """What the original model computes in a tail, with the inputs on the last axis.
 
     Where the first layer is a convolution its arrays have positions too, and its features take the place of units.
@@ -151,20 +151,22 @@ class Base:
     peaks: tuple[Array, ...]
 
     @classmethod
-    def of(cls, backend: ModelBackend, stake: Stake, links: Sequence[Link], memory: int) -> Base | None:
+    def of(
+        cls, backend: ModelBackend, fitness_inputs: FitnessInputs, links: Sequence[DenseLayer], memory: int
+    ) -> OriginalTail | None:
         """Compute it, in batches; None where a layer takes no vectors, or it needs more bytes than `memory`."""
         parts: list[list[Array]] = []
         roundings: list[Array] = []
         peaks: list[Array] = []
-        for rows in batches(count(stake.inputs), ROWS):
-            (use,) = backend.activations(take(stake.inputs, rows), links[0].info.name)
+        for rows in batches(len(fitness_inputs), ROWS):
+            (use,) = backend.activations(take(fitness_inputs.inputs, rows), links[0].info.name)
             entering = use.entering["weight"]
             if entering.ndim != 2 or use.leaving.ndim != 2:
                 return None
             kept, errors, tops = _look(links, entering.T.astype(np.float32), use.leaving.T.astype(np.float32))
             parts.append([*kept, errors[-1].max(axis=0, keepdims=True)])
             # Twice: a route keeps the inputs in their own order and in that in which they are met.
-            if 2 * sum(array.nbytes for array in parts[0]) / len(entering) * len(stake.labels) > memory:
+            if 2 * sum(array.nbytes for array in parts[0]) / len(entering) * len(fitness_inputs) > memory:
                 return None
             worst = [error.max(axis=1) for error in errors]
             roundings = [np.maximum(*pair) for pair in zip(roundings, worst, strict=True)] if roundings else worst
@@ -174,13 +176,13 @@ class Base:
         activated = apply(links[0].functions, whole[1])
         return cls(whole[0], whole[1], activated, sources, second, whole[-1][0], tuple(roundings), tuple(peaks))
 
-    def take(self, order: Array) -> Base:
+    def take(self, order: Array) -> OriginalTail:
         """The same with the inputs in another order."""
 
         def ordered(values: Array) -> Array:
             return np.take(values, order, axis=-1)  # unlike indexing, this leaves the inputs next to each other
 
-        return Base(
+        return OriginalTail(
             entering=ordered(self.entering),
             leaving=ordered(self.leaving),
             activated=ordered(self.activated),
@@ -192,8 +194,8 @@ class Base:
         )
 
 
-def _look(links: Sequence[Link], entering: Array, leaving: Array) -> tuple[list[Array], list[Array], list[Array]]:
-    """For some inputs, what `Base` keeps of the first two layers, and roundings and peaks of all."""
+def _look(links: Sequence[DenseLayer], entering: Array, leaving: Array) -> tuple[list[Array], list[Array], list[Array]]:
+    """For some inputs, what `OriginalTail` keeps of the first two layers, and roundings and peaks of all."""
     first = links[0]
     units = np.arange(len(leaving)) if len(links) == 1 else first.touched.units
     sources = first.touched.entering(entering)
@@ -204,9 +206,9 @@ def _look(links: Sequence[Link], entering: Array, leaving: Array) -> tuple[list[
 
 
 def look_behind(
-    links: Sequence[Link], a: Array, features: Array, error: Array
+    links: Sequence[DenseLayer], a: Array, features: Array, error: Array
 ) -> tuple[list[Array], list[Array], list[Array]]:
-    """For some inputs, what `Base` keeps of the layer behind the first, and roundings and peaks of all behind it.
+    """For some inputs, what `OriginalTail` keeps of the layer behind the first, and roundings and peaks of all behind it.
 
     A unit rounds in proportion to the magnitudes summed at it, and gets through its weights what was rounded before.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from arachne.evaluate.elementwise import FUNCTIONS, IDENTITY, MONOTONE, Function, apply
+from arachne.evaluate.routes.functions import FUNCTIONS, IDENTITY, MONOTONE, Function, apply
 from arachne.values import Array
 
 CLOSE = 1e-5
@@ -56,7 +56,7 @@ class Features:
         """Features of outputs whose spatial axes start at `axis`, without padding; pooled axes shrink."""
         if not self.pool:
             return apply(self.after, apply(self.before, outputs))
-        # Behind a maximum there is less to compute, and functions that only rise give the same there.
+        # Continuation a maximum there is less to compute, and functions that only rise give the same there.
         if self.pool == "max" and MONOTONE.issuperset(self.before):
             return apply(self.after, apply(self.before, _pooled(outputs, axis, self.window, self.pool)))
         return apply(self.after, _pooled(apply(self.before, outputs), axis, self.window, self.pool))

@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from arachne.backend import ModelBackend
-from arachne.evaluate.base import Stake
-from arachne.evaluate.cuts import Cuts
-from arachne.evaluate.cutting import CutRoute
-from arachne.evaluate.dense import shared_product
+from arachne.evaluate.fitness import FitnessInputs
 from arachne.evaluate.plain import PlainEvaluator
-from arachne.evaluate.routes import Block
-from arachne.evaluate.tail import BIAS, Touched
+from arachne.evaluate.routes.base import Block
+from arachne.evaluate.routes.cut import CutRoute
+from arachne.evaluate.routes.dense_tail import shared_product
+from arachne.evaluate.routes.grouped_cuts import GroupedCuts
+from arachne.evaluate.routes.tail_layers import BIAS, Touched
 from arachne.suspects import Suspects
-from arachne.values import Array, Geometry, Inputs, LayerInfo, batches, count, take
+from arachne.values import Array, Geometry, Inputs, LayerInfo, batches, take
 
 ROWS = 256
 """How many inputs are looked at together while the planes are gathered."""
@@ -45,7 +45,7 @@ class ChannelRoute(CutRoute):
     cheap = True
 
     def __init__(
-        self, plain: PlainEvaluator, cuts: Cuts, original: Array, planes: Planes, touched: Touched, keep: bool
+        self, plain: PlainEvaluator, cuts: GroupedCuts, original: Array, planes: Planes, touched: Touched, keep: bool
     ) -> None:
         super().__init__(plain, cuts, original)
         self.planes = planes
@@ -131,17 +131,17 @@ class Planes:
         return found
 
 
-def find_channels(plain: PlainEvaluator, cuts: Cuts, original: Array, memory: int) -> ChannelRoute | None:
+def find_channels(plain: PlainEvaluator, cuts: GroupedCuts, original: Array, memory: int) -> ChannelRoute | None:
     """The route over a convolution's touched channels; None where it is not open."""
-    stake, info = plain.stake, plain.backend.info(cuts.layer)
+    fitness_inputs, info = plain.fitness_inputs, plain.backend.info(cuts.layer)
     if len(cuts.layers) > 1 or not cuts.continues or info.kind != "conv" or info.uses != 1 or info.geometry is None:
         return None
     channels, touched = touched_channels(info, plain.suspects)
-    gathered = _gather(plain.backend, stake, info, channels, memory // 4)
+    gathered = _gather(plain.backend, fitness_inputs, info, channels, memory // 4)
     if gathered is None:
         return None
     planes = Planes(info, channels, *gathered)
-    keep = planes.output_bytes * len(stake.labels) <= memory // 4 and cuts.whole is not None
+    keep = planes.output_bytes * len(fitness_inputs) <= memory // 4 and cuts.whole is not None
     return ChannelRoute(plain, cuts, original, planes, touched, keep)
 
 
@@ -177,20 +177,20 @@ def window_at(offsets: Sequence[int], geometry: Geometry, positions: Sequence[in
 
 
 def _gather(
-    backend: ModelBackend, stake: Stake, info: LayerInfo, channels: Array, memory: int
+    backend: ModelBackend, fitness_inputs: FitnessInputs, info: LayerInfo, channels: Array, memory: int
 ) -> tuple[Array, tuple[int, ...]] | None:
     """What enters some channels, padded, and the spatial shape of the output; None where it does not fit."""
     parts: list[Array] = []
     positions: tuple[int, ...] = ()
     whole: Array | None = None
-    for rows in batches(count(stake.inputs), ROWS):
+    for rows in batches(len(fitness_inputs), ROWS):
         if whole is None:
-            (use,) = backend.activations(take(stake.inputs, rows), info.name)
+            (use,) = backend.activations(take(fitness_inputs.inputs, rows), info.name)
             entering, positions = use.entering["weight"], use.leaving.shape[2:]
         if not parts:
-            whole = _inputs_as(stake.inputs, entering)
+            whole = _inputs_as(fitness_inputs.inputs, entering)
         parts.append(Planes.padded(info, channels, entering if whole is None else whole[rows], positions).entering)
-        if parts[0].nbytes / len(parts[0]) * len(stake.labels) > memory:
+        if parts[0].nbytes / len(parts[0]) * len(fitness_inputs) > memory:
             return None
     return np.concatenate(parts), positions
 

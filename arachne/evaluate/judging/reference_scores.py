@@ -1,0 +1,133 @@
+"""The plain evaluator's scores, bit for bit, as cheaply as they can be had.
+
+A cut that runs all inputs through the layers behind the touched ones does the same computations in the same shapes as a
+full forward pass, without the part in front that no candidate changes. So its scores should be the same bits.
+
+The same holds for some of the inputs. A matrix product adds up each row by itself, so a row gives the same bits with
+any other rows beside it, as long as the rows are many enough, and a multiple of `values.EVEN`, to go through the same
+machine code.
+
+Neither is taken on trust. Both are compared with full passes, the second on shuffled inputs, until enough different
+numbers were equal; the second on later candidates too. One differing bit, and the shortcut is not used again. A
+candidate unlike the compared ones gets a full pass: a backend may use other code for weights equal to those of its
+file, and may treat NaN and infinity differently where numbers overflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from arachne.backend import Cut
+from arachne.evaluate.plain import PlainEvaluator
+from arachne.values import EVEN, Array
+
+SUBSET_SIZES = (8 * EVEN, 4 * EVEN, 2 * EVEN)
+"""In sets of these sizes inputs may go through the model without the others, where that gives the same bits."""
+
+SUBSETS_COMPARED = 4
+"""How many sets of each size are compared with a candidate's full pass."""
+
+ENOUGH = 1000
+"""How many different numbers have to be equal: two orders of adding up often agree on a few."""
+
+LARGEST_RATIO = 1e6
+"""A candidate is like the compared ones while its values are at most this many times the weights of their parameter."""
+
+
+class ReferenceScores:
+    """The plain evaluator's scores.
+
+    Args:
+        plain: The plain evaluator.
+        cut: The model cut for all inputs that count; None to do without.
+    """
+
+    def __init__(self, plain: PlainEvaluator, cut: Cut | None) -> None:
+        self._plain = plain
+        self._cut = cut
+        self._sizes = list(SUBSET_SIZES)
+        self._compared = 0
+        self._changes = np.zeros(len(plain.suspects), bool)
+        self.whole_passes = 0
+        """How many candidates were evaluated on all inputs."""
+        self.subset_passes = 0
+        """How many were evaluated on some of them."""
+
+    @property
+    def by_cut(self) -> bool:
+        """Whether a cut replaces full forward passes."""
+        return self._compared >= ENOUGH and self._cut is not None
+
+    @property
+    def has_subsets(self) -> bool:
+        """Whether some inputs can be evaluated without the others."""
+        return self._compared >= ENOUGH and bool(self._sizes)
+
+    def prove(self, trial: Array) -> Array:
+        """A candidate's scores by a full pass, with which the shortcuts are compared until that was done enough."""
+        if self._compared >= ENOUGH:
+            return self.scores(trial)
+        scores = self._plain.scores(trial)
+        self._changes = trial != self._plain.suspects.values
+        if self._cut is not None and not _same_bits(self._evaluated(trial, [None])[0], scores):
+            self._cut = None
+        shuffled = np.random.default_rng(self._compared).permutation(len(scores))
+        self._sizes = [
+            size
+            for size in self._sizes
+            if 2 * size <= len(scores) and self._agree(trial, scores, shuffled[: SUBSETS_COMPARED * size], [size])
+        ]
+        self._compared += len(np.unique(scores))
+        return scores
+
+    def scores(self, trial: Array) -> Array:
+        """A candidate's scores of all inputs, `(n, classes)`."""
+        self.whole_passes += 1
+        return self._evaluated(trial, [None])[0] if self._is_usual(trial) else self._plain.scores(trial)
+
+    def of_rows(self, trial: Array, rows: Array) -> Array:
+        """A candidate's scores of some inputs, `(rows, classes)`. Only where `has_subsets`."""
+        if not self._is_usual(trial):
+            return np.asarray(self.scores(trial)[rows])
+        self.subset_passes += 1
+        return self._in_subsets(trial, rows, self._sizes)
+
+    def check_subsets(self, trial: Array, scores: Array, rows: Array) -> None:
+        """Compare some inputs evaluated without the others with scores of a whole evaluation `(n, classes)`."""
+        if len(rows) and self._is_usual(trial) and self._sizes and not self._agree(trial, scores, rows, self._sizes):
+            self._sizes = []
+
+    def _is_usual(self, trial: Array) -> bool:
+        """Whether the comparisons are finished, and a candidate is like those that were compared."""
+        if self._compared < ENOUGH:
+            return False
+        suspects = self._plain.suspects
+        moderate = bool((np.abs(trial) <= LARGEST_RATIO * suspects.magnitudes).all())
+        return moderate and np.array_equal(trial != suspects.values, self._changes)
+
+    def _agree(self, trial: Array, scores: Array, rows: Array, sizes: Sequence[int]) -> bool:
+        return _same_bits(self._in_subsets(trial, rows, sizes), scores[rows])
+
+    def _in_subsets(self, trial: Array, rows: Array, sizes: Sequence[int]) -> Array:
+        """Scores of some rows in sets of these sizes; the last set is filled up with some of the first rows."""
+        subsets: list[Array | None] = []
+        start = 0
+        while start < len(rows):
+            # The smallest set that holds the remaining rows, or else the largest there is.
+            size = min((size for size in sizes if size >= len(rows) - start), default=max(sizes))
+            subsets.append(np.resize(rows, start + size)[start:])
+            start += size
+        return np.concatenate(self._evaluated(trial, subsets))[: len(rows)]
+
+    def _evaluated(self, trial: Array, subsets: Sequence[Array | None]) -> list[Array]:
+        """Scores of some sets of inputs, None meaning all, behind the cut or by full passes."""
+        if self._cut is None:
+            return [self._plain.scores(trial, rows) for rows in subsets]
+        weights, n = self._plain.weights_with(trial), len(self._plain.fitness_inputs)
+        return [self._cut.scores_with(weights, rows)[:n] for rows in subsets]
+
+
+def _same_bits(found: Array, scores: Array) -> bool:
+    return found.dtype == scores.dtype and np.array_equal(found, scores, equal_nan=True)
