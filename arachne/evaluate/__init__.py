@@ -5,27 +5,29 @@ A search asks, an evaluator answers. There are two, and both take the same decis
     question   trials (trials, k): new values for the suspects; limits: totals a trial must not exceed
     answer     deficits (trials, terms), int64: what each trial falls short of the perfect fitness, term by term
 
-    search ── evaluate / challenge / outcome ──> Evaluator                                       base.py
-                                                   │
-             ┌─────────────────────────────────────┴──────────────────┐
-    PlainEvaluator                                            FastEvaluator                      fast.py
-      a full forward pass per candidate; plain.py               is a DecidingEvaluator           deciding.py
-                                                                  │ compares bounds, asks for exact facts if they overlap
-                                                                  │ bounds(trials, ceilings) / exact(trial)
-                                                                  v
-                                                                Facts                            judging/facts.py
-                                                                  │
-              ┌───────────────────────────────────────────────────┴─────────┐
-      LocalFacts                judging/local_facts.py                  SummedFacts: Facts of parts of the inputs, added
-        │                                                                 up (parts may live elsewhere)
-        ├── BoundsFinder        judging/bounds.py         scores on a route, widened by the band, give low <= total <= high
-        │     ├── Route         routes/base.py            a fast way to scores, right up to rounding
-        │     ├── ErrorBand     judging/error_band.py     how far a route's scores may be off; learnt, always checked
-        │     └── HardFirst     judging/input_order.py    which inputs to look at first, so that bad trials are given up early
-        └── ReferenceScores     judging/reference_scores.py    the plain evaluator's scores, bit for bit
+    search ── evaluate / challenge / outcome ──> Evaluator                              base.py
+                                                    │
+               ┌────────────────────────────────────┴──────────┐
+         PlainEvaluator   plain.py                        FastEvaluator                 fast.py
+         a full forward pass per candidate                is a DecidingEvaluator        deciding.py
+                                                               │
+                                    bounds(trials, ceilings)   │   bounds of all trials; where those of a trial and
+                                    exact(trial)               │   its parent overlap, exact facts about them
+                                                               v
+                                                             Facts                      judging/facts.py
+                                                               │
+              ┌────────────────────────────────────────────────┴───────┐
+         LocalFacts       judging/local_facts.py                  SummedFacts
+              │                                                   facts of parts of the inputs, added up;
+              │                                                   the parts may live elsewhere
+              ├── BoundsFinder      judging/bounds.py             scores on a route +- the band: low <= total <= high
+              │     ├── Route       routes/base.py                a fast way to scores, right up to rounding
+              │     ├── ErrorBand   judging/error_band.py         how far a route may be off; learnt, always checked
+              │     └── HardFirst   judging/input_order.py        which inputs to look at first
+              └── ReferenceScores   judging/reference_scores.py   the plain evaluator's scores, bit for bit
 
-What the fitness counts, and how a deficit follows from scores, is in `fitness.py`. Which route is taken is chosen once per
-search (`judging/route_choice.py`): the fastest that is open, compared with the plain evaluator before it is relied on.
+What the fitness counts, and how a deficit follows from scores, is in `fitness.py`. Which route is taken is chosen once
+per search (`judging/route_choice.py`): the fastest that is open, after a comparison with the plain evaluator.
 
     routes/dense_tail.py                  dense layers at the end of a model, in NumPy
     routes/channels_to_dense.py           a convolution, pooling and a dense tail, in NumPy
@@ -33,8 +35,8 @@ search (`judging/route_choice.py`): the fastest that is open, compared with the 
     routes/channels.py                    a convolution in NumPy, then the backend from its outputs on
     routes/cut.py                         the backend, from the first touched layer on; open for every model
 
-Where to add: a faster way to scores is a new `Route`; facts from other machines are a new `Facts`; another thing to count is
-a `Term` (`arachne.data.split`). None of them changes who decides.
+Where to add: a faster way to scores is a new `Route`; facts from other machines are a new `Facts`; another thing to
+count is a `Term` (`arachne.data.split`). None of them changes who decides.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def test_scores_are_the_plain_evaluators_up_to_rounding(seed: int) -> None:
 def test_dense_layers_are_gone_through_in_numpy_and_all_else_by_the_cut(third: bool, behind: type) -> None:
     _, fast = both(two_convolutions(3, third=third))
     assert isinstance(fast.facts.route, NextConvolutionRoute)
-    assert isinstance(fast.facts.route.behind, behind)
+    assert isinstance(fast.facts.route.continuation, behind)
     assert fast.facts.route.in_numpy is not third
 
 

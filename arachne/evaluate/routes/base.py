@@ -163,4 +163,4 @@ class Route(ABC):
 
     @abstractmethod
     def scores(self, trial: Array) -> tuple[Array, Array]:
-        """One candidate's class scores of all inputs in their original order `(n, classes)`, and their scales `(n,)`."""
+        """A candidate's class scores `(n, classes)` of all inputs in their original order, and their scales `(n,)`."""

@@ -1,7 +1,7 @@
-"""Touched channels: candidates that change some weights of one convolution.
+"""Touched channels: candidates that change some weights of one convolution and nothing else.
 
-A weight of a kernel is multiplied with one plane of its input, shifted by its place in the kernel. So a candidate's
-change of a channel is a sum of few planes, and the model continues from its outputs behind the cut.
+A weight of a kernel is multiplied with one plane (channel) of the input, shifted by the weight's place in the kernel.
+So a candidate changes a channel of the output by a sum of few planes. From the changed outputs the backend continues.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from arachne.suspects import Suspects
 from arachne.values import Array, Geometry, Inputs, LayerInfo, batches, take
 
 ROWS = 256
-"""How many inputs are looked at together while the planes are gathered."""
+"""How many inputs are run at a time while the planes are gathered."""
 
-TOGETHER = 1 << 26
-"""How many bytes of outputs are handed to the model at once."""
+BYTES_PER_CALL = 1 << 26
+"""How many bytes of outputs a backend gets in one call."""
 
 
 class ChannelRoute(CutRoute):
-    """Candidates that touch one convolution alone.
+    """Candidates that touch one convolution and nothing else.
 
     Args:
-        plain: The reference.
+        plain: The plain evaluator.
         cuts: The model, held open at the convolution.
         original: Scores of the original model, `(n, classes)`.
         planes: What the touched weights are multiplied with.
         touched: Which weights they are.
-        keep: Whether what leaves the convolution may be kept; else the cut is asked for it each time.
+        keep: Whether what leaves the convolution may be kept in memory; else the cut is asked for it each time.
     """
 
     name = "touched channels"
@@ -54,14 +54,14 @@ class ChannelRoute(CutRoute):
         self._outputs: Array | None = None
 
     def start(self, trials: Array) -> Block:
-        if self._keep and self._outputs is None:  # not before the route was chosen
+        if self._keep and self._outputs is None:  # only once the route was chosen
             self._outputs = self._cuts.outputs(np.arange(len(self.order)))
         return super().start(trials)
 
     def scores_of(self, trials: Array, rows: Array) -> Array:
         change = self.touched.change(trials)
         found: list[Array] = []
-        for part in batches(len(rows), max(1, TOGETHER // self.planes.output_bytes)):
+        for part in batches(len(rows), max(1, BYTES_PER_CALL // self.planes.output_bytes)):
             found.append(self._scores(change, rows[part]))
         return np.concatenate(found, axis=1)
 
@@ -72,9 +72,9 @@ class ChannelRoute(CutRoute):
     def _scores(self, change: Array, rows: Array) -> Array:
         outputs = self.outputs(rows)
         planes = self.planes.of(rows, self.touched.sources)
-        units, together = self.touched.units, max(1, TOGETHER // max(1, outputs.nbytes))
+        units, at_once = self.touched.units, max(1, BYTES_PER_CALL // max(1, outputs.nbytes))
         found = []
-        for part in batches(len(change), together):
+        for part in batches(len(change), at_once):
             n = len(change[part])
             moved = shared_product(change[part], planes).reshape(len(units), n, *outputs[:, 0].shape)
             changed = np.repeat(outputs[None], n, axis=0)
@@ -108,7 +108,7 @@ class Planes:
 
     @property
     def output_bytes(self) -> int:
-        """How large one input's outputs are."""
+        """Bytes of one input's outputs."""
         return 4 * self._info.parameters["weight"].shape[0] * int(np.prod(self.positions))
 
     def of(self, rows: Array, sources: Array) -> Array:
@@ -121,7 +121,7 @@ class Planes:
         return found.reshape(len(sources), -1)
 
     def places(self, sources: Array) -> list[tuple[int | slice, ...] | None]:
-        """Where in what enters, inputs apart, the planes lie: channel and window; None for the bias, which has none."""
+        """The place of each plane in one input's `entering`: channel and window; None for the bias, which has none."""
         kernel, geometry = self._info.parameters["weight"].shape[2:], geometry_of(self._info)
         found: list[tuple[int | slice, ...] | None] = []
         for source in sources:
@@ -132,7 +132,7 @@ class Planes:
 
 
 def find_channels(plain: PlainEvaluator, cuts: GroupedCuts, original: Array, memory: int) -> ChannelRoute | None:
-    """The route over a convolution's touched channels; None where it is not open."""
+    """The route over a convolution's touched channels; None where candidates touch more, or it does not fit."""
     fitness_inputs, info = plain.fitness_inputs, plain.backend.info(cuts.layer)
     if len(cuts.layers) > 1 or not cuts.continues or info.kind != "conv" or info.uses != 1 or info.geometry is None:
         return None
@@ -171,7 +171,7 @@ def geometry_of(info: LayerInfo) -> Geometry:
 
 
 def window_at(offsets: Sequence[int], geometry: Geometry, positions: Sequence[int]) -> tuple[slice, ...]:
-    """The part of a padded plane that one place in the kernel is multiplied with, for some output positions."""
+    """The part of a padded plane that the weight at `offsets` of the kernel is multiplied with."""
     steps = zip(offsets, geometry.dilation, geometry.stride, positions, strict=True)
     return tuple(slice(o * d, o * d + s * (n - 1) + 1, s) for o, d, s, n in steps)
 
@@ -179,7 +179,7 @@ def window_at(offsets: Sequence[int], geometry: Geometry, positions: Sequence[in
 def _gather(
     backend: ModelBackend, fitness_inputs: FitnessInputs, info: LayerInfo, channels: Array, memory: int
 ) -> tuple[Array, tuple[int, ...]] | None:
-    """What enters some channels, padded, and the spatial shape of the output; None where it does not fit."""
+    """What enters some channels, padded, and the spatial shape of the output; None where it needs too much memory."""
     parts: list[Array] = []
     positions: tuple[int, ...] = ()
     whole: Array | None = None
@@ -196,7 +196,7 @@ def _gather(
 
 
 def _inputs_as(inputs: Inputs, entering: Array) -> Array | None:
-    """The model's inputs, where they are what enters a layer, bit for bit, and the model need not be asked for more."""
+    """The model's inputs if they are, bit for bit, what enters the layer: then the model need not be run for it."""
     if isinstance(inputs, Mapping) or np.ndim(inputs) < 3:
         return None
     for whole in (inputs, np.moveaxis(inputs, -1, 1)):

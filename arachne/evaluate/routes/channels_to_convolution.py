@@ -1,15 +1,16 @@
-"""Touched channels in front of another convolution: candidates that change one convolution, and what follows from it.
+"""From touched channels into the next convolution: candidates that change one convolution which another one follows.
 
-Through the function and the pooling behind it a touched channel becomes one input channel of the next convolution, and
-that one gets what has changed, with S the touched channels and `*` a convolution of few channels instead of all:
+Through the functions and the pooling between the two, a touched channel becomes one input channel of the next
+convolution. With S the touched channels and `*` a convolution, the next convolution's outputs z become
 
     z' = z + W[:, S] * (a'_S - a_S)
 
-It is one matrix product over shifted planes. From z' on the model continues as ever (`behind`).
+which is one matrix product over shifted planes, of few channels instead of all. From z' on the model continues as usual
+(`continuation`).
 
-Scales are those of the cut's route. What is rounded here and not there is a sum over z and a'_S - a_S. The first is the
-original's. The second is as large as the touched weights make it, no function being steep, so its rounding grows as
-theirs does; and both reach the scores through what every other rounding passes.
+Scales are those of the cut's route. The only roundings made here and not there are those of the sum above. Its first
+part is the original's; its second grows as the touched weights do, because no function between is steep
+(`functions.STEEPEST`). Both pass through the same layers as every other rounding on their way to the scores.
 """
 
 from __future__ import annotations
@@ -32,18 +33,18 @@ from arachne.evaluate.routes.grouped_cuts import GroupedCuts
 from arachne.evaluate.routes.tail_layers import dense_layers
 from arachne.values import Array, Geometry, LayerInfo, batches, take
 
-TOGETHER = 1 << 21
-"""How many numbers are computed at a time: what fits a processor's cache is read again for nothing."""
+NUMBERS_AT_ONCE = 1 << 21
+"""How many numbers are computed at a time, so that they stay in the processor's cache."""
 
 
 @dataclass(frozen=True, eq=False)
 class OriginalPlanes:
-    """What the original computes on the way, with the inputs on the last axis.
+    """What the original model computes in both convolutions, with the inputs on the last axis.
 
     Attributes:
         entering: What enters the channels that touched weights read, padded, `(channels, *padded, n)`.
         leaving: What leaves the touched channels, `(units, *positions, n)`.
-        activated: What becomes of that, `(units, *pooled, n)`.
+        activated: The same behind functions and pooling, `(units, *pooled, n)`.
         second: What leaves the next convolution, `(out, *positions, n)`.
     """
 
@@ -53,7 +54,7 @@ class OriginalPlanes:
     second: Array
 
     def reorder(self, places: Array) -> None:
-        """Put the inputs into another order, given by where they lie now; in place, since this is much of memory."""
+        """Put the inputs into another order, given by their present places; in place, because copies would be large."""
         for array in (self.entering, self.leaving, self.activated, self.second):
             for part in array:
                 part[...] = np.take(part, places, axis=-1)
@@ -67,7 +68,7 @@ class NextConvolution:
         weight: float32 `(out, in / groups, *kernel)`.
         channels: The input channels.
         positions: The spatial shape of the output.
-        padding: Zeros that were put around its inputs before, which are padded once more by its own geometry.
+        padding: Zeros put around its inputs before; its own geometry adds more.
     """
 
     def __init__(
@@ -84,10 +85,10 @@ class NextConvolution:
         self._positions = positions
         self._padding = _added(padding, geometry)
         self.numbers = self._weight.shape[1] * int(np.prod(positions)) + outputs * int(np.prod(positions))
-        """How many numbers one input takes."""
+        """How many numbers are computed for one input."""
 
     def changes(self, new: Array, old: Array) -> Array:
-        """Changes with zeros around them, `(channels, candidates, *padded, rows)`.
+        """What has changed, new - old, with zeros around it: `(channels, candidates, *padded, rows)`.
 
         Args:
             new: What enters now, `(channels, candidates, *positions, rows)`.
@@ -101,7 +102,7 @@ class NextConvolution:
         return changed
 
     def of(self, changed: Array, outputs: Array) -> Array:
-        """New outputs, from changes of one candidate `(channels, *padded, rows)` and the outputs before."""
+        """New outputs, from one candidate's changes `(channels, *padded, rows)` and the original outputs."""
         columns = np.empty((len(changed), len(self._windows), *self._positions, changed.shape[-1]), np.float32)
         for number, window in enumerate(self._windows):
             columns[:, number] = changed[(slice(None), *window)]
@@ -115,17 +116,17 @@ class NextConvolution:
 
 
 class NextConvolutionRoute(CutRoute):
-    """Candidates that touch one convolution, followed by another.
+    """Candidates that touch one convolution which another one follows.
 
     Args:
-        plain: The reference.
+        plain: The plain evaluator.
         cuts: The model, held open.
         original: Scores of the original model, `(n, classes)`.
-        channels: The route over the touched channels up to their own outputs.
-        passage: What the original computes.
-        features: What lies between the two convolutions.
-        following: The second of them.
-        behind: What lies behind it.
+        channels: The route over the first convolution's touched channels.
+        planes: What the original model computes.
+        features: The steps between the two convolutions.
+        following: The second convolution.
+        continuation: The way from its outputs to the scores.
     """
 
     name = "channels, convolution"
@@ -139,26 +140,26 @@ class NextConvolutionRoute(CutRoute):
         cuts: GroupedCuts,
         original: Array,
         channels: ChannelRoute,
-        passage: OriginalPlanes,
+        planes: OriginalPlanes,
         features: Features,
         following: NextConvolution,
-        behind: Continuation,
+        continuation: Continuation,
     ) -> None:
         self.order = np.arange(len(plain.fitness_inputs.labels))
         self._touched = channels.touched
-        self._planes = channels.planes.places(channels.touched.sources)
-        self._passage = passage
+        self._windows = channels.planes.places(channels.touched.sources)
+        self._planes = planes
         self._features = features
         self._following = following
-        self.behind = behind
-        self.in_numpy = behind.in_numpy
+        self.continuation = continuation
+        self.in_numpy = continuation.in_numpy
         super().__init__(plain, cuts, original)
 
     def reorder(self, order: Array) -> Array:
         place = np.empty_like(self.order)
         place[self.order] = np.arange(len(order))
         order = super().reorder(order)
-        self._passage.reorder(place[order])
+        self._planes.reorder(place[order])
         return order
 
     def scores_of(self, trials: Array, rows: Array) -> Array:
@@ -169,7 +170,7 @@ class NextConvolutionRoute(CutRoute):
 
     def run(self, trials: Array, rows: slice) -> Array:
         change = self._touched.change(trials)
-        step = max(1, self.behind.pairs // len(trials))
+        step = max(1, self.continuation.pairs // len(trials))
         found = [
             self._scores(change, slice(start, min(rows.stop, start + step)))
             for start in range(rows.start, rows.stop, step)
@@ -177,29 +178,29 @@ class NextConvolutionRoute(CutRoute):
         return np.concatenate(found, axis=1)
 
     def _scores(self, change: Array, rows: slice) -> Array:
-        """Scores of as many pairs as are continued with at once."""
+        """Scores of a run of inputs, few enough to be continued together."""
         n = rows.stop - rows.start
-        room = self.behind.room(len(change), n)
-        leaving = int(np.prod(self._passage.leaving.shape[:-1])) * len(change)
-        few = max(1, TOGETHER // max(self._following.numbers, leaving))
+        room = self.continuation.room(len(change), n)
+        leaving = int(np.prod(self._planes.leaving.shape[:-1])) * len(change)
+        few = max(1, NUMBERS_AT_ONCE // max(self._following.numbers, leaving))
         for start in range(0, n, few):
             part = slice(start, min(n, start + few))
             here = slice(rows.start + part.start, rows.start + part.stop)
-            changed, second = self._changed(change, here), np.ascontiguousarray(self._passage.second[..., here])
+            changed, second = self._changed(change, here), np.ascontiguousarray(self._planes.second[..., here])
             for number in range(len(change)):
-                room[..., number, part] = self.behind.made(self._following.of(changed[:, number], second))
-        return self.behind.scores(room, self.order[rows])
+                room[..., number, part] = self.continuation.made(self._following.of(changed[:, number], second))
+        return self.continuation.scores(room, self.order[rows])
 
     def _changed(self, change: Array, rows: slice) -> Array:
-        """How what enters the next convolution has changed, `(units, candidates, *padded, rows)`."""
-        leaving = np.ascontiguousarray(self._passage.leaving[..., rows])
-        planes = np.ones((len(self._planes), *leaving.shape[1:]), np.float32)
-        for plane, place in zip(planes, self._planes, strict=True):
+        """The changes of what enters the next convolution, `(units, candidates, *padded, rows)`."""
+        leaving = np.ascontiguousarray(self._planes.leaving[..., rows])
+        planes = np.ones((len(self._windows), *leaving.shape[1:]), np.float32)
+        for plane, place in zip(planes, self._windows, strict=True):
             if place is not None:
-                plane[...] = self._passage.entering[..., rows][place]
+                plane[...] = self._planes.entering[..., rows][place]
         new = shared_product(change, planes.reshape(len(planes), -1)).reshape(len(leaving), -1, *leaving.shape[1:])
         new += leaving[:, None]
-        old = np.ascontiguousarray(self._passage.activated[..., rows])
+        old = np.ascontiguousarray(self._planes.activated[..., rows])
         return self._following.changes(self._features.of(new, 2), old)
 
 
@@ -209,7 +210,7 @@ def find_channels_to_convolution(
     """The route through the next convolution; None where it is not open.
 
     Args:
-        plain: The reference; its candidates touch one convolution.
+        plain: The plain evaluator; its candidates touch one convolution.
         cuts: The model, held open there.
         original: Scores of the original model, `(n, classes)`.
         channels: The route over the convolution's touched channels.
@@ -225,22 +226,22 @@ def find_channels_to_convolution(
     found = _gather(backend, fitness_inputs, infos, channels, memory // 2)
     if found is None:
         return None
-    passage, features, after = found
-    shape = passage.second.shape[:-1]
-    links = dense_layers(backend, suspects, names.index(cuts.layer) + 2)
-    behind: Continuation
-    if links is not None and after is not None and len(links[-1].weight) == original.shape[1]:
-        behind = DenseContinuation(after, shape, links)
+    planes, features, after = found
+    shape = planes.second.shape[:-1]
+    layers = dense_layers(backend, suspects, names.index(cuts.layer) + 2)
+    continuation: Continuation
+    if layers is not None and after is not None and len(layers[-1].weight) == original.shape[1]:
+        continuation = DenseContinuation(after, shape, layers)
     else:
         cuts = GroupedCuts(
             backend, fitness_inputs, suspects, np.arange(len(fitness_inputs)), memory // 4, [infos[1].name]
         )
         if not cuts.continues:
             return None
-        behind = CutContinuation(cuts, shape)
+        continuation = CutContinuation(cuts, shape)
     weight = backend.get_weights(infos[1].name)["weight"].astype(np.float32)
     following = NextConvolution(infos[1], weight, channels.touched.units, shape[1:], features.padding)
-    return NextConvolutionRoute(plain, cuts, original, channels, passage, features, following, behind)
+    return NextConvolutionRoute(plain, cuts, original, channels, planes, features, following, continuation)
 
 
 def _gather(
@@ -250,9 +251,9 @@ def _gather(
     channels: ChannelRoute,
     memory: int,
 ) -> tuple[OriginalPlanes, Features, Features | None] | None:
-    """What the original computes, what lies between the convolutions, and what behind them if dense layers follow.
+    """What the original computes, the steps between the convolutions, and those behind them if dense layers follow.
 
-    None where it does not fit, or the way is another one.
+    None where that does not fit the memory, or the steps are not known.
     """
     units, n = channels.touched.units, len(fitness_inputs)
     features: Features | None = None
@@ -283,6 +284,6 @@ def _gather(
 
 
 def _added(padding: Padding, geometry: Geometry) -> Padding:
-    """Zeros around zeros."""
+    """The padding of a geometry around a padding."""
     outer = padding or ((0, 0),) * len(geometry.padding)
     return tuple((a + c, b + d) for (a, b), (c, d) in zip(outer, geometry.padding, strict=True))

@@ -1,11 +1,11 @@
-"""Touched channels in front of a dense tail: a convolution, pooling, and dense layers up to the scores, all in NumPy.
+"""From touched channels into a dense tail: a convolution, pooling, and dense layers up to the scores, all in NumPy.
 
-A touched channel of the convolution moves its own features and no others. Through the function and the pooling behind
-it they are computed anew, and the first dense layer gets what they changed as in `dense`:
+A touched channel of the convolution changes its own features and no others. These are computed again through the
+functions and the pooling behind it, and the first dense layer changes as in `dense_tail`:
 
     z' = z + W[:, features of the touched channels] (a' - a) + ΔW a'
 
-So of that layer, often the widest of the model, only the columns of touched channels are computed.
+So of that layer, often the widest of the model, only the columns of touched channels are multiplied.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from arachne.suspects import Suspects
 from arachne.values import Array, batches, take
 
 ROWS = 256
-"""How many inputs are looked at together while the route is prepared."""
+"""How many inputs are run at a time while the route is prepared."""
 
 
 class ChannelsToDenseRoute(DenseRoute):
@@ -37,35 +37,35 @@ class ChannelsToDenseRoute(DenseRoute):
     block = 50
 
     def __init__(
-        self, fitness_inputs: FitnessInputs, links: Sequence[DenseLayer], base: OriginalTail, features: Features
+        self, fitness_inputs: FitnessInputs, layers: Sequence[DenseLayer], tail: OriginalTail, features: Features
     ) -> None:
-        super().__init__(fitness_inputs, links, base)
+        super().__init__(fitness_inputs, layers, tail)
         self._features = features
 
-    def block_of(self, base: OriginalTail, labels: Labels, trials: Array) -> TailBlock:
-        return ChannelsToDenseBlock(self._links, base, labels, trials, self._features)
+    def block_of(self, tail: OriginalTail, labels: Labels, trials: Array) -> TailBlock:
+        return ChannelsToDenseBlock(self._layers, tail, labels, trials, self._features)
 
 
 class ChannelsToDenseBlock(TailBlock):
-    """Candidates on that route."""
+    """A block of candidates on that route."""
 
     def __init__(
-        self, links: Sequence[DenseLayer], base: OriginalTail, labels: Labels, trials: Array, features: Features
+        self, layers: Sequence[DenseLayer], tail: OriginalTail, labels: Labels, trials: Array, features: Features
     ) -> None:
         self._made = features
-        super().__init__(links, base, labels, trials)
+        super().__init__(layers, tail, labels, trials)
 
     def _find_features(self) -> Array:
-        first = self._links[0]
-        positions = len(self._base.activated) // len(first.touched.units)
+        first = self._layers[0]
+        positions = len(self._tail.activated) // len(first.touched.units)
         return self._made.columns(first.touched.units, len(first.weight), positions).ravel()
 
     def _moved(self) -> Array:
-        moved = np.abs(self._changes[0]) @ self._base.peaks[0]
+        moved = np.abs(self._changes[0]) @ self._tail.peaks[0]
         return np.repeat(moved, len(self._features) // moved.shape[1], axis=1)
 
     def _activated(self, rows: slice) -> Array:
-        entering, leaving = self._base.entering[..., rows], self._base.leaving[..., rows]
+        entering, leaving = self._tail.entering[..., rows], self._tail.leaving[..., rows]
         new = shared_product(self._changes[0], entering.reshape(len(entering), -1))
         units, candidates = new.shape[:2]
         new = new.reshape(units, candidates, *leaving.shape[1:])
@@ -78,7 +78,7 @@ class ChannelsToDenseBlock(TailBlock):
 def find_channels_to_dense(
     backend: ModelBackend, fitness_inputs: FitnessInputs, suspects: Suspects, memory: int
 ) -> ChannelsToDenseRoute | None:
-    """The route over a convolution's channels and the dense tail behind it; None where it is not open."""
+    """The route over a convolution's channels and the dense tail behind it; None where the model has other layers."""
     first = first_touched(backend, suspects)
     info = backend.layers[first]
     if info.kind != "conv" or info.uses != 1 or info.geometry is None or set(info.parameters) - {"weight", "bias"}:
@@ -88,16 +88,16 @@ def find_channels_to_dense(
         return None
     channels, touched = touched_channels(info, suspects)
     weight = backend.get_weights(info.name)["weight"].astype(np.float32)
-    links = [DenseLayer(info, weight, np.zeros((len(weight), 1), np.float32), (), touched), *behind]
-    found = _gather(backend, fitness_inputs, links, channels, memory // 2)
-    return None if found is None else ChannelsToDenseRoute(fitness_inputs, links, *found)
+    layers = [DenseLayer(info, weight, np.zeros((len(weight), 1), np.float32), (), touched), *behind]
+    found = _gather(backend, fitness_inputs, layers, channels, memory // 2)
+    return None if found is None else ChannelsToDenseRoute(fitness_inputs, layers, *found)
 
 
 def _gather(
-    backend: ModelBackend, fitness_inputs: FitnessInputs, links: Sequence[DenseLayer], channels: Array, memory: int
+    backend: ModelBackend, fitness_inputs: FitnessInputs, layers: Sequence[DenseLayer], channels: Array, memory: int
 ) -> tuple[OriginalTail, Features] | None:
-    """What the original computes on the way; None where it does not fit, or the way is another one."""
-    names = [link.info.name for link in links[:2]]
+    """What the original computes; None where it does not fit the memory, or the steps behind it are not known."""
+    names = [layer.info.name for layer in layers[:2]]
     features: Features | None = None
     parts: list[list[Array]] = []
     worst: list[Array] = []
@@ -107,11 +107,11 @@ def _gather(
         conv, dense = (backend.activations(inputs, name)[0] for name in names)
         a = dense.entering["weight"].astype(np.float32)
         if features is None:
-            told = links[0].info.followed_by
+            told = layers[0].info.followed_by
             features = find_features(told, conv.leaving, a) if a.ndim == 2 and conv.leaving.ndim > 2 else None
             if features is None:
                 return None
-        kept, errors, tops = _look(links, channels, conv.entering["weight"], conv.leaving, a, features)
+        kept, errors, tops = _look(layers, channels, conv.entering["weight"], conv.leaving, a, features)
         parts.append([*kept, errors[-1].max(axis=0)])
         if 2 * sum(array.nbytes for array in parts[0]) / parts[0][-1].shape[-1] * len(fitness_inputs) > memory:
             return None
@@ -126,17 +126,17 @@ def _gather(
 
 
 def _look(
-    links: Sequence[DenseLayer], channels: Array, entering: Array, leaving: Array, a: Array, features: Features
+    layers: Sequence[DenseLayer], channels: Array, entering: Array, leaving: Array, a: Array, features: Features
 ) -> tuple[list[Array], list[Array], list[Array]]:
-    """For some inputs, what `OriginalTail` keeps of the convolution and the layer behind it, and roundings and peaks of all."""
-    touched, n = links[0].touched, len(leaving)
-    planes = Planes.padded(links[0].info, channels, entering, leaving.shape[2:])
+    """What `OriginalTail` keeps of the first two layers for some inputs; rounding errors and peaks of all layers."""
+    touched, n = layers[0].touched, len(leaving)
+    planes = Planes.padded(layers[0].info, channels, entering, leaving.shape[2:])
     sources = planes.of(np.arange(n), touched.sources).reshape(len(touched.sources), n, *leaving.shape[2:])
     outputs = np.moveaxis(leaving[:, touched.units].astype(np.float32), 0, -1)
-    # What was rounded is taken to be as large as the outputs are: how many roundings that makes is measured anyway.
+    # Rounding errors are taken to be proportional to the outputs; the error band measures the factor anyway.
     sizes = features.of(np.abs(outputs), 1).reshape(-1, n)
     positions = a.shape[1] // leaving.shape[1]
     columns = features.columns(touched.units, leaving.shape[1], positions).ravel()
-    kept, errors, peaks = look_behind(links[1:], np.ascontiguousarray(a.T), columns, np.abs(sizes))
+    kept, errors, peaks = look_behind(layers[1:], np.ascontiguousarray(a.T), columns, np.abs(sizes))
     top = np.abs(sources).reshape(len(sources), -1).max(axis=1)
     return [np.moveaxis(sources, 1, -1), outputs, *kept], [np.abs(sizes), *errors], [top, *peaks]

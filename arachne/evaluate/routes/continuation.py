@@ -1,6 +1,6 @@
-"""What lies behind a convolution whose outputs are known: dense layers in NumPy, or all else through a backend's cut.
+"""From a convolution's outputs to the scores: through dense layers in NumPy, or through a backend's cut.
 
-Arrays have the inputs on their last axis, as NumPy adds, compares and pools them fastest; a backend gets them first.
+Arrays have the inputs on their last axis, where NumPy adds, compares and pools fastest. A backend gets them first.
 """
 
 from __future__ import annotations
@@ -16,52 +16,52 @@ from arachne.evaluate.routes.grouped_cuts import GroupedCuts
 from arachne.evaluate.routes.tail_layers import DenseLayer
 from arachne.values import Array
 
-AT_ONCE = 1 << 25
-"""How many bytes of outputs are handed to a backend at once."""
+BYTES_PER_CALL = 1 << 25
+"""How many bytes of outputs a backend gets in one call."""
 
 
 class Continuation(ABC):
     """The way from a convolution's outputs to the scores."""
 
     in_numpy: bool
-    """Whether no backend is needed on it."""
+    """Whether it is all NumPy, without calls of a backend."""
 
     pairs: int
-    """How many pairs of candidate and input are worth continuing with at once."""
+    """How many pairs of candidate and input are best continued together."""
 
     @abstractmethod
     def room(self, candidates: int, rows: int) -> Array:
-        """Where what is continued with is gathered, `(..., candidates, rows)`."""
+        """An empty array for what `made` gives, of several candidates and inputs: `(..., candidates, rows)`."""
 
     @abstractmethod
     def made(self, outputs: Array) -> Array:
-        """What is continued with, `(..., rows)`, from one candidate's outputs `(channels, *positions, rows)`."""
+        """What enters the next step, `(..., rows)`, from one candidate's outputs `(channels, *positions, rows)`."""
 
     @abstractmethod
     def scores(self, room: Array, rows: Array) -> Array:
-        """Scores `(candidates, rows, classes)`, for row numbers of the fitness_inputs."""
+        """Scores `(candidates, rows, classes)`, from a filled `room` and the numbers of its inputs."""
 
 
 class DenseContinuation(Continuation):
-    """Function, pooling, flattening and dense layers, all of which every candidate changes.
+    """Through functions, pooling, flattening and dense layers; candidates touch none of these.
 
     Args:
-        features: How outputs become features.
+        features: The steps from the outputs to the first dense layer.
         shape: The outputs of one input, `(channels, *positions)`.
-        links: The dense layers.
+        layers: The dense layers.
     """
 
     in_numpy = True
     pairs = 512  # fewer, and reading the widest weights takes longer than multiplying with them
 
-    def __init__(self, features: Features, shape: tuple[int, ...], links: Sequence[DenseLayer]) -> None:
+    def __init__(self, features: Features, shape: tuple[int, ...], layers: Sequence[DenseLayer]) -> None:
         self._features = features
         self._shape = features.of(np.zeros((*shape, 1), np.float32), 1).shape[:-1]
         channels, positions = shape[0], int(np.prod(self._shape[1:]))
         columns = features.columns(np.arange(channels), channels, positions).ravel()
-        first = links[0].weight if features.channels_first else links[0].weight[:, columns]
-        self._weights = [first, *(link.weight for link in links[1:])]
-        self._links = links
+        first = layers[0].weight if features.channels_first else layers[0].weight[:, columns]
+        self._weights = [first, *(layer.weight for layer in layers[1:])]
+        self._layers = layers
 
     def room(self, candidates: int, rows: int) -> Array:
         return np.empty((*self._shape, candidates, rows), np.float32)
@@ -71,15 +71,15 @@ class DenseContinuation(Continuation):
 
     def scores(self, room: Array, rows: Array) -> Array:
         a = room.reshape(-1, room.shape[-2] * room.shape[-1])
-        for weight, link in zip(self._weights, self._links, strict=True):
+        for weight, layer in zip(self._weights, self._layers, strict=True):
             a = weight @ a
-            a += link.bias
-            a = apply(link.functions, a)
+            a += layer.bias
+            a = apply(layer.functions, a)
         return a.T.reshape(*room.shape[-2:], -1)
 
 
 class CutContinuation(Continuation):
-    """Anything at all.
+    """Through the backend, whatever follows.
 
     Args:
         cuts: The model, held open at the convolution.
@@ -91,7 +91,7 @@ class CutContinuation(Continuation):
     def __init__(self, cuts: GroupedCuts, shape: tuple[int, ...]) -> None:
         self._cuts = cuts
         self._shape = shape
-        self.pairs = max(1, AT_ONCE // (4 * int(np.prod(shape))))
+        self.pairs = max(1, BYTES_PER_CALL // (4 * int(np.prod(shape))))
 
     def room(self, candidates: int, rows: int) -> Array:
         return np.moveaxis(np.empty((candidates, rows, *self._shape), np.float32), (0, 1), (-2, -1))

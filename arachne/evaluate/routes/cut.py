@@ -1,4 +1,4 @@
-"""The routes through a backend's cut: for everything that is not a dense tail."""
+"""The route through a backend's cut, candidate by candidate: open for every model."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ from arachne.evaluate.routes.threads import one_thread
 from arachne.suspects import Suspects
 from arachne.values import Array
 
-FARTHEST = 1e12
-"""Candidates this many times larger than the layer's own weights may overflow on the way, whatever they score."""
+LARGEST_GROWTH = 1e12
+"""A candidate whose rounding may grow further than this may overflow on the way, whatever its scores are."""
 
-STEPS = 4
-"""A recurrent layer rounds what it rounded before; so many steps of growing weights are allowed for."""
+RECURRENT_POWER = 4
+"""A recurrent layer rounds again what it rounded in the step before; growth over this many steps is allowed for."""
 
 
 class RoundingGrowth:
-    """How much larger than usual a candidate's rounding can get in the touched layers.
+    """How much larger than the original's a candidate's rounding errors can get in the touched layers.
 
-    Scores do not tell it: behind a saturating function, or where large numbers cancel, they stay small. What enters a
-    layer is the original's, or the touched layer's before it, so rounding grows as the largest weight does.
+    Scores do not tell: behind a saturating function, or where large numbers cancel, they stay small. What enters a
+    touched layer comes from the original's weights or from another touched layer, so rounding grows as the largest
+    touched weight does: growth = product over layers of max(1, |w| / usual |w|) ** power.
     """
 
     def __init__(self, backend: ModelBackend, suspects: Suspects) -> None:
         self._usual = suspects.magnitudes
         layers = dict.fromkeys(address.layer for address in suspects.addresses)
         self._parts = [
-            ([n for n, address in enumerate(suspects.addresses) if address.layer == layer], _powers(backend, layer))
+            ([n for n, address in enumerate(suspects.addresses) if address.layer == layer], _power(backend, layer))
             for layer in layers
         ]
 
@@ -43,20 +44,20 @@ class RoundingGrowth:
         growth = np.ones(len(trials))
         for numbers, power in self._parts:
             growth *= np.maximum(1.0, share[:, numbers].max(axis=1)) ** power
-        growth[~(growth < FARTHEST)] = np.inf
+        growth[~(growth < LARGEST_GROWTH)] = np.inf
         return growth.astype(np.float32)
 
 
-def _powers(backend: ModelBackend, layer: str) -> int:
+def _power(backend: ModelBackend, layer: str) -> int:
     info = backend.info(layer)
-    return max(info.uses, STEPS if info.kind == "recurrent" else 1)
+    return max(info.uses, RECURRENT_POWER if info.kind == "recurrent" else 1)
 
 
 class CutRoute(Route):
-    """Candidate by candidate, with whole parameters behind the cut. Works wherever there is a backend.
+    """Runs each candidate behind the cut, with whole parameters.
 
     Args:
-        plain: The reference, which knows the inputs and what candidates change.
+        plain: The plain evaluator, which knows the inputs and what candidates change.
         cuts: The model, held open.
         original: Scores of the original model, `(n, classes)`.
     """
@@ -64,7 +65,7 @@ class CutRoute(Route):
     name = "cut"
     first_run = 64
     longest_run = 2048
-    block = 1  # each candidate is a call of its own, so nothing is gained by judging several together
+    block = 1  # each candidate is one call of the backend, so nothing is gained by judging several together
     in_numpy = False
     cheap = False
     worst_case = False
@@ -82,7 +83,7 @@ class CutRoute(Route):
         return _CutBlock(self, trials)
 
     def reorder(self, order: Array) -> Array:
-        # Groups stay together, so that a cut that does not fit beside the others is made once per generation.
+        # Inputs of one group stay together, so that a cut that does not fit in memory is made once per generation.
         order = order[np.argsort(self._cuts.group_of[order], kind="stable")]
         self.order = self.by_label(order, self._labels) if self._cuts.whole is not None else order
         self.labels = Labels(self._labels[self.order])
@@ -94,7 +95,7 @@ class CutRoute(Route):
         return scores[0], self.scale(trial[None], scores, rows)[0]
 
     def seconds(self, trials: Array) -> float:
-        """How long some candidates take on the first run of inputs, the first time apart, if nothing disturbs them."""
+        """Seconds that some candidates take on the first run of inputs: the best of two times, after one to warm up."""
         rows = slice(0, min(self.first_run, len(self.order)))
         found: list[float] = []
         with np.errstate(all="ignore"), one_thread() if self.in_numpy else nullcontext():
@@ -109,11 +110,11 @@ class CutRoute(Route):
         return self.scores_of(trials, self.order[rows])
 
     def scores_of(self, trials: Array, rows: Array) -> Array:
-        """Scores `(candidates, rows, classes)`, for row numbers of the fitness_inputs."""
+        """Scores `(candidates, rows, classes)`, for numbers of inputs."""
         return np.stack([self._cuts.scores_with(self._weights_with(trial), rows) for trial in trials])
 
     def scale(self, trials: Array, scores: Array, rows: Array) -> Array:
-        """`(candidates, rows)`: nothing is known of what lies behind the cut, but it rounds what it gives out."""
+        """Scales `(candidates, rows)`: the largest score, here or usually, times the growth of the touched weights."""
         largest = np.maximum(np.abs(scores).max(axis=2), self.usual[rows])
         return np.asarray(largest * self._growth.of(trials)[:, None])
 

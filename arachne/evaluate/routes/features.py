@@ -1,7 +1,7 @@
 """From a convolution's outputs to what enters the layer behind it: elementwise function, pooling, flattening, padding.
 
-`LayerInfo.followed_by` tells what they are, but not a pooling's geometry. Windows side by side are what is common; that
-it is what the model does is found out from the numbers of whole batches.
+`LayerInfo.followed_by` names these steps, but not a pooling's geometry or how much is padded. Poolings with windows
+side by side are tried, and kept only if they turn whole batches of outputs into what really enters the next layer.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from arachne.evaluate.routes.functions import FUNCTIONS, IDENTITY, MONOTONE, Fun
 from arachne.values import Array
 
 CLOSE = 1e-5
-"""How far, relative to the largest number, what is tried may lie from what enters the next layer."""
+"""Steps are right if they differ from what enters the next layer by at most CLOSE * its largest magnitude."""
 
-TELLING = 100
-"""In so many windows at least the numbers have to differ, or a pooling could be another one than it seems."""
+TELLING_WINDOWS = 100
+"""In at least this many windows the numbers have to differ: a pooling of equal numbers could be any pooling."""
 
 POOLS = {"max_pool": "max", "average_pool": "mean", "global_max_pool": "max", "global_average_pool": "mean"}
 
@@ -27,20 +27,21 @@ FLATTENS = {"flatten": True, "flatten_last": False}
 """Whether flattening keeps the features of a channel side by side."""
 
 PADDING = "zero_pad"
-"""Zeros around the planes, before a convolution."""
+"""The name of a step that puts zeros around the planes, before a convolution."""
 
 Padding = tuple[tuple[int, int], ...]
+"""Zeros before and after, for each spatial axis."""
 
 
 @dataclass(frozen=True)
 class Features:
-    """How outputs become features.
+    """The steps that turn a convolution's outputs into features, the inputs of the next layer.
 
     Attributes:
         before: The functions before the pooling.
         pool: `max`, `mean` or nothing.
         window: The pooling's kernel and stride, for each spatial axis.
-        after: The functions behind it.
+        after: The functions behind the pooling.
         channels_first: Whether flattening keeps the features of a channel side by side.
         padding: Zeros put around the features afterwards, for each spatial axis.
     """
@@ -56,29 +57,29 @@ class Features:
         """Features of outputs whose spatial axes start at `axis`, without padding; pooled axes shrink."""
         if not self.pool:
             return apply(self.after, apply(self.before, outputs))
-        # Continuation a maximum there is less to compute, and functions that only rise give the same there.
+        # max(f(x)) = f(max(x)) for a function that never falls, and behind the maximum there is less to compute.
         if self.pool == "max" and MONOTONE.issuperset(self.before):
             return apply(self.after, apply(self.before, _pooled(outputs, axis, self.window, self.pool)))
         return apply(self.after, _pooled(apply(self.before, outputs), axis, self.window, self.pool))
 
     def columns(self, channels: Array, n_channels: int, positions: int) -> Array:
-        """Which features of a dense layer some channels become, `(channels, positions)`."""
+        """The numbers of the dense layer's inputs that come from some channels, `(channels, positions)`."""
         if self.channels_first:
             return np.asarray(channels[:, None] * positions + np.arange(positions))
         return np.asarray(channels[:, None] + n_channels * np.arange(positions))
 
 
 def readable(followed_by: Sequence[str] | None) -> bool:
-    """Whether what follows a convolution is told, and known."""
+    """Whether the backend names what follows a convolution, and all names are known."""
     return _read(followed_by) is not None
 
 
 def find_features(followed_by: Sequence[str] | None, outputs: Array, entering: Array) -> Features | None:
-    """How `outputs` `(n, channels, ...)` become `entering`; None where that is not certain.
+    """The steps that turn `outputs` into `entering`; None where they are not certain.
 
     Args:
         followed_by: What the backend says follows the convolution.
-        outputs: What leaves it.
+        outputs: What leaves it, `(n, channels, ...)`.
         entering: What enters the next layer: `(n, features)`, or `(n, channels, ...)` where that is a convolution too.
     """
     told = _read(followed_by)
@@ -105,7 +106,7 @@ def find_features(followed_by: Sequence[str] | None, outputs: Array, entering: A
 def _read(
     names: Sequence[str] | None,
 ) -> tuple[tuple[Function, ...], str, tuple[Function, ...], bool, bool] | None:
-    """Functions, pooling, functions, the order of flattening, and whether padding ends it; None for anything else."""
+    """Functions, pooling, functions, whether flattening keeps channels together, whether padded; None if unknown."""
     if names is None:
         return None
     before: list[Function] = []
@@ -130,7 +131,7 @@ def _read(
 def _geometries(
     spatial: tuple[int, ...], channels: int, entering: tuple[int, ...], pooled: bool, padded: bool
 ) -> Iterator[tuple[tuple[int, ...], Padding]]:
-    """Windows of a pooling and paddings that lead to what enters."""
+    """Pooling windows and paddings that give what enters its shape."""
     if len(entering) == 2:
         if not padded:
             windows = _windows(spatial, entering[1] / channels) if pooled else [(1,) * len(spatial)]
@@ -140,7 +141,7 @@ def _geometries(
         missing = [after - before // size for after, before in zip(entering[2:], spatial, strict=True)]
         if min(missing) < 0 or (max(missing) > 0 and not padded):
             continue
-        # As much before as behind, one more on one side, or all on one side.
+        # The same number of zeros before and after, one more on one side, or all on one side.
         firsts = [dict.fromkeys([zeros // 2, (zeros + 1) // 2, 0, zeros]) for zeros in missing]
         for starts in itertools.product(*firsts):
             yield (
@@ -150,21 +151,21 @@ def _geometries(
 
 
 def _windows(spatial: tuple[int, ...], positions: float) -> list[tuple[int, ...]]:
-    """Windows side by side, the same on every axis, that leave so many positions; or all of them at once."""
+    """Windows of one size on every axis that give this number of positions; for 1 also the whole plane."""
     sizes = [size for size in range(1, max(spatial) + 1) if np.prod([s // size for s in spatial]) == positions]
     windows = [(size,) * len(spatial) for size in sizes]
     return [*windows, spatial] if positions == 1 else windows
 
 
 def _telling(features: Features, outputs: Array) -> bool:
-    """Whether the numbers in enough windows differ."""
+    """Whether the numbers differ in enough windows."""
     activated = apply(features.before, outputs)
     highest, lowest = _pooled(activated, 2, features.window, "max"), -_pooled(-activated, 2, features.window, "max")
-    return int((highest > lowest).sum()) >= TELLING
+    return int((highest > lowest).sum()) >= TELLING_WINDOWS
 
 
 def _pooled(outputs: Array, axis: int, window: tuple[int, ...], pool: str) -> Array:
-    """Windows side by side, one axis after the other; a rest that fills no window is left out."""
+    """Pool windows that lie side by side, one axis after the other; the end that fills no window is left out."""
     for at, size in enumerate(window, start=axis):
         n = outputs.shape[at] // size
         slices = [

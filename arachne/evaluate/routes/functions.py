@@ -1,4 +1,4 @@
-"""The functions that may stand between two dense layers of a tail, by the names `LayerInfo.followed_by` uses."""
+"""Elementwise functions between two layers, by the names `LayerInfo.followed_by` uses."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _elu(x: Array) -> Array:
 
 
 IDENTITY = frozenset({"identity", "linear", "flatten", "dropout"})
-"""What does nothing to a vector when a model is used rather than trained."""
+"""Names of steps that do nothing to a vector when a model is used rather than trained."""
 
 FUNCTIONS: dict[str, Function] = {
     "relu": _relu,
@@ -59,18 +59,18 @@ MONOTONE = frozenset(FUNCTIONS[name] for name in ("relu", "relu6", "tanh", "sigm
 """Functions that never fall."""
 
 STEEPEST = 1.13
-"""No function above has a larger slope (GELU's is 1.129)."""
+"""The largest slope of any function above is below this (GELU's is 1.129)."""
 
 
 def chain(names: Sequence[str] | None) -> tuple[Function, ...] | None:
-    """The functions behind some names, without those that do nothing; None where one is not known."""
+    """The functions with these names, without those that do nothing; None where a name is not known."""
     if names is None or any(name not in FUNCTIONS and name not in IDENTITY for name in names):
         return None
     return tuple(FUNCTIONS[name] for name in names if name in FUNCTIONS)
 
 
 def apply(functions: Sequence[Function], x: Array) -> Array:
-    """One function after the other; NumPy keeps float32 throughout."""
+    """One function after the other, all in the dtype of `x`."""
     for function in functions:
         x = function(x)
     return x

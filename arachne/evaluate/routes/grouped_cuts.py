@@ -1,4 +1,4 @@
-"""GroupedCuts within a memory budget: one for all inputs, or several that are made again when they are needed."""
+"""Cuts within a memory budget: one for all inputs, or one per group of inputs, made again when it is needed."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from arachne.evaluate.fitness import FitnessInputs
 from arachne.suspects import Suspects
 from arachne.values import Array, take
 
-PROBE = 8
-"""How many inputs are looked at to find out what a cut keeps of one."""
+MEASURED = 8
+"""How many inputs are run to find out how many bytes a cut keeps per input."""
 
-AROUND = 3.0
-"""A cut may keep more than enters and leaves its layer: other branches cross it too, and copies are made on the way."""
+KEPT_RATIO = 3.0
+"""A cut may keep this many times what enters and leaves its layer: other branches cross it, and copies are made."""
 
 
 class GroupedCuts:
-    """The model held open for groups of inputs, as many of them at a time as the budget allows.
+    """The model held open for groups of inputs, two of them at a time where not all fit the budget.
 
     Args:
         backend: The model.
         fitness_inputs: The inputs.
         suspects: What the candidates touch.
-        order: The order in which inputs are usually met; neighbours in it share a group.
+        order: The order in which inputs are usually looked at; neighbours in it share a group.
         memory: The budget in bytes.
-        layers: Where the model is held open; at what the candidates touch unless told otherwise.
+        layers: Where the model is held open; at the layers candidates touch when empty.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class GroupedCuts:
         self.layers = tuple(layers) or tuple(dict.fromkeys(address.layer for address in suspects.addresses))
         n = len(fitness_inputs)
         size = max(1, min(n, int(memory / max(1, self._bytes_per_input()))))
-        # Half the budget for the group that is always in use, the hardest inputs, half for whichever comes next.
+        # Half the budget for the group that is always in use, the hardest inputs, half for the next one.
         size = n if size >= n else max(1, size // 2)
         self._groups = [order[start : start + size] for start in range(0, n, size)] if size < n else [np.arange(n)]
         self.group_of = np.empty(n, np.int64)
@@ -63,7 +63,7 @@ class GroupedCuts:
 
     @property
     def whole(self) -> Cut | None:
-        """The cut for all inputs in their own order, padded; None where they do not fit the budget."""
+        """The cut for all inputs, padded, in their own order; None where they do not fit the budget."""
         return self._cut(0) if len(self._groups) == 1 else None
 
     def outputs(self, rows: Array) -> Array:
@@ -83,7 +83,7 @@ class GroupedCuts:
         )
 
     def _parts(self, rows: Array) -> list[tuple[int, slice]]:
-        """Neighbouring rows of one group."""
+        """Runs of neighbouring rows of one group: the group, and the run."""
         groups = self.group_of[rows]
         edges = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(rows)]
         return [(int(groups[a]), slice(a, b)) for a, b in pairwise(edges)]
@@ -100,10 +100,10 @@ class GroupedCuts:
         return self._open[group]
 
     def _bytes_per_input(self) -> float:
-        inputs = take(self._fitness_inputs.inputs, slice(0, PROBE))
+        inputs = take(self._fitness_inputs.inputs, slice(0, MEASURED))
         sizes = [
             sum(array.nbytes for array in use.entering.values()) + use.leaving.nbytes
             for layer in self.layers[:1]
             for use in self._backend.activations(inputs, layer)
         ]
-        return AROUND * sum(sizes) / min(PROBE, len(self._fitness_inputs))
+        return KEPT_RATIO * sum(sizes) / min(MEASURED, len(self._fitness_inputs))

@@ -16,22 +16,22 @@ from arachne.suspects import Suspects
 from arachne.values import Array, LayerInfo, batches, take
 
 BIAS = -1
-"""The number of the input that is always 1 and is multiplied with the bias."""
+"""The number of the input that the bias is multiplied with, which is always 1."""
 
 ROWS = 1024
-"""How many inputs are looked at together while a tail is prepared."""
+"""How many inputs are run at a time while a tail is prepared."""
 
 
 @dataclass(frozen=True, eq=False)
 class Touched:
-    """Which weights of one layer the candidates change.
+    """Which weights of one layer candidates change.
 
     Attributes:
-        units: The layer's outputs or channels they lie on, ascending.
-        sources: What they are multiplied with, by number, ascending; `BIAS` for the bias.
-        numbers: Their elements of the candidate vector.
-        rows: Where they lie in `units`.
-        columns: Where they lie in `sources`.
+        units: The outputs (or channels) of the layer they belong to, ascending.
+        sources: The numbers of the inputs they are multiplied with, ascending; `BIAS` for the bias.
+        numbers: Which elements of the candidate vector they are.
+        rows: The place of each one's output in `units`.
+        columns: The place of each one's input in `sources`.
         original: Their original values.
     """
 
@@ -49,7 +49,7 @@ class Touched:
         Args:
             suspects: What candidates change.
             layer: The layer.
-            source: The number of what a weight with this index is multiplied with.
+            source: Gives the number of the input that a weight with this index is multiplied with.
         """
         numbers = [number for number, address in enumerate(suspects.addresses) if address.layer == layer]
         addresses = [suspects.addresses[number] for number in numbers]
@@ -68,7 +68,7 @@ class Touched:
         return change
 
     def entering(self, activations: Array) -> Array:
-        """Of what enters the layer, `(in, ...)`, what the touched weights are multiplied with, `(sources, ...)`."""
+        """The inputs touched weights are multiplied with, `(sources, ...)`, out of all of them, `(in, ...)`."""
         chosen: Array = activations[self.sources]
         chosen[self.sources == BIAS] = 1
         return chosen
@@ -82,8 +82,8 @@ class DenseLayer:
         info: The layer.
         weight: float32 `(out, in)`.
         bias: float32 `(out, 1)`.
-        functions: What follows it.
-        touched: What the candidates change in it.
+        functions: The functions that follow it.
+        touched: The weights of it that candidates change.
     """
 
     info: LayerInfo
@@ -94,7 +94,7 @@ class DenseLayer:
 
 
 def find_tail(backend: ModelBackend, suspects: Suspects) -> list[DenseLayer] | None:
-    """The dense layers from the first touched one to the scores; None where something else lies between."""
+    """The layers from the first touched one to the scores, if all are dense; None where they are not."""
     return dense_layers(backend, suspects, first_touched(backend, suspects))
 
 
@@ -105,8 +105,8 @@ def first_touched(backend: ModelBackend, suspects: Suspects) -> int:
 
 
 def dense_layers(backend: ModelBackend, suspects: Suspects, first: int) -> list[DenseLayer] | None:
-    """The layers from this one to the scores, if all are dense; None where something else lies between."""
-    links: list[DenseLayer] = []
+    """The layers from number `first` to the scores, if all are dense; None where they are not."""
+    layers: list[DenseLayer] = []
     for info in backend.layers[first:]:
         functions = chain(info.followed_by)
         if (
@@ -119,25 +119,25 @@ def dense_layers(backend: ModelBackend, suspects: Suspects, first: int) -> list[
         weights = backend.get_weights(info.name)
         weight = weights["weight"].astype(np.float32)
         bias = weights["bias"].astype(np.float32) if "bias" in weights else np.zeros(len(weight), np.float32)
-        links.append(DenseLayer(info, weight, bias[:, None], functions, Touched.of(suspects, info.name)))
-    fits = all(behind.weight.shape[1] == len(link.weight) for link, behind in pairwise(links))
-    return links if links and fits and not links[-1].functions else None
+        layers.append(DenseLayer(info, weight, bias[:, None], functions, Touched.of(suspects, info.name)))
+    fits = all(behind.weight.shape[1] == len(layer.weight) for layer, behind in pairwise(layers))
+    return layers if layers and fits and not layers[-1].functions else None
 
 
 @dataclass(frozen=True, eq=False)
 class OriginalTail:
     """What the original model computes in a tail, with the inputs on the last axis.
 
-    Where the first layer is a convolution its arrays have positions too, and its features take the place of units.
+    Where the first layer is a convolution, its arrays also have axes for positions, and features stand for units.
 
     Attributes:
         entering: What the first layer's touched weights are multiplied with, `(sources, n)`.
         leaving: What leaves its touched units, `(units, n)`; all units where it is the only layer.
-        activated: What becomes of that behind the layer's functions, `(units, n)`.
+        activated: The same behind the layer's functions, `(units, n)`.
         sources: What the second layer's touched weights are multiplied with, `(sources, n)`; None without one.
         second: What leaves the second layer, `(out, n)`; None without one.
-        rounding: How large the rounding of the original scores can get, in units of one rounding, `(n,)`.
-        roundings: The largest one at each unit of each layer, `(out,)` (touched units alone in the first layer).
+        rounding: How large the rounding errors of the original scores can get, divided by eps, `(n,)`.
+        roundings: For each layer, the largest such error of each unit, `(out,)`; in the first of touched units only.
         peaks: For each layer, the largest magnitude each touched weight is multiplied with, `(sources,)`.
     """
 
@@ -152,35 +152,37 @@ class OriginalTail:
 
     @classmethod
     def of(
-        cls, backend: ModelBackend, fitness_inputs: FitnessInputs, links: Sequence[DenseLayer], memory: int
+        cls, backend: ModelBackend, fitness_inputs: FitnessInputs, layers: Sequence[DenseLayer], memory: int
     ) -> OriginalTail | None:
-        """Compute it, in batches; None where a layer takes no vectors, or it needs more bytes than `memory`."""
+        """Computed in batches; None where the first layer takes no vectors, or this needs more bytes than `memory`."""
         parts: list[list[Array]] = []
         roundings: list[Array] = []
         peaks: list[Array] = []
         for rows in batches(len(fitness_inputs), ROWS):
-            (use,) = backend.activations(take(fitness_inputs.inputs, rows), links[0].info.name)
+            (use,) = backend.activations(take(fitness_inputs.inputs, rows), layers[0].info.name)
             entering = use.entering["weight"]
             if entering.ndim != 2 or use.leaving.ndim != 2:
                 return None
-            kept, errors, tops = _look(links, entering.T.astype(np.float32), use.leaving.T.astype(np.float32))
+            kept, errors, tops = _look(layers, entering.T.astype(np.float32), use.leaving.T.astype(np.float32))
             parts.append([*kept, errors[-1].max(axis=0, keepdims=True)])
-            # Twice: a route keeps the inputs in their own order and in that in which they are met.
+            # Twice: a route keeps the inputs in their own order and in the order in which they are looked at.
             if 2 * sum(array.nbytes for array in parts[0]) / len(entering) * len(fitness_inputs) > memory:
                 return None
             worst = [error.max(axis=1) for error in errors]
             roundings = [np.maximum(*pair) for pair in zip(roundings, worst, strict=True)] if roundings else worst
             peaks = [np.maximum(*pair) for pair in zip(peaks, tops, strict=True)] if peaks else tops
         whole = [np.concatenate(arrays, axis=1) for arrays in zip(*parts, strict=True)]
-        sources, second = (whole[2], whole[3]) if len(links) > 1 else (None, None)
-        activated = apply(links[0].functions, whole[1])
+        sources, second = (whole[2], whole[3]) if len(layers) > 1 else (None, None)
+        activated = apply(layers[0].functions, whole[1])
         return cls(whole[0], whole[1], activated, sources, second, whole[-1][0], tuple(roundings), tuple(peaks))
 
     def take(self, order: Array) -> OriginalTail:
         """The same with the inputs in another order."""
 
         def ordered(values: Array) -> Array:
-            return np.take(values, order, axis=-1)  # unlike indexing, this leaves the inputs next to each other
+            return np.take(
+                values, order, axis=-1
+            )  # unlike indexing, this keeps the inputs next to each other in memory
 
         return OriginalTail(
             entering=ordered(self.entering),
@@ -194,41 +196,45 @@ class OriginalTail:
         )
 
 
-def _look(links: Sequence[DenseLayer], entering: Array, leaving: Array) -> tuple[list[Array], list[Array], list[Array]]:
-    """For some inputs, what `OriginalTail` keeps of the first two layers, and roundings and peaks of all."""
-    first = links[0]
-    units = np.arange(len(leaving)) if len(links) == 1 else first.touched.units
+def _look(
+    layers: Sequence[DenseLayer], entering: Array, leaving: Array
+) -> tuple[list[Array], list[Array], list[Array]]:
+    """What `OriginalTail` keeps of the first two layers for some inputs; rounding errors and peaks of all layers."""
+    first = layers[0]
+    units = np.arange(len(leaving)) if len(layers) == 1 else first.touched.units
     sources = first.touched.entering(entering)
     error = np.abs(first.weight[units]) @ np.abs(entering) + np.abs(first.bias[units])
     activated = apply(first.functions, leaving)
-    kept, errors, peaks = look_behind(links[1:], activated, units, error)
+    kept, errors, peaks = look_behind(layers[1:], activated, units, error)
     return [sources, leaving[units], *kept], [error, *errors], [np.abs(sources).max(axis=1), *peaks]
 
 
 def look_behind(
-    links: Sequence[DenseLayer], a: Array, features: Array, error: Array
+    layers: Sequence[DenseLayer], a: Array, features: Array, error: Array
 ) -> tuple[list[Array], list[Array], list[Array]]:
-    """For some inputs, what `OriginalTail` keeps of the layer behind the first, and roundings and peaks of all behind it.
+    """What `OriginalTail` keeps of the second layer for some inputs; rounding errors and peaks of all behind the first.
 
-    A unit rounds in proportion to the magnitudes summed at it, and gets through its weights what was rounded before.
+    A unit's rounding error is proportional to the sum of magnitudes at it, plus what its weights pass on:
+
+        error' = STEEPEST * |W| error + |W| |a| + |b|
 
     Args:
-        links: The layers behind the first.
+        layers: The layers behind the first.
         a: What enters them, `(in, n)`.
-        features: Which of it the first layer's touched units move.
-        error: How much those are rounded, `(features, n)`.
+        features: The rows of `a` that the first layer's touched units move.
+        error: The rounding errors of these, divided by eps, `(features, n)`.
     """
     kept: list[Array] = []
     errors: list[Array] = []
     peaks: list[Array] = []
-    for number, link in enumerate(links):
-        leaving = link.weight @ a + link.bias
-        sources = link.touched.entering(a)
-        reach = np.abs(link.weight[:, features] if number == 0 else link.weight)
-        error = STEEPEST * reach @ error + np.abs(link.weight) @ np.abs(a) + np.abs(link.bias)
+    for number, layer in enumerate(layers):
+        leaving = layer.weight @ a + layer.bias
+        sources = layer.touched.entering(a)
+        reach = np.abs(layer.weight[:, features] if number == 0 else layer.weight)
+        error = STEEPEST * reach @ error + np.abs(layer.weight) @ np.abs(a) + np.abs(layer.bias)
         if number == 0:
             kept = [sources, leaving]
         errors.append(error)
         peaks.append(np.abs(sources).max(axis=1))
-        a = apply(link.functions, leaving)
+        a = apply(layer.functions, leaving)
     return kept, errors, peaks
