@@ -144,9 +144,9 @@ def take(inputs: Inputs, rows: Array | slice | Sequence[int]) -> Inputs:
 
 
 EVEN = 32
-"""Rows in multiples of this many go through the same code wherever they stand, and round alike.
+"""In batches of a multiple of this size every row goes through the same machine code, and rounds the same way.
 
-The last rows of another number may not: matrix products and vectorised functions have other code for a rest.
+In other batches the last rows may not: matrix products and vectorised functions handle an incomplete block differently.
 """
 
 

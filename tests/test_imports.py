@@ -1,0 +1,103 @@
+"""Imports in `arachne` only point downwards: the order of its modules and packages, written once."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+LEVELS = (
+    ("errors", "values", "markup", "demo"),
+    ("dtypes", "files", "options", "plugins", "backend"),
+    ("registry", "losses", "suspects", "data", "patch", "adapting", "exporting", "zips"),
+    ("localise", "evaluate", "evidence", "testing"),
+    ("search", "survival"),
+    ("report", "settings"),
+    ("result",),
+    ("engine", "measuring"),
+    ("api",),
+    ("cli",),
+    ("__main__",),
+)
+"""What lies in `arachne`, from the bottom up. Each imports only from itself and from the levels below its own."""
+
+ROOMS = (("fitness",), ("base",), ("plain",), ("routes",), ("judging",), ("deciding",), ("fast",))
+"""The same inside `arachne.evaluate`."""
+
+
+def imported(source: str, *, at_runtime: bool = False) -> Iterator[str]:
+    """The full names of everything of `arachne` that a source text imports, for type checking too unless told else."""
+    skipped: set[ast.AST] = set()
+    for node in ast.walk(ast.parse(source)):
+        if at_runtime and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            skipped.update(node.body)
+        elif node in skipped:
+            continue
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.partition(".")[0] == "arachne")
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "arachne":
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def sources() -> dict[str, str]:
+    """Every module of `arachne` by its full name, with its source text."""
+    files = sorted((ROOT / "arachne").rglob("*.py"))
+    return {".".join(file.relative_to(ROOT).with_suffix("").parts): file.read_text("utf-8") for file in files}
+
+
+def upward(modules: dict[str, str], package: str, levels: tuple[tuple[str, ...], ...]) -> list[str]:
+    """Imports among the parts of a package that do not point downwards, one sentence each."""
+    level = {name: number for number, names in enumerate(levels) for name in names}
+    found = []
+    for module, source in modules.items():
+        own = module.removeprefix(f"{package}.").partition(".")[0]
+        if not module.startswith(f"{package}.") or own == "__init__":
+            continue
+        if own not in level:
+            found.append(f"{package}.{own} has no level; put it into tests/test_imports.py")
+            continue
+        for name in imported(source):
+            other = name.removeprefix(f"{package}.").partition(".")[0] if name.startswith(f"{package}.") else own
+            if other != own and other in level and level[other] >= level[own]:
+                found.append(f"{module} imports {name}, which lies beside or above it")
+    return found
+
+
+def test_no_module_imports_from_beside_or_above_it() -> None:
+    assert upward(sources(), "arachne", LEVELS) == []
+
+
+def test_inside_evaluate_routes_know_no_judging_and_judging_no_decisions() -> None:
+    assert upward(sources(), "arachne.evaluate", ROOMS) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("arachne.backend", "from arachne.localise import Localiser"),
+        ("arachne.evaluate.fast", "from arachne.localise.base import Localisation"),
+        ("arachne.localise.base", "from arachne.evaluate import Evaluator"),
+        ("arachne.search.base", "import arachne.engine"),
+        ("arachne.values", "from arachne import errors"),
+        ("arachne.unheard_of", "import numpy"),
+    ],
+)
+def test_an_import_that_points_sideways_or_upwards_is_found(module: str, line: str) -> None:
+    found = upward({module: line}, "arachne", LEVELS)
+    assert len(found) == 1
+    assert found[0].startswith(module)
+
+
+def test_no_two_modules_need_each_other() -> None:
+    modules = sources()
+    graph: dict[str, set[str]] = {}
+    for module, source in modules.items():
+        names = set(imported(source, at_runtime=True))
+        names |= {name.rpartition(".")[0] for name in names}
+        graph[module] = {name for name in names if name in modules} - {module}
+    assert len(list(TopologicalSorter(graph).static_order())) == len(modules)

@@ -1,0 +1,164 @@
+"""Facts may come from anywhere, and be added up over parts of the inputs: the decisions stay the plain evaluator's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from arachne.evaluate import FastEvaluator, Outcome, PlainEvaluator
+from arachne.evaluate.deciding import DecidingEvaluator
+from arachne.evaluate.fast import MEMORY
+from arachne.evaluate.judging.facts import Bounds, ExactFacts, Facts, SummedFacts
+from arachne.evaluate.judging.local_facts import LocalFacts
+from arachne.testing import Network, ReferenceBackend, convnet, mlp, random_inputs
+from arachne.values import Array
+from tests.unit.evaluating import assert_same_search, fitness_inputs_of, some_suspects
+
+SUBJECTS = {
+    "dense tail": (mlp([20, 30, 5], seed=3), ["fc1", "fc2"]),
+    "cut": (convnet(seed=3), ["conv1", "fc1"]),
+}
+
+
+def plain_of(network: Network, layers: list[str], n: int) -> PlainEvaluator:
+    backend = ReferenceBackend(network)
+    fitness_inputs = fitness_inputs_of(backend, random_inputs(network, n), n)
+    return PlainEvaluator(backend, fitness_inputs, some_suspects(backend, layers, 5))
+
+
+def summed(plain: PlainEvaluator, parts: int) -> DecidingEvaluator:
+    """An evaluator that decides from the facts about parts of the inputs."""
+    inputs = plain.fitness_inputs
+    shards = [inputs.take(rows) for rows in np.array_split(np.arange(len(inputs)), parts)]
+    facts = SummedFacts([LocalFacts(plain.backend, shard, plain.suspects, MEMORY) for shard in shards])
+    return DecidingEvaluator(plain.backend, inputs, plain.suspects, facts)
+
+
+def some_trials(plain: PlainEvaluator, n: int) -> Array:
+    noise = np.random.default_rng(0).standard_normal((n, len(plain.suspects)))
+    return (plain.suspects.values + 0.5 * noise).astype(np.float32).astype(np.float64)
+
+
+class Vague(Facts):
+    """Knows next to nothing in advance: bounds that hold, and say nothing."""
+
+    def __init__(self, plain: PlainEvaluator) -> None:
+        self._plain = plain
+        self.asked = 0
+        self.seen = 0
+
+    @property
+    def revision(self) -> int:
+        return 0
+
+    def bounds(self, trials: Array, ceilings: Array | None) -> Bounds:
+        n, terms = len(trials), self._plain.fitness_inputs.n_terms
+        most = np.full(n, np.iinfo(np.int64).max // 4)
+        self.seen += n
+        return Bounds(np.ones((n, terms), np.int64), np.zeros(n, np.int64), most, np.ones(n, bool))
+
+    def exact(self, trial: Array) -> ExactFacts:
+        self.asked += 1
+        scores = self.scores(trial)
+        inputs = self._plain.fitness_inputs
+        return ExactFacts(inputs.deficits_by_term(scores), inputs.wrong_by_term(scores))
+
+    def scores(self, trial: Array) -> Array:
+        return self._plain.scores(trial)
+
+
+class Revised(Vague):
+    """Takes back all bounds whenever it gives exact facts."""
+
+    @property
+    def revision(self) -> int:
+        return self.asked
+
+
+@pytest.mark.parametrize("parts", [2, 3])
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_facts_added_up_over_parts_of_the_inputs_give_the_plain_decisions(subject: str, parts: int) -> None:
+    plain = plain_of(*SUBJECTS[subject], n=192 * parts)
+    assert_same_search(plain, summed(plain, parts), population=12, generations=12)
+
+
+def test_summed_bounds_enclose_the_plain_totals_in_whole_numbers() -> None:
+    plain = plain_of(*SUBJECTS["dense tail"], n=384)
+    rows = np.arange(384)
+    parts = [
+        LocalFacts(plain.backend, plain.fitness_inputs.take(half), plain.suspects, MEMORY)
+        for half in (rows[:100], rows[100:])
+    ]
+    trials = some_trials(plain, 30)
+    found = SummedFacts(parts).bounds(trials, None)
+    totals = plain.evaluate(trials).sum(axis=1)
+    assert found.low.dtype == found.high.dtype == found.deficits.dtype == np.int64
+    assert found.complete.all()
+    assert ((found.low <= totals) & (totals <= found.high)).all()
+    assert np.array_equal(found.low, sum(part.bounds(trials, None).low for part in parts))
+
+
+def test_candidate_given_up_on_one_part_is_given_up_on_all() -> None:
+    plain = plain_of(*SUBJECTS["dense tail"], n=384)
+    trials = some_trials(plain, 30)
+    ceilings = np.full(30, int(np.median(plain.evaluate(trials).sum(axis=1))) // 4)
+    rows = np.array_split(np.arange(384), 2)
+    parts = [LocalFacts(plain.backend, plain.fitness_inputs.take(half), plain.suspects, MEMORY) for half in rows]
+    found = SummedFacts(parts).bounds(trials, ceilings)
+    assert not found.complete.all()
+    assert (found.low[~found.complete] > ceilings[~found.complete]).all()
+
+
+def test_scores_are_those_of_the_parts_one_after_another() -> None:
+    plain = plain_of(*SUBJECTS["dense tail"], n=384)
+    trial = some_trials(plain, 1)[0]
+    assert np.allclose(summed(plain, 3).scores(trial), plain.scores(trial), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [Vague, Revised])
+def test_decisions_are_right_whatever_the_bounds_say_as_long_as_they_hold(kind: type[Vague]) -> None:
+    plain = plain_of(*SUBJECTS["dense tail"], n=100)
+    decider = DecidingEvaluator(plain.backend, plain.fitness_inputs, plain.suspects, kind(plain))
+    assert_same_search(plain, decider, population=8, generations=8)
+
+
+def test_bounds_that_no_longer_hold_are_asked_for_again_and_exact_facts_are_not() -> None:
+    plain = plain_of(*SUBJECTS["dense tail"], n=100)
+    trials = some_trials(plain, 6)
+    facts = Revised(plain)
+    decider = DecidingEvaluator(plain.backend, plain.fitness_inputs, plain.suspects, facts)
+    limits = decider.challenge(trials, trials, None).sum(
+        axis=1
+    )  # a first population of vague bounds: all are asked about
+    assert facts.asked == 6
+    before = facts.seen
+    decider.challenge(trials[::-1].copy(), trials, limits)
+    assert facts.asked == 6
+    assert facts.seen == before + 6  # the trials; what is known of the parents is exact and still holds
+
+
+def test_outcome_counts_negatives_positives_and_never_break_inputs_each_by_themselves() -> None:
+    plain = plain_of(*SUBJECTS["dense tail"], n=90)
+    labels = np.argmax(plain.scores(plain.suspects.values), axis=1)
+    terms = np.arange(90) % 3
+    inputs = replace(
+        plain.fitness_inputs,
+        labels=np.where(np.arange(90) % 2 == 0, labels, (labels + 1) % 5),  # every second input is wrong
+        terms=terms,
+        names=("kept safe", "target", "positives"),
+        kinds=("never_break", "negative", "positive"),
+    )
+    rest = plain.backend, inputs, plain.suspects
+    for evaluator in (PlainEvaluator(*rest), FastEvaluator(*rest)):
+        assert evaluator.outcome(plain.suspects.values) == Outcome(repaired=15, broken=15, broken_never_break=15)
+    for trial in some_trials(plain, 5):
+        assert FastEvaluator(*rest).outcome(trial) == PlainEvaluator(*rest).outcome(trial)
+
+
+def test_terms_without_inputs_count_nothing() -> None:
+    plain = plain_of(*SUBJECTS["dense tail"], n=90)
+    only_positives = plain.fitness_inputs.take(np.flatnonzero(plain.fitness_inputs.terms == 0))
+    evaluator = PlainEvaluator(plain.backend, only_positives, plain.suspects)
+    assert evaluator.outcome(plain.suspects.values) == Outcome(0, 0, 0)
