@@ -24,6 +24,7 @@ from arachne.evaluate.judging.local_facts import LocalFacts
 from arachne.suspects import Suspects
 
 MEMORY = 2 << 30
+"""The default budget for what is kept between candidates, in bytes."""
 
 
 class FastEvaluator(DecidingEvaluator):

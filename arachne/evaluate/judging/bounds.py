@@ -106,7 +106,7 @@ class BoundsFinder:
                 block.keep(np.flatnonzero(going))
 
     def _reorder(self) -> None:
-        # No candidate is given up before it has met the inputs that usually fill its ceiling, so they make one run.
+        # No candidate is given up before the inputs that usually add up to its ceiling, so they make one run.
         least = int(FIRST_RUN_MARGIN * self._order.reaching(self._usual_ceiling)) if self._usual_ceiling else 0
         self.route.first_run = min(max(least, type(self.route).first_run), self.route.longest_run)
         order = self.route.reorder(self._order.order)

@@ -26,7 +26,7 @@ class HardFirst:
         self._cost = np.zeros(len(margins))
         self._known = np.zeros(len(margins))
         self._sums = np.zeros(len(margins))
-        self._met = np.zeros(len(margins))
+        self._looked = np.zeros(len(margins))
         self._generations = 0
 
     def note(self, rows: slice, costs: Array, candidates: int) -> None:
@@ -35,10 +35,10 @@ class HardFirst:
         Args:
             rows: The run, by its place in the order.
             costs: What each of its inputs cost all candidates together, `(run,)`.
-            candidates: How many candidates met it.
+            candidates: How many candidates looked at it.
         """
         self._sums[rows] += costs
-        self._met[rows] += candidates
+        self._looked[rows] += candidates
 
     def renew(self) -> bool:
         """Called after each generation; returns whether the order has changed."""
@@ -46,12 +46,12 @@ class HardFirst:
         # The first generations break most inputs, later ones few: sort after the first two, then after every fourth.
         if self._generations > 2 and self._generations % EVERY:
             return False
-        met = self._met > 0
-        rows = self.order[met]
-        self._cost[rows] = KEPT * self._cost[rows] + (1 - KEPT) * self._sums[met] / self._met[met]
+        seen = self._looked > 0
+        rows = self.order[seen]
+        self._cost[rows] = KEPT * self._cost[rows] + (1 - KEPT) * self._sums[seen] / self._looked[seen]
         self._known[rows] = KEPT * self._known[rows] + (1 - KEPT)
         self._sums[:] = 0
-        self._met[:] = 0
+        self._looked[:] = 0
         self.order = self._by_margin[np.argsort(-self._cost[self._by_margin], kind="stable")]
         return True
 

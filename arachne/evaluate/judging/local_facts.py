@@ -19,7 +19,7 @@ from arachne.suspects import Suspects
 from arachne.values import Array
 
 FIRST_WHOLE = 4
-"""The first candidates of which exact facts are asked are evaluated on all inputs, so that the band learns from all."""
+"""The first candidates that need exact facts are evaluated on all inputs, so that the band learns from all inputs."""
 
 LARGEST_SUBSET = 0.5
 """Only up to this share of the inputs is evaluated without the others; beyond it all are."""
@@ -63,7 +63,7 @@ class LocalFacts(Facts):
 
     @property
     def looked_at(self) -> int:
-        """How many pairs of candidate and input the route was asked about."""
+        """How many pairs of candidate and input were scored on the route."""
         return self._finder.looked_at
 
     @property
@@ -111,7 +111,9 @@ class LocalFacts(Facts):
             rows = self._finder.not_certainly_right(found, scale)
             if len(rows) > LARGEST_SUBSET * len(found):
                 return None
-            rows = rows if len(rows) else np.array([0])  # something has to be asked; if right it adds 0
+            rows = (
+                rows if len(rows) else np.array([0])
+            )  # one input, so that there are scores; if it is right its deficit is 0
             scores = self.reference.of_rows(trial, rows)
             if not self._note(self.band.learn(found[rows], scale[rows], scores, self._fitness_inputs.labels[rows])):
                 return None

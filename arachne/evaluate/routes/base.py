@@ -72,7 +72,7 @@ class FullJudgement(Judgement):
 
 
 class Labels:
-    """The true classes of a route's inputs, in the order in which they are met.
+    """The true classes of a route's inputs, in the order in which they are looked at.
 
     Args:
         classes: `(n,)`.
@@ -131,7 +131,7 @@ class Route(ABC):
     """Whether its scales are worst cases, of which `calibrate` measures how much occurs."""
 
     def runs(self, n: int) -> Iterator[slice]:
-        """The runs in which inputs are met."""
+        """The runs in which `n` inputs are looked at."""
         start, length = 0, self.first_run
         while start < n:
             yield slice(start, min(n, start + length))

@@ -107,8 +107,8 @@ def _gather(
         conv, dense = (backend.activations(inputs, name)[0] for name in names)
         a = dense.entering["weight"].astype(np.float32)
         if features is None:
-            told = layers[0].info.followed_by
-            features = find_features(told, conv.leaving, a) if a.ndim == 2 and conv.leaving.ndim > 2 else None
+            steps = layers[0].info.followed_by
+            features = find_features(steps, conv.leaving, a) if a.ndim == 2 and conv.leaving.ndim > 2 else None
             if features is None:
                 return None
         kept, errors, tops = _look(layers, channels, conv.entering["weight"], conv.leaving, a, features)

@@ -82,10 +82,10 @@ def find_features(followed_by: Sequence[str] | None, outputs: Array, entering: A
         outputs: What leaves it, `(n, channels, ...)`.
         entering: What enters the next layer: `(n, features)`, or `(n, channels, ...)` where that is a convolution too.
     """
-    told = _read(followed_by)
-    if told is None or outputs.ndim < 3 or entering.ndim not in (2, outputs.ndim):
+    steps = _read(followed_by)
+    if steps is None or outputs.ndim < 3 or entering.ndim not in (2, outputs.ndim):
         return None
-    before, pool, after, channels_first, padded = told
+    before, pool, after, channels_first, padded = steps
     n, channels, *spatial = outputs.shape
     for window, padding in _geometries(tuple(spatial), channels, entering.shape, bool(pool), padded):
         found = Features(before, pool, window, after, channels_first, padding)
