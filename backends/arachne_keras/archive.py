@@ -19,7 +19,7 @@ import numpy as np
 from arachne.errors import ModelError, UnsafeModelError
 from arachne.files import written
 from arachne.zips import Zip
-from arachne_keras.allowed import check_config
+from arachne_keras.config import check_config
 from arachne_keras.hdf5 import LARGEST_GROWTH, SMALL, Place, places, read_place
 
 CONFIG, WEIGHTS = "config.json", "model.weights.h5"

@@ -10,8 +10,8 @@ from keras import ops
 
 from arachne.values import Array, Geometry
 from arachne_keras import layout
-from arachne_keras.kind import Kind, Layer, StandIns, Watcher
-from arachne_keras.layout import Stored
+from arachne_keras.kinds import Kind, Layer, StandIns, Watcher
+from arachne_keras.stored import Stored
 
 
 class Convolution(Kind):

@@ -41,7 +41,7 @@ PASSING = (
 """Layers that change nothing outside training."""
 
 
-def look_behind(graph: Graph) -> str:
+def find_ending(graph: Graph) -> str:
     """Let the graph end in logits where that is possible.
 
     Returns:
@@ -100,7 +100,7 @@ def needed(graph: Graph) -> list[Step]:
     return kept[::-1]
 
 
-def check_shape(shape: tuple[int | None, ...], ending: str) -> None:
+def check_ending(shape: tuple[int | None, ...], ending: str) -> None:
     """Refuse outputs that are not class scores.
 
     Raises:

@@ -10,7 +10,7 @@ from keras import layers as kl
 
 from arachne_keras.ending import kind_of_step, passes
 from arachne_keras.graph import Graph, Step
-from arachne_keras.kind import Layer
+from arachne_keras.kinds import Layer
 
 NAMES: Mapping[type, str] = {
     kl.ReLU: "relu",
@@ -32,8 +32,6 @@ NAMES: Mapping[type, str] = {
     kl.ZeroPadding3D: "zero_pad",
 }
 """Layers without weights, by the name the engine knows."""
-
-POOLING = ("max_pool", "average_pool")
 
 
 def followed_by(graph: Graph, layer: Layer, users: Mapping[str, Sequence[int]], ending: str) -> tuple[str, ...] | None:
@@ -64,7 +62,7 @@ def followed_by(graph: Graph, layer: Layer, users: Mapping[str, Sequence[int]], 
         step = takers[0]
         if kind_of_step(step):
             return tuple(path)
-        name = "" if step.bare or passes(step.operation) else _name(step)
+        name = "" if step.bare or passes(step.operation) else follower(step)
         if name is None:
             return None
         if name == "flatten" and positions:
@@ -79,7 +77,8 @@ def _activation(function: Any) -> str | None:
     return name if getattr(keras.activations, name, None) is function else None
 
 
-def _name(step: Step) -> str | None:
+def follower(step: Step) -> str | None:
+    """The word for a step without weights; None for one without a word."""
     operation = step.operation
     if isinstance(operation, kl.Activation):
         return _activation(operation.activation)

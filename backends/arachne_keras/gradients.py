@@ -10,7 +10,7 @@ import numpy as np
 from arachne.backend import Pull, Weights, pulled
 from arachne.values import Array
 from arachne_keras.autodiff import Seed, to_array
-from arachne_keras.layout import Stored
+from arachne_keras.stored import Stored
 
 
 def seed_of(pull: Pull, start: int, n: int) -> Seed:

@@ -18,7 +18,7 @@ from arachne.files import written
 from arachne_keras.archive import Archive, opened
 from arachne_keras.environment import quiet
 from arachne_keras.hdf5 import places
-from arachne_keras.kind import Layer
+from arachne_keras.kinds import Layer
 from arachne_keras.running import Runner
 from arachne_keras.weights import KerasWeightFile
 

@@ -17,9 +17,9 @@ from keras import ops
 from arachne.values import Array
 from arachne_keras import layout
 from arachne_keras.convolution import Convolution, Depthwise, Separable, Transposed
-from arachne_keras.kind import Kind, Layer, StandIns, Watcher
-from arachne_keras.layout import Stored
+from arachne_keras.kinds import Kind, Layer, StandIns, Watcher
 from arachne_keras.recurrent import Recurrent
+from arachne_keras.stored import Layout, Stored
 from arachne_keras.swapping import swapped
 
 
@@ -55,7 +55,7 @@ class Einsum(Kind):
         weight, sizes = self._letters[1], dict(zip(self._letters[1], self.keras.kernel.shape, strict=True))
         axes = [weight.index(letter) for letter in (*self._out, *self._in)]
         shape = [int(np.prod([sizes[letter] for letter in letters])) for letters in (self._out, self._in)]
-        return Stored(self.keras.kernel, layout.Layout.of(self.keras.kernel.shape, axes, shape))
+        return Stored(self.keras.kernel, Layout.of(self.keras.kernel.shape, axes, shape))
 
     def entering(self, layer: Layer, values: Array) -> Array:
         """What is summed over in one last axis."""
@@ -89,7 +89,7 @@ class Embedding(Kind):
     def find(self, name: str) -> Iterator[Layer]:
         """One table."""
         table = self.keras.embeddings
-        yield Layer(name, self, {"weight": Stored(table, layout.Layout.of(table.shape, (0, 1)))})
+        yield Layer(name, self, {"weight": Stored(table, Layout.of(table.shape, (0, 1)))})
 
     def stand_ins(self, watcher: Watcher) -> StandIns:
         """Nothing follows the table that would have to be looked behind."""

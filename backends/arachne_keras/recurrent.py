@@ -9,7 +9,7 @@ from keras import layers as kl
 from keras import ops
 
 from arachne_keras import layout
-from arachne_keras.kind import Kind, Layer, StandIns, Watcher
+from arachne_keras.kinds import Kind, Layer, StandIns, Watcher
 
 
 class Recurrent(Kind):

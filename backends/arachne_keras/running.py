@@ -17,10 +17,10 @@ from arachne.values import Array, Inputs, LayerInfo, batches, count, take
 from arachne_keras import ending
 from arachne_keras.autodiff import FRAMEWORK, to_array
 from arachne_keras.followers import followed_by
+from arachne_keras.functional import called_with, fed, fold_padding, input_names, opaque, opened
 from arachne_keras.graph import Graph, Step, Values, Whole, functional
-from arachne_keras.kind import Kind, Layer
+from arachne_keras.kinds import Kind, Layer
 from arachne_keras.layers import kinds_in
-from arachne_keras.opening import called_with, fed, fold_padding, input_names, opaque, opened
 from arachne_keras.watch import Watch
 
 NUMBERS = 1 << 24
@@ -57,7 +57,7 @@ class Runner:
         self._tensors = [] if graph is None else list(graph.inputs)
         self.graph = opaque(model, output) if graph is None else opened(graph, output)
         self._refuse_state()
-        self.ending = ending.look_behind(self.graph)
+        self.ending = ending.find_ending(self.graph)
         self.fixed = next((t.shape[0] for t in self._tensors if t.shape[0] is not None), None)
         self.rows = self.fixed or affordable(self.graph, self.graph.steps)
         self.kinds, self.users = self._find()
@@ -66,7 +66,7 @@ class Runner:
         self._uses = {name: len(users) for name, users in self.users.items()}
         self._count_steps()
         if self._tensors:
-            ending.check_shape(self.graph.shapes[self.graph.output], self.ending)
+            ending.check_ending(self.graph.shapes[self.graph.output], self.ending)
         if self.ending == "":
             self._try()
 
@@ -203,7 +203,7 @@ class Runner:
             self.ending = self._behind(step, inputs, output)
         elif ending.are_probabilities(output):
             self.ending = "probabilities"
-        ending.check_shape((None, *output.shape[1:]), self.ending)
+        ending.check_ending((None, *output.shape[1:]), self.ending)
         if isinstance(step, Whole):
             seen = {name: uses for name, uses in watch.uses.items() if uses}
             first = {name: uses[0].number for name, uses in seen.items()}

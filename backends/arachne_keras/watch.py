@@ -11,7 +11,7 @@ import numpy as np
 
 from arachne.values import Activation, Array
 from arachne_keras.autodiff import Mark, to_array
-from arachne_keras.kind import Kind, Layer
+from arachne_keras.kinds import Kind, Layer
 from arachne_keras.swapping import swapped
 
 

@@ -2,7 +2,7 @@
 
 Which tensor of the file a variable is, only Keras knows. So the model is built from its checked description, and Keras
 is asked to "save" it into a store that only takes down where each variable would go. A `.weights.h5` file without its
-model has the layers that it names itself (`named.py`).
+model has the layers that it names itself (`names.py`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from arachne.files import written
 from arachne.values import Array
 from arachne_keras.archive import Archive, opened
 from arachne_keras.hdf5 import Place, places, read_place
-from arachne_keras.kind import Layer
-from arachne_keras.layout import Stored
-from arachne_keras.named import parameters_in
+from arachne_keras.kinds import Layer
+from arachne_keras.names import addresses
+from arachne_keras.stored import Stored
 
 
 class KerasWeightFile(WeightFile):
@@ -66,7 +66,7 @@ class KerasWeightFile(WeightFile):
         """With the layers that a `.weights.h5` file names itself."""
         with opened(path, path.name) as file:
             there = places(file, path.name, path.stat().st_size)
-            found = parameters_in(file, there, path.name)
+            found = addresses(file, there, path.name)
         return cls(path, {key: (stored, stored.variable) for key, stored in found.items()})
 
     def parameters(self) -> Sequence[tuple[str, str]]:

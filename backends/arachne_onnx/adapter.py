@@ -40,12 +40,12 @@ from arachne.values import Activation, Array, Description, Inputs, LayerInfo, ba
 from arachne_onnx import io
 from arachne_onnx.cut import OnnxCut
 from arachne_onnx.cut_gradients import canonical
+from arachne_onnx.ending import find_ending
 from arachne_onnx.kept import NotCuttableError
 from arachne_onnx.layers import find_layers
 from arachne_onnx.quantise import quantised_scores
-from arachne_onnx.reach import before_blocks, out_of_reach, unreached
+from arachne_onnx.reasons import before_blocks, out_of_reach, unreached
 from arachne_onnx.running import Runner, taken
-from arachne_onnx.scores import find_ending
 from arachne_onnx.sessions import BOTH_PACKAGES, Device, Program, both_packages
 from arachne_onnx.trace import OnnxTrace
 from arachne_onnx.weights import OnnxWeightFile

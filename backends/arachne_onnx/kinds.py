@@ -1,11 +1,11 @@
 """The kinds of layers: how each operator that multiplies with a stored tensor is read as one.
 
-A new kind of layer is a new entry in `KINDS`.
+`KINDS` in `layers.py` tells for each operator which of these functions reads it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from onnx import NodeProto, TensorProto, helper
@@ -13,9 +13,14 @@ from onnx import NodeProto, TensorProto, helper
 from arachne.values import Array, Geometry
 from arachne_onnx.gradients.recurrent import GATES, unfolded
 from arachne_onnx.graph import Graph, attributes
-from arachne_onnx.naming import is_packed
+from arachne_onnx.names import is_packed
 from arachne_onnx.reader import Found, Reader, Signal, Use
 from arachne_onnx.stored import Stored
+
+Kind = Callable[[Reader, NodeProto], Iterator[Found]]
+"""Reads a node as uses of layers; none where it is no layer of the kind."""
+
+NORMS = ("BatchNormalization", "InstanceNormalization", "LayerNormalization", "GroupNormalization", "RMSNormalization")
 
 GATE_ORDER = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2), "RNN": (0,)}
 """Where the canonical gates (i f g o, r z n) stand in ONNX's order (i o f c, z r h)."""
@@ -39,7 +44,8 @@ def _dense(reader: Reader, node: NodeProto, weight: Stored, bias: str | None, le
         yield Found("dense", own, use, suffix=suffix if signal.part else "")
 
 
-def _gemm(reader: Reader, node: NodeProto) -> Iterator[Found]:
+def gemm(reader: Reader, node: NodeProto) -> Iterator[Found]:
+    """A dense layer with its bias in one node, the matrix stored either way round."""
     options, weight = attributes(node), reader.source(node.input[1])
     if weight is None or options.get("transA", 0) or len(reader.shape(weight)) != 2:
         return
@@ -49,7 +55,8 @@ def _gemm(reader: Reader, node: NodeProto) -> Iterator[Found]:
     yield from _dense(reader, node, weight, bias, node.output[0])
 
 
-def _matmul(reader: Reader, node: NodeProto) -> Iterator[Found]:
+def matmul(reader: Reader, node: NodeProto) -> Iterator[Found]:
+    """A product with a stored matrix, and the bias that is added behind it."""
     weight = reader.source(node.input[1])
     if weight is None or len(reader.shape(weight)) != 2:
         return
@@ -60,7 +67,8 @@ def _matmul(reader: Reader, node: NodeProto) -> Iterator[Found]:
     yield from _dense(reader, node, weight, bias, leaving)
 
 
-def _conv(reader: Reader, node: NodeProto) -> Iterator[Found]:
+def conv(reader: Reader, node: NodeProto) -> Iterator[Found]:
+    """A convolution, also a transposed one, with a bias of its own or one added behind it."""
     weight = reader.source(node.input[1])
     if weight is None:
         return
@@ -85,7 +93,8 @@ def _conv(reader: Reader, node: NodeProto) -> Iterator[Found]:
     yield Found("conv_transpose" if transposed else "conv", parameters, use, geometry)
 
 
-def _recurrent(reader: Reader, node: NodeProto) -> Iterator[Found]:
+def recurrent(reader: Reader, node: NodeProto) -> Iterator[Found]:
+    """An LSTM, GRU or simple recurrent layer: one layer for each direction."""
     places = [reader.source(name) if name else None for name in [*node.input, ""][1:4]]
     if places[0] is None or places[1] is None:
         return
@@ -112,7 +121,8 @@ def _recurrent(reader: Reader, node: NodeProto) -> Iterator[Found]:
         yield Found("recurrent", parameters, use, suffix=suffix)
 
 
-def _embedding(reader: Reader, node: NodeProto) -> Iterator[Found]:
+def embedding(reader: Reader, node: NodeProto) -> Iterator[Found]:
+    """Rows of a stored table, looked up by numbers that depend on the inputs."""
     table = reader.source(node.input[0])
     fixed = node.input[1] in reader.graph.constants
     if table is None or fixed or attributes(node).get("axis", 0) != 0 or len(reader.shape(table)) != 2:
@@ -121,7 +131,8 @@ def _embedding(reader: Reader, node: NodeProto) -> Iterator[Found]:
     yield Found("embedding", {"weight": table}, Use(node, {"weight": Signal(node.input[1])}, signal, signal))
 
 
-def _norm(reader: Reader, node: NodeProto) -> Iterator[Found]:
+def norm(reader: Reader, node: NodeProto) -> Iterator[Found]:
+    """A scale and a bias for each channel, behind a normalisation."""
     scale = reader.source(node.input[1]) if len(node.input) > 1 else None
     if scale is None:
         return
@@ -132,20 +143,6 @@ def _norm(reader: Reader, node: NodeProto) -> Iterator[Found]:
     signal = Signal(node.output[0])
     use = Use(node, {"scale": Signal(f"{node.output[0]}/arachne/normal")}, signal, signal)
     yield Found("norm", parameters, use)
-
-
-NORMS = ("BatchNormalization", "InstanceNormalization", "LayerNormalization", "GroupNormalization", "RMSNormalization")
-
-KINDS: Mapping[str, Callable[[Reader, NodeProto], Iterator[Found]]] = {
-    "Gemm": _gemm,
-    "MatMul": _matmul,
-    "Conv": _conv,
-    "ConvTranspose": _conv,
-    **dict.fromkeys(GATES, _recurrent),
-    "Gather": _embedding,
-    **dict.fromkeys(NORMS, _norm),
-}
-"""The operators that are layers."""
 
 
 def plain_norm(use: Use, graph: Graph) -> tuple[NodeProto, dict[str, Array]]:

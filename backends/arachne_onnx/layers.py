@@ -1,6 +1,7 @@
 """From nodes to layers: which nodes are layers, what they are called, and what follows them.
 
-A layer is a node that multiplies with a stored tensor; `kinds.py` tells how to read one.
+A layer is a node that multiplies with a stored tensor. `KINDS` tells for each operator which kind of layer it is; a new
+kind of layer is a new entry there and a new function in `kinds.py`.
 """
 
 from __future__ import annotations
@@ -11,11 +12,23 @@ from typing import Any
 
 from arachne.values import Array, LayerInfo, ParameterInfo
 from arachne_onnx.followers import follower
+from arachne_onnx.gradients.recurrent import GATES
 from arachne_onnx.graph import Graph
-from arachne_onnx.kinds import KINDS, NORMS
-from arachne_onnx.naming import layer_names
+from arachne_onnx.kinds import NORMS, Kind, conv, embedding, gemm, matmul, norm, recurrent
+from arachne_onnx.names import layer_names
 from arachne_onnx.reader import Found, Reader, Use
 from arachne_onnx.stored import Stored
+
+KINDS: Mapping[str, Kind] = {
+    "Gemm": gemm,
+    "MatMul": matmul,
+    "Conv": conv,
+    "ConvTranspose": conv,
+    **dict.fromkeys(GATES, recurrent),
+    "Gather": embedding,
+    **dict.fromkeys(NORMS, norm),
+}
+"""The operators that are layers."""
 
 
 @dataclass(frozen=True)

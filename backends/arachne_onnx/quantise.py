@@ -20,8 +20,8 @@ from onnxruntime.transformers.onnx_model import OnnxModel
 from arachne.errors import ModelError, UsageError
 from arachne.values import Array, Inputs
 from arachne_onnx import io
+from arachne_onnx.ending import find_ending
 from arachne_onnx.running import Runner
-from arachne_onnx.scores import find_ending
 from arachne_onnx.sessions import Device
 
 KINDS = ("int8", "fp16")

@@ -1,6 +1,6 @@
 """The PyTorch backend.
 
-`adapter` is the backend; `layers` tells which torch calls are layers. `calls` sees the calls of a pass, `running` runs
+`adapter` is the backend; `layers` tells which torch calls are layers. `watch` sees the calls of a pass, `running` runs
 the model, `trace` and `cut` answer the engine, the latter from a recording (`tape`). `io` opens and saves: `weights`
 finds tensors in files, on top of `archive` and `pickles`; `program` checks exported programs before torch builds them.
 """

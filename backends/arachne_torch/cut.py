@@ -17,14 +17,14 @@ from torch import Tensor
 from arachne.backend import Cut, Pull, Weights
 from arachne.errors import UnknownLayerError, WeightShapeError
 from arachne.values import Array, Inputs, batches, count, take
-from arachne_torch.calls import Recorder
+from arachne_torch.folds import Spread
 from arachne_torch.gradients import gradients_of, pull_back
 from arachne_torch.layers import Layer
 from arachne_torch.running import Runner, as_tensor, to_array
-from arachne_torch.spread import Spread
 from arachne_torch.tape import NotRecordableError, Step, Tape, Values, run
 from arachne_torch.taping import Picker, Recording, record
 from arachne_torch.trace import TorchTrace
+from arachne_torch.watch import Recorder
 
 SMALL, LARGE = 3, 5
 """The two batch sizes a model is recorded with."""

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from arachne.values import Geometry
 from arachne_torch.known import Known
-from arachne_torch.names import PACKED, Stored, layer_name, packed_parts
+from arachne_torch.names import PACKED, layer_name, packed_parts
+from arachne_torch.stored import Stored
 
 Bound = Mapping[str, Any]
 """A call's arguments by name."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from arachne_torch.names import Stored
+from arachne_torch.stored import Stored
 
 TRANSPOSES = ("t", "transpose", "permute", "T", "mT", "numpy_T", "matrix_H")
 """Calls that hand on a matrix of the model the other way round."""

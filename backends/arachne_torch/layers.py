@@ -20,8 +20,8 @@ from arachne.values import LayerInfo, ParameterInfo
 from arachne_torch.attention import multi_head_attention_forward
 from arachne_torch.kinds import Convolution, Dense, Embedding, Kind, Norm, Use
 from arachne_torch.known import SLICES, TRANSPOSES, Known, operation
-from arachne_torch.names import Stored
 from arachne_torch.recurrent import Cell, Recurrent, one_by_one
+from arachne_torch.stored import Stored
 
 
 @dataclass(frozen=True)

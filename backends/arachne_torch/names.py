@@ -10,12 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeVar
 
-from torch import Tensor
-
-from arachne.values import Array
+from arachne_torch.stored import Stored
 
 ROOT = "model"
 """What a layer is called that is itself the whole model, and therefore has no name in torch."""
@@ -29,29 +25,6 @@ PACKED = {"in_proj_weight": "weight", "in_proj_bias": "bias"}
 SEPARATE = {"q_proj_weight": "q", "k_proj_weight": "k", "v_proj_weight": "v"}
 
 _RECURRENT = re.compile(r"(weight|bias)_(ih|hh|hr)_(l\d+(?:_reverse)?)")
-
-
-M = TypeVar("M", Tensor, Array)
-
-
-@dataclass(frozen=True)
-class Stored:
-    """Where a parameter is stored: a tensor of the model, and how the canonical layout is seen in it.
-
-    Attributes:
-        name: The tensor's name in the state dict.
-        transposed: Whether the canonical layout is the transpose of what is stored (`x @ weight`).
-        rows: The rows it takes of a tensor that holds several parameters.
-    """
-
-    name: str
-    transposed: bool = False
-    rows: tuple[int, int] | None = None
-
-    def view(self, stored: M) -> M:
-        """The canonical layout as a view: writing to it writes to the tensor."""
-        part = stored if self.rows is None else stored[self.rows[0] : self.rows[1]]
-        return part.T if self.transposed else part
 
 
 def layer_name(tensor: str, part: int = 0) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 from torch import nn
 
-from arachne_torch.calls import Call
 from arachne_torch.known import tensors_in
 from arachne_torch.layers import KINDS, Layer
+from arachne_torch.watch import Call
 
 PARAMETRISED = (
     "it is what a parametrisation makes the weight from; call torch.nn.utils.parametrize.remove_parametrizations first"

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from arachne.errors import DataError, EnvironmentFaultError, ModelError, UsageError, did_you_mean
 from arachne.values import Array, Inputs, batches, count, take
-from arachne_torch.calls import Recorder, Watch
+from arachne_torch.folds import Spreads, find
 from arachne_torch.known import Known
 from arachne_torch.layers import Layer
 from arachne_torch.program import Program
 from arachne_torch.reasons import unreached
-from arachne_torch.spread import Spreads, find
+from arachne_torch.watch import Recorder, Watch
 
 ROWS = 1024
 """At most so many inputs in one batch."""

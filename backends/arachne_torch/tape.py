@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from arachne_torch.spread import Spread
+from arachne_torch.folds import Spread
 
 Values = dict[int, Any]
 """What stands in each slot."""

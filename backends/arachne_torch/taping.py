@@ -14,10 +14,10 @@ from typing import Any
 
 from torch import Tensor
 
-from arachne_torch.calls import Call, Listener
+from arachne_torch.folds import MixedInputsError, Spread, between
 from arachne_torch.known import Known, tensors_in
-from arachne_torch.spread import MixedInputsError, Spread, between
 from arachne_torch.tape import Multiple, NotRecordableError, Slot, Step, Tape, Values, at
+from arachne_torch.watch import Call, Listener
 
 READS = ("item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "__array__", "equal", "allclose")
 """Calls through which a value leaves torch, so that Python can decide by it."""

@@ -12,10 +12,10 @@ from torch import Tensor
 from arachne.backend import Trace, check_count
 from arachne.errors import ModelError
 from arachne.values import Activation, Array, Inputs, count
-from arachne_torch.calls import Watch
+from arachne_torch.folds import MixedInputsError, Spread, Spreads
 from arachne_torch.kinds import Seen, Use
 from arachne_torch.running import Runner, as_tensor, to_array
-from arachne_torch.spread import MixedInputsError, Spread, Spreads
+from arachne_torch.watch import Watch
 
 
 class TorchTrace(Trace):

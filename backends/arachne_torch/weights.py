@@ -19,8 +19,9 @@ from arachne.backend import WeightFile, Weights
 from arachne.errors import ModelError, UnknownLayerError, UnsafeModelError, WeightShapeError, did_you_mean
 from arachne.values import Array
 from arachne_torch.archive import Archive, write_copy
-from arachne_torch.names import Stored, addresses
+from arachne_torch.names import addresses
 from arachne_torch.pickles import TensorRecord, read_pickle
+from arachne_torch.stored import Stored
 
 DTYPES = {
     "float64": "<f8",

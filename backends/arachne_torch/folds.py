@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from arachne.values import Array
-from arachne_torch.calls import Call
 from arachne_torch.kinds import Use
 from arachne_torch.recurrent import Recurrent
+from arachne_torch.watch import Call
 
 
 class MixedInputsError(Exception):

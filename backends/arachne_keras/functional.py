@@ -12,7 +12,7 @@ from keras import layers as kl
 from arachne.errors import ModelError, UsageError, did_you_mean
 from arachne_keras import ending
 from arachne_keras.graph import Graph, Whole
-from arachne_keras.kind import Kind
+from arachne_keras.kinds import Kind
 
 
 def input_names(graph: Any) -> tuple[str, ...]:

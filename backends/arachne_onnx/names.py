@@ -51,7 +51,7 @@ def layer_names(layers: Sequence[tuple[NodeProto, Sequence[Stored], str]]) -> li
     taken: set[str] = set()
     names = []
     for node, places, suffix in layers:
-        stem = _stem(node, [place.name for place in places]) + suffix
+        stem = layer_name(node, [place.name for place in places]) + suffix
         name, number = stem, 1
         while name in taken:
             name, number = f"{stem}_{number}", number + 1
@@ -60,7 +60,8 @@ def layer_names(layers: Sequence[tuple[NodeProto, Sequence[Stored], str]]) -> li
     return names
 
 
-def _stem(node: NodeProto, parameters: Sequence[str]) -> str:
+def layer_name(node: NodeProto, parameters: Sequence[str]) -> str:
+    """What one layer is called: after the first parameter whose name was not made up, or else after its node."""
     for parameter in parameters:
         name = from_parameter(parameter)
         if name:

@@ -10,8 +10,7 @@ from onnx import NodeProto, TensorProto
 from arachne_onnx.gradients import FLAT, blocks
 from arachne_onnx.gradients.tape import key
 from arachne_onnx.graph import Graph, reads, subgraphs
-from arachne_onnx.kinds import KINDS
-from arachne_onnx.layers import Layer
+from arachne_onnx.layers import KINDS, Layer
 from arachne_onnx.reader import MOVERS
 from arachne_onnx.surgery import RAW_ELEMENTS, Place
 

@@ -14,7 +14,7 @@ from typing import Any
 from arachne.errors import ModelError
 from arachne_keras import layout
 from arachne_keras.hdf5 import Place
-from arachne_keras.layout import Layout, Stored
+from arachne_keras.stored import Layout, Stored
 
 Parameters = dict[tuple[str, str], Stored]
 """By `(layer, parameter)`; what is stored is a place in the file."""
@@ -27,7 +27,7 @@ GATES = {4: (0, 1, 2, 3), 3: (1, 0, 2), 1: (0,)}
 """By their number, the stored position of each canonical gate: i f g o, r z n."""
 
 
-def parameters_in(file: Any, places: Mapping[str, Place], name: str) -> Parameters:
+def addresses(file: Any, places: Mapping[str, Place], name: str) -> Parameters:
     """Every parameter whose layer the file names, in the file's order.
 
     Args:
@@ -61,7 +61,7 @@ def _read(file: Any, places: Mapping[str, Place], path: str) -> Iterator[tuple[s
     for part, parameter, stored in reading(tensors):
         if len(stored.layout.axes) != len(stored.variable.shape) - (stored.row is not None):
             raise ValueError(f"{path} has a tensor of shape {stored.variable.shape}")
-        yield "/".join([*_names(file, owner), *([part] if part else [])]), parameter, stored
+        yield layer_name(file, owner, part), parameter, stored
 
 
 def _reading(path: str) -> tuple[Reading, str]:
@@ -78,13 +78,13 @@ def _class_of(path: str) -> str:
     return re.sub(r"_\d+$", "", path.rpartition("/")[2])
 
 
-def _names(file: Any, path: str) -> Iterator[str]:
-    """The names of a layer's parents and its own; groups that only gather others have none."""
+def layer_name(file: Any, path: str, part: str = "") -> str:
+    """The names of a layer's parents, its own and its part's; groups that only gather others have none."""
     parts = path.split("/")
-    for depth in range(1, len(parts) + 1):
-        own = file.get("/".join([*parts[:depth], "vars"]))
-        if own is not None:
-            yield str(own.attrs.get("name") or parts[depth - 1])
+    groups = ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
+    own = [(file.get(f"{group}/vars"), group.rpartition("/")[2]) for group in groups]
+    names = [str(variables.attrs.get("name") or group) for variables, group in own if variables is not None]
+    return "/".join([*names, part] if part else names)
 
 
 def _with_bias(weight: Callable[[Any], Stored]) -> Reading:

@@ -14,7 +14,7 @@ import keras
 
 from arachne.values import Array, Geometry, LayerInfo, ParameterInfo
 from arachne_keras import layout
-from arachne_keras.layout import Stored
+from arachne_keras.stored import Stored
 from arachne_keras.swapping import swapped
 
 StandIns = dict[tuple[Any, str], Any]
