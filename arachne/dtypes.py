@@ -42,6 +42,17 @@ def round_to(values: Any, dtype: str) -> Array:
     return np.asarray(np.where(np.isfinite(rounded), kept, rounded), np.float32)
 
 
+def from_bfloat16(bits: Array) -> Array:
+    """The values of bfloat16 numbers that were read as 16 bits each, as float32."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def to_bfloat16(values: Array) -> Array:
+    """The 16 bits of each value as bfloat16, rounded to nearest, ties to even."""
+    rounded = np.ascontiguousarray(round_to(values, "bfloat16"))
+    return (rounded.view(np.uint32) >> 16).astype(np.uint16)
+
+
 def to_bits(value: float, dtype: str) -> str:
     """The stored bits of a value in hex, most significant first; 1.0 in float32 is `3f800000`."""
     stored = np.asarray(round_to(value, dtype))

@@ -22,7 +22,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,8 +29,8 @@ import numpy as np
 from arachne.data import image_steps
 from arachne.data.checks import as_inputs
 from arachne.data.mapped import room
-from arachne.data.user_function import load_function
 from arachne.errors import ArachneError, DataError, UsageError, did_you_mean
+from arachne.user_code import load_function
 from arachne.values import Array, Inputs, batches, count, take
 
 BATCH = 256
@@ -132,7 +131,7 @@ class Preprocess:
 def _step(word: str) -> Step:
     name, equals, value = word.partition("=")
     if not equals and ":" in word:
-        return Step(word, "", load_function(word, Path.cwd()))
+        return Step(word, "", load_function(word))
     if name not in _STEPS:
         raise UsageError(f"no preprocessing step '{name}'" + did_you_mean(name, [*_STEPS, "module:function"]))
     wants_value, make = _STEPS[name]

@@ -34,6 +34,7 @@ from typing import Any, Self
 import keras
 import numpy as np
 
+from arachne.adapting.outputs import class_names
 from arachne.backend import ModelBackend, Pull, WeightFile, Weights, check_count, check_real
 from arachne.errors import ModelError
 from arachne.values import Activation, Array, Description, Inputs, LayerInfo, count
@@ -58,7 +59,7 @@ class KerasBackend(ModelBackend):
         self._runner = Runner(model.model, output, model.device)
         self._infos = self._runner.infos()
         self.native = model.model
-        self.class_names = io.class_names(model.model)
+        self.class_names = class_names(model.model)
         self.score_kind = "log-probabilities" if self._runner.ending == "probabilities" else "logits"
         for variable in model.model.variables:
             if variable.dtype.startswith(("float", "bfloat")) and not np.isfinite(stored_array(variable)).all():

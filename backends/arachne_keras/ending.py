@@ -10,12 +10,10 @@ import keras
 from keras import layers as kl
 from keras import ops
 
+from arachne.adapting.outputs import SMALLEST_PROBABILITY
 from arachne.errors import ModelError
 from arachne_keras.graph import Graph, Step, Whole
 from arachne_keras.layers import kind_of
-
-SMALLEST = 1e-12
-"""Probabilities below this count as this."""
 
 ACTIVATIONS = {
     keras.activations.softmax: "softmax",
@@ -120,13 +118,7 @@ def finish(output: Any, ending: str) -> Any:
     output = ops.cast(output, "float32")
     if ending == "sigmoid":
         return ops.concatenate([ops.zeros_like(output), output], axis=1)
-    return ops.log(ops.maximum(output, SMALLEST)) if ending == "probabilities" else output
-
-
-def are_probabilities(output: Any) -> bool:
-    """Whether every row of an array `(n, classes)` is a distribution."""
-    inside = bool((output >= 0).all() and (output <= 1).all())
-    return output.ndim == 2 and output.shape[1] > 1 and inside and bool((abs(output.sum(axis=1) - 1) < 1e-3).all())
+    return ops.log(ops.maximum(output, SMALLEST_PROBABILITY)) if ending == "probabilities" else output
 
 
 def _operation(operation: Any) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from arachne.adapting.exporting import OPSET, exporter_faults, quiet_exporter, random_inputs
 from arachne.errors import ModelError
-from arachne.exporting import OPSET, exporter_faults, quiet_exporter, random_inputs
 from arachne.files import written
 from arachne.values import Inputs
 from arachne_keras.adapter import KerasBackend

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +11,9 @@ from typing import Any
 
 import keras
 
-from arachne.errors import ModelError, UnsafeModelError, UsageError, did_you_mean
+from arachne.errors import ModelError, UnsafeModelError, UsageError
 from arachne.files import written
+from arachne.user_code import call_factory
 from arachne_keras.archive import Archive, opened
 from arachne_keras.environment import quiet
 from arachne_keras.hdf5 import places
@@ -52,7 +51,7 @@ def open_model(source: Any, *, weights: Path | None, device: str | None, trust_c
         elif isinstance(source, Path) or Path(str(source)).exists():
             found = _from_file(Path(source), device, trust_code)
         elif isinstance(source, str) and ":" in source:
-            found = Opened(_call_factory(source), "model", device=device)
+            found = Opened(call_factory(source, keras.Model, "a keras.Model"), "model", device=device)
         else:
             raise ModelError(f"expected a keras.Model, a model file or 'module:factory', got '{source}'")
         if weights is None:
@@ -101,15 +100,6 @@ def save(model: Opened, layers: dict[str, Layer], path: Path) -> None:
             model.model.save(temporary)
         else:
             raise ModelError(f"a Keras model is saved as '.keras' or '.weights.h5', not as '{path.name}'")
-
-
-def class_names(model: Any) -> tuple[str, ...] | None:
-    """The names a model carries in `class_names` or `classes`."""
-    for attribute in ("class_names", "classes"):
-        names = getattr(model, attribute, None)
-        if isinstance(names, (list, tuple)) and names and all(isinstance(name, str) for name in names):
-            return tuple(names)
-    return None
 
 
 def _from_file(path: Path, device: str | None, trust_code: bool) -> Opened:
@@ -175,26 +165,6 @@ def _with_weights(found: Opened, weights: Path) -> Opened:
     if not weights.name.endswith(".weights.h5"):
         return Opened(found.model, "model", device=found.device)
     return Opened(found.model, "weights", weights, device=found.device)
-
-
-def _call_factory(text: str) -> Any:
-    name, _, attribute = text.partition(":")
-    sys.path.insert(0, "")
-    try:
-        module = importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not name.startswith(error.name):
-            raise
-        raise ModelError(f"no module '{name}' to take the model from") from error
-    finally:
-        sys.path.remove("")
-    factory = getattr(module, attribute, None)
-    if factory is None:
-        raise ModelError(f"module '{name}' has no '{attribute}'" + did_you_mean(attribute, dir(module)))
-    model = factory if isinstance(factory, keras.Model) else factory()
-    if not isinstance(model, keras.Model):
-        raise ModelError(f"'{text}' gives a '{type(model).__name__}', expected a keras.Model")
-    return model
 
 
 def _first_line(error: Exception) -> str:

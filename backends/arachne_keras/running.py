@@ -12,6 +12,7 @@ import numpy as np
 from keras import layers as kl
 from keras import ops
 
+from arachne.adapting.outputs import are_probabilities
 from arachne.errors import DataError, EnvironmentFaultError, ModelError
 from arachne.values import Array, Inputs, LayerInfo, batches, count, take
 from arachne_keras import ending
@@ -201,7 +202,7 @@ class Runner:
         step = self.graph.steps[0]
         if isinstance(step, Whole):
             self.ending = self._behind(step, inputs, output)
-        elif ending.are_probabilities(output):
+        elif are_probabilities(output):
             self.ending = "probabilities"
         ending.check_ending((None, *output.shape[1:]), self.ending)
         if isinstance(step, Whole):
@@ -223,7 +224,7 @@ class Runner:
             if np.allclose(to_array(again), output, atol=1e-6):
                 return found
         self.graph.steps[0] = replace(step, takes=self.graph.steps[0].takes)
-        return "probabilities" if ending.are_probabilities(output) else "logits"
+        return "probabilities" if are_probabilities(output) else "logits"
 
     def _refuse_state(self) -> None:
         for layer in self.model._flatten_layers():

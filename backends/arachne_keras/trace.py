@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from arachne.adapting.outputs import joined_activations
 from arachne.backend import Trace, check_count
-from arachne.values import Activation, Array, Inputs, count
+from arachne.values import Array, Inputs, count
 from arachne_keras.autodiff import FRAMEWORK, Mark
 from arachne_keras.running import Runner
 from arachne_keras.watch import Watch
@@ -30,7 +31,9 @@ class KerasTrace(Trace):
         with runner.stateless(fixed, runner.model.variables):
             self._passes = [_Pass(runner, batch, layers, gradients) for batch in runner.batches(inputs)]
         self.activations = {
-            layer: tuple(_joined(uses) for uses in zip(*(p.activations[layer] for p in self._passes), strict=True))
+            layer: tuple(
+                joined_activations(uses) for uses in zip(*(p.activations[layer] for p in self._passes), strict=True)
+            )
             for layer in layers
         }
         for one in self._passes:
@@ -75,10 +78,3 @@ class _Pass:
         whole[: self.n] = seed
         found = self._recording.gradients(whole)
         return {layer: tuple(use.gradient(found, self.n) for use in uses) for layer, uses in self._watch.uses.items()}
-
-
-def _joined(parts: Sequence[Activation]) -> Activation:
-    if len(parts) == 1:
-        return parts[0]
-    entering = {name: np.concatenate([part.entering[name] for part in parts]) for name in parts[0].entering}
-    return Activation(entering, np.concatenate([part.leaving for part in parts]))

@@ -16,6 +16,7 @@ import numpy as np
 from keras.src.saving import saving_lib
 
 from arachne.backend import WeightFile, Weights
+from arachne.dtypes import from_bfloat16, to_bfloat16
 from arachne.errors import ModelError, UnknownLayerError, WeightShapeError, did_you_mean
 from arachne.files import written
 from arachne.values import Array
@@ -115,8 +116,7 @@ class KerasWeightFile(WeightFile):
     def _tensor(self, place: Place) -> Array:
         values = self._stored_tensor(place)
         if place.name == "bfloat16":
-            wide = values.view(np.uint16).astype(np.uint32) << 16
-            return wide.view(np.float32)
+            return from_bfloat16(values.view(np.uint16))
         return values.astype(values.dtype.newbyteorder("="), copy=False)
 
     def _stored_tensor(self, place: Place) -> Array:
@@ -163,9 +163,7 @@ def _paths(model: Any) -> dict[int, str]:
 
 
 def _packed(values: Array, place: Place) -> Array:
-    """Values as the file stores them; bfloat16 is the upper half of float32, rounded to nearest, ties to even."""
-    if place.name != "bfloat16":
-        return np.ascontiguousarray(values, dtype=place.dtype)
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32).astype(np.uint64)
-    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-    return rounded.view(place.dtype)
+    """Values as the file stores them."""
+    if place.name == "bfloat16":
+        return to_bfloat16(values).view(place.dtype)
+    return np.ascontiguousarray(values, dtype=place.dtype)

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
+from arachne.adapting.outputs import SMALLEST_PROBABILITY
 from arachne.errors import ModelError, UsageError, did_you_mean
 from arachne_onnx.graph import SCORES, Graph, attributes, type_from
-
-SMALLEST = 1e-12
-"""Probabilities below this count as this much when their logarithm is taken."""
 
 PASSING = ("Identity", "Cast", "Dropout")
 
@@ -84,7 +82,7 @@ def append_scores(graph: Graph, ending: Ending) -> None:
     elif kind is not None and kind.rank is not None and kind.rank > 2 and set(kind.shape or ()) & {1}:
         then("Flatten", axis=1)
     if ending.kind == "probabilities":
-        graph.constants[f"{SCORES}smallest"] = np.array(SMALLEST, np.float32)
+        graph.constants[f"{SCORES}smallest"] = np.array(SMALLEST_PROBABILITY, np.float32)
         then("Max", f"{SCORES}smallest")
         then("Log")
     graph.nodes = [*graph.needed([ending.tensor]), *nodes]

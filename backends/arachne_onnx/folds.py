@@ -1,57 +1,13 @@
-"""Where in a tensor each input's numbers are: the axis of inputs, also when it is folded together with another.
-
-Exporters move the inputs' axis about (`(steps, n, units)`) and fold it into others (`(n * steps, units)`). Two short
-runs tell which: when inputs change places, exactly their numbers change places.
-"""
+"""Where a tensor holds its inputs, found by two short runs: when inputs change places, so do exactly their numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
+from arachne.adapting.folds import Fold
 from arachne.values import Array
-
-
-@dataclass(frozen=True)
-class Fold:
-    """How the inputs lie in a tensor.
-
-    Attributes:
-        axis: The axis that holds them; None when the tensor is the same for any inputs.
-        repeat: How many numbers of that axis belong to one input.
-        outer: Whether one input's numbers stand together on that axis, or a stride apart.
-    """
-
-    axis: int | None
-    repeat: int = 1
-    outer: bool = True
-
-    @property
-    def plain(self) -> bool:
-        """Whether the tensor is `(n, ...)` as it is."""
-        return self.axis == 0 and self.repeat == 1
-
-    def apart(self, array: Array, n: int) -> Array:
-        """The tensor as `(n, ...)`, inputs first; what was folded with them becomes an axis of its own."""
-        if self.axis is None:
-            return np.broadcast_to(array, (n, *array.shape))
-        if self.repeat == 1:
-            return np.moveaxis(array, self.axis, 0)
-        shape = array.shape[: self.axis], array.shape[self.axis + 1 :]
-        pair = (n, self.repeat) if self.outer else (self.repeat, n)
-        split = array.reshape(*shape[0], *pair, *shape[1])
-        return np.moveaxis(split, self.axis if self.outer else self.axis + 1, 0)
-
-    def together(self, array: Array) -> Array:
-        """The inverse of `apart`."""
-        if self.axis is None:
-            return np.asarray(array[0])
-        if self.repeat == 1:
-            return np.moveaxis(array, 0, self.axis)
-        split = np.moveaxis(array, 0, self.axis if self.outer else self.axis + 1)
-        return split.reshape(*split.shape[: self.axis], -1, *split.shape[self.axis + 2 :])
 
 
 def find_fold(longer: Array, shorter: Array) -> Fold | None:
@@ -87,8 +43,8 @@ def find_fixed_fold(before: Array, after: Array, n: int) -> Fold | None:
     return None
 
 
-def _possible(axis: int, repeat: int) -> Sequence[Fold]:
-    return [Fold(axis, repeat, True), Fold(axis, repeat, False)] if repeat > 1 else [Fold(axis)]
+def _possible(axis: int, each: int) -> Sequence[Fold]:
+    return [Fold(axis, each), Fold(axis, each, strided=True)] if each > 1 else [Fold(axis)]
 
 
 def _alike(a: Array, b: Array) -> bool:
@@ -108,13 +64,3 @@ def linear_in_n(longer: Array, shorter: Array) -> tuple[Array, Array] | None:
         return None
     slope = longer - shorter
     return longer - 3 * slope, slope
-
-
-def folds_of(longer: Mapping[str, Array], shorter: Mapping[str, Array]) -> dict[str, Fold]:
-    """The fold of every tensor that has one."""
-    found = {}
-    for name, array in longer.items():
-        fold = find_fold(array, shorter[name])
-        if fold is not None:
-            found[name] = fold
-    return found

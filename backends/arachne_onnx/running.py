@@ -9,12 +9,14 @@ from dataclasses import replace
 import numpy as np
 from onnx import NodeProto, helper
 
+from arachne.adapting.folds import Fold, MixedInputsError
+from arachne.adapting.outputs import are_probabilities
 from arachne.backend import Pull
 from arachne.errors import DataError, ModelError, did_you_mean
 from arachne.values import Array, Inputs, batches, count, take
 from arachne_onnx.derivative import Derivative, backward_program, pulled_back
 from arachne_onnx.ending import Ending, append_scores, check_ending
-from arachne_onnx.folds import Fold, find_fixed_fold, find_fold, linear_in_n
+from arachne_onnx.folds import find_fixed_fold, find_fold, linear_in_n
 from arachne_onnx.gradients import UnknownShapeError
 from arachne_onnx.graph import Graph, TensorType, infer_types, reads
 from arachne_onnx.normalise import differentiable, learn_types, make_padding_explicit
@@ -195,7 +197,7 @@ class Runner:
             feeds = _probe(self.feeds(inputs), self.fixed or 3)
         longer, shorter = self._look_at(feeds)
         self._check_scores(longer)
-        if self.ending.kind == "logits" and _are_probabilities(longer[self.graph.scores]):
+        if self.ending.kind == "logits" and are_probabilities(longer[self.graph.scores]):
             self.ending = replace(self.ending, kind="probabilities")
             self._prepare()
             longer, shorter = self._look_at(feeds)
@@ -269,9 +271,12 @@ class Runner:
     def apart(self, name: str, array: Array, n: int, padded: int) -> Array:
         """What a tensor holds for each of the first `n` inputs, inputs first."""
         fold = self.folds.get(name)
-        if fold is None:
-            raise DataError(f"cannot tell which part of '{name}' belongs to which input")
-        return fold.apart(array, padded)[:n]
+        try:
+            if fold is not None:
+                return fold.apart(array, padded)[:n]
+        except MixedInputsError:
+            pass
+        raise DataError(f"cannot tell which part of '{name}' belongs to which input")
 
 
 def fill(array: Array, size: int) -> Array:
@@ -327,13 +332,6 @@ def _probe(feeds: Mapping[str, Array], n: int) -> dict[str, Array]:
 
 def _varied(array: Array) -> Array:
     return (array * np.asarray(0.5, array.dtype)) if array.dtype.kind == "f" else array
-
-
-def _are_probabilities(output: Array) -> bool:
-    if output.ndim != 2 or output.shape[1] < 2 or not len(output):
-        return False
-    inside = bool(np.all(output >= 0) and np.all(output <= 1))
-    return inside and bool(np.allclose(output.sum(axis=1), 1.0, atol=1e-3))
 
 
 def taken(inputs: Inputs, rows: Array | None) -> Inputs:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
+from arachne.adapting.outputs import joined_activations
 from arachne.backend import Trace, check_count
 from arachne.values import Activation, Array, Inputs, count
 from arachne_onnx.derivative import SEED, backward_program
@@ -58,7 +59,7 @@ class OnnxTrace(Trace):
             if gradients:
                 self._kept.append(({name: values[name] for name in saved}, n, size))
         self.activations = {
-            name: tuple(_joined([part[name][number] for part in seen]) for number in range(len(layer.uses)))
+            name: tuple(joined_activations([part[name][number] for part in seen]) for number in range(len(layer.uses)))
             for name, layer in layers.items()
         }
 
@@ -136,10 +137,3 @@ def _activation(runner: Runner, use: Use, values: Mapping[str, Array], n: int, s
     norm = "scale" in use.entering
     entering = {name: read(signal, use.leaving.name if norm else None) for name, signal in use.entering.items()}
     return Activation(entering, read(use.leaving))
-
-
-def _joined(parts: Sequence[Activation]) -> Activation:
-    if len(parts) == 1:
-        return parts[0]
-    entering = {name: np.concatenate([part.entering[name] for part in parts]) for name in parts[0].entering}
-    return Activation(entering, np.concatenate([part.leaving for part in parts]))

@@ -33,6 +33,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 
+from arachne.adapting.outputs import class_names, joined
 from arachne.backend import Cut, ModelBackend, Pull, Trace, WeightFile, Weights, check_count, check_real
 from arachne.errors import DataError, ModelError
 from arachne.values import Activation, Array, Description, Inputs, LayerInfo, count, take
@@ -44,7 +45,7 @@ from arachne_torch.names import layer_name
 from arachne_torch.reasons import SAME, unreached
 from arachne_torch.running import FEW, Runner, as_tensor, to_array
 from arachne_torch.tape import NotRecordableError
-from arachne_torch.trace import TorchTrace, joined
+from arachne_torch.trace import TorchTrace
 
 
 class TorchBackend(ModelBackend):
@@ -65,7 +66,7 @@ class TorchBackend(ModelBackend):
         self._parameters = self._runner.parameters
         self._notes = [] if model.program is None else list(model.program.notes)
         self.native = model.module
-        self.class_names = io.class_names(model.module)
+        self.class_names = class_names(model.module)
         for name, tensor in self._parameters.items():
             if isinstance(tensor, torch.nn.UninitializedParameter):
                 raise ModelError(f"layer '{layer_name(name)}' has no weights yet; run the model once before its repair")
@@ -221,8 +222,8 @@ class TorchBackend(ModelBackend):
         if self._runner.ending == "probabilities":
             self.score_kind = "log-probabilities"
         self._layers = layers
-        for layer, uses in self._runner.spreads.items():
-            if layer in layers and any(s.axis is None for spreads in uses for s in spreads.values()):
+        for layer, uses in self._runner.folds.items():
+            if layer in layers and any(fold.axis is None for folds in uses for fold in folds.values()):
                 self._try(layer, inputs)
 
     def _try(self, layer: str, inputs: Inputs) -> None:

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from arachne.adapting.folds import Fold
 from arachne.backend import Cut, Pull, Weights
 from arachne.errors import UnknownLayerError, WeightShapeError
 from arachne.values import Array, Inputs, batches, count, take
-from arachne_torch.folds import Spread
 from arachne_torch.gradients import gradients_of, pull_back
 from arachne_torch.layers import Layer
 from arachne_torch.running import Runner, as_tensor, to_array
@@ -57,11 +57,11 @@ class TorchCut(Cut):
         head = tape.steps[at]
         self.layer = next(layer for layer in head.layers if layer in layers)
         self._leaving = head.gives[0][0]
-        leaving = tape.spreads[self._leaving] if head.continues else None
-        self._spread = leaving if leaving is not None and leaving.axis is not None else None
-        self.CONTINUES_FROM_OUTPUTS = self._spread is not None  # type: ignore[misc]  # it depends on the layer here
+        leaving = tape.folds[self._leaving] if head.continues else None
+        self._fold = leaving if leaving is not None and leaving.axis is not None else None
+        self.CONTINUES_FROM_OUTPUTS = self._fold is not None  # type: ignore[misc]  # it depends on the layer here
         self._inputs = inputs
-        self._then = {} if self._spread else {name: p.detach().clone() for name, p in runner.parameters.items()}
+        self._then = {} if self._fold else {name: p.detach().clone() for name, p in runner.parameters.items()}
         touched = {tape.named[place.name] for layer in layers.values() for place in layer.stored.values()}
         before, behind = _parted(tape, at, touched)
         self._all = _needed(behind, {tape.output})
@@ -82,21 +82,21 @@ class TorchCut(Cut):
         """The kept tensors through the layer's own call; step by step where the call shows no outputs."""
         if rows is not None and not len(rows):
             return self.outputs(np.array([0]))[:0]
-        if self._spread is None:
+        if self._fold is None:
             return self._traced(rows)
         found = [
-            self._spread.by_input(self._run(self._up_to_head, self._leaving, part, {}), len(part))
+            self._fold.apart(self._run(self._up_to_head, self._leaving, part, {}), len(part))
             for part in self._parts(rows)
         ]
         return np.concatenate(found)
 
     def scores_from_outputs(self, outputs: Array, rows: Array | None = None) -> Array:
         """Everything behind the layer, with these outputs in its place."""
-        if self._spread is None:
+        if self._fold is None:
             raise NotImplementedError(f"layer '{self.layer}' does not give its outputs to the calls behind it")
         found, done = [self._no_scores], 0
         for part in self._parts(rows):
-            given = self._tensor(self._spread.as_model(outputs[done : done + len(part)]))
+            given = self._tensor(self._fold.together(outputs[done : done + len(part)]))
             found.append(self._run(self._from_head, self._tape.output, part, {self._leaving: given}))
             done += len(part)
         return np.concatenate(found)
@@ -203,7 +203,7 @@ class TorchCut(Cut):
                 run(steps, values, part.stop - part.start)
             for number in crossing:
                 parts[number].append(values[number])
-        return {number: _joined(found, self._tape.spreads[number]) for number, found in parts.items()}
+        return {number: _joined(found, self._tape.folds[number]) for number, found in parts.items()}
 
     def _picked(self, inputs: Inputs, crossing: set[int]) -> Values:
         """From a pass of the model itself, where a step before the cut cannot be run again."""
@@ -275,16 +275,16 @@ class _Kept:
     folded: int | None = None
 
 
-def _joined(parts: Sequence[Tensor], spread: Spread | None) -> _Kept:
-    if spread is None:
+def _joined(parts: Sequence[Tensor], fold: Fold | None) -> _Kept:
+    if fold is None:
         raise NotRecordableError("a tensor that crosses the cut mixes its inputs with each other")
-    if spread.axis is None:
+    if fold.axis is None:
         return _Kept(parts[0], None)
-    axis, folded = spread.axis, None
-    if spread.each > 1:
-        sizes = (spread.each, -1) if spread.apart else (-1, spread.each)
+    axis, folded = fold.axis, None
+    if fold.each > 1:
+        sizes = (fold.each, -1) if fold.strided else (-1, fold.each)
         parts = [torch.unflatten(part, axis, sizes) for part in parts]
-        axis, folded = axis + int(spread.apart), axis
+        axis, folded = axis + int(fold.strided), axis
     try:
         whole = parts[0] if len(parts) == 1 else torch.cat(list(parts), axis)
     except RuntimeError:
@@ -313,7 +313,7 @@ def _parted(tape: Tape, start: int, touched: set[int]) -> tuple[list[Step], list
             hot.update(number for number, _ in step.gives)
             continue
         before.append(step)
-        if not step.follows and any(tape.spreads[number] != Spread(None) for number, _ in step.gives):
+        if not step.follows and any(tape.folds[number] != Fold(None) for number, _ in step.gives):
             behind.append(step)
     return before, behind
 

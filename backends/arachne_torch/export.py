@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from arachne.adapting.exporting import OPSET, exporter_faults, quiet_exporter, random_inputs
 from arachne.errors import ModelError
-from arachne.exporting import OPSET, exporter_faults, quiet_exporter, random_inputs
 from arachne.files import atomic_write
 from arachne.values import Array, Inputs, count, take
 from arachne_torch.adapter import TorchBackend

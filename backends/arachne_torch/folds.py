@@ -3,62 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from arachne.adapting.folds import Fold, MixedInputsError
 from arachne.values import Array
 from arachne_torch.kinds import Use
 from arachne_torch.recurrent import Recurrent
 from arachne_torch.watch import Call
 
-
-class MixedInputsError(Exception):
-    """A tensor does not tell its inputs apart."""
-
-
-@dataclass(frozen=True)
-class Spread:
-    """How the inputs of a batch lie in a tensor.
-
-    Attributes:
-        axis: The axis they lie on; None for a tensor that is the same whatever the inputs are.
-        each: How many entries each input has on that axis (steps folded into the batch).
-        apart: Whether entries of one input lie apart, all inputs' first entries first.
-    """
-
-    axis: int | None = 0
-    each: int = 1
-    apart: bool = False
-
-    def by_input(self, array: Array, n: int) -> Array:
-        """The values `(n, ...)`; entries that each input has several of get an axis of their own."""
-        if self.axis is None:
-            one = array[0] if array.ndim and len(array) == 1 else array
-            return np.broadcast_to(one, (n, *one.shape))
-        moved = np.moveaxis(array, self.axis, 0)
-        if len(moved) != n * self.each:
-            raise MixedInputsError
-        if self.each == 1:
-            return moved
-        if self.apart:
-            return moved.reshape(self.each, n, *moved.shape[1:]).swapaxes(0, 1)
-        return moved.reshape(n, self.each, *moved.shape[1:])
-
-    def as_model(self, array: Array) -> Array:
-        """The inverse of `by_input`."""
-        ordered = array.swapaxes(0, 1) if self.apart else array
-        whole = ordered.reshape(-1, *ordered.shape[2:]) if self.each > 1 else ordered
-        return np.moveaxis(whole, 0, self.axis or 0)
-
-
-Spreads = Mapping[str, Spread]
+Folds = Mapping[str, Fold]
 """How what enters each weight parameter holds its inputs, and under `` what leaves."""
 
 
-def between(one: Tensor, other: Tensor, sizes: tuple[int, int]) -> Spread:
+def apart(fold: Fold, array: Array, n: int) -> Array:
+    """As `Fold.apart`; of a tensor that is the same for all inputs and has one row, that row for each of them."""
+    return fold.apart(array[0] if fold.axis is None and array.ndim and len(array) == 1 else array, n)
+
+
+def find_fold(one: Tensor, other: Tensor, sizes: tuple[int, int]) -> Fold:
     """From a tensor in two passes of which one has the first inputs of the other, and their numbers.
 
     Raises:
@@ -68,15 +32,15 @@ def between(one: Tensor, other: Tensor, sizes: tuple[int, int]) -> Spread:
         raise MixedInputsError
     grown = [axis for axis, (a, b) in enumerate(zip(one.shape, other.shape, strict=True)) if a != b]
     if not grown:
-        return Spread(None)
+        return Fold(None)
     axis = grown[0]
     each, left = divmod(one.shape[axis], sizes[0])
     if len(grown) > 1 or left or other.shape[axis] != each * sizes[1]:
         raise MixedInputsError
-    return Spread(axis, each, each > 1 and _apart(one.movedim(axis, 0), other.movedim(axis, 0), each))
+    return Fold(axis, each, each > 1 and _strided(one.movedim(axis, 0), other.movedim(axis, 0), each))
 
 
-def _apart(one: Tensor, other: Tensor, each: int) -> bool:
+def _strided(one: Tensor, other: Tensor, each: int) -> bool:
     """Which order of entries makes the inputs that both have the same in both; side by side if either does."""
     common = min(len(one), len(other)) // each
     rows = [torch.unflatten(tensor, 0, (-1, each))[:common] for tensor in (one, other)]
@@ -89,17 +53,17 @@ def _alike(one: Tensor, other: Tensor) -> bool:
     return bool(torch.allclose(*wide, rtol=1e-3, atol=1e-5, equal_nan=True))
 
 
-def alone(shape: Sequence[int], size: int) -> Spread:
+def find_fixed_fold(shape: Sequence[int], size: int) -> Fold:
     """From a tensor's shape in a model of one batch size: a guess that takes the first axis that fits."""
     if shape and shape[0] % size == 0:
-        return Spread(0, shape[0] // size)
-    return Spread(next((axis for axis, length in enumerate(shape) if length == size), None))
+        return Fold(0, shape[0] // size)
+    return Fold(next((axis for axis, length in enumerate(shape) if length == size), None))
 
 
-def find(
+def find_folds(
     small: Sequence[Call], large: Sequence[Call], sizes: tuple[int, int]
-) -> tuple[dict[str, list[Spreads]], set[str]]:
-    """The spreads of every use of every layer, and the layers that mix their inputs.
+) -> tuple[dict[str, list[Folds]], set[str]]:
+    """The folds of every use of every layer, and the layers that mix their inputs.
 
     Args:
         small: The calls of one pass.
@@ -107,21 +71,23 @@ def find(
         sizes: How many inputs each had.
     """
     ours, theirs = ([(use, call) for call in calls for use in call.uses] for calls in (small, large))
-    found: dict[str, list[Spreads]] = {}
+    found: dict[str, list[Folds]] = {}
     mixed: set[str] = set()
     if [use.layer for use, _ in ours] != [use.layer for use, _ in theirs]:
         theirs, sizes = ours, (sizes[0], sizes[0])
     for (use, call), (other_use, other_call) in zip(ours, theirs, strict=True):
         tensors, others = _tensors(use, call), _tensors(other_use, other_call)
         try:
-            spreads = {
-                name: between(one, others[name], sizes) if sizes[0] != sizes[1] else alone(one.shape, sizes[0])
+            folds = {
+                name: find_fold(one, others[name], sizes)
+                if sizes[0] != sizes[1]
+                else find_fixed_fold(one.shape, sizes[0])
                 for name, one in tensors.items()
             }
         except MixedInputsError:
             mixed.add(use.layer)
-            spreads = {}
-        found.setdefault(use.layer, []).append(spreads)
+            folds = {}
+        found.setdefault(use.layer, []).append(folds)
     return found, mixed
 
 

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +15,7 @@ from torch.export import ExportedProgram
 
 from arachne.errors import ModelError, UnsafeModelError, UsageError, did_you_mean
 from arachne.files import written
+from arachne.user_code import call_factory, user_code
 from arachne_torch.program import Program, load_program, runnable
 from arachne_torch.weights import TorchWeightFile, open_program, open_safetensors, open_state_dict
 
@@ -49,7 +46,7 @@ def open_model(source: Any, *, weights: Path | None, device: str | None, trust_c
     elif isinstance(source, Path) or Path(str(source)).exists():
         opened = _from_file(Path(source), trust_code)
     elif isinstance(source, str) and ":" in source:
-        opened = Opened(_call_factory(source), "module")
+        opened = Opened(call_factory(source, nn.Module, "an nn.Module"), "module")
     else:
         raise ModelError(f"expected an nn.Module, a model file or 'module:factory', got '{source}'")
     if weights is not None:
@@ -97,15 +94,6 @@ def save(opened: Opened, path: Path) -> None:
         raise ModelError(f"a module is saved as a state dict, '.safetensors' or '.pt', not as '{suffix}'")
 
 
-def class_names(module: nn.Module) -> tuple[str, ...] | None:
-    """The names a module carries in `class_names` or `classes`."""
-    for attribute in ("class_names", "classes"):
-        names = getattr(module, attribute, None)
-        if isinstance(names, (list, tuple)) and names and all(isinstance(name, str) for name in names):
-            return tuple(names)
-    return None
-
-
 def _from_object(source: nn.Module | ExportedProgram) -> Opened:
     if isinstance(source, ExportedProgram):
         program = runnable(source)
@@ -126,45 +114,14 @@ def _from_file(path: Path, trust_code: bool) -> Opened:
     except UnsafeModelError:
         if not trust_code:
             raise
-        model = torch.load(path, map_location="cpu", weights_only=False)
+        with user_code(f"the code in '{path.name}'", ModelError):
+            model = torch.load(path, map_location="cpu", weights_only=False)
         if isinstance(model, nn.Module):
             return _from_object(model)
     raise ModelError(
         f"'{path.name}' is a state dict, which needs the code that makes the model: give 'module:factory' as the model "
         "and this file as its weights"
     )
-
-
-def _call_factory(source: str) -> nn.Module:
-    """Import and call what the user named; a path relative to the current directory counts."""
-    name, _, attribute = source.partition(":")
-    with _current_directory_importable():
-        try:
-            module = importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            if error.name and not name.startswith(error.name):
-                raise ModelError(f"module '{name}' needs '{error.name}', which is not installed") from error
-            raise ModelError(f"no module named '{name}', looked for '{source}'") from error
-        if not hasattr(module, attribute):
-            choices = [public for public in vars(module) if not public.startswith("_")]
-            raise ModelError(f"module '{name}' has no '{attribute}'" + did_you_mean(attribute, choices))
-        made = getattr(module, attribute)
-        if not isinstance(made, nn.Module):
-            made = made()
-    if not isinstance(made, nn.Module):
-        raise ModelError(f"'{source}' gives a '{type(made).__name__}', expected an nn.Module")
-    return made
-
-
-@contextmanager
-def _current_directory_importable() -> Iterator[None]:
-    here = str(Path.cwd())
-    sys.path.insert(0, here)
-    try:
-        yield
-    finally:
-        if here in sys.path:
-            sys.path.remove(here)
 
 
 def _load_weights(module: nn.Module, file: TorchWeightFile) -> nn.Module:

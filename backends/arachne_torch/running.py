@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from arachne.adapting.outputs import SMALLEST_PROBABILITY, are_probabilities
 from arachne.errors import DataError, EnvironmentFaultError, ModelError, UsageError, did_you_mean
 from arachne.values import Array, Inputs, batches, count, take
-from arachne_torch.folds import Spreads, find
+from arachne_torch.folds import Folds, find_folds
 from arachne_torch.known import Known
 from arachne_torch.layers import Layer
 from arachne_torch.program import Program
@@ -27,9 +28,6 @@ MEMORY = 64 * 2**20
 
 FEW = 4
 """How many inputs the first look at a model takes."""
-
-SMALLEST = 1e-12
-"""Probabilities below this are taken for this."""
 
 
 class Runner:
@@ -48,7 +46,7 @@ class Runner:
         classes: How many classes there are.
         looked: Whether inputs have been seen.
         in_place: Whether some call of a pass changes a tensor it was given.
-        spreads: For every use of every layer, where its tensors hold their inputs.
+        folds: For every use of every layer, where its tensors hold their inputs.
         turned: For every layer, whether its weight is stored the other way round.
         unreached: Parameters that belong to no layer, with the reason.
     """
@@ -67,7 +65,7 @@ class Runner:
         self.classes = 0
         self.looked = False
         self.in_place = True
-        self.spreads: dict[str, list[Spreads]] = {}
+        self.folds: dict[str, list[Folds]] = {}
         self.turned: dict[str, bool] = {}
         self.unreached: dict[str, str] = {}
         self._output = output
@@ -88,7 +86,7 @@ class Runner:
         recorder, output = self._recorded(inputs, _spaced(inputs, rows))
         if output.ndim == 0 or len(output) != (self.fixed or max(rows, 1)) or not output.is_floating_point():
             raise ModelError(f"the model gives outputs of shape {_shape(output)}, not class scores (n, classes)")
-        ending = recorder.ending(output)[0] or ("probabilities" if _are_probabilities(output) else "logits")
+        ending = recorder.ending(output)[0] or ("probabilities" if are_probabilities(to_array(output)) else "logits")
         if ending == "sigmoid" and output.numel() != len(output):
             raise ModelError("the model ends in a sigmoid for each class, so it marks several classes at once, not one")
         if ending != "sigmoid" and (output.ndim != 2 or output.shape[1] < 2):
@@ -107,7 +105,7 @@ class Runner:
             other = (
                 recorder if self.fixed else self._recorded(inputs, _spaced(inputs, rows)[np.arange(fewer) % rows])[0]
             )
-            self.spreads, mixed = find(recorder.calls, other.calls, (self.fixed or rows, fewer))
+            self.folds, mixed = find_folds(recorder.calls, other.calls, (self.fixed or rows, fewer))
         self.turned = {
             name: next(iter(layer.stored.values())).transposed for name, layer in layers.items() if layer.stored
         }
@@ -143,7 +141,7 @@ class Runner:
             return torch.cat([torch.zeros_like(logit), logit], dim=1)
         if self.ending == "softmax":
             return output.flatten(1)
-        return output.clamp_min(SMALLEST).log() if self.ending == "probabilities" else output
+        return output.clamp_min(SMALLEST_PROBABILITY).log() if self.ending == "probabilities" else output
 
     def batches(self, inputs: Inputs, *, gradients: bool = False) -> Iterator[Inputs]:
         """The inputs in batches; smaller ones where every result is kept for gradients, one empty if there are none."""
@@ -290,10 +288,3 @@ def _shape(tensor: Tensor) -> str:
 def _shapes(inputs: Tensor | dict[str, Tensor]) -> str:
     given = inputs if isinstance(inputs, dict) else {"": inputs}
     return ", ".join(f"{name} {_shape(tensor)}".strip() for name, tensor in given.items())
-
-
-def _are_probabilities(output: Tensor) -> bool:
-    if output.ndim != 2 or output.shape[1] < 2 or not len(output):
-        return False
-    inside = bool((output >= 0).all() and (output <= 1).all())
-    return inside and bool(torch.allclose(output.sum(1), torch.ones_like(output[:, 0]), atol=1e-3))

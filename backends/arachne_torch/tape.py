@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from arachne_torch.folds import Spread
+from arachne.adapting.folds import Fold
 
 Values = dict[int, Any]
 """What stands in each slot."""
@@ -87,7 +87,7 @@ class Tape:
         inputs: Slots of the model's inputs, by name (`` for a single one).
         named: Slots of the model's parameters, by name.
         constants: Tensors that are the same in every pass.
-        spreads: For each slot, where it holds its inputs; None where it does not tell them apart.
+        folds: For each slot, where it holds its inputs; None where it does not tell them apart.
         names: The names of all calls of the pass.
         output: The slot the class scores are made from.
     """
@@ -96,7 +96,7 @@ class Tape:
     inputs: dict[str, int] = field(default_factory=dict)
     named: dict[str, int] = field(default_factory=dict)
     constants: dict[int, Tensor] = field(default_factory=dict)
-    spreads: dict[int, Spread | None] = field(default_factory=dict)
+    folds: dict[int, Fold | None] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
     output: int = -1
 

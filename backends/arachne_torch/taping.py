@@ -14,7 +14,8 @@ from typing import Any
 
 from torch import Tensor
 
-from arachne_torch.folds import MixedInputsError, Spread, between
+from arachne.adapting.folds import Fold, MixedInputsError
+from arachne_torch.folds import find_fold
 from arachne_torch.known import Known, tensors_in
 from arachne_torch.tape import Multiple, NotRecordableError, Slot, Step, Tape, Values, at
 from arachne_torch.watch import Call, Listener
@@ -117,12 +118,12 @@ class _Reader:
         key = (id(one), id(other))
         if key not in self._slots:
             self._slots[key] = len(self._slots)
-            self.tape.spreads[self._slots[key]] = self._spread(one, other)
+            self.tape.folds[self._slots[key]] = self._fold(one, other)
         return self._slots[key]
 
-    def _spread(self, one: Tensor, other: Tensor) -> Spread | None:
+    def _fold(self, one: Tensor, other: Tensor) -> Fold | None:
         try:
-            return between(one, other, self._sizes)
+            return find_fold(one, other, self._sizes)
         except MixedInputsError:
             return None
 

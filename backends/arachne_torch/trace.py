@@ -9,10 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from arachne.adapting.folds import Fold, MixedInputsError
+from arachne.adapting.outputs import joined, joined_activations
 from arachne.backend import Trace, check_count
 from arachne.errors import ModelError
 from arachne.values import Activation, Array, Inputs, count
-from arachne_torch.folds import MixedInputsError, Spread, Spreads
+from arachne_torch.folds import Folds, apart
 from arachne_torch.kinds import Seen, Use
 from arachne_torch.running import Runner, as_tensor, to_array
 from arachne_torch.watch import Watch
@@ -44,7 +46,7 @@ class TorchTrace(Trace):
         with runner.swapped(fixed), torch.set_grad_enabled(gradients):
             self._passes = [_Pass(runner, batch, layers, fixed) for batch in runner.batches(inputs)]
         self.activations = {
-            layer: tuple(_joined_activations(uses) for uses in zip(*(p.seen[layer] for p in self._passes), strict=True))
+            layer: tuple(joined_activations(uses) for uses in zip(*(p.seen[layer] for p in self._passes), strict=True))
             for layer in layers
         }
         for one in self._passes:
@@ -72,8 +74,8 @@ class TorchTrace(Trace):
 class _Handle:
     """What to differentiate by for one use, and how to read the gradient."""
 
-    def __init__(self, tensor: Tensor, spread: Spread, columns: tuple[int, int] | None) -> None:
-        self.tensor, self.spread = tensor, spread
+    def __init__(self, tensor: Tensor, fold: Fold, columns: tuple[int, int] | None) -> None:
+        self.tensor, self.fold = tensor, fold
         self.columns = slice(None) if columns is None else slice(*columns)
 
 
@@ -101,7 +103,7 @@ class _Pass:
         arrays = {id(tensor): to_array(gradient) for tensor, gradient in zip(wanted, given, strict=True)}
         return {
             layer: tuple(
-                np.ascontiguousarray(h.spread.by_input(arrays[id(h.tensor)], self._size)[: self.n][..., h.columns])
+                np.ascontiguousarray(apart(h.fold, arrays[id(h.tensor)], self._size)[: self.n][..., h.columns])
                 for h in handles
             )
             for layer, handles in self._handles.items()
@@ -119,56 +121,38 @@ class _Pass:
 
     def _keep(self, seen: Seen, result: Any, probed: bool) -> Any:
         layer = seen.use.layer
-        spreads = {} if seen.by_input else self._spreads(layer)
-        entering = {name: self._array(tensor, spreads, name) for name, tensor in seen.entering.items()}
+        folds = {} if seen.by_input else self._folds(layer)
+        entering = {name: self._array(tensor, folds, name) for name, tensor in seen.entering.items()}
         transposed = next(iter(seen.use.owned.values())).transposed != self._runner.turned.get(layer, False)
-        self.seen[layer].append(Activation(entering, self._array(seen.leaving, spreads, ""), transposed))
+        self.seen[layer].append(Activation(entering, self._array(seen.leaving, folds, ""), transposed))
         if not probed:
             return result
-        handle, spread = seen.handle, spreads.get("", Spread())
+        handle, fold = seen.handle, folds.get("", Fold())
         whole = result[0] if isinstance(result, tuple) else result
         if handle is whole:
             onwards = whole
-            if spread.axis is None:  # every input gets a copy, so that each has a gradient of its own
+            if fold.axis is None:  # every input gets a copy, so that each has a gradient of its own
                 wide = (self._size, *whole.shape[1:]) if len(whole) == 1 else (self._size, *whole.shape)
-                handle, spread = torch.zeros(wide, dtype=whole.dtype, device=whole.device, requires_grad=True), Spread()
+                handle, fold = torch.zeros(wide, dtype=whole.dtype, device=whole.device, requires_grad=True), Fold()
                 onwards = whole + handle
             elif not whole.requires_grad:
                 whole.requires_grad_()
             if self._runner.in_place and onwards is whole:
                 onwards = whole.clone()  # what follows works in place, but the tensor we differentiate by must stay
             result = (onwards, *result[1:]) if isinstance(result, tuple) else onwards
-        self._handles[layer].append(_Handle(handle, spread, None if seen.by_input else seen.use.columns))
+        self._handles[layer].append(_Handle(handle, fold, None if seen.by_input else seen.use.columns))
         return result
 
-    def _spreads(self, layer: str) -> Spreads:
-        found, number = self._runner.spreads.get(layer, ()), len(self.seen[layer])
+    def _folds(self, layer: str) -> Folds:
+        found, number = self._runner.folds.get(layer, ()), len(self.seen[layer])
         if number >= len(found):
             raise ModelError(f"the model uses layer '{layer}' more often for these inputs than for the first ones")
         return found[number]
 
-    def _array(self, tensor: Tensor, spreads: Spreads, name: str) -> Array:
+    def _array(self, tensor: Tensor, folds: Folds, name: str) -> Array:
         """One row per input, without padded rows."""
         try:
-            rows = spreads.get(name, Spread()).by_input(to_array(tensor), self._size)[: self.n]
+            rows = apart(folds.get(name, Fold()), to_array(tensor), self._size)[: self.n]
         except MixedInputsError:
             raise ModelError("a layer's values are not told apart by input; its batch must be an axis") from None
         return np.ascontiguousarray(rows)
-
-
-def _joined_activations(parts: Sequence[Activation]) -> Activation:
-    if len(parts) == 1:
-        return parts[0]
-    entering = {name: joined([part.entering[name] for part in parts]) for name in parts[0].entering}
-    return Activation(entering, joined([part.leaving for part in parts]), parts[0].transposed)
-
-
-def joined(parts: Sequence[Array]) -> Array:
-    """Batches one after the other; where their sequences are not equally long, with zeros behind the shorter ones."""
-    longest = tuple(np.max([part.shape[1:] for part in parts], axis=0).tolist())
-    if any(part.shape[1:] != longest for part in parts):
-        parts = [
-            np.pad(part, [(0, 0), *((0, most - size) for most, size in zip(longest, part.shape[1:], strict=True))])
-            for part in parts
-        ]
-    return np.concatenate(parts)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from arachne.backend import WeightFile, Weights
+from arachne.dtypes import from_bfloat16, to_bfloat16
 from arachne.errors import ModelError, UnknownLayerError, UnsafeModelError, WeightShapeError, did_you_mean
 from arachne.values import Array
 from arachne_torch.archive import Archive, write_copy
@@ -154,7 +155,7 @@ class TorchWeightFile(WeightFile):
         with self.path.open("rb") as file:
             file.seek(place.offset)
             stored = place.over(bytearray(file.read(place.span)))
-        return widened(stored) if place.dtype == "bfloat16" else np.array(stored, order="C")
+        return from_bfloat16(stored) if place.dtype == "bfloat16" else np.array(stored, order="C")
 
     def rewrite_tensors(self, destination: Path, tensors: Mapping[str, Array]) -> None:
         """As `rewrite`, by names of the state dict."""
@@ -165,7 +166,7 @@ class TorchWeightFile(WeightFile):
             with self.path.open("rb") as file:
                 file.seek(place.offset)
                 data = bytearray(file.read(place.span))
-            place.over(data)[...] = narrowed(values) if place.dtype == "bfloat16" else values
+            place.over(data)[...] = to_bfloat16(values) if place.dtype == "bfloat16" else values
             if edits.setdefault(place.offset, data) != data:
                 raise ModelError(f"'{name}' shares its bytes with another weight that is given another value")
         write_copy(self.path, destination, edits, self._archive)
@@ -282,14 +283,3 @@ def _places(archive: Archive, records: Mapping[str, Any], member: Callable[[Tens
 
 def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-
-
-def widened(bits: Array) -> Array:
-    """Bfloat16 bits as float32 values."""
-    return (bits.astype(np.uint32) << 16).view(np.float32)
-
-
-def narrowed(values: Array) -> Array:
-    """Float values as bfloat16 bits, rounded to nearest, ties to even."""
-    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)

@@ -173,9 +173,9 @@ def test_a_factory_takes_its_weights_from_the_file_and_saves_a_copy_of_it(
         backend.save(tmp_path / f"link{suffix}")
     with pytest.raises(ModelError, match="so it is saved as"):
         backend.save(tmp_path / "new.pt2")
-    with pytest.raises(ModelError, match=r"has no 'mak'; did you mean 'make'"):
+    with pytest.raises(ModelError, match=r"has no factory 'mak'; did you mean 'make'"):
         TorchBackend.load("my_nets:mak", weights=source)
-    with pytest.raises(ModelError, match="no module named 'your_nets'"):
+    with pytest.raises(ModelError, match="no module 'your_nets'"):
         TorchBackend.load("your_nets:make", weights=source)
 
 

@@ -10,7 +10,7 @@ from PIL import Image
 from sklearn.datasets import load_digits, load_sample_image
 
 from arachne.data.preprocess import Preprocess
-from arachne.errors import DataError, UsageError
+from arachne.errors import DataError, EnvironmentFaultError, UsageError
 from arachne.values import Array
 
 DIGITS = load_digits().images.astype(np.uint8)
@@ -179,7 +179,9 @@ def test_unknown_functions_and_modules_are_refused(module: Path) -> None:
     with pytest.raises(UsageError, match=r"expected a function as 'package.module:function'"):
         Preprocess.parse("my-preparation:halve")
     module.with_name("broken_module.py").write_text("import not_installed_anywhere\n")
-    with pytest.raises(UsageError, match="module 'broken_module' cannot be imported: ModuleNotFoundError"):
+    with pytest.raises(
+        EnvironmentFaultError, match="module 'broken_module' needs a package that is not installed here"
+    ):
         Preprocess.parse("broken_module:f")
 
 

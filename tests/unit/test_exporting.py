@@ -9,8 +9,8 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
+from arachne.adapting.exporting import ANY_LENGTH, exporter_faults, quiet_exporter, random_inputs
 from arachne.errors import BackendUnavailableError, ModelError
-from arachne.exporting import ANY_LENGTH, exporter_faults, quiet_exporter, random_inputs
 from arachne.values import LayerInfo, ParameterInfo
 
 

@@ -1,0 +1,1 @@
+"""What the adapters of several frameworks have in common, without any framework."""

@@ -1,0 +1,49 @@
+"""What a model gives and carries: whether its outputs are probabilities, the names of its classes, batches joined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from arachne.values import Activation, Array
+
+SMALLEST_PROBABILITY = 1e-12
+"""Probabilities below this are taken for this when their logarithm is taken."""
+
+
+def are_probabilities(output: Array) -> bool:
+    """Whether every row of `(n, classes)` outputs is a distribution over at least two classes."""
+    if output.ndim != 2 or output.shape[1] < 2 or not len(output):
+        return False
+    inside = bool(np.all(output >= 0) and np.all(output <= 1))
+    return inside and bool(np.allclose(output.sum(axis=1), 1.0, rtol=0, atol=1e-3))
+
+
+def class_names(model: Any) -> tuple[str, ...] | None:
+    """The names of the classes that a model object carries in `class_names` or `classes`, where it does."""
+    for attribute in ("class_names", "classes"):
+        names = getattr(model, attribute, None)
+        if isinstance(names, (list, tuple)) and names and all(isinstance(name, str) for name in names):
+            return tuple(names)
+    return None
+
+
+def joined(parts: Sequence[Array]) -> Array:
+    """Batches one after the other; where their sequences are not equally long, with zeros behind the shorter ones."""
+    longest = tuple(np.max([part.shape[1:] for part in parts], axis=0).tolist())
+    if any(part.shape[1:] != longest for part in parts):
+        parts = [
+            np.pad(part, [(0, 0), *((0, most - size) for most, size in zip(longest, part.shape[1:], strict=True))])
+            for part in parts
+        ]
+    return np.concatenate(parts)
+
+
+def joined_activations(parts: Sequence[Activation]) -> Activation:
+    """The activations of one use of a layer, out of those of the batches."""
+    if len(parts) == 1:
+        return parts[0]
+    entering = {name: joined([part.entering[name] for part in parts]) for name in parts[0].entering}
+    return Activation(entering, joined([part.leaving for part in parts]), parts[0].transposed)
