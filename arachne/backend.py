@@ -275,6 +275,29 @@ class ModelBackend(ABC):
         source = self.describe().source
         return (Path(source).suffix if source else "") or (self.SUFFIXES[0] if self.SUFFIXES else "")
 
+    def example_inputs(self, n: int, *, seed: int = 0) -> Inputs:
+        """`n` random inputs of the shapes and dtypes the model takes.
+
+        Raises:
+            ModelError: The model does not tell what it takes.
+        """
+        raise ModelError(f"backend '{self.NAME}' does not tell what inputs a model takes; give some data instead")
+
+    def export_onnx(self, path: Path, *, inputs: Inputs | None = None, opset: int = 18) -> None:
+        """Write the model with its current weights as ONNX; the file appears whole or not at all.
+
+        Args:
+            path: Where the file goes.
+            inputs: Inputs to follow through the model, where it does not tell what it takes.
+            opset: The version of ONNX' operators.
+
+        Raises:
+            UsageError: This backend exports nothing.
+            ModelError: The exporter does not know an operation of the model, or nothing tells what it takes.
+            BackendUnavailableError: The exporter is not installed.
+        """
+        raise UsageError(f"backend '{self.NAME}' does not export to ONNX")
+
     @abstractmethod
     def describe(self) -> Description:
         """What the model is, where it came from and where it runs."""

@@ -19,7 +19,6 @@ from sklearn.datasets import load_digits
 
 import arachne
 from arachne_keras import KerasBackend  # before Keras: it settles what Keras runs on
-from arachne_keras.export import export_onnx
 
 import keras  # isort: skip
 
@@ -50,7 +49,7 @@ def main(folder: Path) -> None:
     result.model.save(folder / "repaired.keras")
 
     repaired = KerasBackend.load(folder / "repaired.keras")
-    export_onnx(repaired, folder / "repaired.onnx")
+    repaired.export_onnx(folder / "repaired.onnx")
     exported = arachne.load(folder / "repaired.onnx")
     difference = float(np.abs(repaired.forward(pictures[0]) - exported.forward(pictures[0])).max())
     same = float(np.mean(repaired.predict(pictures[0]) == exported.predict(pictures[0])))

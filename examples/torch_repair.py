@@ -22,7 +22,6 @@ from torch import nn
 
 import arachne
 from arachne_torch import TorchBackend
-from arachne_torch.export import export_onnx
 
 
 def main(folder: Path) -> None:
@@ -41,7 +40,7 @@ def main(folder: Path) -> None:
     result.model.save(folder / "repaired.pt2")
 
     repaired = TorchBackend.load(folder / "repaired.pt2")
-    export_onnx(TorchBackend.load(folder / "digits.pt2"), folder / "digits.onnx", inputs=pictures[0][:2])
+    TorchBackend.load(folder / "digits.pt2").export_onnx(folder / "digits.onnx", inputs=pictures[0][:2])
     arachne.apply(folder / "patch.json", folder / "digits.onnx", folder / "repaired.onnx")
     exported = arachne.load(folder / "repaired.onnx")
     difference = float(np.abs(repaired.forward(pictures[0]) - exported.forward(pictures[0])).max())

@@ -15,9 +15,6 @@ from arachne.dtypes import CARRIERS
 from arachne.errors import BackendUnavailableError, ModelError
 from arachne.values import Array, Inputs, LayerInfo
 
-OPSET = 18
-"""The version of ONNX' operators, unless told."""
-
 ANY_LENGTH = 8
 """How long random inputs are along an axis whose length is left open."""
 

@@ -10,8 +10,6 @@ import click
 from arachne.cli.options import DataChoice, ModelChoice, model_options, output_options
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from arachne.backend import ModelBackend
     from arachne.values import Inputs
 
@@ -47,11 +45,9 @@ def command(
         raise UsageError(f"'{out.name}' is no ONNX file; its name must end in .onnx")
     output = Output(as_json=as_json, quiet=quiet)
     model = ModelChoice.taken_from(arguments).load()
-    exporter = _exporter(model)
-    given = None if data is None else DataChoice(data, None, preprocess).read(model).inputs
-    inputs = exporter.example_inputs(model, ROWS) if given is None else take(given, slice(0, ROWS))
+    given = None if data is None else take(DataChoice(data, None, preprocess).read(model).inputs, slice(0, ROWS))
     output.step("exporting")
-    difference, same = _write(model, exporter, out, opset, None if given is None else inputs, inputs)
+    inputs, difference, same = _write(model, out, opset, given)
     value = {
         "schema": "arachne.convert/1",
         "output": str(out),
@@ -71,29 +67,11 @@ def command(
     )
 
 
-def _exporter(model: ModelBackend) -> ModuleType:
-    """The module `export` of the backend's package.
-
-    Raises:
-        UsageError: The backend exports nothing.
-    """
-    import importlib
-
-    from arachne.errors import UsageError
-
-    package = type(model).__module__.partition(".")[0]
-    try:
-        return importlib.import_module(f"{package}.export")
-    except ModuleNotFoundError as error:
-        if error.name != f"{package}.export":
-            raise
-        raise UsageError(f"backend '{model.NAME}' does not export to ONNX") from error
-
-
-def _write(
-    model: ModelBackend, exporter: ModuleType, out: Path, opset: int, example: Inputs | None, inputs: Inputs
-) -> tuple[float, int]:
+def _write(model: ModelBackend, out: Path, opset: int, given: Inputs | None) -> tuple[Inputs, float, int]:
     """Export beside the destination, compare, and only then put the file in its place.
+
+    Returns:
+        The inputs both were compared on, how far the scores differ at most, and how many predictions are the same.
 
     Raises:
         ModelError: The export gives other scores.
@@ -114,11 +92,11 @@ def _write(
 
     with environment_faults(out), tempfile.TemporaryDirectory(dir=out.parent, prefix=".arachne-") as folder:
         draft = Path(folder) / out.name
-        options = {} if example is None else {"inputs": example}
-        exporter.export_onnx(model, draft, opset=opset, **options)
+        model.export_onnx(draft, inputs=given, opset=opset)
+        inputs = model.example_inputs(ROWS) if given is None else given
         ours, theirs = log_probabilities(model.forward(inputs)), log_probabilities(load(draft).forward(inputs))
         difference = float(np.abs(ours - theirs).max())
         if not difference <= TOLERANCE:
             raise ModelError(f"the export gives other scores than the model: they differ by {difference:.2g}")
         draft.replace(out)
-    return difference, int((ours.argmax(axis=1) == theirs.argmax(axis=1)).sum())
+    return inputs, difference, int((ours.argmax(axis=1) == theirs.argmax(axis=1)).sum())

@@ -38,7 +38,7 @@ from arachne.adapting.outputs import class_names
 from arachne.backend import ModelBackend, Pull, WeightFile, Weights, check_count, check_real
 from arachne.errors import ModelError
 from arachne.values import Activation, Array, Description, Inputs, LayerInfo, count
-from arachne_keras import io
+from arachne_keras import export, io
 from arachne_keras.autodiff import FRAMEWORK, Seed, stored_array, to_array
 from arachne_keras.cut import KerasCut
 from arachne_keras.gradients import Sums, seed_of
@@ -167,6 +167,15 @@ class KerasBackend(ModelBackend):
     def suffix(self) -> str:
         """Keras reads a weight file as one of today only by its double ending; whole models are saved as of today."""
         return ".weights.h5" if self._model.format == "weights" else ".keras"
+
+    def example_inputs(self, n: int, *, seed: int = 0) -> Inputs:
+        """Of a functional model; one with a `call` of its own does not tell what it takes."""
+        return export.example_inputs(self.native, self.layers, n, seed=seed)
+
+    def export_onnx(self, path: Path, *, inputs: Inputs | None = None, opset: int = 18) -> None:
+        """By Keras' own exporter."""
+        given = self.example_inputs(2) if inputs is None else inputs
+        export.export_onnx(self.native, given, Path(path), opset=opset)
 
     def describe(self) -> Description:
         """Also tells, in its notes, which weights cannot be repaired and what had to be assumed."""

@@ -32,7 +32,9 @@ from typing import Any, Self
 
 import numpy as np
 import onnxruntime
+from onnx import helper
 
+from arachne.adapting.exporting import random_inputs
 from arachne.backend import Cut, ModelBackend, Pull, Trace, WeightFile, Weights, check_count, check_real
 from arachne.dtypes import CARRIERS
 from arachne.errors import ModelError, UsageError
@@ -224,6 +226,17 @@ class OnnxBackend(ModelBackend):
     def save(self, path: Path) -> None:
         """A copy of the original in which only the bytes of changed weights differ."""
         io.save(self._model, {name: self._runner.values[name] for name in sorted(self._runner.touched)}, Path(path))
+
+    def example_inputs(self, n: int, *, seed: int = 0) -> Inputs:
+        """The graph tells shape and dtype of every input."""
+        taken = {
+            name: (kind.shape[1:], str(helper.tensor_dtype_to_np_dtype(kind.element)))
+            for name, kind in self._runner.graph.inputs.items()
+            if kind.shape is not None
+        }
+        if len(taken) < len(self._runner.graph.inputs):
+            raise ModelError("the model does not tell the shapes of its inputs; give some data instead")
+        return random_inputs(taken, n, self.layers, seed=seed)
 
     def describe(self) -> Description:
         """The notes tell what a patch touches twice, and which layers are out of reach."""

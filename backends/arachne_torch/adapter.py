@@ -37,7 +37,7 @@ from arachne.adapting.outputs import class_names, joined
 from arachne.backend import Cut, ModelBackend, Pull, Trace, WeightFile, Weights, check_count, check_real
 from arachne.errors import DataError, ModelError
 from arachne.values import Activation, Array, Description, Inputs, LayerInfo, count, take
-from arachne_torch import io
+from arachne_torch import export, io
 from arachne_torch.cut import TorchCut
 from arachne_torch.gradients import gradients_of, input_gradients, pull_back
 from arachne_torch.layers import declared, gather
@@ -196,6 +196,15 @@ class TorchBackend(ModelBackend):
     def suffix(self) -> str:
         """That of the file the model came from; an object is saved as a safe state dict."""
         return ".safetensors" if self._model.path is None else self._model.path.suffix
+
+    def example_inputs(self, n: int, *, seed: int = 0) -> Inputs:
+        """Of an exported program; a module does not tell what it takes."""
+        return export.example_inputs(self.native, self.layers, n, seed=seed)
+
+    def export_onnx(self, path: Path, *, inputs: Inputs | None = None, opset: int = 18) -> None:
+        """By torch's own exporter."""
+        given = self.example_inputs(2) if inputs is None else inputs
+        export.export_onnx(self.native, given, Path(path), opset=opset, batch=self._runner.fixed)
 
     def describe(self) -> Description:
         """The notes tell what had to be done to the model to run it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,55 +11,33 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from arachne.adapting.exporting import OPSET, exporter_faults, quiet_exporter, random_inputs
+from arachne.adapting.exporting import exporter_faults, quiet_exporter, random_inputs
 from arachne.errors import ModelError
 from arachne.files import atomic_write
-from arachne.values import Array, Inputs, count, take
-from arachne_torch.adapter import TorchBackend
+from arachne.values import Array, Inputs, LayerInfo, count, take
 
 LARGEST_BATCH = 1 << 16
 
 
-def export_onnx(backend: TorchBackend, destination: Path, *, opset: int = OPSET, inputs: Inputs | None = None) -> None:
-    """Write a model with its current weights as ONNX, for any number of inputs unless it takes only one.
-
-    Args:
-        backend: The model.
-        destination: Where the file goes; it appears whole or not at all.
-        opset: The version of ONNX' operators.
-        inputs: At least one input to follow through the model; a module, unlike a program, does not tell what it takes.
-
-    Raises:
-        ModelError: The exporter does not know an operation of the model, or nothing tells what it takes.
-        BackendUnavailableError: The exporter is not installed.
-    """
-    fixed = backend.native if isinstance(backend.native, nn.Module) else None
-    if fixed is None:
-        raise ModelError("only modules and exported programs can be exported to ONNX")
-    given = example_inputs(backend, 2) if inputs is None else take(inputs, np.arange(2) % count(inputs))
-    batch = backend._runner.fixed
-    if batch is not None:
-        given = take(given, np.arange(batch) % count(given))
+def export_onnx(module: nn.Module, inputs: Inputs, destination: Path, *, opset: int, batch: int | None) -> None:
+    """As `ModelBackend.export_onnx`, for any number of inputs unless the model takes only batches of one size."""
+    given = take(inputs, np.arange(batch or 2) % count(inputs))
     example = {name: _tensor(array) for name, array in given.items()} if isinstance(given, Mapping) else _tensor(given)
-    with quiet_exporter(), _evaluating(fixed), exporter_faults():
-        content = _exported(fixed, example, opset, free=batch is None)
+    with quiet_exporter(), _evaluating(module), exporter_faults():
+        content = _exported(module, example, opset, free=batch is None)
     atomic_write(destination, content)
 
 
-def example_inputs(backend: TorchBackend, n: int, *, seed: int = 0) -> Inputs:
-    """Random inputs of the shapes an exported program takes, to compare it with its export.
-
-    Raises:
-        ModelError: The model does not tell what it takes.
-    """
+def example_inputs(module: nn.Module, layers: Sequence[LayerInfo], n: int, *, seed: int) -> Inputs:
+    """As `ModelBackend.example_inputs`; an exported program tells what it takes, a module does not."""
     taken = {
         node.name: (node.meta["val"].shape[1:], "float32" if node.meta["val"].is_floating_point() else "int64")
-        for node in getattr(getattr(backend.native, "graph", None), "nodes", [])
+        for node in getattr(getattr(module, "graph", None), "nodes", [])
         if node.op == "placeholder" and isinstance(node.meta.get("val"), Tensor)
     }
     if not taken:
         raise ModelError("a torch module does not tell what inputs it takes; give some data to follow through it")
-    return random_inputs(taken, n, backend.layers, seed=seed)
+    return random_inputs(taken, n, layers, seed=seed)
 
 
 def _exported(module: nn.Module, example: Tensor | dict[str, Tensor], opset: int, *, free: bool) -> bytes:

@@ -15,7 +15,6 @@ from arachne.cli import run
 from arachne.errors import ModelError
 from arachne_onnx import OnnxBackend
 from arachne_torch import TorchBackend
-from arachne_torch.export import export_onnx
 
 pytestmark = [pytest.mark.backend("onnx"), pytest.mark.backend("torch")]
 pytest.importorskip("onnxscript")
@@ -53,14 +52,14 @@ def test_a_program_becomes_onnx_with_the_same_scores(tmp_path: Path, capsys: pyt
 def test_a_module_is_followed_with_data(tmp_path: Path) -> None:
     model = network()
     x = np.random.default_rng(0).normal(size=(9, 1, 6, 6)).astype(np.float32)
-    export_onnx(TorchBackend.load(model), tmp_path / "model.onnx", inputs=x)
+    TorchBackend.load(model).export_onnx(tmp_path / "model.onnx", inputs=x)
     converted = OnnxBackend.load(tmp_path / "model.onnx")
     np.testing.assert_allclose(converted.forward(x), model(torch.from_numpy(x)).detach().numpy(), atol=1e-5)
 
 
 def test_a_module_without_data_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="does not tell what inputs it takes; give some data"):
-        export_onnx(TorchBackend.load(network()), tmp_path / "model.onnx")
+        TorchBackend.load(network()).export_onnx(tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
 
 

@@ -19,7 +19,6 @@ from keras import layers as kl
 
 from arachne.errors import ModelError
 from arachne.values import Array, Inputs
-from arachne_keras.export import example_inputs, export_onnx
 
 pytestmark = pytest.mark.backend("keras")
 if keras.backend.backend() == "tensorflow":
@@ -65,9 +64,9 @@ def test_an_export_gives_the_models_scores(make: Callable[[], Any], tmp_path: Pa
     layer = backend.layers[-1].name
     backend.set_weights(layer, "bias", np.array([0.5, -0.25, 0.125], np.float32))
     path = tmp_path / "model.onnx"
-    export_onnx(backend, path)
+    backend.export_onnx(path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["model.onnx"]
-    inputs = example_inputs(backend, 5)
+    inputs = backend.example_inputs(5)
     scores, given = backend.forward(inputs), run(path, inputs)
     if np.allclose(given.sum(axis=1), 1, atol=1e-4):
         scores = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
@@ -87,5 +86,5 @@ def test_a_model_that_does_not_tell_its_inputs_is_not_exported(tmp_path: Path) -
     model = Own()
     model(np.zeros((1, 4), np.float32))
     with pytest.raises(ModelError, match="a call of its own"):
-        export_onnx(KerasBackend.load(model), tmp_path / "model.onnx")
+        KerasBackend.load(model).export_onnx(tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []
