@@ -42,7 +42,7 @@ from arachne_keras import export, io
 from arachne_keras.autodiff import FRAMEWORK, Seed, stored_array, to_array
 from arachne_keras.cut import KerasCut
 from arachne_keras.gradients import Sums, seed_of
-from arachne_keras.layers import unreachable
+from arachne_keras.reasons import unreached
 from arachne_keras.running import Runner
 from arachne_keras.trace import KerasTrace
 
@@ -87,6 +87,11 @@ class KerasBackend(ModelBackend):
     def layers(self) -> Sequence[LayerInfo]:
         """In order of execution."""
         return tuple(self._infos.values())
+
+    @property
+    def unreachable(self) -> Mapping[str, str]:
+        """Trainable variables by their paths."""
+        return unreached(self.native, self._runner.layers, self._runner.graph.steps)
 
     def get_weights(self, layer: str) -> Mapping[str, Array]:
         """Copies in the canonical layout."""
@@ -178,12 +183,7 @@ class KerasBackend(ModelBackend):
         export.export_onnx(self.native, given, Path(path), opset=opset)
 
     def describe(self) -> Description:
-        """Also tells, in its notes, which weights cannot be repaired and what had to be assumed."""
-        reached = {id(variable) for variable in self._variables()}
-        hidden = unreachable(self.native, reached)
-        notes = [*self._model.notes, *self._runner.notes]
-        if hidden:
-            notes.append(f"weights that cannot be repaired: {', '.join(hidden)}")
+        """The notes tell what had to be assumed."""
         return Description(
             backend=self.NAME,
             framework=f"keras {keras.__version__} on {FRAMEWORK.name} {FRAMEWORK.version()}",
@@ -191,7 +191,7 @@ class KerasBackend(ModelBackend):
             device=self._model.device or self._device(),
             scores=self.score_kind,
             source=None if self._model.path is None else str(self._model.path),
-            notes=tuple(notes),
+            notes=(*self._model.notes, *self._runner.notes),
         )
 
     def _device(self) -> str:

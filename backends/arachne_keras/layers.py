@@ -6,7 +6,7 @@ way of its own, a new subclass of `Kind`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -221,16 +221,6 @@ def kind_of(layer: Any) -> type[Kind] | None:
         if isinstance(layer, own) and type(layer).call is own.call:
             return kind if kind.accepts(layer) else None
     return None
-
-
-def unreachable(model: Any, reached: Collection[int]) -> list[str]:
-    """The names of layers whose trainable weights cannot be repaired, given the variables that can be."""
-    found = []
-    for layer in model._flatten_layers():
-        own = [variable for variable in layer._trainable_variables if id(variable) not in reached]
-        if own and not isinstance(layer, (kl.BatchNormalization,)):
-            found.append(layer.name)
-    return found
 
 
 def _built_shape(layer: Any) -> Sequence[int | None] | None:

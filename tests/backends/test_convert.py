@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from arachne.cli import run
-from arachne.errors import ModelError
+from arachne.errors import ModelError, UsageError
+from arachne.testing import ReferenceBackend, mlp
 from arachne_onnx import OnnxBackend
 from arachne_torch import TorchBackend
 
@@ -73,3 +74,13 @@ def test_onnx_itself_is_not_converted(tmp_path: Path, capsys: pytest.CaptureFixt
     assert run(["convert", str(source), "-o", out]) == 0
     assert run(["convert", out, "-o", str(tmp_path / "again.onnx")]) == 2
     assert "backend 'onnx' does not export to ONNX" in capsys.readouterr().err
+    backend = OnnxBackend.load(out)
+    assert backend.forward(backend.example_inputs(3)).shape == (3, 4)
+
+
+def test_a_backend_that_declares_no_export_refuses() -> None:
+    backend = ReferenceBackend(mlp([4, 3]))
+    with pytest.raises(UsageError, match="backend 'reference' does not export to ONNX"):
+        backend.export_onnx(Path("model.onnx"))
+    with pytest.raises(ModelError, match="backend 'reference' does not tell what inputs a model takes"):
+        backend.example_inputs(2)

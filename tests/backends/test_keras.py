@@ -417,9 +417,38 @@ def test_inputs_that_do_not_fit_are_a_sentence() -> None:
 
 
 def test_weights_that_cannot_be_repaired_are_told() -> None:
-    model = sequential(keras.Input((4,)), kl.Dense(5, name="hidden"), kl.PReLU(name="bent"), kl.Dense(3, name="head"))
-    notes = KerasBackend.load(model).describe().notes
-    assert notes == ("weights that cannot be repaired: bent",)
+    class Doubled(kl.Dense):  # type: ignore[misc]  # Keras is untyped
+        def call(self, inputs: Any, training: bool | None = None) -> Any:
+            return 2 * super().call(inputs)
+
+    given = keras.Input((4,))
+    path = kl.PReLU(name="bent")(kl.Dense(6, name="hidden")(given))
+    path = Doubled(5, use_bias=False, name="doubled")(path)
+    path = kl.Reshape((5, 1))(path)
+    path = kl.EinsumDense("bse,se->bs", 5, name="each")(path)
+    model = keras.Model(given, [kl.Dense(3, name="head")(path), kl.Dense(2, name="other")(path)])
+    backend = KerasBackend.load(model, output="head")
+    assert [info.name for info in backend.layers] == ["hidden", "head"]
+    assert backend.unreachable == {
+        "bent/alpha": "it is used by 'PReLU', which is no layer Arachne knows",
+        "doubled/kernel": "its layer 'Doubled' has a call of its own, so what it does with the weight is not known",
+        "each/kernel": "its 'EinsumDense' is of a form that Arachne does not know",
+        "other/kernel": "the scores do not depend on it",
+        "other/bias": "the scores do not depend on it",
+    }
+    assert backend.describe().notes == ()
+
+
+def test_adapted_and_quantised_layers_are_told_as_such() -> None:
+    model = sequential(
+        keras.Input((4,)), kl.Dense(5, name="adapted"), kl.Dense(5, name="small"), kl.Dense(3, name="head")
+    )
+    model.get_layer("adapted").enable_lora(2)
+    model.get_layer("small").quantize("int8")
+    reasons = KerasBackend.load(model).unreachable
+    assert {name.partition("/")[0] for name in reasons} == {"adapted", "small"}
+    assert "LoRA" in reasons["adapted/lora_kernel_a"]
+    assert "quantise after the repair" in reasons["small/bias"]
 
 
 def test_candidates_are_never_traced_again() -> None:
