@@ -15,10 +15,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from arachne.errors import ModelError, UnknownLayerError, UsageError, WeightShapeError, did_you_mean
-from arachne.values import Activation, Array, Description, Inputs, LayerInfo, count, take
+from arachne.values import Activation, Array, Description, Inputs, LayerInfo, Weights, count, take
+from arachne.weight_file import WeightFile
 
-Weights = Mapping[tuple[str, str], Array]
-"""Whole parameters by `(layer, parameter)`."""
+__all__ = ["Cut", "ModelBackend", "Trace", "WeightFile", "Weights", "check_count", "restored"]
 
 Pull = Callable[[Array, slice], Array]
 """A loss as gradients see it: from the scores `(rows, classes)` of some rows to d loss / d scores, of the same shape.
@@ -78,32 +78,6 @@ class Cut(ABC):
             rows: Which inputs the loss sums over.
         """
         raise NotImplementedError(f"a '{type(self).__name__}' gives no gradients; the plain cut of the base class does")
-
-
-class WeightFile(ABC):
-    """The weights in a model file, by address, without the code that makes a model of them."""
-
-    path: Path
-
-    @abstractmethod
-    def parameters(self) -> Sequence[tuple[str, str]]:
-        """Every `(layer, parameter)` in the file, in the file's order."""
-
-    @abstractmethod
-    def read(self, layer: str, parameter: str) -> Array:
-        """One parameter in the canonical layout and the file's dtype (bfloat16 crosses as float32).
-
-        Raises:
-            UnknownLayerError: The file has no such parameter.
-        """
-
-    @abstractmethod
-    def dtype(self, layer: str, parameter: str) -> str:
-        """The dtype the parameter is stored in."""
-
-    @abstractmethod
-    def rewrite(self, destination: Path, weights: Weights) -> None:
-        """A copy of the file with these parameters replaced and every other byte of content as it was."""
 
 
 class ModelBackend(ABC):

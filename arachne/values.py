@@ -23,6 +23,9 @@ Array = npt.NDArray[Any]
 Inputs = Array | Mapping[str, Array]
 """What a model takes: one array `(n, ...)`, or a mapping of such arrays for models with several inputs."""
 
+Weights = Mapping[tuple[str, str], Array]
+"""Whole parameters by `(layer, parameter)`."""
+
 WEIGHT_PARAMETERS = ("weight", "weight_ih", "weight_hh")
 """Matrices and kernels, in canonical order: what localisation looks at unless told otherwise."""
 

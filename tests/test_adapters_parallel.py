@@ -7,6 +7,7 @@ import importlib.metadata
 import importlib.util
 import inspect
 import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,62 @@ import pytest
 from arachne import registry
 from arachne.backend import ModelBackend
 
-FILES = ("__init__", "adapter", "layers", "cut", "io")
+SHARED: Mapping[str, Sequence[str]] = {
+    "__init__": (),
+    "adapter": ("{}Backend",),
+    "archive": ("Archive",),
+    "cut": ("{}Cut",),
+    "ending": ("find_ending", "check_ending"),
+    "export": ("example_inputs", "export_onnx"),
+    "folds": ("find_fold", "find_fixed_fold"),
+    "followers": ("NAMES", "follower"),
+    "graph": ("Graph",),
+    "io": ("Opened", "open_model", "save"),
+    "kinds": ("Kind",),
+    "layers": ("KINDS", "Layer"),
+    "names": ("layer_name",),
+    "reasons": ("UNUSED", "unreached"),
+    "recurrent": ("Recurrent",),
+    "running": ("ROWS", "Runner"),
+    "stored": ("Stored",),
+    "trace": ("{}Trace",),
+    "watch": ("Watch",),
+    "weights": ("{}WeightFile",),
+}
+"""The files of several adapters, and the names that each of them has there; `{}` stands for the framework."""
+
+EVERYWHERE = (
+    *("__init__", "adapter", "cut", "followers", "io", "kinds", "layers", "names", "reasons", "running", "stored"),
+    *("trace", "weights"),
+)
+"""The files that every adapter has."""
+
+OWN: Mapping[str, tuple[str, str]] = {
+    "attention": ("torch", "one torch call hides the four dense maps of attention; here it is written out"),
+    "autodiff": ("keras", "Keras leaves gradients to the framework below it, of which there are three"),
+    "channels": ("onnx", "a session of its own for the few channels of a convolution that a candidate changes"),
+    "config": ("keras", "a .keras file names classes to build, which are checked against a list"),
+    "convolution": ("keras", "Keras has four classes of convolutions, with channels first or last"),
+    "derivative": ("onnx", "the gradient of a graph is a graph too"),
+    "environment": ("keras", "what Keras reads from the environment when it is imported"),
+    "functional": ("keras", "graphs of functional models, and of those that hide theirs"),
+    "gradients": ("onnx", "ONNX has no gradients: one rule for each operator"),
+    "hdf5": ("keras", "the HDF5 files in which Keras keeps weights"),
+    "known": ("torch", "a torch pass is seen call by call, so tensors are known by their identity"),
+    "layout": ("keras", "each class of Keras layers stores its variables in an order of its own"),
+    "normalise": ("onnx", "exporters write the same network in many ways"),
+    "order": ("onnx", "nodes out of order, and branches that are always taken"),
+    "pickles": ("torch", "state dicts are pickles, read without running them"),
+    "program": ("torch", "exported programs are checked before torch builds them"),
+    "quantise": ("onnx", "onnxruntime quantises"),
+    "reader": ("onnx", "weights stand behind nodes that only move them"),
+    "sessions": ("onnx", "onnxruntime's sessions and devices"),
+    "surgery": ("onnx", "a protobuf message changed byte by byte"),
+    "swapping": ("keras", "attributes of Keras objects that are something else for a while"),
+    "tape": ("torch", "a recorded pass that can be run again"),
+    "taping": ("torch", "how such a recording is made of two passes"),
+}
+"""The files, or folders, that one adapter has alone, and what of its framework they are for."""
 
 ADAPTERS = sorted(
     entry.module for entry in importlib.metadata.entry_points(group=registry.GROUP) if entry.name in registry.KNOWN
@@ -33,6 +89,34 @@ def folder(adapter: str) -> Path:
     assert spec is not None
     assert spec.origin is not None
     return Path(spec.origin).parent
+
+
+def modules(adapter: str) -> set[str]:
+    """The names of an adapter's files and folders of files."""
+    return {path.stem for path in folder(adapter).iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+
+
+def defined_names(adapter: str, module: str) -> set[str]:
+    """The public names that a file defines itself."""
+    found: set[str] = set()
+    for node in ast.parse((folder(adapter) / f"{module}.py").read_text()).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return {name for name in found if not name.startswith("_")}
+
+
+def bound_names(adapter: str, module: str) -> set[str]:
+    """The public names of a file, those it takes from another file of its adapter included."""
+    taken = {
+        alias.asname or alias.name
+        for node in ast.parse((folder(adapter) / f"{module}.py").read_text()).body
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(adapter)
+        for alias in node.names
+    }
+    return defined_names(adapter, module) | taken
 
 
 def backend_class(adapter: str) -> ast.ClassDef:
@@ -60,8 +144,35 @@ def test_there_is_an_adapter_to_look_at() -> None:
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
 def test_every_adapter_has_the_same_files(adapter: str) -> None:
-    assert [name for name in FILES if not (folder(adapter) / f"{name}.py").is_file()] == []
+    assert [name for name in EVERYWHERE if name not in modules(adapter)] == []
     assert (folder(adapter) / "py.typed").is_file()
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_a_file_is_shared_or_is_named_for_what_only_its_framework_has(adapter: str) -> None:
+    framework = adapter.removeprefix("arachne_")
+    own = {name for name, (owner, _) in OWN.items() if owner == framework}
+    assert modules(adapter) - set(SHARED) == own
+
+
+def test_a_shared_file_is_in_several_adapters() -> None:
+    assert [name for name in SHARED if sum(name in modules(adapter) for adapter in ADAPTERS) < 2] == []
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_a_shared_file_holds_the_same_names_in_every_adapter(adapter: str) -> None:
+    framework = adapter.removeprefix("arachne_").capitalize()
+    for name in modules(adapter) & set(SHARED):
+        wanted = {one.format(framework) for one in SHARED[name]}
+        assert wanted - bound_names(adapter, name) == set(), name
+
+
+@pytest.mark.parametrize("file", sorted(SHARED))
+def test_what_two_adapters_call_alike_in_one_file_is_listed(file: str) -> None:
+    """A name that all adapters with a file have come to share belongs into the table above."""
+    holders = [adapter for adapter in ADAPTERS if file in modules(adapter)]
+    common = set.intersection(*(defined_names(adapter, file) for adapter in holders))
+    assert {name for name in common if not name.isupper()} - set(SHARED[file]) == set()
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)

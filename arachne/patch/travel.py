@@ -138,15 +138,15 @@ class ModelWeights(WeightFile):
         """Every parameter, in order of execution."""
         return list(self._dtypes)
 
-    def read(self, layer: str, parameter: str) -> Array:
+    def _read(self, layer: str, parameter: str) -> Array:
         """One parameter."""
         return np.asarray(self._backend.get_weights(layer)[parameter])
 
-    def dtype(self, layer: str, parameter: str) -> str:
+    def _dtype(self, layer: str, parameter: str) -> str:
         """The dtype it is stored in."""
         return self._dtypes[layer, parameter]
 
-    def rewrite(self, destination: Path, weights: Weights) -> None:
+    def _rewrite(self, destination: Path, weights: Weights) -> None:
         """A model in memory is no file."""
         raise PatchError("a model in memory is patched in place, not as a file")
 

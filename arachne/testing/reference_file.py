@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from arachne.backend import WeightFile, Weights
-from arachne.errors import ModelError, UnknownLayerError, WeightShapeError, did_you_mean
+from arachne.errors import ModelError
 from arachne.testing import nodes as node_types
 from arachne.testing.networks import Network
 from arachne.testing.nodes import Layer, Node
@@ -70,28 +70,17 @@ class RefnetWeights(WeightFile):
         """Every `(layer, parameter)` in the order of the nodes."""
         return tuple(self._stored)
 
-    def read(self, layer: str, parameter: str) -> Array:
+    def _read(self, layer: str, parameter: str) -> Array:
         """A copy of one parameter."""
-        if (layer, parameter) not in self._stored:
-            name = f"{layer}.{parameter}"
-            choices = did_you_mean(name, [".".join(key) for key in self._stored])
-            raise UnknownLayerError(f"'{self.path.name}' has no parameter '{name}'{choices}")
         return self._stored[layer, parameter].copy()
 
-    def dtype(self, layer: str, parameter: str) -> str:
+    def _dtype(self, layer: str, parameter: str) -> str:
         """The dtype of the stored array."""
-        return str(self.read(layer, parameter).dtype)
+        return str(self._stored[layer, parameter].dtype)
 
-    def rewrite(self, destination: Path, weights: Weights) -> None:
+    def _rewrite(self, destination: Path, weights: Weights) -> None:
         """Copy the file member by member, with these arrays in place of the old ones."""
-        replaced = {}
-        for (layer, parameter), values in weights.items():
-            old = self.read(layer, parameter)
-            if values.shape != old.shape:
-                raise WeightShapeError(
-                    f"'{layer}.{parameter}' is of shape {old.shape}, got values of shape {values.shape}"
-                )
-            replaced[_member(layer, parameter)] = _npy(values.astype(old.dtype))
+        replaced = {_member(*key): _npy(values.astype(self._stored[key].dtype)) for key, values in weights.items()}
         with zipfile.ZipFile(self.path) as source, zipfile.ZipFile(destination, "w") as target:
             for member in source.infolist():
                 target.writestr(member, replaced.get(member.filename) or source.read(member))

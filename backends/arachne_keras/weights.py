@@ -17,7 +17,7 @@ from keras.src.saving import saving_lib
 
 from arachne.backend import WeightFile, Weights
 from arachne.dtypes import from_bfloat16, to_bfloat16
-from arachne.errors import ModelError, UnknownLayerError, WeightShapeError, did_you_mean
+from arachne.errors import ModelError
 from arachne.files import written
 from arachne.values import Array
 from arachne_keras.archive import Archive, opened
@@ -74,24 +74,20 @@ class KerasWeightFile(WeightFile):
         """Every parameter of the model's repairable layers, in order of execution."""
         return tuple(self._stored)
 
-    def read(self, layer: str, parameter: str) -> Array:
+    def _read(self, layer: str, parameter: str) -> Array:
         """One parameter in the canonical layout."""
-        stored, place = self._find(layer, parameter)
+        stored, place = self._stored[layer, parameter]
         return stored.canonical(self._tensor(place))
 
-    def dtype(self, layer: str, parameter: str) -> str:
+    def _dtype(self, layer: str, parameter: str) -> str:
         """The dtype it is stored in."""
-        return self._find(layer, parameter)[1].name
+        return self._stored[layer, parameter][1].name
 
-    def rewrite(self, destination: Path, weights: Weights) -> None:
+    def _rewrite(self, destination: Path, weights: Weights) -> None:
         """Copy the file, write the weights over their old bytes, and set the checksum right."""
         tensors: dict[str, Array] = {}
         for (layer, parameter), values in weights.items():
-            stored, place = self._find(layer, parameter)
-            if np.shape(values) != stored.layout.shape:
-                raise WeightShapeError(
-                    f"'{layer}.{parameter}' has shape {stored.layout.shape}, got values of shape {np.shape(values)}"
-                )
+            stored, place = self._stored[layer, parameter]
             whole = tensors.get(place.path)
             tensors[place.path] = stored.put(self._tensor(place) if whole is None else whole, np.asarray(values))
         packed = {path: _packed(values, self._places[path]) for path, values in tensors.items()}
@@ -127,13 +123,6 @@ class KerasWeightFile(WeightFile):
                 return np.array(file[place.path])
         with self.path.open("rb") as raw:
             return read_place(raw, place.offset, place)
-
-    def _find(self, layer: str, parameter: str) -> tuple[Stored, Place]:
-        if (layer, parameter) not in self._stored:
-            name = f"{layer}.{parameter}"
-            choices = did_you_mean(name, [".".join(key) for key in self._stored])
-            raise UnknownLayerError(f"'{self.path.name}' has no parameter '{name}'{choices}")
-        return self._stored[layer, parameter]
 
 
 class _Paths(saving_lib.H5IOStore):  # type: ignore[misc]  # Keras is untyped

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from onnx import GraphProto, ModelProto, TensorProto, helper
 from arachne.errors import ModelError, UnsafeModelError
 from arachne.files import atomic_write, same_file
 from arachne.values import Array
-from arachne_onnx.graph import FLOATS, Graph, subgraphs
+from arachne_onnx.graph import Graph, subgraphs
 from arachne_onnx.layers import Layer
 from arachne_onnx.normalise import normalise
 from arachne_onnx.sessions import Device
@@ -268,8 +268,3 @@ def shared_tensors(layers: Mapping[str, Layer]) -> list[str]:
         for name, layer in layers.items()
         if layer.info.uses > 1
     ]
-
-
-def float_names(graph: Graph) -> Collection[str]:
-    """The constants of floating-point numbers."""
-    return [name for name in graph.constants if (kind := graph.type_of(name)) is not None and kind.element in FLOATS]

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from arachne.values import Array, LayerInfo, ParameterInfo
+from arachne.values import LayerInfo, ParameterInfo
 from arachne_onnx.followers import follower
 from arachne_onnx.gradients.recurrent import GATES
 from arachne_onnx.graph import Graph
@@ -57,20 +57,13 @@ def find_layers(graph: Graph, stored: Collection[str]) -> dict[str, Layer]:
 def _layer(name: str, group: Sequence[Found], reader: Reader) -> Layer:
     first = group[0]
     parameters = {
-        parameter: ParameterInfo(
-            place.view(reader.graph.constants[place.name]).shape, dtype_name(reader.graph.constants[place.name])
-        )
+        parameter: ParameterInfo(reader.shape(place), str(reader.graph.constants[place.name].dtype))
         for parameter, place in first.stored.items()
     }
     alone = len(group) == 1 and first.use.leaving.part is None
     followed = _followers(reader, first.use.leaving.name) if alone else None
     info = LayerInfo(name, first.kind, parameters, first.geometry, len(group), followed)
     return Layer(info, first.stored, tuple(one.use for one in group))
-
-
-def dtype_name(array: Array) -> str:
-    """The dtype a tensor is stored in, by NumPy's name."""
-    return str(array.dtype)
 
 
 def _followers(reader: Reader, name: str) -> tuple[str, ...] | None:

@@ -9,11 +9,9 @@ import numpy as np
 
 from arachne.backend import WeightFile, Weights
 from arachne.dtypes import CARRIERS
-from arachne.errors import ModelError, UnknownLayerError, did_you_mean
 from arachne.values import Array
 from arachne_onnx import io
 from arachne_onnx.layers import find_layers
-from arachne_onnx.stored import Stored
 
 
 class OnnxWeightFile(WeightFile):
@@ -30,35 +28,22 @@ class OnnxWeightFile(WeightFile):
         """In order of execution."""
         return [(name, parameter) for name, layer in self._layers.items() for parameter in layer.stored]
 
-    def read(self, layer: str, parameter: str) -> Array:
+    def _read(self, layer: str, parameter: str) -> Array:
         """A copy in the canonical layout."""
-        place = self._place(layer, parameter)
+        place = self._layers[layer].stored[parameter]
         stored = self._constants[place.name]
         return np.array(place.view(stored), CARRIERS.get(str(stored.dtype), stored.dtype), order="C")
 
-    def dtype(self, layer: str, parameter: str) -> str:
+    def _dtype(self, layer: str, parameter: str) -> str:
         """The dtype in the file."""
-        return str(self._constants[self._place(layer, parameter).name].dtype)
+        return str(self._constants[self._layers[layer].stored[parameter].name].dtype)
 
-    def rewrite(self, destination: Path, weights: Weights) -> None:
+    def _rewrite(self, destination: Path, weights: Weights) -> None:
         """Only the bytes of these weights differ, in the model or in the file beside it."""
         changed: dict[str, Array] = {}
         for (layer, parameter), values in weights.items():
-            place = self._place(layer, parameter)
+            place = self._layers[layer].stored[parameter]
             if place.name not in changed:
                 changed[place.name] = np.array(self._constants[place.name])
-            view = place.view(changed[place.name])
-            if np.shape(values) != view.shape:
-                raise ModelError(
-                    f"'{layer}.{parameter}' has shape {view.shape}, got values of shape {np.shape(values)}"
-                )
             place.put(changed[place.name], np.asarray(values).astype(changed[place.name].dtype))
         io.save(self._opened, changed, Path(destination))
-
-    def _place(self, layer: str, parameter: str) -> Stored:
-        if layer not in self._layers:
-            raise UnknownLayerError(f"'{self.path.name}' has no layer '{layer}'" + did_you_mean(layer, self._layers))
-        stored = self._layers[layer].stored
-        if parameter not in stored:
-            raise UnknownLayerError(f"layer '{layer}' has no parameter '{parameter}'" + did_you_mean(parameter, stored))
-        return stored[parameter]

@@ -17,12 +17,11 @@ import numpy as np
 
 from arachne.backend import WeightFile, Weights
 from arachne.dtypes import from_bfloat16, to_bfloat16
-from arachne.errors import ModelError, UnknownLayerError, UnsafeModelError, WeightShapeError, did_you_mean
+from arachne.errors import ModelError, UnsafeModelError, WeightShapeError
 from arachne.values import Array
 from arachne_torch.archive import Archive, write_copy
 from arachne_torch.names import addresses
 from arachne_torch.pickles import TensorRecord, read_pickle
-from arachne_torch.stored import Stored
 
 DTYPES = {
     "float64": "<f8",
@@ -126,27 +125,22 @@ class TorchWeightFile(WeightFile):
         """Every floating-point tensor, in the file's order."""
         return tuple(self._stored)
 
-    def read(self, layer: str, parameter: str) -> Array:
+    def _read(self, layer: str, parameter: str) -> Array:
         """One parameter; torch stores the canonical layout, of some several in one tensor."""
-        stored = self._place(layer, parameter)
+        stored = self._stored[layer, parameter]
         return np.array(stored.view(self.tensor(stored.name)), order="C")
 
-    def dtype(self, layer: str, parameter: str) -> str:
+    def _dtype(self, layer: str, parameter: str) -> str:
         """The dtype it is stored in."""
-        return self.places[self._place(layer, parameter).name].dtype
+        return self.places[self._stored[layer, parameter].name].dtype
 
-    def rewrite(self, destination: Path, weights: Weights) -> None:
+    def _rewrite(self, destination: Path, weights: Weights) -> None:
         """Copy the file, write the weights over their old bytes, and set the checksums of an archive right."""
         tensors: dict[str, Array] = {}
         for (layer, parameter), values in weights.items():
-            stored = self._place(layer, parameter)
+            stored = self._stored[layer, parameter]
             tensor = tensors.setdefault(stored.name, self.tensor(stored.name))
-            part = stored.view(tensor)
-            if values.shape != part.shape:
-                raise WeightShapeError(
-                    f"'{layer}.{parameter}' has shape {part.shape}, got values of shape {values.shape}"
-                )
-            part[...] = values
+            stored.view(tensor)[...] = values
         self.rewrite_tensors(destination, tensors)
 
     def tensor(self, name: str) -> Array:
@@ -170,16 +164,6 @@ class TorchWeightFile(WeightFile):
             if edits.setdefault(place.offset, data) != data:
                 raise ModelError(f"'{name}' shares its bytes with another weight that is given another value")
         write_copy(self.path, destination, edits, self._archive)
-
-    def _place(self, layer: str, parameter: str) -> Stored:
-        if (layer, parameter) not in self._stored:
-            known = {name for name, _ in self._stored}
-            wrong, choices = (
-                (parameter, {p for name, p in self._stored if name == layer}) if layer in known else (layer, known)
-            )
-            what = f"'{layer}' with a parameter '{parameter}'"
-            raise UnknownLayerError(f"'{self.path.name}' has no layer {what}" + did_you_mean(wrong, sorted(choices)))
-        return self._stored[layer, parameter]
 
     def _check(self, name: str, place: Place, values: Array) -> None:
         if values.shape != place.shape:

@@ -123,16 +123,16 @@ def test_missing_folder_is_an_environment_fault(patch: Patch, model: Path, tmp_p
 class DamagingWeights(RefnetWeights):
     """A format whose writer also changes a weight nobody asked for."""
 
-    def rewrite(self, destination: Path, weights: Weights) -> None:
+    def _rewrite(self, destination: Path, weights: Weights) -> None:
         damaged = self.read("fc1", "weight")
         damaged[0, 0] = -damaged[0, 0]
-        super().rewrite(destination, {**weights, ("fc1", "weight"): damaged})
+        super()._rewrite(destination, {**weights, ("fc1", "weight"): damaged})
 
 
 class FullDiskWeights(RefnetWeights):
     """A writer that fails halfway, as on a full disk."""
 
-    def rewrite(self, destination: Path, weights: Weights) -> None:
+    def _rewrite(self, destination: Path, weights: Weights) -> None:
         destination.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
@@ -140,8 +140,8 @@ class FullDiskWeights(RefnetWeights):
 class TwoFileWeights(RefnetWeights):
     """A format that keeps part of itself in a second file of fixed name."""
 
-    def rewrite(self, destination: Path, weights: Weights) -> None:
-        super().rewrite(destination, weights)
+    def _rewrite(self, destination: Path, weights: Weights) -> None:
+        super()._rewrite(destination, weights)
         (destination.parent / "weights.bin").write_bytes(b"data")
 
 

@@ -1,0 +1,82 @@
+"""The weights in a model file, by address, without the code that makes a model of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import final
+
+import numpy as np
+
+from arachne.errors import UnknownLayerError, WeightShapeError, did_you_mean
+from arachne.values import Array, Weights
+
+
+class WeightFile(ABC):
+    """The weights in a model file. Public operations check what they are given; `_read` and the like do the work."""
+
+    path: Path
+
+    @abstractmethod
+    def parameters(self) -> Sequence[tuple[str, str]]:
+        """Every `(layer, parameter)` in the file, in the file's order."""
+
+    @final
+    def read(self, layer: str, parameter: str) -> Array:
+        """One parameter in the canonical layout and the file's dtype (bfloat16 crosses as float32), as a fresh array.
+
+        Raises:
+            UnknownLayerError: The file has no such parameter.
+        """
+        self._check_address(layer, parameter)
+        return self._read(layer, parameter)
+
+    @final
+    def dtype(self, layer: str, parameter: str) -> str:
+        """The dtype the parameter is stored in.
+
+        Raises:
+            UnknownLayerError: The file has no such parameter.
+        """
+        self._check_address(layer, parameter)
+        return self._dtype(layer, parameter)
+
+    @final
+    def rewrite(self, destination: Path, weights: Weights) -> None:
+        """A copy of the file with these parameters replaced and every other byte of content as it was.
+
+        Raises:
+            UnknownLayerError: The file has no such parameter.
+            WeightShapeError: Values of another shape than the parameter's.
+        """
+        for (layer, parameter), values in weights.items():
+            shape = self.read(layer, parameter).shape
+            if np.shape(values) != shape:
+                raise WeightShapeError(
+                    f"'{layer}.{parameter}' has shape {shape}, got values of shape {np.shape(values)}"
+                )
+        self._rewrite(Path(destination), weights)
+
+    @abstractmethod
+    def _read(self, layer: str, parameter: str) -> Array:
+        """As `read`, of a parameter that is there."""
+
+    @abstractmethod
+    def _dtype(self, layer: str, parameter: str) -> str:
+        """As `dtype`, of a parameter that is there."""
+
+    @abstractmethod
+    def _rewrite(self, destination: Path, weights: Weights) -> None:
+        """As `rewrite`, with parameters that are there and values of their shapes."""
+
+    def _check_address(self, layer: str, parameter: str) -> None:
+        known = self.parameters()
+        if (layer, parameter) in known:
+            return
+        own = [name for holder, name in known if holder == layer]
+        if own:
+            choices = did_you_mean(parameter, own)
+            raise UnknownLayerError(f"layer '{layer}' in '{self.path.name}' has no parameter '{parameter}'{choices}")
+        choices = did_you_mean(layer, dict.fromkeys(name for name, _ in known))
+        raise UnknownLayerError(f"'{self.path.name}' has no layer '{layer}'{choices}")
