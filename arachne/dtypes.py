@@ -5,6 +5,7 @@ bfloat16, which NumPy does not have, travels as float32 that happens to use 16 b
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,9 @@ CARRIERS: dict[str, Any] = {
     "float64": np.float64,
 }
 """The NumPy dtype in which arrays of each stored dtype travel."""
+
+_CODES = {"float16": ">e", "bfloat16": ">f", "float32": ">f", "float64": ">d"}
+"""The same for `struct`, which is far quicker with a single value."""
 
 _BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 
@@ -55,6 +59,11 @@ def to_bfloat16(values: Array) -> Array:
 
 def to_bits(value: float, dtype: str) -> str:
     """The stored bits of a value in hex, most significant first; 1.0 in float32 is `3f800000`."""
+    if dtype != "bfloat16":
+        try:
+            return struct.pack(_CODES[dtype], value).hex()
+        except OverflowError:  # rounds to infinity, which `struct` refuses and NumPy does
+            pass
     stored = np.asarray(round_to(value, dtype))
     text = stored.astype(stored.dtype.newbyteorder(">")).tobytes().hex()
     return text[: digits(dtype)]
@@ -71,12 +80,11 @@ def all_bits(values: Array, dtype: str) -> list[str]:
 
 def from_bits(bits: str, dtype: str) -> float:
     """The value of stored bits, exactly."""
-    carrier = np.dtype(CARRIERS[dtype])
-    raw = bytes.fromhex(bits.ljust(2 * carrier.itemsize, "0"))
-    return float(np.frombuffer(raw, carrier.newbyteorder(">"))[0])
+    code = _CODES[dtype]
+    value: float = struct.unpack(code, bytes.fromhex(bits.ljust(2 * struct.calcsize(code), "0")))[0]
+    return value
 
 
 def shortest(value: float, dtype: str) -> float:
     """The number with the fewest decimals that is rounded to the stored value, for people to read."""
-    short = float(str(CARRIERS[dtype](value)))
-    return short if to_bits(short, dtype) == to_bits(value, dtype) else float(value)
+    return float(str(CARRIERS[dtype](value)))

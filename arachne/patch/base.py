@@ -91,14 +91,16 @@ def tensor_sha256(values: Array) -> str:
 
 
 def fingerprints(values: Array, rows: Iterable[int]) -> tuple[Fingerprint, ...]:
-    """The fingerprints of some rows of a tensor `(rows, ...)`; a vector is one row, number 0."""
-    table = values[None] if values.ndim < 2 else values
-    found = []
-    for row in sorted(set(rows)):
-        flat = np.asarray(table[row], np.float64).ravel()
-        with np.errstate(over="ignore"):
-            found.append(_mark(row, float(flat @ flat), _signs(flat.size) @ flat))
+    """The fingerprints of some rows of a tensor `(rows, ...)`, without those that would overflow."""
+    found = (fingerprint(values, row) for row in sorted(set(rows)))
     return tuple(mark for mark in found if mark is not None)
+
+
+def fingerprint(values: Array, row: int) -> Fingerprint | None:
+    """The fingerprint of one row of a tensor `(rows, ...)`; a vector is one row, number 0. None if it overflows."""
+    flat = np.asarray((values[None] if values.ndim < 2 else values)[row], np.float64).ravel()
+    with np.errstate(over="ignore"):
+        return _mark(row, float(flat @ flat), _signs(flat.size) @ flat)
 
 
 def moved(mark: Fingerprint, size: int, values: Mapping[int, tuple[float, float]]) -> Fingerprint | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -46,8 +47,20 @@ class TensorChange:
         """Layer and parameter."""
         return self.tensor.layer, self.tensor.parameter
 
+    @cached_property
+    def rows(self) -> Mapping[int, Sequence[Entry]]:
+        """The entries of each touched row."""
+        rows: dict[int, list[Entry]] = {}
+        for entry in self.entries:
+            rows.setdefault(row_of(entry.address.index), []).append(entry)
+        return rows
+
     def inverse(self) -> TensorChange:
         """What takes this change back."""
+        return self._inverse
+
+    @cached_property
+    def _inverse(self) -> TensorChange:
         tensor = self.tensor
         swapped = replace(
             tensor,
@@ -99,11 +112,10 @@ class TensorChange:
         """The fingerprint of a row after the change."""
         shape = self.tensor.shape[1:] if len(self.tensor.shape) > 1 else self.tensor.shape
         values = {}
-        for entry in self.entries:
+        for entry in self.rows.get(mark.row, ()):
             index = entry.address.index
-            if row_of(index) == mark.row:
-                within = index[1:] if len(index) > 1 else index
-                values[int(np.ravel_multi_index(within, shape))] = (entry.old, entry.new)
+            within = index[1:] if len(index) > 1 else index
+            values[int(np.ravel_multi_index(within, shape))] = (entry.old, entry.new)
         return moved(mark, math.prod(shape), values)
 
     def _check_old_values(self, current: Array, where: str) -> None:

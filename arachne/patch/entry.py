@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from arachne.dtypes import from_bits, round_to, to_bits
+from arachne.dtypes import from_bits, to_bits
 from arachne.errors import PatchError
 from arachne.values import Address
 
@@ -33,12 +33,13 @@ class Entry:
         Raises:
             PatchError: A value is not finite, or too large for the dtype.
         """
-        for name, value in (("old", old), ("new", new)):
+        entry = cls(address, dtype, to_bits(old, dtype), to_bits(new, dtype))
+        for name, value, stored in (("old", old, entry.old), ("new", new, entry.new)):
             if not math.isfinite(value):
                 raise PatchError(f"the {name} value of {address} is {value}, expected a finite number")
-            if not math.isfinite(float(round_to(value, dtype))):
+            if not math.isfinite(stored):
                 raise PatchError(f"the {name} value of {address} is {value}, which is out of range for {dtype}")
-        return cls(address, dtype, to_bits(old, dtype), to_bits(new, dtype))
+        return entry
 
     @property
     def old(self) -> float:

@@ -19,7 +19,7 @@ from arachne.patch.base import Base, row_of
 from arachne.patch.change import TensorChange
 from arachne.patch.entry import Entry
 from arachne.patch.patch import Patch
-from arachne.patch.recognise import CLOSE, ORDER, SAME, SCALED, Pair, recognise
+from arachne.patch.recognise import CLOSE, ORDER, SAME, SCALED, FileTensor, Pair, recognise
 from arachne.values import Address
 
 
@@ -86,16 +86,16 @@ def _candidates(
     """For every tensor of the patch what it could be in the file, in one pass over the file."""
     found: dict[tuple[str, str], list[Pair]] = {change.key: [] for change in patch.changes}
     for layer, parameter in listed:
-        values, dtype = file.read(layer, parameter), file.dtype(layer, parameter)
-        if dtype not in CARRIERS:
+        there = FileTensor(layer, parameter, file.read(layer, parameter), file.dtype(layer, parameter))
+        if there.dtype not in CARRIERS:
             continue
         for change in patch.changes:
             tensor = change.tensor
-            if tensor.shape != values.shape or mapping.get(tensor.layer, layer) != layer:
+            if tensor.shape != there.values.shape or mapping.get(tensor.layer, layer) != layer:
                 continue
             # A bare state dict may call a parameter as its framework does (`weight_ih_l0`): then only content counts.
             strict = exact or parameter != tensor.parameter
-            pair = recognise(change, (layer, parameter), values, dtype, exact=strict)
+            pair = recognise(change, there, exact=strict)
             if pair is not None:
                 found[change.key].append(pair)
     return found

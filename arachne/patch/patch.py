@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -98,12 +99,12 @@ class Patch:
         entries = tuple(entry for change in wanted for entry in change.entries)
         return cls(entries, replace(base, tensors=tensors), provenance or {}, evidence or {})
 
-    @property
+    @cached_property
     def changes(self) -> tuple[TensorChange, ...]:
         """The patch, tensor by tensor."""
         return changes(self.base, self.entries)
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """sha256 of what the patch changes; provenance and evidence do not count."""
         return hashlib.sha256(write_text(Base(), self.entries, {}, {}).encode()).hexdigest()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from arachne.dtypes import CARRIERS
-from arachne.patch.base import BaseTensor, Fingerprint, fingerprints, row_of, tensor_sha256
+from arachne.patch.base import BaseTensor, Fingerprint, fingerprint, row_of, tensor_sha256
 from arachne.patch.change import TensorChange
 from arachne.values import Array
 
@@ -19,6 +20,28 @@ ORDER = (SAME, CONTENT, CLOSE, SCALED)
 
 TOLERANCE = {"float64": 1e-6, "float32": 1e-6, "float16": 1e-3, "bfloat16": 8e-3}
 """How far a row may lie from its fingerprint, as a share of its norm: what rounding to the dtype can do."""
+
+
+@dataclass(frozen=True, eq=False)
+class FileTensor:
+    """A tensor of a file, which may be compared with many of a patch.
+
+    Attributes:
+        layer: The layer's name in the file.
+        parameter: The parameter's name in the file.
+        values: Its values in canonical layout.
+        dtype: What it is stored in.
+    """
+
+    layer: str
+    parameter: str
+    values: Array
+    dtype: str
+
+    @cached_property
+    def sha256(self) -> str:
+        """The hash of its content."""
+        return tensor_sha256(np.asarray(self.values, CARRIERS[self.dtype]))
 
 
 @dataclass(frozen=True)
@@ -47,19 +70,16 @@ class Pair:
         return f"{self.layer}.{self.parameter}"
 
 
-def recognise(change: TensorChange, key: tuple[str, str], values: Array, dtype: str, *, exact: bool) -> Pair | None:
+def recognise(change: TensorChange, found: FileTensor, *, exact: bool) -> Pair | None:
     """How a tensor of a file is the one a change was made for, before or after that change; None if it is not.
 
     Args:
         change: What the patch does.
-        key: The tensor's layer and parameter in the file.
-        values: Its values, of the same shape as the patch's.
-        dtype: What it is stored in.
+        found: The tensor of the file, of the same shape as the patch's.
         exact: Whether only equal content counts.
     """
-    tensor = change.tensor
-    digest = tensor_sha256(np.asarray(values, CARRIERS[dtype]))
-    before, after = digest == tensor.sha256, digest == tensor.patched_sha256
+    tensor, key, values, dtype = change.tensor, (found.layer, found.parameter), found.values, found.dtype
+    before, after = found.sha256 == tensor.sha256, found.sha256 == tensor.patched_sha256
     if None in (tensor.sha256, tensor.patched_sha256) and dtype == tensor.dtype and not (before or after):
         before, after = change.inverse().is_done_on(values, dtype), change.is_done_on(values, dtype)
     if before or after:
@@ -67,27 +87,28 @@ def recognise(change: TensorChange, key: tuple[str, str], values: Array, dtype: 
         return Pair(change, *key, how, {}, after and not before)
     if exact:
         return None
-    for state in (change, change.inverse()):
-        factors = _factors(state, values, dtype)
+    for done in (False, True):
+        factors = _factors(change.inverse() if done else change, values, dtype)
         if factors is not None:
             tolerance = _tolerance(tensor, dtype)
             close = all(abs(factor - 1) <= tolerance for factor in factors.values())
-            return Pair(change, *key, CLOSE if close else SCALED, {} if close else factors, state is not change)
+            return Pair(change, *key, CLOSE if close else SCALED, {} if close else factors, done)
     return None
 
 
 def _factors(change: TensorChange, values: Array, dtype: str) -> dict[int, float] | None:
     """What each touched row of the patch's tensor was multiplied by to give this one's; None if it was not."""
     marks = {mark.row: mark for mark in change.tensor.fingerprints}
-    if marks.keys() != {row_of(entry.address.index) for entry in change.entries}:
+    if marks.keys() != change.rows.keys():
         return None
     tolerance = _tolerance(change.tensor, dtype)
     factors = {}
-    for found in fingerprints(values, marks):
-        factor = _factor(marks[found.row], found, tolerance)
+    for row in sorted(marks):
+        found = fingerprint(values, row)
+        factor = None if found is None else _factor(marks[row], found, tolerance)
         if factor is None:
             return None
-        factors[found.row] = factor
+        factors[row] = factor
     size = math.prod(values.shape[1:]) if values.ndim > 1 else values.size
     for entry in change.entries:
         row = row_of(entry.address.index)
@@ -98,7 +119,7 @@ def _factors(change: TensorChange, values: Array, dtype: str) -> dict[int, float
     # A vector has no rows to scale, and rows of one weight fit any factor.
     if (values.ndim < 2 or size < 2) and any(abs(factor - 1) > tolerance for factor in factors.values()):
         return None
-    return factors if len(factors) == len(marks) else None
+    return factors
 
 
 def _factor(mark: Fingerprint, found: Fingerprint, tolerance: float) -> float | None:
