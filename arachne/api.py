@@ -24,7 +24,7 @@ from arachne.errors import UsageError
 from arachne.evidence.verdict import percent
 from arachne.localise import Localisation, Localiser
 from arachne.markup import table
-from arachne.patch import Patch, Travelled, apply_to, for_model, revert_from
+from arachne.patch import AppliedPatch, Patch, apply_to, for_model, revert_from
 from arachne.patch import diff as files_diff
 from arachne.plugins import LOCALISERS
 from arachne.registry import load, name_for_file, weight_file
@@ -155,7 +155,7 @@ def apply(
     output: str | Path | None = None,
     *,
     mapping: Mapping[str, str] | None = None,
-) -> Travelled | None:
+) -> AppliedPatch | None:
     """Put a patch into a model: a file is copied to `output`, a model object is changed in place.
 
     Args:
@@ -182,7 +182,7 @@ def revert(
     output: str | Path | None = None,
     *,
     mapping: Mapping[str, str] | None = None,
-) -> Travelled | None:
+) -> AppliedPatch | None:
     """Take a patch out of a model again, bit for bit: a file is copied to `output`, an object changed in place.
 
     Arguments as for `apply`.

@@ -23,7 +23,7 @@ def command(model_file: Path, patches: tuple[Path, ...], as_json: bool, quiet: b
     from rich.table import Table
 
     from arachne.cli.console import Output
-    from arachne.patch import standing
+    from arachne.patch import patch_state
     from arachne.patch.travel import derived_for
     from arachne.registry import weight_file
 
@@ -32,7 +32,7 @@ def command(model_file: Path, patches: tuple[Path, ...], as_json: bool, quiet: b
     table = Table("patch", "state", "weights", "target", box=None, pad_edge=False)
     rows: list[dict[str, Any]] = []
     for path, patch in _found(patches, output):
-        found = standing(derived_for(patch, model_file) or patch, file)
+        found = patch_state(derived_for(patch, model_file) or patch, file)
         target = patch.provenance.get("target", "")
         shown = ", ".join(target) if isinstance(target, list) else str(target)
         table.add_row(str(path), found.state, f"{found.weights} of {found.of}", shown)

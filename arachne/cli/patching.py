@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console, ConsoleOptions, RenderableType
 
-    from arachne.patch import Travelled
+    from arachne.patch import AppliedPatch
 
 DONE = {"apply": "patched", "revert": "restored"}
 
@@ -58,7 +58,7 @@ def mapping_of(texts: Sequence[str]) -> dict[str, str]:
     return mapping
 
 
-def sentence_of(verb: Literal["apply", "revert"], model_file: Path, done: Travelled) -> str:
+def sentence_of(verb: Literal["apply", "revert"], model_file: Path, done: AppliedPatch) -> str:
     """What was proven about the copy, and what has to be kept with it."""
     written = done.written
     changed = "" if written.bytes_changed is None else f" ({written.bytes_changed:,} bytes)"
@@ -76,7 +76,7 @@ def sentence_of(verb: Literal["apply", "revert"], model_file: Path, done: Travel
     return sentence
 
 
-def value_of(verb: Literal["apply", "revert"], done: Travelled) -> dict[str, Any]:
+def value_of(verb: Literal["apply", "revert"], done: AppliedPatch) -> dict[str, Any]:
     """The same for programs."""
     written = done.written
     return {

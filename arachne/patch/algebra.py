@@ -15,7 +15,7 @@ from arachne.dtypes import shortest
 from arachne.errors import PatchError
 from arachne.patch.base import BaseTensor
 from arachne.patch.change import TensorChange
-from arachne.patch.entry import Entry
+from arachne.patch.weight_change import WeightChange
 from arachne.values import Address
 
 Changes = tuple[TensorChange, ...]
@@ -99,7 +99,7 @@ def _merged(first: TensorChange, second: TensorChange) -> TensorChange:
         if earlier is not None and _follows(a, b) and earlier.new_bits != entry.old_bits:
             raise PatchError(f"the patches do not follow each other: {entry.address} is not what the first leaves")
         start = entry.old_bits if earlier is None else earlier.old_bits
-        entries[entry.address] = Entry(entry.address, entry.dtype, start, entry.new_bits)
+        entries[entry.address] = WeightChange(entry.address, entry.dtype, start, entry.new_bits)
     marks = {mark.row: mark for mark in (*b.fingerprints, *a.fingerprints)}  # the first saw the original rows
     tensor = replace(
         a, sha256=before, patched_sha256=after, fingerprints=tuple(mark for _, mark in sorted(marks.items()))
@@ -116,7 +116,7 @@ def _reduced(whole: TensorChange, part: TensorChange) -> TensorChange:
                 f"the patch to take out sets {entry.address} to {shortest(entry.new, entry.dtype)!r}, "
                 "which is not what the other leaves there; take out the later one first"
             )
-        entries[entry.address] = Entry(entry.address, entry.dtype, mine.old_bits, entry.old_bits)
+        entries[entry.address] = WeightChange(entry.address, entry.dtype, mine.old_bits, entry.old_bits)
     tensor = whole.tensor
     ends_with_part = tensor.patched_sha256 is not None and tensor.patched_sha256 == part.tensor.patched_sha256
     left = replace(tensor, patched_sha256=part.tensor.sha256 if ends_with_part else None)
@@ -133,6 +133,6 @@ def _follows(first: BaseTensor, second: BaseTensor) -> bool:
     return first.patched_sha256 is None or second.sha256 is None or first.patched_sha256 == second.sha256
 
 
-def _in_order(entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    changed: Sequence[Entry] = [entry for entry in entries if entry.old_bits != entry.new_bits]
+def _in_order(entries: Iterable[WeightChange]) -> tuple[WeightChange, ...]:
+    changed: Sequence[WeightChange] = [entry for entry in entries if entry.old_bits != entry.new_bits]
     return tuple(sorted(changed, key=lambda entry: entry.address.index))

@@ -64,7 +64,7 @@ class BaseTensor:
 
 
 @dataclass(frozen=True)
-class Base:
+class PatchBase:
     """What a patch was made for.
 
     Attributes:

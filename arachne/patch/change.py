@@ -11,8 +11,8 @@ import numpy as np
 
 from arachne.dtypes import CARRIERS, to_bits
 from arachne.errors import PatchError
-from arachne.patch.base import Base, BaseTensor, Fingerprint, fingerprints, moved, row_of, tensor_sha256
-from arachne.patch.entry import Entry
+from arachne.patch.base import BaseTensor, Fingerprint, PatchBase, fingerprints, moved, row_of, tensor_sha256
+from arachne.patch.weight_change import WeightChange
 from arachne.values import Array
 
 
@@ -21,10 +21,10 @@ class TensorChange:
     """Everything a patch does to one tensor."""
 
     tensor: BaseTensor
-    entries: tuple[Entry, ...]
+    entries: tuple[WeightChange, ...]
 
     @classmethod
-    def of(cls, values: Array, entries: Sequence[Entry], *, uses: int = 1) -> TensorChange:
+    def of(cls, values: Array, entries: Sequence[WeightChange], *, uses: int = 1) -> TensorChange:
         """The change that these entries, all of one tensor and in any order, make to its present values."""
         first = entries[0]
         ordered = tuple(sorted(entries, key=lambda entry: entry.address.index))
@@ -48,9 +48,9 @@ class TensorChange:
         return self.tensor.layer, self.tensor.parameter
 
     @cached_property
-    def rows(self) -> Mapping[int, Sequence[Entry]]:
+    def rows(self) -> Mapping[int, Sequence[WeightChange]]:
         """The entries of each touched row."""
-        rows: dict[int, list[Entry]] = {}
+        rows: dict[int, list[WeightChange]] = {}
         for entry in self.entries:
             rows.setdefault(row_of(entry.address.index), []).append(entry)
         return rows
@@ -146,13 +146,15 @@ def _put(values: Array, new: Mapping[tuple[int, ...], float]) -> Array:
     return changed
 
 
-def changes(base: Base, entries: Sequence[Entry]) -> tuple[TensorChange, ...]:
+def changes(base: PatchBase, entries: Sequence[WeightChange]) -> tuple[TensorChange, ...]:
     """A patch, tensor by tensor.
 
     Raises:
         PatchError: An address twice, an index outside its tensor, or a tensor that the base does not list.
     """
-    by_key: dict[tuple[str, str], list[Entry]] = {(tensor.layer, tensor.parameter): [] for tensor in base.tensors}
+    by_key: dict[tuple[str, str], list[WeightChange]] = {
+        (tensor.layer, tensor.parameter): [] for tensor in base.tensors
+    }
     if len(by_key) != len(base.tensors):
         raise PatchError("the patch lists a tensor of its base twice")
     shapes = {(tensor.layer, tensor.parameter): tensor for tensor in base.tensors}

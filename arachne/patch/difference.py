@@ -16,10 +16,10 @@ from arachne.backend import WeightFile
 from arachne.dtypes import CARRIERS, all_bits, round_to
 from arachne.errors import PatchError, did_you_mean
 from arachne.files import sha256_of
-from arachne.patch.base import Base
+from arachne.patch.base import PatchBase
 from arachne.patch.change import TensorChange
-from arachne.patch.entry import Entry
 from arachne.patch.patch import Patch
+from arachne.patch.weight_change import WeightChange
 from arachne.values import WEIGHT_PARAMETERS, Address, Array
 
 MOST = 1_000_000
@@ -68,7 +68,7 @@ def diff(
             )
         if entries:
             made.append(TensorChange.of(first.read(layer, parameter), entries))
-    base = Base(first.path.name, sha256_of(first.path), backend)
+    base = PatchBase(first.path.name, sha256_of(first.path), backend)
     told: dict[str, Any] = {"second": {"file": second.path.name, "sha256": sha256_of(second.path)}}
     renamed = {layer: other for layer, other in pairs.items() if layer != other}
     told |= {"layers": renamed} if renamed else {}
@@ -162,7 +162,7 @@ def _check_once(pairs: Mapping[str, str], second: WeightFile) -> None:
             )
 
 
-def _differences(first: WeightFile, second: WeightFile, key: tuple[str, str], other: str) -> list[Entry]:
+def _differences(first: WeightFile, second: WeightFile, key: tuple[str, str], other: str) -> list[WeightChange]:
     """One entry per weight of a tensor whose stored bits would change."""
     dtype = first.dtype(*key)
     if dtype not in CARRIERS:
@@ -177,7 +177,7 @@ def _differences(first: WeightFile, second: WeightFile, key: tuple[str, str], ot
     if not (np.isfinite(before).all() and np.isfinite(after).all()):
         raise PatchError(f"'{'.'.join(key)}' holds a weight that is not finite, or out of range for {dtype}")
     return [
-        Entry(Address(*key, tuple(place)), dtype, old_bits, new_bits)
+        WeightChange(Address(*key, tuple(place)), dtype, old_bits, new_bits)
         for place, old_bits, new_bits in zip(
             where.tolist(), all_bits(before, dtype), all_bits(after, dtype), strict=True
         )

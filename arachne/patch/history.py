@@ -20,7 +20,7 @@ CARRIED, CHANGED_SINCE, PARTLY, ABSENT, OTHER = "carried", "changed since", "in 
 
 
 @dataclass(frozen=True)
-class Standing:
+class PatchState:
     """How a patch stands to a file.
 
     Attributes:
@@ -36,18 +36,18 @@ class Standing:
     of: int
 
 
-def standing(patch: Patch, file: WeightFile) -> Standing:
+def patch_state(patch: Patch, file: WeightFile) -> PatchState:
     """How a patch stands to a file of any framework."""
     listed = set(file.parameters())
     tensors = [(change, *_read(file, change.key)) for change in patch.changes if change.key in listed]
     by_name = len(tensors) == len(patch.changes) and all(
         values.shape == change.tensor.shape and dtype == change.tensor.dtype for change, values, dtype in tensors
     )
-    found = _compared(patch, tensors) if by_name else Standing(OTHER, 0, len(patch))
+    found = _compared(patch, tensors) if by_name else PatchState(OTHER, 0, len(patch))
     return found if found.state != OTHER else _matched(patch, file)
 
 
-def _compared(patch: Patch, tensors: Sequence[tuple[TensorChange, Array, str]]) -> Standing:
+def _compared(patch: Patch, tensors: Sequence[tuple[TensorChange, Array, str]]) -> PatchState:
     new = old = 0
     for change, values, dtype in tensors:
         for entry in change.entries:
@@ -57,20 +57,20 @@ def _compared(patch: Patch, tensors: Sequence[tuple[TensorChange, Array, str]]) 
     total = len(patch)
     if new == total:
         whole = all(change.is_done_on(values, dtype) for change, values, dtype in tensors)
-        return Standing(CARRIED if whole else CHANGED_SINCE, new, total)
+        return PatchState(CARRIED if whole else CHANGED_SINCE, new, total)
     if old == total:
-        return Standing(ABSENT, 0, total)
-    return Standing(PARTLY if new else OTHER, new, total)
+        return PatchState(ABSENT, 0, total)
+    return PatchState(PARTLY if new else OTHER, new, total)
 
 
-def _matched(patch: Patch, file: WeightFile) -> Standing:
+def _matched(patch: Patch, file: WeightFile) -> PatchState:
     """The same by content, for files whose layers have other names, or values that an exporter scaled."""
     try:
         pairs = find_pairs(patch, file)
     except PatchError:
-        return Standing(OTHER, 0, len(patch))
+        return PatchState(OTHER, 0, len(patch))
     done = all(pair.done for pair in pairs)
-    return Standing(CARRIED if done else ABSENT, len(patch) if done else 0, len(patch))
+    return PatchState(CARRIED if done else ABSENT, len(patch) if done else 0, len(patch))
 
 
 def _read(file: WeightFile, key: tuple[str, str]) -> tuple[Array, str]:

@@ -15,11 +15,11 @@ from arachne.backend import WeightFile
 from arachne.dtypes import CARRIERS
 from arachne.errors import PatchError, did_you_mean
 from arachne.files import sha256_of
-from arachne.patch.base import Base, row_of
+from arachne.patch.base import PatchBase, row_of
 from arachne.patch.change import TensorChange
-from arachne.patch.entry import Entry
 from arachne.patch.patch import Patch
 from arachne.patch.recognise import CLOSE, ORDER, SAME, SCALED, FileTensor, Pair, recognise
+from arachne.patch.weight_change import WeightChange
 from arachne.values import Address
 
 
@@ -194,7 +194,7 @@ def _translated(patch: Patch, pairs: Sequence[Pair], file: WeightFile) -> Match:
     translated = (_derived(pair, file) if derived else _renamed(pair) for pair in pairs)
     changed = [change for change in translated if change is not None]
     known = not done and file.path.is_file()
-    base = Base(file.path.name, sha256_of(file.path) if known else None, None)
+    base = PatchBase(file.path.name, sha256_of(file.path) if known else None, None)
     origin = {
         "digest": patch.digest,
         "file": patch.base.file,
@@ -206,7 +206,7 @@ def _translated(patch: Patch, pairs: Sequence[Pair], file: WeightFile) -> Match:
 
 
 def _renamed(pair: Pair) -> TensorChange:
-    def moved_entry(entry: Entry) -> Entry:
+    def moved_entry(entry: WeightChange) -> WeightChange:
         return replace(entry, address=Address(pair.layer, pair.parameter, entry.address.index))
 
     tensor = replace(pair.change.tensor, layer=pair.layer, parameter=pair.parameter)
@@ -220,7 +220,7 @@ def _derived(pair: Pair, file: WeightFile) -> TensorChange | None:
     for entry in pair.change.entries:
         index = entry.address.index
         new = pair.factors.get(row_of(index), 1.0) * entry.new
-        own = Entry.of(Address(pair.layer, pair.parameter, index), dtype, float(values[index]), new)
+        own = WeightChange.of(Address(pair.layer, pair.parameter, index), dtype, float(values[index]), new)
         if own.old_bits != own.new_bits:
             entries.append(own)
     return TensorChange.of(values, entries, uses=pair.change.tensor.uses) if entries else None

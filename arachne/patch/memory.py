@@ -10,9 +10,9 @@ import numpy as np
 from arachne.backend import ModelBackend
 from arachne.errors import PatchError, UnknownLayerError
 from arachne.files import sha256_of
-from arachne.patch.base import Base
+from arachne.patch.base import PatchBase
 from arachne.patch.change import TensorChange, changed_weights
-from arachne.patch.entry import Entry
+from arachne.patch.weight_change import WeightChange
 from arachne.values import Address, Array
 
 
@@ -34,7 +34,7 @@ def changes_between(
             if pairs is None:
                 continue
             values = np.asarray(backend.get_weights(info.name)[parameter])
-            entries = [Entry.of(address, stored.dtype, _at(values, address), new) for address, new in pairs]
+            entries = [WeightChange.of(address, stored.dtype, _at(values, address), new) for address, new in pairs]
             changed = [entry for entry in entries if entry.old_bits != entry.new_bits]
             if changed:
                 made.append(TensorChange.of(values, changed, uses=info.uses))
@@ -75,13 +75,13 @@ def set_changed(backend: ModelBackend, wanted: Sequence[TensorChange], done: str
         raise
 
 
-def base_of(backend: ModelBackend) -> Base:
+def base_of(backend: ModelBackend) -> PatchBase:
     """Where a model comes from: its file's name and hash, if it came from one."""
     description = backend.describe()
     path = None if description.source is None else Path(description.source)
     if path is None or not path.is_file():
-        return Base(None, None, description.backend)
-    return Base(path.name, sha256_of(path), description.backend)
+        return PatchBase(None, None, description.backend)
+    return PatchBase(path.name, sha256_of(path), description.backend)
 
 
 def _at(values: Array, address: Address) -> float:

@@ -14,14 +14,14 @@ from arachne.backend import ModelBackend, WeightFile, restored
 from arachne.errors import PatchError
 from arachne.files import atomic_write
 from arachne.patch.algebra import composed, without
-from arachne.patch.base import Base
+from arachne.patch.base import PatchBase
 from arachne.patch.change import TensorChange, changes
-from arachne.patch.entry import Entry
 from arachne.patch.file import Written, write_changed
 from arachne.patch.memory import base_of, changes_between, set_changed
 from arachne.patch.show import as_html, as_text
 from arachne.patch.text import read_base, read_entry, read_file, read_text, write_text
 from arachne.patch.values_file import read_values, write_values
+from arachne.patch.weight_change import WeightChange
 from arachne.values import Address, Array
 
 LARGE = 2000
@@ -39,8 +39,8 @@ class Patch:
         evidence: What it was accepted with.
     """
 
-    entries: tuple[Entry, ...]
-    base: Base
+    entries: tuple[WeightChange, ...]
+    base: PatchBase
     provenance: Mapping[str, Any] = field(default_factory=dict)
     evidence: Mapping[str, Any] = field(default_factory=dict)
 
@@ -89,7 +89,7 @@ class Patch:
     def of(
         cls,
         wanted: Sequence[TensorChange],
-        base: Base,
+        base: PatchBase,
         *,
         provenance: Mapping[str, Any] | None = None,
         evidence: Mapping[str, Any] | None = None,
@@ -107,7 +107,7 @@ class Patch:
     @cached_property
     def digest(self) -> str:
         """sha256 of what the patch changes; provenance and evidence do not count."""
-        return hashlib.sha256(write_text(Base(), self.entries, {}, {}).encode()).hexdigest()
+        return hashlib.sha256(write_text(PatchBase(), self.entries, {}, {}).encode()).hexdigest()
 
     def with_evidence(self, evidence: Mapping[str, Any]) -> Patch:
         """The same patch with other evidence."""
@@ -136,7 +136,7 @@ class Patch:
     def inverse(self) -> Patch:
         """The patch that takes this one back; for the file this one leaves behind."""
         turned = [change.inverse() for change in self.changes]
-        base = Base(self.base.file, None, self.base.backend)
+        base = PatchBase(self.base.file, None, self.base.backend)
         return Patch.of(turned, base, provenance={"inverse_of": _parts(self)})
 
     def to_json(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from arachne.dtypes import shortest
 from arachne.patch.change import TensorChange
-from arachne.patch.entry import Entry
+from arachne.patch.weight_change import WeightChange
 
 WIDTH = 80
 """How wide the text is."""
@@ -81,12 +81,12 @@ def tensor_line(change: TensorChange) -> str:
     return line if tensor.uses == 1 else f"{line}, used {tensor.uses} times: every use changes"
 
 
-def place(entry: Entry) -> str:
+def place(entry: WeightChange) -> str:
     """`[0, 13]`."""
     return f"[{', '.join(map(str, entry.address.index))}]"
 
 
-def values(entry: Entry) -> tuple[str, str]:
+def values(entry: WeightChange) -> tuple[str, str]:
     """Old and new value, in the fewest digits that tell them."""
     return repr(shortest(entry.old, entry.dtype)), repr(shortest(entry.new, entry.dtype))
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from arachne.dtypes import digits, from_bits, shortest, to_bits
 from arachne.errors import PatchError
-from arachne.patch.base import Base, BaseTensor, Fingerprint
-from arachne.patch.entry import Entry
+from arachne.patch.base import BaseTensor, Fingerprint, PatchBase
 from arachne.patch.schema import SCHEMA, check, check_version
+from arachne.patch.weight_change import WeightChange
 from arachne.values import Address
 
 MAX_BYTES = 256 << 20
@@ -22,8 +22,8 @@ MAX_BYTES = 256 << 20
 
 
 def write_text(
-    base: Base,
-    entries: Sequence[Entry],
+    base: PatchBase,
+    entries: Sequence[WeightChange],
     provenance: Mapping[str, Any],
     evidence: Mapping[str, Any],
     values: Mapping[str, Any] | None = None,
@@ -89,7 +89,7 @@ def read_text(text: str) -> dict[str, Any]:
     return checked
 
 
-def read_base(document: Mapping[str, Any]) -> Base:
+def read_base(document: Mapping[str, Any]) -> PatchBase:
     """The base in a checked document."""
     marks: dict[tuple[str, str], list[Fingerprint]] = {}
     for mark in document.get("fingerprints", ()):
@@ -97,10 +97,10 @@ def read_base(document: Mapping[str, Any]) -> Base:
         marks.setdefault((mark["layer"], mark["parameter"]), []).append(found)
     base = document["base"]
     tensors = tuple(_read_tensor(tensor, marks) for tensor in base["tensors"])
-    return Base(base["file"], base["sha256"], base["backend"], tensors)
+    return PatchBase(base["file"], base["sha256"], base["backend"], tensors)
 
 
-def read_entry(item: Mapping[str, Any]) -> Entry:
+def read_entry(item: Mapping[str, Any]) -> WeightChange:
     """One entry of a checked document.
 
     Raises:
@@ -119,7 +119,7 @@ def read_entry(item: Mapping[str, Any]) -> Entry:
                 f"the {name} value of {address} is {value!r} in decimal and "
                 f"{shortest(from_bits(bits, dtype), dtype)!r} in bits ({bits}): the patch was edited by hand"
             )
-    return Entry(address, dtype, item["old_bits"], item["new_bits"])
+    return WeightChange(address, dtype, item["old_bits"], item["new_bits"])
 
 
 def _read_tensor(item: Mapping[str, Any], marks: Mapping[tuple[str, str], list[Fingerprint]]) -> BaseTensor:
@@ -137,7 +137,7 @@ def _read_tensor(item: Mapping[str, Any], marks: Mapping[tuple[str, str], list[F
     )
 
 
-def _entry_members(entry: Entry) -> dict[str, Any]:
+def _entry_members(entry: WeightChange) -> dict[str, Any]:
     address = entry.address
     return {
         "layer": address.layer,

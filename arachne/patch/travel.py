@@ -22,7 +22,7 @@ from arachne.values import Array
 
 
 @dataclass(frozen=True)
-class Travelled:
+class AppliedPatch:
     """What became of a patch in a file.
 
     Attributes:
@@ -44,7 +44,7 @@ def apply_to(
     backend: str | None = None,
     mapping: Mapping[str, str] | None = None,
     reopen: Callable[[Path], WeightFile] | None = None,
-) -> Travelled:
+) -> AppliedPatch:
     """A copy of a model file of any framework with the patch in it.
 
     Args:
@@ -61,7 +61,7 @@ def apply_to(
     check_destination(source.path, destination)
     found = match(patch, source, mapping=mapping, exact=_own(patch, source, backend) and not mapping)
     if not found.derived:
-        return Travelled(found.patch.apply_file(source, destination, reopen=reopen), found)
+        return AppliedPatch(found.patch.apply_file(source, destination, reopen=reopen), found)
     beside = derived_path(destination)
     # First the patch, then the file that cannot be reverted without it.
     found.patch.save(beside)
@@ -70,7 +70,7 @@ def apply_to(
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
-    return Travelled(written, found, beside)
+    return AppliedPatch(written, found, beside)
 
 
 def revert_from(
@@ -81,7 +81,7 @@ def revert_from(
     backend: str | None = None,
     mapping: Mapping[str, str] | None = None,
     reopen: Callable[[Path], WeightFile] | None = None,
-) -> Travelled:
+) -> AppliedPatch:
     """A copy of a patched model file of any framework with the old weights, bit for bit; arguments as `apply_to`.
 
     Raises:
@@ -91,7 +91,7 @@ def revert_from(
     own = derived_for(patch, source.path)
     exact = own is not None or (_own(patch, source, backend) and not mapping)
     found = match(own or patch, source, mapping=None if own else mapping, exact=exact, reverting=True)
-    return Travelled(found.patch.revert_file(source, destination, reopen=reopen), found)
+    return AppliedPatch(found.patch.revert_file(source, destination, reopen=reopen), found)
 
 
 def for_model(

@@ -19,9 +19,9 @@ import numpy as np
 
 from arachne.dtypes import digits, from_bits
 from arachne.errors import PatchError
-from arachne.patch.base import PROJECTIONS, Base, BaseTensor, Fingerprint
+from arachne.patch.base import PROJECTIONS, BaseTensor, Fingerprint, PatchBase
 from arachne.patch.change import TensorChange
-from arachne.patch.entry import Entry
+from arachne.patch.weight_change import WeightChange
 from arachne.values import Address, Array
 
 CODES = {"float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64"}
@@ -46,7 +46,7 @@ def write_values(changes: Sequence[TensorChange]) -> bytes:
     return _pack(arrays)
 
 
-def read_values(path: Path, sha256: str, base: Base) -> tuple[Base, tuple[Entry, ...]]:
+def read_values(path: Path, sha256: str, base: PatchBase) -> tuple[PatchBase, tuple[WeightChange, ...]]:
     """The base with its fingerprints, and the entries.
 
     Raises:
@@ -74,7 +74,7 @@ def read_values(path: Path, sha256: str, base: Base) -> tuple[Base, tuple[Entry,
     return replace(base, tensors=tuple(tensors)), tuple(entries)
 
 
-def _entries(tensor: BaseTensor, parts: Mapping[str, tuple[str, Array]], name: str) -> list[Entry]:
+def _entries(tensor: BaseTensor, parts: Mapping[str, tuple[str, Array]], name: str) -> list[WeightChange]:
     code, width = CODES[tensor.dtype], digits(tensor.dtype)
     index_code, index = parts["index"]
     count = len(index)
@@ -84,7 +84,7 @@ def _entries(tensor: BaseTensor, parts: Mapping[str, tuple[str, Array]], name: s
     entries = []
     for where, old, new in zip(index.tolist(), parts["old"][1].tolist(), parts["new"][1].tolist(), strict=True):
         address = Address(tensor.layer, tensor.parameter, tuple(where))
-        entry = Entry(address, tensor.dtype, format(old, f"0{width}x"), format(new, f"0{width}x"))
+        entry = WeightChange(address, tensor.dtype, format(old, f"0{width}x"), format(new, f"0{width}x"))
         if not (math.isfinite(from_bits(entry.old_bits, tensor.dtype)) and math.isfinite(entry.new)):
             raise PatchError(f"'{name}' holds a value of {address} that is not finite")
         entries.append(entry)

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from arachne.files import sha256_of
-from arachne.patch import Base, Entry, Patch, differing_bytes
+from arachne.patch import Patch, PatchBase, WeightChange, differing_bytes
 from arachne.patch.change import TensorChange
 from arachne.registry import weight_file
 from arachne.values import Address
@@ -131,10 +131,10 @@ def drawn_patch(data: st.DataObject, model: Path) -> Patch:
         for place in places:
             index = tuple(map(int, np.unravel_index(place, values.shape)))
             new = data.draw(st.floats(-6e4, 6e4, width=16) | st.sampled_from([0.0, -0.0, 6e-8, 1e-3]))
-            entries.append(Entry.of(Address(layer, parameter, index), dtype, float(values[index]), new))
+            entries.append(WeightChange.of(Address(layer, parameter, index), dtype, float(values[index]), new))
         changed = [entry for entry in entries if entry.old_bits != entry.new_bits]
         made += [TensorChange.of(values, changed)] if changed else []
-    return Patch.from_json(Patch.of(made, Base()).to_json())
+    return Patch.from_json(Patch.of(made, PatchBase()).to_json())
 
 
 def contents(folder: Path) -> dict[str, str]:

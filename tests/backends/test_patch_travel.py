@@ -17,7 +17,7 @@ import arachne
 from arachne.cli import run
 from arachne.errors import PatchError
 from arachne.files import sha256_of
-from arachne.patch import Patch, standing
+from arachne.patch import Patch, patch_state
 from arachne.registry import weight_file
 from arachne.testing import Network, convnet, mlp, random_inputs
 from arachne.values import Address
@@ -130,7 +130,7 @@ def test_patch_found_in_torch_is_applied_to_keras(network: Network, networks_in:
     assert not np.allclose(found, expected, atol=1e-3)
     arachne.revert(patch, tmp_path / "p.keras", tmp_path / "b.keras")
     assert sha256_of(tmp_path / "b.keras") == sha256_of(tmp_path / "net.keras")
-    assert standing(patch, weight_file(tmp_path / "p.keras")).state == "carried"
+    assert patch_state(patch, weight_file(tmp_path / "p.keras")).state == "carried"
 
 
 @pytest.mark.backend("keras")

@@ -11,7 +11,7 @@ import pytest
 from arachne.errors import PatchError
 from arachne.patch import Patch, difference
 from arachne.patch.difference import diff
-from arachne.patch.history import standing
+from arachne.patch.history import patch_state
 from arachne.testing import ReferenceBackend, mlp
 from arachne.testing.reference_file import RefnetWeights
 from arachne.values import Address
@@ -107,11 +107,11 @@ def test_models_that_differ_all_over_give_no_patch(
 def test_log_tells_what_a_file_carries(
     patch: Patch, before: RefnetWeights, after: RefnetWeights, tmp_path: Path
 ) -> None:
-    assert standing(patch, before).state == "not carried"
-    assert (standing(patch, after).state, standing(patch, after).weights) == ("carried", 3)
-    assert standing(patch, renamed(after, tmp_path / "names.refnet")).state == "carried"
-    assert standing(patch, renamed(before, tmp_path / "names.refnet")).state == "not carried"
-    assert standing(patch, saved(tmp_path / "seed1.refnet", seed=1)).state == "another model"
+    assert patch_state(patch, before).state == "not carried"
+    assert (patch_state(patch, after).state, patch_state(patch, after).weights) == ("carried", 3)
+    assert patch_state(patch, renamed(after, tmp_path / "names.refnet")).state == "carried"
+    assert patch_state(patch, renamed(before, tmp_path / "names.refnet")).state == "not carried"
+    assert patch_state(patch, saved(tmp_path / "seed1.refnet", seed=1)).state == "another model"
 
 
 def test_log_sees_patches_under_later_ones(patch: Patch, tmp_path: Path) -> None:
@@ -119,8 +119,8 @@ def test_log_sees_patches_under_later_ones(patch: Patch, tmp_path: Path) -> None
     patch.apply(backend)
     more = Patch.between(backend, [Address("fc2", "weight", (1, 1))], [2.0])
     over = Patch.between(backend, PLACES[1:2], [9.0])
-    assert standing(patch, saved(tmp_path / "a.refnet", patch, more)).state == "changed since"
-    found = standing(patch, saved(tmp_path / "b.refnet", patch, over))
+    assert patch_state(patch, saved(tmp_path / "a.refnet", patch, more)).state == "changed since"
+    found = patch_state(patch, saved(tmp_path / "b.refnet", patch, over))
     assert (found.state, found.weights, found.of) == ("in part", 2, 3)
 
 

@@ -11,7 +11,7 @@ from arachne.values import Address
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class WeightChange:
     """One changed weight. Values, not differences: a difference often misses the old value by a rounding.
 
     Attributes:
@@ -27,7 +27,7 @@ class Entry:
     new_bits: str
 
     @classmethod
-    def of(cls, address: Address, dtype: str, old: float, new: float) -> Entry:
+    def of(cls, address: Address, dtype: str, old: float, new: float) -> WeightChange:
         """An entry from values; the new one is rounded to the stored dtype.
 
         Raises:
@@ -51,6 +51,6 @@ class Entry:
         """The value after, exactly."""
         return from_bits(self.new_bits, self.dtype)
 
-    def inverse(self) -> Entry:
+    def inverse(self) -> WeightChange:
         """The entry that takes this one back."""
-        return Entry(self.address, self.dtype, self.new_bits, self.old_bits)
+        return WeightChange(self.address, self.dtype, self.new_bits, self.old_bits)
