@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from arachne.api import Scan, apply, diff, localise_weights, repair, revert, scan
+    from arachne.api import apply, diff, localise_weights, repair, revert, scan
     from arachne.backend import Cut, ModelBackend, Trace, WeightFile
     from arachne.data.labelled import LabelledData
     from arachne.data.readers import read_data
     from arachne.errors import ArachneError
-    from arachne.evidence import Evidence, Flips
+    from arachne.evidence import Evidence, Flips, Scan
     from arachne.localise import Bidirectional, GradientLoss, Localisation, Localiser, RandomChoice
     from arachne.measuring import compare, flips, measure, measure_survival
     from arachne.options import option
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "arachne.api": ("Scan", "apply", "diff", "localise_weights", "repair", "revert", "scan"),
+    "arachne.api": ("apply", "diff", "localise_weights", "repair", "revert", "scan"),
     "arachne.backend": ("Cut", "ModelBackend", "Trace", "WeightFile"),
     "arachne.data.labelled": ("LabelledData",),
     "arachne.data.readers": ("read_data",),
     "arachne.result": ("PatchedModel", "RepairResult"),
     "arachne.settings": ("Settings",),
     "arachne.errors": ("ArachneError",),
-    "arachne.evidence": ("Evidence", "Flips"),
+    "arachne.evidence": ("Evidence", "Flips", "Scan"),
     "arachne.localise": ("Bidirectional", "GradientLoss", "Localisation", "Localiser", "RandomChoice"),
     "arachne.measuring": ("compare", "flips", "measure", "measure_survival"),
     "arachne.patch": ("Patch",),

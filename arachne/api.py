@@ -7,74 +7,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from arachne import engine
-from arachne.data.confusions import Confusion, confusions, wildcards
-from arachne.data.labelled import LabelledData
 from arachne.data.readers import read_data
 from arachne.data.split import checked_scores, whole_part, with_model_names
 from arachne.engine import OnStep
 from arachne.errors import UsageError
-from arachne.evidence.verdict import percent
+from arachne.evidence.scan import Scan
 from arachne.localise import Localisation, Localiser
-from arachne.markup import table
 from arachne.patch import AppliedPatch, Patch, apply_to, for_model, revert_from
 from arachne.patch import diff as files_diff
 from arachne.plugins import LOCALISERS
 from arachne.registry import load, name_for_file, weight_file
-from arachne.report.terminal import ScanTable, as_text
 from arachne.result import RepairResult
 from arachne.search.state import OnGeneration
 from arachne.settings import Settings, make_settings
-from arachne.values import Array
-
-
-@dataclass(frozen=True, eq=False)
-class Scan:
-    """The mistakes a model makes on some data.
-
-    Attributes:
-        data: The data.
-        predictions: What the model makes of it `(n,)`.
-        n_classes: How many classes the model has.
-    """
-
-    data: LabelledData
-    predictions: Array
-    n_classes: int
-
-    @property
-    def accuracy(self) -> float:
-        """Share of inputs classified correctly."""
-        return float(np.mean(self.predictions == self.data.labels))
-
-    @cached_property
-    def faults(self) -> Sequence[Confusion]:
-        """Every confusion of two classes, the most frequent first; `target` is what `repair` takes."""
-        return confusions(self.data.labels, self.predictions, self.n_classes, self.data.class_names)
-
-    @cached_property
-    def wildcards(self) -> Sequence[Confusion]:
-        """What the mistakes have in common, where that is more than the most frequent confusion of two classes."""
-        return wildcards(self.data.labels, self.predictions, self.n_classes, self.data.class_names)
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        rows = [(fault.target, f"{fault.count:,}", percent(fault.share)) for fault in self.faults[:50]]
-        wrong = sum(fault.count for fault in self.faults)
-        above = f"accuracy {percent(self.accuracy)}: {wrong:,} of {len(self.data):,} inputs wrong"
-        more = f"and {len(self.faults) - 50:,} rarer kinds" if len(self.faults) > 50 else ""
-        return table(["target", "count", "share of mistakes"], rows, above=above, below=more)
-
-    def __str__(self) -> str:
-        """The faults as a table of plain text."""
-        return as_text(ScanTable(self.faults, self.accuracy, len(self.data), self.wildcards))
 
 
 def scan(model: Any, data: Any) -> Scan:

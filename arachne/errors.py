@@ -15,7 +15,9 @@
     ├── NothingToRepairError           5   the model does not make this mistake
     └── GateFailedError                1   a gate said no
 
-A message is one sentence: what was expected, what came, what to do. It starts in lower case and has no full stop.
+A message is one sentence: what was expected, what came, what to do. It starts in lower case and has no full stop. It
+names no command-line option: where an argument of the Python function would help, the error has its name as `argument`,
+and the command line adds the option.
 """
 
 from __future__ import annotations
@@ -26,9 +28,18 @@ from typing import ClassVar
 
 
 class ArachneError(Exception):
-    """Root of all errors that Arachne raises on purpose."""
+    """Root of all errors that Arachne raises on purpose.
+
+    Args:
+        *message: The sentence.
+        argument: The name of the argument that the user should give, such as `classes`.
+    """
 
     exit_code: ClassVar[int] = 70
+
+    def __init__(self, *message: object, argument: str | None = None) -> None:
+        super().__init__(*message)
+        self.argument = argument
 
 
 class UsageError(ArachneError, ValueError):

@@ -162,8 +162,7 @@ def name_for_file(path: str | Path) -> str:
     text = str(path)
     if ":" in text and not Path(text).exists():
         raise UsageError(
-            f"'{text}' names code; give its weights too (--weights FILE), or say which backend it is for "
-            "(--backend NAME)"
+            f"'{text}' names code; give its weights too, or say which backend it is for", argument="weights"
         )
     if Path(text).is_dir() or not Path(text).suffix:
         existing_file(text, "model")  # which says what a folder is, and that a file is not there

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.metadata
 import importlib.util
 import inspect
 import itertools
@@ -12,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from arachne import registry
 from arachne.backend import ModelBackend
+from arachne.plugins import BACKENDS
 
 SHARED: Mapping[str, Sequence[str]] = {
     "__init__": (),
@@ -72,9 +71,7 @@ OWN: Mapping[str, tuple[str, str]] = {
 }
 """The files, or folders, that one adapter has alone, and what of its framework they are for."""
 
-ADAPTERS = sorted(
-    entry.module for entry in importlib.metadata.entry_points(group=registry.GROUP) if entry.name in registry.KNOWN
-)
+ADAPTERS = sorted(place.partition(":")[0] for place in BACKENDS.ours.values())
 
 CONTRACT = [
     name

@@ -224,6 +224,7 @@ BAD = [
     (3, ["scan", "digits.pt2", "--data", "shape.npz"], "shape"),
     (3, ["scan", "digits.pt2", "--data", "labels.npz"], "label 12"),
     (3, ["scan", "digits.pt2", "--data", "nan.npz"], "row 3"),
+    (3, ["scan", "digits.pt2", "--data", "named.npz"], "give all names in order (--classes NAMES)\n"),
     (3, ["scan", "net.safetensors", "--data", "val.npz"], "module:factory"),
     (3, ["scan", "nothing", "--data", "val.npz"], "model 'nothing' does not exist"),
     (3, ["apply", "val.npz", "digits.pt2", "-o", "x.pt2"], "patch"),
@@ -247,6 +248,7 @@ def bad(folder: Path, fixed: tuple[Path, Ran]) -> Path:
     (folder / "broken.pt2").write_bytes((folder / "digits.pt2").read_bytes()[:9000])
     np.savez(folder / "shape.npz", x=x[:, :, :5], y=y)
     np.savez(folder / "labels.npz", x=x, y=np.where(np.arange(len(y)) == 7, 12, y))
+    np.savez(folder / "named.npz", x=x, y=np.where(y > 4, "high", "low"))
     spoilt = x.copy()
     spoilt[3, 0, 0, 0] = np.nan
     np.savez(folder / "nan.npz", x=spoilt, y=y)

@@ -31,6 +31,14 @@ COMMANDS = {
 }
 """Every subcommand and the sentence `arachne --help` shows, so that listing them imports none."""
 
+OPTIONS = {
+    "classes": "--classes NAMES",
+    "mapping": "--map LAYER=OTHER",
+    "preprocess": "--preprocess STEPS",
+    "weights": "--weights FILE or --backend NAME",
+}
+"""The option for each argument that an error may ask for."""
+
 
 class LazyGroup(click.Group):
     """A group whose subcommands are imported when they are called."""
@@ -81,7 +89,7 @@ def run(arguments: list[str]) -> int:
     try:
         result = cli.main(args=arguments or ["--help"], prog_name="arachne", standalone_mode=False)
     except ArachneError as error:
-        return _fail(str(error), error.exit_code, arguments)
+        return _fail(_with_option(error), error.exit_code, arguments)
     except click.ClickException as error:
         usage = getattr(error, "ctx", None)
         if usage is not None:
@@ -97,6 +105,16 @@ def run(arguments: list[str]) -> int:
         message = f"this is a bug in Arachne ({type(error).__name__}: {error}); --debug shows where"
         return _fail(message, 70, arguments)
     return result if isinstance(result, int) else 0
+
+
+def _with_option(error: ArachneError) -> str:
+    """The error's sentence, with the option that helps where it or its cause names an argument."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ArachneError) and cause.argument in OPTIONS:
+            return f"{error} ({OPTIONS[cause.argument]})"
+        cause = cause.__cause__
+    return str(error)
 
 
 def _sentence(error: click.ClickException) -> str:

@@ -55,8 +55,8 @@ def command(
 
     With --patch and --unlabelled, --data can be left out: what the patch changes is told without labels.
     """
-    from arachne.api import Scan
     from arachne.cli.console import Output
+    from arachne.evidence.scan import Scan
     from arachne.measuring import measure_scores
     from arachne.patch import Patch
     from arachne.report.objects import FLIPS_SCHEMA, gate_objects, result_object

@@ -99,7 +99,8 @@ def check_names(class_names: Sequence[str], n_classes: int, *, assumed: bool) ->
     shown = ", ".join(class_names[:5]) + (", …" if len(class_names) > 5 else "")
     raise DataError(
         f"found {len(class_names)} class names ({shown}), but the model has {n_classes} classes; "
-        "give all names in order with --classes"
+        "give all names in order",
+        argument="classes",
     )
 
 
@@ -167,7 +168,8 @@ def _sorted_names(found: list[str], n_classes: int | None) -> tuple[str, ...]:
     numbers = [name for name in found if _is_number(name)]
     if numbers:
         raise DataError(
-            f"the labels are partly numbers ('{numbers[0]}') and partly names; give all names in order with --classes"
+            f"the labels are partly numbers ('{numbers[0]}') and partly names; give all names in order",
+            argument="classes",
         )
     if n_classes is not None:
         check_names(found, n_classes, assumed=True)

@@ -110,7 +110,8 @@ def stacked(images: Sequence[Array], names: Sequence[str]) -> Array:
             one, other = (f"{shape[0]}x{shape[1]}" for shape in (first.shape, image.shape))
             raise DataError(
                 f"pictures have different sizes ({names[0]} is {one}, {name} is {other}); "
-                "bring them to one with --preprocess 'resize=N'"
+                "bring them to one size with the preprocessing 'resize=N'",
+                argument="preprocess",
             )
         if image.dtype != first.dtype or image.shape != first.shape:
             raise DataError(f"pictures are of different kinds ({names[0]} is {first.dtype}, {name} is {image.dtype})")

@@ -207,7 +207,9 @@ def checked_scores(backend: ModelBackend, data: LabelledData) -> Array:
     if data.class_names is not None:
         check_names(data.class_names, n_classes, assumed=data.names_assumed)
     if data.names_assumed and backend.class_names not in (None, data.class_names):
-        raise DataError("the model's class names are in another order than the data's; give them with --classes")
+        raise DataError(
+            "the model's class names are in another order than the data's; give them in order", argument="classes"
+        )
     outside = np.flatnonzero((data.labels < 0) | (data.labels >= n_classes))
     if len(outside):
         row = int(outside[0])

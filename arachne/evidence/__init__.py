@@ -6,6 +6,7 @@ from arachne.evidence.evidence import Evidence, SplitScores, compare, measure, s
 from arachne.evidence.flips import Flips
 from arachne.evidence.gates import Gate, GateResult, check_gates
 from arachne.evidence.measures import Accuracy, Changed, PartEvidence, TargetEvidence
+from arachne.evidence.scan import Scan
 from arachne.evidence.statistics import Rate
 from arachne.evidence.verdict import BREAK_BUDGET, VERDICTS, Verdict, judge
 
@@ -22,6 +23,7 @@ __all__ = [
     "GateResult",
     "PartEvidence",
     "Rate",
+    "Scan",
     "SplitScores",
     "TargetEvidence",
     "Verdict",

@@ -1,4 +1,4 @@
-"""Conditions on the evidence that make a pipeline stop: `--fail-if "break_rate > 0.5%"`.
+"""Conditions on the evidence that make a pipeline stop, such as `break_rate > 0.5%`.
 
 A gate names a number of the evidence, a comparison and a limit; it fails when the comparison holds, and also when the
 number cannot be known, because there were no inputs to count.

@@ -14,7 +14,6 @@ from arachne.backend import ModelBackend
 from arachne.data.split import Part
 from arachne.errors import UsageError, did_you_mean
 from arachne.localise.pareto import order_by_fronts
-from arachne.markup import table
 from arachne.options import Configured, option
 from arachne.suspects import Suspects
 from arachne.values import Address, Array, LayerInfo
@@ -79,13 +78,9 @@ class Localisation:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the suspects with both scores."""
-        rows = [
-            (address, f"{value:.6g}", *(f"{score:.4g}" for score in (self.score(address) if self.scores else ())))
-            for address, value in list(zip(self.suspects.addresses, self.suspects.values.tolist(), strict=True))[:50]
-        ]
-        headings = ["weight", "value", *(("gradient loss", "forward impact") if self.scores else ())]
-        more = f"and {len(self.suspects) - 50:,} more" if len(self.suspects) > 50 else ""
-        return table(headings, rows, above=self.headline, below=more)
+        from arachne.report.notebook import localisation_html
+
+        return localisation_html(self)
 
     @cached_property
     def points(self) -> Array:

@@ -100,7 +100,9 @@ def paired_layers(first: WeightFile, second: WeightFile, mapping: Mapping[str, s
         elif near:
             names = ", ".join(f"'{name}'" for name in near[:8])
             raise PatchError(
-                f"layer '{layer}' could be {names} in '{second.path.name}'; say which with --map {layer}={near[0]}"
+                f"layer '{layer}' could be {names} in '{second.path.name}'; "
+                f"say which is meant, as in {layer}={near[0]}",
+                argument="mapping",
             )
         elif any(parameter in WEIGHT_PARAMETERS for parameter in shapes):
             raise PatchError(
@@ -157,8 +159,8 @@ def _check_once(pairs: Mapping[str, str], second: WeightFile) -> None:
         rival = taken.setdefault(other, layer)
         if rival != layer:
             raise PatchError(
-                f"layer '{other}' in '{second.path.name}' could be '{rival}' and '{layer}'; "
-                "say which with --map LAYER=OTHER"
+                f"layer '{other}' in '{second.path.name}' could be '{rival}' and '{layer}'; say which is meant",
+                argument="mapping",
             )
 
 

@@ -127,7 +127,8 @@ def _choose(
         if rival is not pair:
             raise PatchError(
                 f"'{pair.name}' in '{file.path.name}' could be '{rival.change.tensor.name}' and "
-                f"'{pair.change.tensor.name}' of the patch; say which with --map LAYER=OTHER"
+                f"'{pair.change.tensor.name}' of the patch; say which is meant",
+                argument="mapping",
             )
     if len({pair.done for pair in chosen}) > 1:
         raise PatchError(f"'{file.path.name}' carries only a part of this patch")
@@ -168,7 +169,8 @@ def _ambiguous(change: TensorChange, pairs: Sequence[Pair], file: WeightFile) ->
     names = ", ".join(f"'{pair.name}'" for pair in pairs[:8])
     return PatchError(
         f"'{change.tensor.name}' of the patch could be {names} in '{file.path.name}'; "
-        f"say which with --map {change.tensor.layer}={pairs[0].layer}"
+        f"say which is meant, as in {change.tensor.layer}={pairs[0].layer}",
+        argument="mapping",
     )
 
 

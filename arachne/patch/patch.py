@@ -18,7 +18,6 @@ from arachne.patch.base import PatchBase
 from arachne.patch.change import TensorChange, changes
 from arachne.patch.file import Written, write_changed
 from arachne.patch.memory import base_of, changes_between, set_changed
-from arachne.patch.show import as_html, as_text
 from arachne.patch.text import read_base, read_entry, read_file, read_text, write_text
 from arachne.patch.values_file import read_values, write_values
 from arachne.patch.weight_change import WeightChange
@@ -53,11 +52,15 @@ class Patch:
 
     def __str__(self) -> str:
         """The changed weights by layer, old → new, with the evidence."""
-        return as_text(self.changes, self.provenance, self.evidence)
+        from arachne.report.patch_text import as_text
+
+        return as_text(self)
 
     def _repr_html_(self) -> str:
         """The same as a table in a notebook."""
-        return as_html(self.changes, self.provenance, self.evidence)
+        from arachne.report.patch_text import as_html
+
+        return as_html(self)
 
     @classmethod
     def between(

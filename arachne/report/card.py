@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from arachne.evidence.verdict import p_value, percent
+from arachne.report.printable import printable
 from arachne.values import Description
 
 if TYPE_CHECKING:
@@ -41,8 +42,7 @@ def model_card(result: Mapping[str, Any], patch: Patch, description: Description
 
 def text(value: Any) -> str:
     """A name that stays text in Markdown and in the HTML made of it."""
-    plain = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in str(value))
-    return re.sub(r"([\\`*_{}\[\]<>|#&~])", r"\\\1", plain)
+    return re.sub(r"([\\`*_{}\[\]<>|#&~])", r"\\\1", printable(value))
 
 
 def _base(patch: Patch, description: Description) -> str:
@@ -113,7 +113,7 @@ def _weights(patch: Patch) -> str:
 
 
 def _code(value: Any) -> str:
-    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in str(value)).replace("`", "'")
+    return printable(value).replace("`", "'")
 
 
 def _limits(result: Mapping[str, Any]) -> str:

@@ -14,6 +14,7 @@ from arachne.evidence.verdict import DAMAGE, NOT_REPAIRED, REPAIRED, TOO_FEW, p_
 from arachne.report import charts
 from arachne.report.json import dumps
 from arachne.report.page import PAGE_SCHEMA
+from arachne.report.printable import printable
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -82,7 +83,7 @@ def _environment() -> Environment:
         json=dumps,
         points=lambda change: f"{100 * change:+.1f}".replace("-", "\N{MINUS SIGN}") if change else "0",
         number=lambda value: f"{value:.6g}",
-        printable=_printable,
+        printable=printable,
         short=_short,
     )
     environment.globals.update(interval=interval, charts=charts)
@@ -144,11 +145,6 @@ def _cell(count: int, diagonal: bool, most: int, signed: bool) -> dict[str, Any]
     }
 
 
-def _printable(text: str) -> str:
-    """A name without characters that have no picture."""
-    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
-
-
 def _short(text: str, most: int) -> str:
-    text = _printable(text)
+    text = printable(text)
     return text if len(text) <= most else text[: most - 1] + "…"

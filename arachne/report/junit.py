@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from xml.etree import ElementTree
 
 from arachne.evidence import GateResult, Verdict
+from arachne.report.printable import printable
 
 
 def junit_xml(gates: Sequence[GateResult], verdict: Verdict, *, suite: str = "arachne") -> bytes:
@@ -32,4 +33,4 @@ def junit_xml(gates: Sequence[GateResult], verdict: Verdict, *, suite: str = "ar
 
 def _legal(text: str) -> str:
     """Without the characters XML has no way to hold."""
-    return "".join(one if one.isprintable() or one == "\n" else "\N{REPLACEMENT CHARACTER}" for one in text)
+    return printable(text, keep="\n")

@@ -44,14 +44,16 @@ class LayersTable:
 
     @property
     def on_request(self) -> int:
-        """How many more it looks at with `--biases`: biases and the scales of norms."""
+        """How many more it looks at when asked to: biases and the scales of norms."""
         return sum(entry.size for info in self.layers for entry in info.parameters.values()) - self.weights
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         """Called by rich when the table is printed."""
         ink = Ink(options.ascii_only)
         order = (
-            "in order of execution" if self.executed else "in the order the model has them; --data tells the real one"
+            "in order of execution"
+            if self.executed
+            else "in the order the model lists them; only a run on data tells the order of execution"
         )
         yield Text(f"{len(self.layers):,} layers, {order}")
         table = Table(box=SIMPLE_HEAD, pad_edge=False)
@@ -65,7 +67,9 @@ class LayersTable:
             size = sum(entry.size for entry in info.parameters.values())
             table.add_row(ink.text(info.name), kind, shapes, dtypes, f"{size:,}")
         yield table
-        yield Text(f"{self.weights:,} weights in matrices and kernels, {self.on_request:,} more with --biases")
+        yield Text(
+            f"{self.weights:,} weights in matrices and kernels, {self.on_request:,} more in biases and norm scales"
+        )
         if self.unreachable:
             yield Text(f"\n{len(self.unreachable):,} parameters cannot be repaired:")
             for name, reason in self.unreachable.items():

@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 from arachne.evidence import Changed, Evidence, PartEvidence
 from arachne.evidence.verdict import p_value, percent
-from arachne.markup import table
+from arachne.report.markup import table
 from arachne.report.pictures import show_inputs
+from arachne.wording import counted
 
 if TYPE_CHECKING:
     from arachne.data.split import Part
+    from arachne.evidence.scan import Scan
+    from arachne.localise import Localisation
     from arachne.patch import Patch
 
 MOST_PICTURES = 6
-MOST_CLASSES = 5
+MOST_WEIGHTS = 5
+MOST_ROWS = 50
 
 
 def result_html(evidence: Evidence, patch: Patch | None = None, held_out: Part | None = None) -> str:
@@ -36,6 +40,28 @@ def result_html(evidence: Evidence, patch: Patch | None = None, held_out: Part |
     )
 
 
+def scan_html(scan: Scan) -> str:
+    """The most frequent mistakes of a model."""
+    rows = [(fault.target, f"{fault.count:,}", percent(fault.share)) for fault in scan.faults[:MOST_ROWS]]
+    wrong = sum(fault.count for fault in scan.faults)
+    above = f"accuracy {percent(scan.accuracy)}: {wrong:,} of {counted(len(scan.data), 'input')} wrong"
+    rarer = len(scan.faults) - MOST_ROWS
+    below = f"and {counted(rarer, 'rarer kind')}" if rarer > 0 else ""
+    return table(["target", "count", "share of mistakes"], rows, above=above, below=below)
+
+
+def localisation_html(found: Localisation) -> str:
+    """The first suspects with both scores."""
+    pairs = zip(found.suspects.addresses[:MOST_ROWS], found.suspects.values[:MOST_ROWS].tolist(), strict=True)
+    rows = [
+        (address, f"{value:.6g}", *(f"{score:.4g}" for score in (found.score(address) if found.scores else ())))
+        for address, value in pairs
+    ]
+    headings = ["weight", "value", *(("gradient loss", "forward impact") if found.scores else ())]
+    more = f"and {len(found.suspects) - MOST_ROWS:,} more" if len(found.suspects) > MOST_ROWS else ""
+    return table(headings, rows, above=found.headline, below=more)
+
+
 def _cells(part: PartEvidence) -> dict[str, str]:
     return {
         "repaired": f"{part.repaired:,} of {part.negatives:,}: {percent(part.repair_rate)}",
@@ -46,10 +72,10 @@ def _cells(part: PartEvidence) -> dict[str, str]:
 
 
 def _weights(patch: Patch) -> Iterable[tuple[str, str, str]]:
-    for entry in patch.entries[:MOST_CLASSES]:
+    for entry in patch.entries[:MOST_WEIGHTS]:
         yield str(entry.address), f"{entry.old:.6g}", f"{entry.new:.6g}"
-    if len(patch.entries) > MOST_CLASSES:
-        yield f"and {len(patch.entries) - MOST_CLASSES:,} more", "", ""
+    if len(patch.entries) > MOST_WEIGHTS:
+        yield f"and {len(patch.entries) - MOST_WEIGHTS:,} more", "", ""
 
 
 def _pictures(title: str, changed: Changed, held_out: Part) -> str:

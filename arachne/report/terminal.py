@@ -16,6 +16,7 @@ from arachne.data.confusions import Confusion
 from arachne.evidence import Accuracy, Evidence, PartEvidence, Rate
 from arachne.evidence.verdict import DAMAGE, NOT_REPAIRED, REPAIRED, TOO_FEW, p_value, percent
 from arachne.report.objects import ranked_suspects
+from arachne.report.printable import printable
 
 if TYPE_CHECKING:
     from arachne.localise.base import Localisation
@@ -121,7 +122,7 @@ class Ink:
 
     def text(self, value: str) -> Text:
         """A name as text, never as markup or an escape sequence."""
-        safe = "".join(one if one.isprintable() or one == "\n" else "\N{REPLACEMENT CHARACTER}" for one in value)
+        safe = printable(value, keep="\n")
         if self.ascii_only:
             safe = safe.replace("→", "->").replace("–", "-").encode("ascii", "backslashreplace").decode("ascii")
         return Text(safe)

@@ -128,7 +128,7 @@ def test_sorted_names_are_the_mapping_only_when_nothing_is_in_doubt() -> None:
     assert read_data((X, words)).names_assumed
     message = refusal((X, words), n_classes=4)
     assert message.startswith("found 3 class names (cat, cow, dog), but the model has 4 classes")
-    assert message.endswith("give all names in order with --classes")
+    assert message.endswith("give all names in order")
 
 
 def test_a_list_of_names_longer_than_a_path_can_be_is_a_list_of_names() -> None:

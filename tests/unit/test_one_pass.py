@@ -19,6 +19,7 @@ import arachne
 from arachne.data.labelled import LabelledData
 from arachne.data.split import split_by_outcome
 from arachne.evidence import measure
+from arachne.losses import cross_entropy
 from arachne.patch import Patch
 from arachne.search import DifferentialEvolution
 from arachne.testing import ReferenceBackend, mlp
@@ -67,9 +68,8 @@ def trained() -> ReferenceBackend:
     rng = np.random.default_rng(0)
     filed = np.where((labels == 8) & (rng.random(len(labels)) < 0.6), 1, labels)
     for _ in range(150):
-        for layer, parameters in backend.weight_gradients(inputs, filed).items():
-            for parameter, slope in parameters.items():
-                backend.set_weights(layer, parameter, backend.get_weights(layer)[parameter] - 0.5 * slope)
+        for (layer, parameter), slope in backend.weight_gradients(inputs, cross_entropy(filed)).items():
+            backend.set_weights(layer, parameter, backend.get_weights(layer)[parameter] - 0.5 * slope)
     return backend
 
 

@@ -92,7 +92,7 @@ def test_layers_that_look_the_same_are_ambiguous(tmp_path: Path) -> None:
         backend.set_weights(layer, "bias", np.ones(4, np.float32))
     backend.save(tmp_path / "twins.refnet")
     file = RefnetWeights(tmp_path / "twins.refnet")
-    with pytest.raises(PatchError, match=r"layer 'fc1' could be 'dense_1', 'dense_2'.*--map fc1=dense_1"):
+    with pytest.raises(PatchError, match=r"layer 'fc1' could be 'dense_1', 'dense_2'.*as in fc1=dense_1"):
         diff(file, renamed(file, tmp_path / "other.refnet"))
 
 

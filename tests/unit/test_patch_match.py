@@ -169,7 +169,7 @@ def twins(path: Path) -> tuple[Patch, RefnetWeights]:
 def test_ambiguity_lists_the_candidates_and_a_mapping_decides(tmp_path: Path) -> None:
     patch, file = twins(tmp_path / "m.refnet")
     with pytest.raises(
-        PatchError, match=r"'fc2.bias' of the patch could be 'dense_1.bias', 'dense_2.bias'.*--map fc2="
+        PatchError, match=r"'fc2.bias' of the patch could be 'dense_1.bias', 'dense_2.bias'.*as in fc2="
     ):
         match(patch, file)
     assert match(patch, file, mapping={"fc2": "dense_2"}).pairs[0].name == "dense_2.bias"

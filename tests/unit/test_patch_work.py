@@ -26,11 +26,11 @@ class Doubled(ModelWeights):
     def parameters(self) -> list[tuple[str, str]]:
         return [(f"other_{layer}", parameter) for layer, parameter in super().parameters()]
 
-    def read(self, layer: str, parameter: str) -> Array:
-        return 2 * super().read(layer.removeprefix("other_"), parameter)
+    def _read(self, layer: str, parameter: str) -> Array:
+        return 2 * super()._read(layer.removeprefix("other_"), parameter)
 
-    def dtype(self, layer: str, parameter: str) -> str:
-        return super().dtype(layer.removeprefix("other_"), parameter)
+    def _dtype(self, layer: str, parameter: str) -> str:
+        return super()._dtype(layer.removeprefix("other_"), parameter)
 
 
 @pytest.fixture

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from arachne.report.printable import printable
+
 CELL = "padding:2px 10px;text-align:left"
 
 
@@ -17,5 +19,4 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, above: s
 
 
 def _text(value: object) -> str:
-    """A value as text, without characters that have no picture."""
-    return escape("".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in str(value)))
+    return escape(printable(value))

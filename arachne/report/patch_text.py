@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from html import escape
-from typing import Any
+from math import prod
+from typing import TYPE_CHECKING, Any
 
 from arachne.dtypes import shortest
-from arachne.patch.change import TensorChange
-from arachne.patch.weight_change import WeightChange
+from arachne.report.markup import table
+from arachne.report.printable import printable
+from arachne.wording import counted
+
+if TYPE_CHECKING:
+    from arachne.patch import Patch, WeightChange
+    from arachne.patch.change import TensorChange
 
 WIDTH = 80
 """How wide the text is."""
@@ -18,16 +23,16 @@ MOST = 30
 """How many weights of one tensor are shown."""
 
 
-def as_text(changes: Sequence[TensorChange], provenance: Mapping[str, Any], evidence: Mapping[str, Any]) -> str:
+def as_text(patch: Patch) -> str:
     """The patch as lines of plain text."""
-    lines = [headline(changes)]
-    for change in changes:
+    lines = [headline(patch.changes)]
+    for change in patch.changes:
         lines += ["", tensor_line(change)]
         rows = [(place(entry), *values(entry)) for entry in change.entries[:MOST]]
         wide = [max(len(row[column]) for row in rows) for column in range(3)]
         lines += [f"  {a:<{wide[0]}}  {b:>{wide[1]}} → {c:>{wide[2]}}" for a, b, c in rows]
         lines += [f"  … and {len(change.entries) - MOST:,} more"] if len(change.entries) > MOST else []
-    told = [*facts(provenance), *verdict(evidence)]
+    told = [*facts(patch.provenance), *verdict(patch.evidence)]
     if told:
         wide_name = max(len(name) for name, _ in told)
         margin = " " * (wide_name + 2)
@@ -41,26 +46,18 @@ def as_text(changes: Sequence[TensorChange], provenance: Mapping[str, Any], evid
                 break_long_words=False,
                 break_on_hyphens=False,
             )
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
-def as_html(changes: Sequence[TensorChange], provenance: Mapping[str, Any], evidence: Mapping[str, Any]) -> str:
-    """The patch as a fragment of HTML for notebooks; every name in it is escaped."""
-    parts = [f"<p><b>Patch</b>: {escape(headline(changes))}</p>", "<table>"]
-    parts.append("<thead><tr><th>tensor</th><th>index</th><th>old</th><th>new</th></tr></thead><tbody>")
-    for change in changes:
-        for entry in change.entries[:MOST]:
-            cells = (change.tensor.name, place(entry), *values(entry))
-            parts.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
+def as_html(patch: Patch) -> str:
+    """The patch as a fragment of HTML for notebooks."""
+    rows = []
+    for change in patch.changes:
+        rows += [(change.tensor.name, place(entry), *values(entry)) for entry in change.entries[:MOST]]
         if len(change.entries) > MOST:
-            more = f"… and {len(change.entries) - MOST:,} more in {change.tensor.name}"
-            parts.append(f'<tr><td colspan="4">{escape(more)}</td></tr>')
-    parts.append("</tbody></table>")
-    told = [*facts(provenance), *verdict(evidence)]
-    if told:
-        items = "".join(f"<li>{escape(name)}: {escape(value)}</li>" for name, value in told)
-        parts.append(f"<ul>{items}</ul>")
-    return "".join(parts)
+            rows.append((f"… and {len(change.entries) - MOST:,} more in {change.tensor.name}", "", "", ""))
+    below = "; ".join(f"{name}: {value}" for name, value in [*facts(patch.provenance), *verdict(patch.evidence)])
+    return table(["tensor", "index", "old", "new"], rows, above=f"Patch: {headline(patch.changes)}", below=below)
 
 
 def headline(changes: Sequence[TensorChange]) -> str:
@@ -68,16 +65,14 @@ def headline(changes: Sequence[TensorChange]) -> str:
     weights = sum(len(change.entries) for change in changes)
     if not weights:
         return "no weights change"
-    return f"{weights:,} weight{'s' * (weights != 1)} in {len(changes)} tensor{'s' * (len(changes) != 1)}"
+    return f"{counted(weights, 'weight')} in {counted(len(changes), 'tensor')}"
 
 
 def tensor_line(change: TensorChange) -> str:
     """`fc2.weight, float32 (10, 100), 3 of 1,000 weights`, and how often it is used when that is more than once."""
     tensor = change.tensor
-    size = 1
-    for length in tensor.shape:
-        size *= length
-    line = f"{tensor.name}, {tensor.dtype} {tensor.shape}, {len(change.entries):,} of {size:,} weights"
+    size = counted(prod(tensor.shape), "weight")
+    line = f"{tensor.name}, {tensor.dtype} {tensor.shape}, {len(change.entries):,} of {size}"
     return line if tensor.uses == 1 else f"{line}, used {tensor.uses} times: every use changes"
 
 
@@ -97,7 +92,7 @@ def facts(provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
     told = [(name, value) for name, value in told if value and name != "stack"]
     parts = provenance.get("stack")
     if isinstance(parts, list):
-        told.append(("stack of", f"{len(parts)} patches"))
+        told.append(("stack of", counted(len(parts), "patch", "patches")))
     origin = provenance.get("derived_from")
     if isinstance(origin, Mapping):
         for tensor in origin.get("tensors", ()):

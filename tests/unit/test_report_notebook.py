@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from arachne.api import Scan
 from arachne.data.labelled import LabelledData
+from arachne.evidence.scan import Scan
 from arachne.localise.base import Localisation, ParameterScores
-from arachne.markup import table
+from arachne.report.markup import table
 from arachne.suspects import Suspects
 from arachne.testing import ReferenceBackend, mlp
 from arachne.values import Address
