@@ -80,7 +80,7 @@ def fitness_inputs_of(
 
 
 def some_suspects(backend: ModelBackend, layers: Sequence[str], k: int, *, seed: int = 0) -> Suspects:
-    """So many weights of some layers, biases among them, at least one in each layer."""
+    """`k` random weights of some layers, biases among them, and the first weight of each layer."""
     rng = np.random.default_rng(seed)
     places = [
         Address(layer, parameter, tuple(int(i) for i in index))

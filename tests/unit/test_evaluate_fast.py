@@ -149,7 +149,7 @@ def test_touched_channels_keep_their_decisions_whether_or_not_they_are_the_faste
         assert_same_search(plain, fast, population=12, generations=15)
 
 
-def test_inputs_that_may_be_wrong_are_asked_about_without_the_others_where_that_gives_the_same_bits() -> None:
+def test_inputs_that_may_be_wrong_are_evaluated_without_the_others_where_that_gives_the_same_bits() -> None:
     plain, fast = both(mlp([20, 30, 5], seed=3), ["fc2"], n=1000, k=0)
     assert fast.facts.reference.has_subsets
     labels = fast.fitness_inputs.labels
@@ -271,6 +271,16 @@ def test_half_precision_weights_keep_their_decisions() -> None:
     )
 
 
+@pytest.mark.parametrize("layers", [["fc1"], ["fc1", "fc2"]])
+def test_thousands_of_suspects_are_judged_in_small_blocks_with_the_same_decisions(layers: list[str]) -> None:
+    network = mlp([400, 500, 5], seed=1)
+    _, few = both(network, layers, k=4)
+    plain, fast = both(network, layers, k=3000)
+    assert fast.facts.route.name == "dense tail"
+    assert fast.facts.route.block < few.facts.route.block == type(few.facts.route).block
+    assert_same_search(plain, fast, population=6, generations=4, start="near")
+
+
 def test_evaluator_is_made_by_name() -> None:
     plain, _ = both(mlp([4, 3], seed=0), ["fc1"])
     parts = plain.backend, plain.fitness_inputs, plain.suspects
@@ -280,8 +290,8 @@ def test_evaluator_is_made_by_name() -> None:
         make_evaluator("fats", *parts)
 
 
-def test_last_inputs_of_an_odd_number_are_no_exception_to_parts() -> None:
-    """Vectorised functions take other code for the last few numbers of an array; padding leaves none of them."""
+def test_last_inputs_of_an_odd_number_can_be_evaluated_without_the_others_too() -> None:
+    """Vectorised functions handle the last few numbers of an array differently; padding makes sure there are none."""
     plain, fast = both(mlp([20, 30, 5], seed=3, activation="tanh"), ["fc1"], n=1001, k=4)
     assert fast.facts.reference.has_subsets
     rows = np.arange(1001)[::-1]

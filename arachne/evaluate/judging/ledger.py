@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from hashlib import blake2b
 
 from arachne.evaluate.judging.facts import ExactFacts
 from arachne.values import Array
 
 REMEMBERED = 4096
 """How many candidates are remembered; a forgotten one is judged again when it is needed."""
+
+LONGEST_KEY = 1024
+"""In bytes; candidates with more values than fit are remembered by a digest of 64 bytes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +44,12 @@ class KnownTotal:
         return self.high - self.low
 
 
+def key_of(trial: Array) -> bytes:
+    """A short name for a candidate's values `(k,)`: the values themselves, or their digest where they are many."""
+    values = trial.tobytes()
+    return values if len(values) <= LONGEST_KEY else blake2b(values).digest()
+
+
 class Ledger:
     """Known totals by candidate. It holds facts alone, so that forgetting any of them costs time and nothing else."""
 
@@ -47,17 +57,17 @@ class Ledger:
         self._known: dict[bytes, KnownTotal] = {}
 
     def __getitem__(self, trial: Array) -> KnownTotal | None:
-        return self._known.get(trial.tobytes())
+        return self._known.get(key_of(trial))
 
     def __setitem__(self, trial: Array, known: KnownTotal) -> None:
-        self._known[trial.tobytes()] = known
+        self._known[key_of(trial)] = known
 
     def trim(self, keep: Iterable[Array]) -> None:
         """Forget all but these candidates when there are too many."""
         if len(self._known) > REMEMBERED:
-            names = {trial.tobytes() for trial in keep}
-            self._known = {name: known for name, known in self._known.items() if name in names}
+            keys = {key_of(trial) for trial in keep}
+            self._known = {key: known for key, known in self._known.items() if key in keys}
 
     def forget_estimates(self) -> None:
         """Keep only exact facts."""
-        self._known = {name: known for name, known in self._known.items() if known.wrong is not None}
+        self._known = {key: known for key, known in self._known.items() if known.wrong is not None}

@@ -9,6 +9,7 @@ from arachne.evaluate.fitness import FitnessInputs
 from arachne.evaluate.judging.bounds import BoundsFinder, Estimates
 from arachne.evaluate.judging.facts import ExactFacts, Facts
 from arachne.evaluate.judging.input_order import HardFirst
+from arachne.evaluate.judging.ledger import key_of
 from arachne.evaluate.judging.reference_scores import ReferenceScores
 from arachne.evaluate.judging.route_choice import choose_route
 from arachne.evaluate.plain import PlainEvaluator
@@ -78,8 +79,7 @@ class LocalFacts(Facts):
     def bounds(self, trials: Array, ceilings: Array | None) -> Estimates:
         found = self._finder.estimate(trials, ceilings)
         for number in np.flatnonzero(found.complete & np.isfinite(found.slack)):
-            name = trials[number].tobytes()
-            self._estimated[name] = int(found.deficits[number].sum()), float(found.slack[number])
+            self._estimated[key_of(trials[number])] = int(found.deficits[number].sum()), float(found.slack[number])
         while len(self._estimated) > REMEMBERED:
             del self._estimated[next(iter(self._estimated))]
         return found
@@ -87,7 +87,7 @@ class LocalFacts(Facts):
     def exact(self, trial: Array) -> ExactFacts:
         if np.array_equal(trial, self._original_values):
             return self._of_original
-        estimate = self._estimated.pop(trial.tobytes(), None)
+        estimate = self._estimated.pop(key_of(trial), None)
         subset = self.reference.has_subsets and self.route.cheap and self.reference.whole_passes >= FIRST_WHOLE
         found = (self._from_subset(trial) if subset else None) or self._from_all(trial)
         if estimate is not None:

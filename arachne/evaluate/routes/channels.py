@@ -17,7 +17,7 @@ from arachne.evaluate.routes.base import Block
 from arachne.evaluate.routes.cut import CutRoute
 from arachne.evaluate.routes.dense_tail import shared_product
 from arachne.evaluate.routes.grouped_cuts import GroupedCuts
-from arachne.evaluate.routes.tail_layers import BIAS, Touched
+from arachne.evaluate.routes.tail_layers import BIAS, Touched, block_size
 from arachne.suspects import Suspects
 from arachne.values import Array, Geometry, Inputs, LayerInfo, batches, take
 
@@ -50,6 +50,7 @@ class ChannelRoute(CutRoute):
         super().__init__(plain, cuts, original)
         self.planes = planes
         self.touched = touched
+        self.block = block_size(self.block, [touched])
         self._keep = keep
         self._outputs: Array | None = None
 

@@ -30,7 +30,7 @@ from arachne.evaluate.routes.cut import CutRoute
 from arachne.evaluate.routes.dense_tail import shared_product
 from arachne.evaluate.routes.features import Features, Padding, find_features, readable
 from arachne.evaluate.routes.grouped_cuts import GroupedCuts
-from arachne.evaluate.routes.tail_layers import dense_layers
+from arachne.evaluate.routes.tail_layers import block_size, dense_layers
 from arachne.values import Array, Geometry, LayerInfo, batches, take
 
 NUMBERS_AT_ONCE = 1 << 21
@@ -147,6 +147,7 @@ class NextConvolutionRoute(CutRoute):
     ) -> None:
         self.order = np.arange(len(plain.fitness_inputs.labels))
         self._touched = channels.touched
+        self.block = block_size(self.block, [channels.touched])
         self._windows = channels.planes.places(channels.touched.sources)
         self._planes = planes
         self._features = features

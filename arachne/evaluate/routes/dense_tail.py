@@ -21,7 +21,7 @@ from arachne.backend import ModelBackend
 from arachne.evaluate.fitness import FitnessInputs
 from arachne.evaluate.routes.base import LARGEST, ROUNDING, Block, FullJudgement, Judgement, Labels, Route
 from arachne.evaluate.routes.functions import STEEPEST, apply
-from arachne.evaluate.routes.tail_layers import DenseLayer, OriginalTail, Touched
+from arachne.evaluate.routes.tail_layers import DenseLayer, OriginalTail, Touched, block_size
 from arachne.values import Array
 
 NUMBERS_AT_ONCE = 1 << 20
@@ -43,6 +43,7 @@ class DenseRoute(Route):
 
     def __init__(self, fitness_inputs: FitnessInputs, layers: Sequence[DenseLayer], tail: OriginalTail) -> None:
         self._layers = layers
+        self.block = block_size(self.block, [layer.touched for layer in layers])
         self.classes = len(layers[-1].weight)
         self._whole = self._tail = tail
         self._labels = fitness_inputs.labels

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
@@ -20,6 +20,10 @@ BIAS = -1
 
 ROWS = 1024
 """How many inputs are run at a time while a tail is prepared."""
+
+
+CHANGED_NUMBERS = 1 << 24
+"""How many numbers the ΔW of all candidates of a block may have together: 64 MiB."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +76,12 @@ class Touched:
         chosen: Array = activations[self.sources]
         chosen[self.sources == BIAS] = 1
         return chosen
+
+
+def block_size(most: int, touched: Iterable[Touched]) -> int:
+    """How many candidates are judged together: `most`, or fewer where their ΔW would be too large."""
+    size = sum(len(layer.units) * len(layer.sources) for layer in touched)
+    return max(1, min(most, CHANGED_NUMBERS // max(1, size)))
 
 
 @dataclass(frozen=True, eq=False)
