@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from operator import attrgetter
-from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +14,8 @@ from arachne.backend import ModelBackend
 from arachne.values import Address, Array
 
 
-class Place(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Place:
     """The suspects that lie in one parameter.
 
     Attributes:
