@@ -273,9 +273,9 @@ def test_half_precision_weights_keep_their_decisions() -> None:
 
 @pytest.mark.parametrize("layers", [["fc1"], ["fc1", "fc2"]])
 def test_thousands_of_suspects_are_judged_in_small_blocks_with_the_same_decisions(layers: list[str]) -> None:
-    network = mlp([400, 500, 5], seed=1)
+    network = mlp([200, 300, 5], seed=1)
     _, few = both(network, layers, k=4)
-    plain, fast = both(network, layers, k=3000)
+    plain, fast = both(network, layers, k=2000)
     assert fast.facts.route.name == "dense tail"
     assert fast.facts.route.block < few.facts.route.block == type(few.facts.route).block
     assert_same_search(plain, fast, population=6, generations=4, start="near")

@@ -22,8 +22,8 @@ ROWS = 1024
 """How many inputs are run at a time while a tail is prepared."""
 
 
-CHANGED_NUMBERS = 1 << 24
-"""How many numbers the ΔW of all candidates of a block may have together: 64 MiB."""
+CHANGED_NUMBERS = 1 << 20
+"""How many numbers the ΔW of a block of candidates may have together, so that they stay in the processor's cache."""
 
 
 @dataclass(frozen=True, eq=False)
