@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Self
 from arachne.errors import UsageError, did_you_mean
 
 KINDS = ("int", "float", "str", "bool", "tuple[str, ...]", "tuple[float, float]")
-"""What an option may be annotated as; each also with `| None`."""
+"""What an option may be annotated as, each also with `| None`; `Sequence[str]` is kept as `tuple[str, ...]`."""
 
 WORDS = {
     "int": "a whole number",
@@ -124,11 +124,11 @@ def options_of(plugin: type[Any]) -> tuple[Option, ...]:
         declared = one.metadata.get("option")
         if declared is not None:
             text = inspect.formatannotation(one.type) if not isinstance(one.type, str) else one.type
-            kind = text.removesuffix(" | None")
+            kind = text.removesuffix(" | None").replace("Sequence[str]", "tuple[str, ...]")
             if kind not in KINDS:
                 raise TypeError(f"{plugin.__name__}.{one.name} is a '{text}', expected one of {', '.join(KINDS)}")
             paper = one.default if declared["paper"] is _UNSET else declared["paper"]
-            found.append(Option(one.name, kind, kind != text, one.default, **{**declared, "paper": paper}))
+            found.append(Option(one.name, kind, text.endswith(" | None"), one.default, **{**declared, "paper": paper}))
     return tuple(found)
 
 

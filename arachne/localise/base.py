@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -118,8 +118,8 @@ class Localiser(Configured, ABC):
         count: How many suspects to take; the localiser decides when None.
     """
 
-    include: tuple[str, ...] = option((), "Look only at these layers (* works).", metavar="LAYER")
-    exclude: tuple[str, ...] = option((), "Leave these layers out.", metavar="LAYER")
+    include: Sequence[str] = option((), "Look only at these layers (* works).", metavar="LAYER")
+    exclude: Sequence[str] = option((), "Leave these layers out.", metavar="LAYER")
     biases: bool = option(False, "Count biases and normalisation scales as weights too.")
     count: int | None = option(None, "Take so many weights instead of the first front.", least=1)
 
