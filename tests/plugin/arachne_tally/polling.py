@@ -80,7 +80,7 @@ class Polling(Searcher):
         history: tuple[Generation, ...],
     ) -> SearchState:
         number = len(history)
-        repaired, broken = problem.evaluator.outcome(values)
-        at = Generation(number, problem.fitness(deficits), repaired, broken, number + 1, 0)
+        outcome = problem.evaluator.outcome(values)
+        at = Generation(number, problem.fitness(deficits), outcome.repaired, outcome.broken, number + 1, 0)
         stopped = "all rounds are over" if number >= self.rounds else None
         return SearchState({"values": values, "deficits": deficits}, {}, (*history, at), stopped)
