@@ -6,11 +6,12 @@ A distribution joins with an entry point in one of the groups `arachne.backends`
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, EntryPoints
 from typing import Any
 
 from arachne.errors import BackendUnavailableError, PluginUnavailableError, UsageError, did_you_mean
@@ -75,7 +76,7 @@ class Table:
         return plugin.__module__.partition(".")[0] in {place.partition(".")[0] for place in self.ours.values()}
 
     def _entries(self) -> dict[str, EntryPoint]:
-        others = {entry.name: entry for entry in importlib.metadata.entry_points(group=self.group)}
+        others = {entry.name: entry for entry in _installed(tuple(sys.path)).select(group=self.group)}
         ours = {name: EntryPoint(name, place, self.group) for name, place in self.ours.items()}
         return {**others, **ours}
 
@@ -94,6 +95,12 @@ class Table:
             f"{self.kind} '{entry.name}'{owner} cannot be imported ({type(error).__name__}: {error}); "
             "update or uninstall the package it comes from"
         )
+
+
+@functools.cache
+def _installed(path: tuple[str, ...]) -> EntryPoints:
+    """The entry points of all distributions on a path; every one of them is looked at, so they are kept."""
+    return importlib.metadata.entry_points()
 
 
 BACKENDS = Table(

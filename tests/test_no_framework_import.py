@@ -42,3 +42,8 @@ except SystemExit as end:
     assert not end.code, end.code
 """
     assert loaded_after(code) & HEAVY == set()
+
+
+def test_the_help_of_repair_reads_options_of_plugins_without_what_those_compute_with() -> None:
+    code = "from arachne.cli import run; assert run(['repair', '--help']) == 0"
+    assert loaded_after(code) & (HEAVY - {"numpy"}) == set()

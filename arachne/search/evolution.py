@@ -83,7 +83,7 @@ class PaperDE(DE):  # type: ignore[misc]  # pymoo has no types
     pop: Any
 
     def __init__(self, members: Array, deficits: Array, variant: PaperVariant, *, rng: np.random.Generator) -> None:
-        super().__init__(pop_size=len(members), variant=variant)
+        super().__init__(pop_size=len(members), variant=variant, output=None)  # pymoo's is copied at every setup
         self.setup(PymooProblem(n_var=members.shape[1], n_obj=1), termination=NoTermination())
         self.random_state = rng
         self.pop, self.deficits = Members(members), deficits
