@@ -15,6 +15,7 @@ from arachne.testing.nodes import (
     Concat,
     Conv,
     Dense,
+    Embedding,
     Flatten,
     Layer,
     MaxPool,
@@ -97,13 +98,21 @@ class Network:
         used = [(node, self.layer_of(node)) for node in self.nodes]
         return tuple(node for node, owner in used if owner is not None and owner.name == layer)
 
+    def rows_read(self, name: str) -> int | None:
+        """How many rows the table has that an input looks up by number; None for an input of plain numbers."""
+        readers = [self.layer_of(node) for node in self.nodes if name in node.sources]
+        tables = [len(reader.weight) for reader in readers if isinstance(reader, Embedding)]
+        return min(tables) if tables else None
+
     def followers(self, layer: Layer) -> tuple[str, ...] | None:
         """What stands between a layer and the next one, as far as it is a single path; None where it is not."""
         path: list[str] = []
         name = layer.name
+        if not layer.LEAVES_ITS_VALUE or len(self.uses(layer.name)) > 1:
+            return None
         while True:
             takers = [node for node in self.nodes if name in node.sources]
-            if len(self.uses(layer.name)) > 1 or len(takers) > 1 or any(len(node.sources) > 1 for node in takers):
+            if len(takers) > 1 or any(len(node.sources) > 1 for node in takers):
                 return None
             if not takers or self.layer_of(takers[0]) is not None:
                 return tuple(path)
@@ -210,9 +219,15 @@ def two_inputs(*, classes: int = 3, seed: int = 0, activation: str = "relu") -> 
 
 
 def random_inputs(network: Network, n: int, *, seed: int = 0) -> Array | dict[str, Array]:
-    """`n` standard normal inputs, float32: an array, or a mapping where the network has several inputs."""
+    """`n` inputs: an array, or a mapping where the network has several inputs.
+
+    They are standard normal, float32; where an embedding reads them, row numbers of its table, int64.
+    """
     rng = np.random.default_rng(seed)
-    drawn = {name: rng.normal(size=(n, *shape)).astype(np.float32) for name, shape in network.inputs.items()}
+    drawn: dict[str, Array] = {}
+    for name, shape in network.inputs.items():
+        rows = network.rows_read(name)
+        drawn[name] = rng.integers(0, rows, (n, *shape)) if rows else rng.normal(size=(n, *shape)).astype(np.float32)
     return drawn if len(drawn) > 1 else next(iter(drawn.values()))
 
 

@@ -18,7 +18,16 @@ from arachne.testing import reference_file
 from arachne.testing.networks import Network
 from arachne.testing.nodes import Layer, Node
 from arachne.testing.reference_cut import ReferenceCut
-from arachne.testing.running import ByLayer, Values, behind, checked_inputs, run, run_back, weight_gradients
+from arachne.testing.running import (
+    ByLayer,
+    Values,
+    behind,
+    checked_inputs,
+    leaving_of,
+    run,
+    run_back,
+    weight_gradients,
+)
 from arachne.values import Activation, Array, Description, Inputs, LayerInfo, ParameterInfo, batches, count
 
 
@@ -224,10 +233,31 @@ class ReferenceTrace(Trace):
             gradients.append(run_back(self._network, part, seed[start:stop].astype(part[scores].dtype), self._weights))
             start = stop
         return {
-            layer: tuple(np.concatenate([part[node.name] for part in gradients]) for node in nodes)
+            layer: tuple(np.concatenate(self._leaving_gradients(node, gradients)) for node in nodes)
             for layer, nodes in self._uses.items()
         }
 
     def _activation(self, node: Node) -> Activation:
-        entering = np.concatenate([part[node.sources[0]] for part in self._parts])
-        return Activation({"weight": entering}, np.concatenate([part[node.name] for part in self._parts]))
+        layer = self._layer(node)
+        found = [layer.entering(entering, self._weights[layer.name]) for entering in self._entering(node)]
+        leaving = [leaving_of(self._network, node, part, self._weights) for part in self._parts]
+        return Activation(
+            {name: np.concatenate([part[name] for part in found]) for name in found[0]}, np.concatenate(leaving)
+        )
+
+    def _leaving_gradients(self, node: Node, gradients: Sequence[Values]) -> list[Array]:
+        """The gradient at what leaves a use of a layer, part by part, from those at the values."""
+        layer = self._layer(node)
+        return [
+            layer.leaving_gradient(part[node.name], entering, self._weights[layer.name])
+            for part, entering in zip(gradients, self._entering(node), strict=True)
+        ]
+
+    def _entering(self, node: Node) -> Iterable[list[Array]]:
+        return ([part[source] for source in node.sources] for part in self._parts)
+
+    def _layer(self, node: Node) -> Layer:
+        layer = self._network.layer_of(node)
+        if layer is None:
+            raise TypeError(f"node '{node.name}' uses no layer")
+        return layer

@@ -9,7 +9,7 @@ import numpy as np
 from arachne.backend import Cut, Pull, Weights, pulled
 from arachne.errors import UnknownLayerError, WeightShapeError, did_you_mean
 from arachne.testing.networks import Network
-from arachne.testing.running import ByLayer, Values, behind, run, run_back, value_of, weight_gradients
+from arachne.testing.running import ByLayer, Values, behind, leaving_of, run, run_back, weight_gradients
 from arachne.values import Array, batches
 
 
@@ -26,6 +26,8 @@ class ReferenceCut(Cut):
         self._crossing = {source for node in self._behind for source in node.sources if source not in made}
         first = network.layer_of(self._behind[0])
         self.layer = self._behind[0].name if first is None else first.name
+        # What leaves a recurrent layer are its gates, and the next node takes its states.
+        self.CONTINUES_FROM_OUTPUTS = first is None or first.LEAVES_ITS_VALUE  # type: ignore[misc]  # by layer here
         self._kept: Values = {}
 
     def keep(self, parts: Sequence[Values]) -> None:
@@ -36,10 +38,12 @@ class ReferenceCut(Cut):
     def outputs(self, rows: Array | None = None) -> Array:
         """What leaves the layer at its first use."""
         first = self._behind[0]
-        return np.concatenate([value_of(self._network, first, part, self._weights) for part in self._parts(rows)])
+        return np.concatenate([leaving_of(self._network, first, part, self._weights) for part in self._parts(rows)])
 
     def scores_from_outputs(self, outputs: Array, rows: Array | None = None) -> Array:
         """Continue from other outputs."""
+        if not self.CONTINUES_FROM_OUTPUTS:
+            raise NotImplementedError(f"what leaves layer '{self.layer}' is not what the next node takes")
         first, scores = self._behind[0].name, self._network.nodes[-1].name
         found, start, parts = [], 0, self._parts(rows)
         n = sum(len(next(iter(part.values()))) for part in parts)

@@ -35,6 +35,9 @@ def write_network(path: Path, network: Network, weights: Mapping[str, Mapping[st
         for layer in network.layers:
             for parameter, values in weights[layer].items():
                 archive.writestr(zipfile.ZipInfo(_member(layer, parameter)), _npy(values))
+        for name, node in network.layers.items():
+            for statistic in node.STATISTICS:
+                archive.writestr(zipfile.ZipInfo(_member(name, statistic)), _npy(getattr(node, statistic)))
 
 
 def read_network(path: Path) -> tuple[Network, str]:
@@ -89,7 +92,8 @@ class RefnetWeights(WeightFile):
 def _describe(node: Node) -> dict[str, Any]:
     fields = {field.name: getattr(node, field.name) for field in dataclasses.fields(node)}
     if isinstance(node, Layer):
-        fields.update(weight=None, bias=node.bias is not None)  # the arrays are members of their own
+        # The arrays are members of their own; here it says which there are.
+        fields.update({name: fields[name] is not None for name in (*node.PARAMETERS, *node.STATISTICS)})
     return {"type": type(node).__name__, **fields}
 
 
@@ -97,8 +101,8 @@ def _make(archive: zipfile.ZipFile, entry: Mapping[str, Any]) -> Node:
     node_type = KINDS[entry["type"]]
     fields = {name: _as_tuple(value) for name, value in entry.items() if name != "type"}
     if issubclass(node_type, Layer):
-        fields["weight"] = _array(archive, entry["name"], "weight")
-        fields["bias"] = _array(archive, entry["name"], "bias") if entry["bias"] else None
+        for name in (*node_type.PARAMETERS, *node_type.STATISTICS):
+            fields[name] = None if entry[name] is False else _array(archive, entry["name"], name)
     return node_type(**fields)
 
 

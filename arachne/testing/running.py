@@ -44,6 +44,15 @@ def behind(network: Network, layers: Collection[str]) -> list[Node]:
     return list(found.values())
 
 
+def leaving_of(network: Network, node: Node, values: Values, weights: ByLayer) -> Array:
+    """What leaves the layer that a node uses; `values` holds what enters it, and may lack its own value."""
+    layer = network.layer_of(node)
+    output = values[node.name] if node.name in values else value_of(network, node, values, weights)
+    if layer is None:
+        return output
+    return layer.leaving([values[source] for source in node.sources], output, weights[layer.name])
+
+
 def run_back(
     network: Network, values: Values, seed: Array, weights: ByLayer, nodes: Sequence[Node] | None = None
 ) -> Values:

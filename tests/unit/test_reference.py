@@ -71,6 +71,8 @@ def test_output_gradients_are_exact_to_seven_digits(name: str) -> None:
     seed = rng.normal(size=(7, 3))
     for info in backend.layers:
         cut = backend.cut(inputs, [info.name])
+        if not cut.CONTINUES_FROM_OUTPUTS:
+            continue  # see the next test
         outputs = cut.outputs()
         direction = rng.normal(size=outputs.shape)
         above, below = (cut.scores_from_outputs(outputs + change * direction) for change in (step, -step))
@@ -79,12 +81,42 @@ def test_output_gradients_are_exact_to_seven_digits(name: str) -> None:
         assert along == pytest.approx(slope, rel=1e-6, abs=1e-8)
 
 
+@pytest.mark.parametrize("name", ["lstm", "lstm_two_biases", "gru"])
+def test_gradients_at_the_gates_of_a_recurrent_layer_are_exact_to_seven_digits(name: str) -> None:
+    network, step = NETWORKS[name](), 1e-6
+    backend = ReferenceBackend(network, dtype="float64", batch_size=3)
+    inputs, layer = random_inputs(network, 7), "read.l0"
+    rng = np.random.default_rng(2)
+    seed = rng.normal(size=(7, 3))
+    weight = backend.get_weights(layer)["weight_ih"]
+    direction = rng.normal(size=weight.shape)
+    scores = []
+    for change in (step, -step):
+        backend.set_weights(layer, "weight_ih", weight + change * direction)
+        scores.append(backend.forward(inputs))
+    backend.set_weights(layer, "weight_ih", weight)
+    slope = ((scores[0] - scores[1]) / (2 * step) * seed).sum()
+    # A change of weight_ih moves the gates of every step by the change times what enters there.
+    moved = backend.activations(inputs, layer)[0].entering["weight_ih"] @ direction.T
+    along = (backend.output_gradients(inputs, layer, seed)[0] * moved).sum()
+    assert along == pytest.approx(slope, rel=1e-6)
+
+
+def test_a_cut_at_a_recurrent_layer_says_that_it_does_not_continue_from_gates() -> None:
+    network = NETWORKS["lstm"]()
+    cut = ReferenceBackend(network).cut(random_inputs(network, 2), ["read.l0"])
+    assert cut.outputs().shape == (2, 5, 16)
+    assert not cut.CONTINUES_FROM_OUTPUTS
+    with pytest.raises(NotImplementedError, match="read.l0"):
+        cut.scores_from_outputs(cut.outputs())
+
+
 def test_the_spec_is_never_changed() -> None:
     network = mlp([4, 5, 3])
-    before = network.layers["fc1"].weight.copy()
+    before = network.layers["fc1"].parameters["weight"].copy()
     backend = ReferenceBackend(network)
     backend.set_weights("fc1", "weight", before + 1)
-    np.testing.assert_array_equal(network.layers["fc1"].weight, before)
+    np.testing.assert_array_equal(network.layers["fc1"].parameters["weight"], before)
 
 
 def test_the_same_seed_makes_the_same_network() -> None:
@@ -138,16 +170,20 @@ def test_labels_outside_the_classes_are_refused() -> None:
             backend.weight_gradients(np.zeros((2, 4)), cross_entropy(np.array(labels)))
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_a_file_keeps_network_and_dtype(tmp_path: Path, dtype: str) -> None:
-    network = convnet()
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("convnet", "float16"), ("convnet", "float32"), ("convnet", "float64")]
+    + [(name, "float64") for name in ("batch_norm", "layer_norm", "embedding", "lstm", "gru", "conv_transpose2d")],
+)
+def test_a_file_keeps_network_and_dtype(tmp_path: Path, name: str, dtype: str) -> None:
+    network = NETWORKS[name]()
     backend = ReferenceBackend(network, dtype=dtype)
     backend.save(tmp_path / "a.refnet")
     again = ReferenceBackend.load(tmp_path / "a.refnet")
     inputs = random_inputs(network, 4)
     np.testing.assert_array_equal(again.forward(inputs), backend.forward(inputs))
     assert again.layers == backend.layers
-    assert again.layers[0].parameters["weight"].dtype == dtype
+    assert {entry.dtype for entry in again.layers[0].parameters.values()} == {dtype}
     again.save(tmp_path / "b.refnet")
     assert (tmp_path / "a.refnet").read_bytes() == (tmp_path / "b.refnet").read_bytes()
 

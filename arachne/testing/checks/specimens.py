@@ -7,7 +7,24 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from arachne.testing.networks import Network, branches, conv, convnet, dense, mlp, residual, shared, two_inputs
-from arachne.testing.nodes import AveragePool, Dense, Flatten, MaxPool, Relu, Sigmoid, Softmax, Tanh
+from arachne.testing.nodes import (
+    AveragePool,
+    BatchNorm,
+    ConvTranspose,
+    Dense,
+    Embedding,
+    Flatten,
+    Gru,
+    LayerNorm,
+    Lstm,
+    MaxPool,
+    Recurrent,
+    Relu,
+    Sigmoid,
+    Softmax,
+    Tanh,
+)
+from arachne.values import Array
 
 
 def conv1d() -> Network:
@@ -87,6 +104,92 @@ def no_bias() -> Network:
     return Network({"input": (4,)}, nodes)
 
 
+def conv_transpose() -> Network:
+    """A transposed convolution over one axis that makes 9 positions of 4."""
+    rng = np.random.default_rng(21)
+    nodes = (
+        ConvTranspose("spread", "input", normal(rng, 2, 3, 3), 0.1 * normal(rng, 3), stride=(2,)),
+        Tanh("act", "spread"),
+        Flatten("flatten", "act"),
+        dense("classify", "flatten", 3 * 9, 3, rng),
+    )
+    return Network({"input": (2, 4)}, nodes)
+
+
+def conv_transpose2d() -> Network:
+    """A transposed convolution with all of stride, padding, dilation and groups, different along the two axes."""
+    rng = np.random.default_rng(22)
+    walk = {"stride": (2, 1), "padding": ((1, 1), (0, 0)), "dilation": (1, 2)}
+    nodes = (
+        ConvTranspose("spread", "input", normal(rng, 4, 3, 3, 2), 0.1 * normal(rng, 6), **walk, groups=2),
+        Tanh("act", "spread"),
+        Flatten("flatten", "act"),
+        dense("classify", "flatten", 6 * 5 * 5, 3, rng),
+    )
+    return Network({"input": (4, 3, 3)}, nodes)
+
+
+def embedding() -> Network:
+    """Rows of a table, looked up by number and put side by side."""
+    rng = np.random.default_rng(23)
+    nodes = (
+        Embedding("words", "input", normal(rng, 7, 4)),
+        Tanh("act", "words"),
+        Flatten("flatten", "act"),
+        dense("classify", "flatten", 5 * 4, 3, rng),
+    )
+    return Network({"input": (5,)}, nodes)
+
+
+def batch_norm() -> Network:
+    """A convolution whose channels are normalised with fixed statistics."""
+    rng = np.random.default_rng(24)
+    mean, variance = 0.5 * normal(rng, 4), rng.uniform(0.5, 2, 4).astype(np.float32)
+    nodes = (
+        conv("filter", "input", 2, 4, (3, 3), rng),
+        BatchNorm("norm", "filter", 1 + 0.3 * normal(rng, 4), 0.3 * normal(rng, 4), mean, variance),
+        Tanh("act", "norm"),
+        Flatten("flatten", "act"),
+        dense("classify", "flatten", 4 * 9, 3, rng),
+    )
+    return Network({"input": (2, 5, 5)}, nodes)
+
+
+def layer_norm() -> Network:
+    """A dense layer over steps, and its outputs normalised at every step by themselves."""
+    rng = np.random.default_rng(25)
+    nodes = (
+        dense("each_step", "input", 3, 4, rng),
+        LayerNorm("norm", "each_step", 1 + 0.3 * normal(rng, 4), 0.3 * normal(rng, 4)),
+        Tanh("act", "norm"),
+        Flatten("flatten", "act"),
+        dense("classify", "flatten", 5 * 4, 3, rng),
+    )
+    return Network({"input": (5, 3)}, nodes)
+
+
+def recurrent(kind: type[Recurrent], *, biases: int) -> Network:
+    """A recurrent layer over five steps, with two biases (`bias_ih` and `bias_hh`), the first alone, or none.
+
+    It is called `read.l0` because PyTorch would call the first layer of a module `read` so.
+    """
+    rng = np.random.default_rng(26)
+    rows = kind.GATES * 4
+    weights = [normal(rng, rows, 3), normal(rng, rows, 4), *(0.3 * normal(rng, rows) for _ in range(biases))]
+    nodes = (
+        kind("read.l0", "input", *weights),
+        Flatten("flatten", "read.l0"),
+        dense("classify", "flatten", 5 * 4, 3, rng),
+    )
+    return Network({"input": (5, 3)}, nodes)
+
+
+def normal(rng: np.random.Generator, *shape: int) -> Array:
+    """Normal numbers of deviation 1 / sqrt(length of the last axis) for matrices, 1 for vectors; float32."""
+    scale = 1 / np.sqrt(shape[-1]) if len(shape) > 1 else 1.0
+    return (scale * rng.normal(size=shape)).astype(np.float32)
+
+
 def softmax() -> Network:
     """A network that ends in a softmax."""
     plain = mlp([4, 6, 3], seed=7)
@@ -119,6 +222,15 @@ SPECIMENS: Mapping[str, Callable[[], Network]] = {
     "branches": lambda: branches(activation="tanh"),
     "shared": shared,
     "two_inputs": lambda: two_inputs(activation="tanh"),
+    "conv_transpose": conv_transpose,
+    "conv_transpose2d": conv_transpose2d,
+    "embedding": embedding,
+    "batch_norm": batch_norm,
+    "layer_norm": layer_norm,
+    "lstm": lambda: recurrent(Lstm, biases=0),
+    "lstm_one_bias": lambda: recurrent(Lstm, biases=1),
+    "lstm_two_biases": lambda: recurrent(Lstm, biases=2),
+    "gru": lambda: recurrent(Gru, biases=2),
 }
 """By the name under which a suite can declare one unsupported."""
 
