@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from arachne.testing.networks import (
     Network,
+    UnsupportedNetworkError,
     branches,
     convnet,
     mlp,
@@ -26,6 +27,7 @@ __all__ = [
     "BackendConformance",
     "Network",
     "ReferenceBackend",
+    "UnsupportedNetworkError",
     "branches",
     "convnet",
     "mlp",

@@ -42,6 +42,10 @@ FOLLOWER_NAMES: Mapping[type[Node], str] = {
 """What `LayerInfo.followed_by` calls the nodes without weights."""
 
 
+class UnsupportedNetworkError(ModelError):
+    """What `make_backend` raises for a network the backend cannot hold; its message, the reason, shows in the skip."""
+
+
 @dataclass(frozen=True, eq=False)
 class Network:
     """A network as a list of nodes in order of execution; the last one gives the class scores.

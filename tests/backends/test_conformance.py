@@ -42,6 +42,8 @@ class TestDefaults(BackendConformance):
 
 @pytest.mark.backend("torch")
 class TestTorch(BackendConformance):
+    UNSUPPORTED = {"lstm_one_bias": "PyTorch stores two biases or none"}  # noqa: RUF012
+
     @pytest.fixture
     def make_backend(self, networks_in: NetworksIn) -> MakeBackend:
         self._networks = networks_in("torch")
@@ -53,6 +55,8 @@ class TestTorch(BackendConformance):
 
 @pytest.mark.backend("onnx")
 class TestOnnx(BackendConformance):
+    UNSUPPORTED = {"lstm_one_bias": "ONNX stores two biases or none"}  # noqa: RUF012
+
     @pytest.fixture
     def make_backend(self, networks_in: NetworksIn) -> MakeBackend:
         return cast("MakeBackend", networks_in("onnx").build)

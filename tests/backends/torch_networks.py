@@ -20,7 +20,11 @@ torch.set_num_threads(1)
 
 Make = Callable[..., nn.Module]
 
-CONVOLUTIONS: tuple[Make, ...] = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+CONVOLUTIONS: dict[type[nodes.Node], tuple[Make, ...]] = {
+    nodes.Conv: (nn.Conv1d, nn.Conv2d, nn.Conv3d),
+    nodes.ConvTranspose: (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
+}
+RECURRENT: dict[type[nodes.Node], Make] = {nodes.Lstm: nn.LSTM, nodes.Gru: nn.GRU}
 POOLS: dict[type[nodes.Node], tuple[Make, ...]] = {
     nodes.MaxPool: (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d),
     nodes.AveragePool: (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d),
@@ -44,7 +48,7 @@ class SpecModule(nn.Module):
         for node in reversed(network.nodes):
             module = module_of(node)
             if module is not None:
-                self.add_module(node.name, module)
+                self.add_module(module_name(node), module)
 
     def forward(self, *single: Tensor, **named: Tensor) -> Tensor:
         values = dict(zip(self._network.inputs, single, strict=True)) if single else named
@@ -59,9 +63,9 @@ class SpecModule(nn.Module):
             return torch.stack(entering).sum(dim=0) if len(entering) > 2 else entering[0] + entering[1]
         if isinstance(node, nodes.Concat):
             return torch.cat(entering, dim=1)
-        name = node.layer if isinstance(node, nodes.Reuse) else node.name
+        name = node.layer if isinstance(node, nodes.Reuse) else module_name(node)
         value: Tensor = self.get_submodule(name)(entering[0])
-        return value
+        return value[0] if isinstance(node, nodes.Recurrent) else value  # the states of all steps, then the last
 
 
 def build(network: Network) -> TorchBackend:
@@ -77,14 +81,31 @@ def reload(path: Path, network: Network) -> TorchBackend:
     return TorchBackend.load(f"{factory.__name__}:make", weights=path)
 
 
+def module_name(node: nodes.Node) -> str:
+    """What a node's module is called: PyTorch adds `.l0` to the parameters of a recurrent one itself."""
+    return node.name.removesuffix(".l0")
+
+
 def module_of(node: nodes.Node) -> nn.Module | None:
     """The module that computes what a node computes; None for nodes that join several values or reuse a layer."""
     match node:
         case nodes.Dense():
             out, features = node.weight.shape
             return _filled(nn.Linear(features, out, bias=node.bias is not None), node)
-        case nodes.Conv():
+        case nodes.Conv() | nodes.ConvTranspose():
             return _filled(_convolution(node), node)
+        case nodes.Embedding():
+            return _filled(nn.Embedding(*node.weight.shape), node)
+        case nodes.BatchNorm():
+            module = nn.BatchNorm2d(len(node.scale), eps=node.epsilon)  # the suite normalises images
+            module.load_state_dict({"running_mean": torch.from_numpy(node.mean)}, strict=False)
+            module.load_state_dict({"running_var": torch.from_numpy(node.variance)}, strict=False)
+            return _filled(module, node)
+        case nodes.LayerNorm():
+            return _filled(nn.LayerNorm(len(node.scale), eps=node.epsilon), node)
+        case nodes.Lstm() | nodes.Gru():
+            width, biases = node.weight_ih.shape[1], node.bias_ih is not None
+            return _filled(RECURRENT[type(node)](width, node.units, bias=biases, batch_first=True), node)
         case nodes.MaxPool() | nodes.AveragePool():
             return POOLS[type(node)][len(node.size) - 1](node.size, node.geometry.stride)
         case nodes.Relu() | nodes.Tanh() | nodes.Sigmoid() | nodes.Softmax() | nodes.Flatten():
@@ -94,13 +115,13 @@ def module_of(node: nodes.Node) -> nn.Module | None:
     raise NotImplementedError(f"no PyTorch module for a '{type(node).__name__}'")
 
 
-def _convolution(node: nodes.Conv) -> nn.Module:
+def _convolution(node: nodes.Conv | nodes.ConvTranspose) -> nn.Module:
     geometry = node.geometry
     assert all(before == after for before, after in geometry.padding), "PyTorch pads both sides alike"
     out, per_group, *kernel = node.weight.shape
-    return CONVOLUTIONS[len(kernel) - 1](
-        per_group * geometry.groups,
-        out,
+    channels = (per_group * geometry.groups, out)
+    return CONVOLUTIONS[type(node)][len(kernel) - 1](
+        *(channels if isinstance(node, nodes.Conv) else channels[::-1]),
         tuple(kernel),
         stride=geometry.stride,
         padding=tuple(before for before, _ in geometry.padding),
@@ -111,10 +132,11 @@ def _convolution(node: nodes.Conv) -> nn.Module:
 
 
 def _filled(module: nn.Module, layer: nodes.Layer) -> nn.Module:
-    # PyTorch stores dense and convolution weights in the canonical layout.
+    # PyTorch stores weights in the canonical layout, and calls the scale of a norm its weight.
+    parameters = {"weight": layer.parameters.get("scale"), **layer.parameters}
     with torch.no_grad():
         for name, parameter in module.named_parameters():
-            values: Array = layer.parameters[name]
+            values: Array | None = parameters[name.removesuffix("_l0")]
             parameter.copy_(torch.from_numpy(np.asarray(values, np.float32)))
     return module
 

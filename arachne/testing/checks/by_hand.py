@@ -7,13 +7,27 @@ from dataclasses import dataclass
 import numpy as np
 
 from arachne.testing.networks import Network
-from arachne.testing.nodes import Conv, Dense, Flatten, Layer, Node, Relu, Reuse
+from arachne.testing.nodes import (
+    BatchNorm,
+    Conv,
+    ConvTranspose,
+    Dense,
+    Embedding,
+    Flatten,
+    Gru,
+    Layer,
+    LayerNorm,
+    Lstm,
+    Node,
+    Relu,
+    Reuse,
+)
 from arachne.values import Array
 
 
 @dataclass(frozen=True)
 class Case:
-    """One layer called `layer`, its inputs `(n, ...)`, and the scores `(n, classes)` that leave it.
+    """One layer, its inputs `(n, ...)`, and the scores `(n, classes)` that it gives.
 
     A backend that declares the network `like` unsupported need not hold this one either.
     """
@@ -26,10 +40,10 @@ class Case:
 
     @property
     def network(self) -> Network:
-        """The layer, flattened where it is a convolution."""
+        """The layer, flattened where it gives more than one axis."""
         nodes: tuple[Node, ...] = (self.layer,)
-        if isinstance(self.layer, Conv):
-            nodes = (self.layer, Flatten("flatten", "layer"))
+        if not isinstance(self.layer, (Dense, LayerNorm)):
+            nodes = (self.layer, Flatten("flatten", self.layer.name))
         return Network({"input": self.inputs.shape[1:]}, nodes)
 
 
@@ -102,6 +116,69 @@ CASES = (
         Conv("layer", "input", f32([1, 10]).reshape(1, 1, 2, 1, 1), f32([0])),
         f32([1, 2, 3, 4, 5, 6, 7, 8]).reshape(1, 1, 2, 2, 2),
         f32([[51, 62, 73, 84]]),
+    ),
+    # Each number times the kernel, two apart: 1 10 100 from the first place on, 2 20 200 from the third
+    Case(
+        "transposed conv1d",
+        "conv_transpose",
+        ConvTranspose("layer", "input", f32([[[1, 10, 100]]]), f32([1000]), stride=(2,)),
+        f32([[[1, 2]]]),
+        f32([[1001, 1010, 1102, 1020, 1200]]),
+    ),
+    # Two channels in, one out: 1·1 + 2·10, 3·1 + 4·10
+    Case(
+        "transposed conv1d with several channels",
+        "conv_transpose",
+        ConvTranspose("layer", "input", f32([[[1, 3]], [[2, 4]]]), f32([0])),
+        f32([[[1], [10]]]),
+        f32([[21, 43]]),
+    ),
+    Case(
+        "embedding",
+        "embedding",
+        Embedding("layer", "input", f32([[1, 2], [3, 4], [5, 6]])),
+        np.array([[2, 0]]),
+        f32([[5, 6, 1, 2]]),
+    ),
+    # (4 − 2) / sqrt(1 + 3) = 1 and (−1 − 1) / sqrt(13 + 3) = −1/2, then 10·1 + 100 and 20·(−1/2) + 200
+    Case(
+        "batch norm",
+        "batch_norm",
+        BatchNorm("layer", "input", f32([10, 20]), f32([100, 200]), f32([2, 1]), f32([1, 13]), 3.0),
+        f32([4, -1]).reshape(1, 2, 1, 1),
+        f32([[110, 190]]),
+    ),
+    # The mean of 1 and 3 is 2, their variance 1: ∓1 / sqrt(1 + 3), then 10·(−1/2) + 100 and 20·(1/2) + 200
+    Case(
+        "layer norm",
+        "layer_norm",
+        LayerNorm("layer", "input", f32([10, 20]), f32([100, 200]), 3.0),
+        f32([[1, 3]]),
+        f32([[95, 210]]),
+    ),
+    # The second feature, always 1, opens i and o and closes f, so each step gives tanh(tanh(first feature))
+    Case(
+        "lstm",
+        "lstm",
+        Lstm("layer.l0", "input", f32([[0, 40], [0, -40], [1, 0], [0, 40]]), f32([[0], [0], [0], [0]])),
+        f32([[[1, 1], [2, 1]]]),
+        f32([[np.tanh(np.tanh(1)), np.tanh(np.tanh(2))]]),
+    ),
+    # The same with f open: the second step adds to the cell of the first
+    Case(
+        "lstm that remembers",
+        "lstm",
+        Lstm("layer.l0", "input", f32([[0, 40], [0, 40], [1, 0], [0, 40]]), f32([[0], [0], [0], [0]])),
+        f32([[[1, 1], [2, 1]]]),
+        f32([[np.tanh(np.tanh(1)), np.tanh(np.tanh(1) + np.tanh(2))]]),
+    ),
+    # r is open and z closed, so h' = tanh(x + (h + 4) / 2 − 2) = tanh(x + h / 2)
+    Case(
+        "gru",
+        "gru",
+        Gru("layer.l0", "input", f32([[0], [0], [1]]), f32([[0], [0], [0.5]]), f32([40, -40, -2]), f32([0, 0, 2])),
+        f32([[[1], [-1]]]),
+        f32([[np.tanh(1), np.tanh(-1 + 0.5 * np.tanh(1))]]),
     ),
 )
 

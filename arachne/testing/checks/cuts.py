@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from arachne.losses import cross_entropy
 from arachne.testing.checks import by_hand
 from arachne.testing.checks.gradients import STEP, Seen, directions
 from arachne.testing.checks.suite import MakeBackend, Specimen, Suite, assert_close, assert_same_weights
-from arachne.values import Array
+from arachne.values import Array, Inputs
 
 ROWS = np.array([5, 0, 3, 3])
 """Rows in no order, one of them twice."""
@@ -37,16 +39,15 @@ class CutChecks(Suite):
     def test_unchanged_outputs_give_the_models_scores(self, specimen: Specimen) -> None:
         """Continuing from what leaves the layer anyway gives the scores of a full forward pass."""
         scores = specimen.backend.forward(specimen.inputs)
-        for layer in specimen.layers:
-            cut = _continuing(specimen.backend.cut(specimen.inputs, [layer]), specimen.backend)
+        for layer, cut in _continuing(specimen.backend, specimen.inputs, specimen.layers):
             assert_close(cut.scores_from_outputs(cut.outputs()), scores, f"'{layer}'")
             assert_close(cut.scores_from_outputs(cut.outputs(ROWS), ROWS), scores[ROWS], f"'{layer}', some rows")
 
     def test_changed_outputs_are_continued_from(self, specimen: Specimen) -> None:
         """Class scores when the first use of `layer` gives other outputs instead."""
         rng = np.random.default_rng(14)
-        for layer in specimen.layers:
-            cut = _continuing(specimen.backend.cut(specimen.inputs, [layer]), specimen.backend)
+        layers = [layer for layer, own in specimen.network.layers.items() if own.LEAVES_ITS_VALUE]
+        for layer, cut in _continuing(specimen.backend, specimen.inputs, layers):
             expected = specimen.reference.cut(specimen.inputs, [layer])
             changed = (cut.outputs() + rng.normal(size=cut.outputs().shape)).astype(np.float32)
             assert_close(cut.scores_from_outputs(changed), expected.scores_from_outputs(changed), f"'{layer}'")
@@ -55,9 +56,8 @@ class CutChecks(Suite):
 
     def test_only_the_first_use_of_a_shared_layer_is_replaced(self, make_backend: MakeBackend) -> None:
         """Outputs given replace those of the first use; later uses run as ever."""
-        self.needs_network("shared")
-        backend = make_backend(by_hand.SHARED)
-        cut = _continuing(backend.cut(by_hand.SHARED_INPUT, ["twice"]), backend)
+        backend = self.held(make_backend, by_hand.SHARED, "shared")
+        ((_, cut),) = _continuing(backend, by_hand.SHARED_INPUT, ["twice"])
         assert_close(cut.outputs(), np.array([[1.0]]))
         assert_close(cut.scores_from_outputs(np.array([[8]], np.float32)), np.array([[4.0, -4.0]]))
         assert_close(cut.scores_with({("twice", "weight"): np.array([[3]], np.float32)}), np.array([[18.0, -18.0]]))
@@ -120,9 +120,8 @@ class CutChecks(Suite):
         """The model itself keeps its weights, also when values of a wrong shape are refused."""
         before, layers = specimen.all_weights(), specimen.layers
         cut = specimen.backend.cut(specimen.inputs, [layers[0]])
-        values = before[layers[0], "weight"]
         with pytest.raises(WeightShapeError):
-            cut.scores_with({(layers[0], "weight"): values[:1]})
+            cut.scores_with({specimen.first_parameter: before[specimen.first_parameter][:1]})
         assert_same_weights(specimen.all_weights(), before)
         assert_close(cut.scores_with({}), specimen.backend.forward(specimen.inputs))
 
@@ -302,10 +301,13 @@ class CutChecks(Suite):
             cut.weight_gradients(specimen.other_weights(specimen.layers[0]), Seen())
 
 
-def _continuing(cut: Cut, backend: ModelBackend) -> Cut:
-    if not cut.CONTINUES_FROM_OUTPUTS:
+def _continuing(backend: ModelBackend, inputs: Inputs, layers: Sequence[str]) -> list[tuple[str, Cut]]:
+    """A cut at each of these layers by itself, as far as it continues from outputs; skips where none does."""
+    cuts = [(layer, backend.cut(inputs, [layer])) for layer in layers]
+    continuing = [(layer, cut) for layer, cut in cuts if cut.CONTINUES_FROM_OUTPUTS]
+    if not continuing:
         pytest.skip(f"the cut of backend '{backend.NAME}' declares CONTINUES_FROM_OUTPUTS = False")
-    return cut
+    return continuing
 
 
 def _scores_of_changed_model(specimen: Specimen, weights: dict[tuple[str, str], Array]) -> Array:

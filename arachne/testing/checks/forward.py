@@ -9,7 +9,14 @@ import pytest
 
 from arachne.errors import DataError, InputError
 from arachne.testing.checks import by_hand
-from arachne.testing.checks.suite import MakeBackend, Specimen, Suite, assert_close, assert_same_weights
+from arachne.testing.checks.suite import (
+    MakeBackend,
+    Specimen,
+    Suite,
+    assert_close,
+    assert_same_entering,
+    assert_same_weights,
+)
 from arachne.testing.networks import random_inputs
 from arachne.values import Array, Inputs, take
 
@@ -21,13 +28,17 @@ class ForwardChecks(Suite):
     def test_canonical_layout_gives_the_numbers_worked_out_by_hand(
         self, make_backend: MakeBackend, case: by_hand.Case
     ) -> None:
-        """Dense weights are `(out, in)`, convolutions `(out, in / groups, *kernel)`, and kernels are not flipped."""
-        self.needs_network(case.like)
-        backend = make_backend(case.network)
+        """Dense weights are `(out, in)`, convolutions `(out, in / groups, *kernel)`, gates i f g o or r z n.
+
+        Kernels are not flipped; a transposed convolution has the weight of the convolution it is the gradient of.
+        """
+        backend = self.held(make_backend, case.network, case.like)
         assert_close(backend.forward(case.inputs), case.scores, "scores")
-        (activation,) = backend.activations(case.inputs, "layer")
-        assert_close(activation.entering["weight"], case.inputs, "entering")
-        assert_close(activation.leaving.reshape(case.scores.shape), case.scores, "leaving")
+        (activation,) = backend.activations(case.inputs, case.layer.name)
+        if case.layer.LEAVES_ITS_VALUE:
+            assert_close(activation.leaving.reshape(case.scores.shape), case.scores, "leaving")
+        if "weight" in case.layer.parameters:
+            assert_close(activation.entering["weight"], case.inputs, "entering")
 
     def test_scores_agree_with_the_reference_network(self, specimen: Specimen) -> None:
         """`forward` gives class scores, float32 `(n, classes)`."""
@@ -100,14 +111,13 @@ class ForwardChecks(Suite):
             expected = specimen.reference.activations(specimen.inputs, layer)
             assert len(found) == len(expected) == len(specimen.network.uses(layer))
             for use, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
-                assert set(ours.entering) == {"weight"}
-                assert_close(ours.entering["weight"], theirs.entering["weight"], f"entering '{layer}', use {use}")
+                assert_same_entering(ours, theirs, f"'{layer}', use {use}")
                 assert_close(ours.leaving, theirs.leaving, f"leaving '{layer}', use {use}")
 
     def test_activations_of_a_shared_layer_come_per_use(self, make_backend: MakeBackend) -> None:
         """A shared layer's activations come per use, in order of execution."""
-        self.needs_network("shared")
-        first, second = make_backend(by_hand.SHARED).activations(by_hand.SHARED_INPUT, "twice")
+        backend = self.held(make_backend, by_hand.SHARED, "shared")
+        first, second = backend.activations(by_hand.SHARED_INPUT, "twice")
         assert_close(first.entering["weight"], np.array([[2.0]]))
         assert_close(first.leaving, np.array([[1.0]]))
         assert_close(second.entering["weight"], np.array([[1.0]]))

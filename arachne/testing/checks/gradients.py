@@ -11,7 +11,14 @@ from arachne.backend import ModelBackend
 from arachne.errors import ArachneError, DataError, UnknownLayerError, UsageError, WeightShapeError
 from arachne.losses import cross_entropy
 from arachne.testing.checks import by_hand
-from arachne.testing.checks.suite import MakeBackend, Specimen, Suite, assert_close, assert_same_weights
+from arachne.testing.checks.suite import (
+    MakeBackend,
+    Specimen,
+    Suite,
+    assert_close,
+    assert_same_entering,
+    assert_same_weights,
+)
 from arachne.values import Array, take
 
 STEP = 5e-3
@@ -23,8 +30,7 @@ class GradientChecks(Suite):
 
     def test_weight_gradients_are_those_worked_out_by_hand(self, make_backend: MakeBackend) -> None:
         """Gradient of the mean cross-entropy with respect to every parameter."""
-        self.needs_network("mlp")
-        backend = make_backend(by_hand.UNTRAINED)
+        backend = self.held(make_backend, by_hand.UNTRAINED, "mlp")
         self.needs_gradients(backend)
         found = backend.weight_gradients(by_hand.UNTRAINED_INPUTS, cross_entropy(by_hand.UNTRAINED_LABELS))
         assert_close(found["layer", "weight"], by_hand.UNTRAINED_GRADIENTS["weight"])
@@ -145,8 +151,7 @@ class GradientChecks(Suite):
 
     def test_output_gradients_are_those_worked_out_by_hand(self, make_backend: MakeBackend) -> None:
         """Vector-Jacobian product of the scores with respect to what leaves a layer, before the non-linearity."""
-        self.needs_network("mlp")
-        backend = make_backend(by_hand.HALF_OPEN)
+        backend = self.held(make_backend, by_hand.HALF_OPEN, "mlp")
         self.needs_gradients(backend)
         inputs, seed = by_hand.HALF_OPEN_INPUT, by_hand.HALF_OPEN_SEED
         (hidden,) = backend.output_gradients(inputs, "hidden", seed)
@@ -156,8 +161,7 @@ class GradientChecks(Suite):
 
     def test_a_shared_layer_sums_its_gradients(self, make_backend: MakeBackend) -> None:
         """For a shared layer output gradients come per use, and weight gradients sum over the uses."""
-        self.needs_network("shared")
-        backend = make_backend(by_hand.SHARED)
+        backend = self.held(make_backend, by_hand.SHARED, "shared")
         self.needs_gradients(backend)
         first, second = backend.output_gradients(by_hand.SHARED_INPUT, "twice", by_hand.SHARED_SEED)
         assert_close(first, by_hand.SHARED_GRADIENTS[0])
@@ -171,7 +175,7 @@ class GradientChecks(Suite):
         self.needs_gradients(specimen.backend)
         seed = specimen.seed()
         for layer, parameter, direction in directions(specimen):
-            if parameter != "bias":
+            if parameter not in ("bias", "bias_ih"):
                 continue
             above, below = _scores_along(specimen.backend, specimen, layer, parameter, direction)
             slopes = ((above.astype(np.float64) - below) / (2 * STEP) * seed).sum(axis=1)
@@ -221,7 +225,7 @@ class GradientChecks(Suite):
         assert set(trace.activations) == set(specimen.layers)
         for layer, uses in default.activations.items():
             for ours, theirs in zip(trace.activations[layer], uses, strict=True):
-                assert_close(ours.entering["weight"], theirs.entering["weight"], f"entering '{layer}'")
+                assert_same_entering(ours, theirs, f"'{layer}'")
                 assert_close(ours.leaving, theirs.leaving, f"leaving '{layer}'")
         for number in (0, 1):
             found = trace.output_gradients(specimen.seed(number))
@@ -300,11 +304,6 @@ def _scores_along(
 
 def _channels_last(specimen: Specimen, layer: str, gradients: tuple[Array, ...]) -> Array:
     """Gradients summed over uses and positions, `(n, out)`."""
-    total = np.sum(gradients, axis=0)
-    n, out = len(total), len(specimen.network.layers[layer].weight)
-    summed: Array
-    if specimen.network.layers[layer].kind == "conv":
-        summed = total.reshape(n, out, -1).sum(axis=2)
-    else:
-        summed = total.reshape(n, -1, out).sum(axis=1)
+    total = np.moveaxis(np.sum(gradients, axis=0), specimen.network.layers[layer].CHANNEL_AXIS, -1)
+    summed: Array = total.reshape(len(total), -1, total.shape[-1]).sum(axis=1)
     return summed

@@ -20,9 +20,9 @@ from arachne.losses import (
     squared_probability_changes,
 )
 from arachne.testing.checks.specimens import PROBABILITIES, SMOOTH, SPECIMENS
-from arachne.testing.networks import Network, random_inputs
+from arachne.testing.networks import Network, UnsupportedNetworkError, random_inputs
 from arachne.testing.reference import ReferenceBackend
-from arachne.values import Array, Inputs
+from arachne.values import Activation, Array, Inputs
 
 MakeBackend = Callable[[Network], ModelBackend]
 
@@ -56,6 +56,12 @@ class Specimen:
     def layers(self) -> tuple[str, ...]:
         """The names of the layers, in order of execution."""
         return tuple(self.network.layers)
+
+    @property
+    def first_parameter(self) -> tuple[str, str]:
+        """The first layer and its first parameter."""
+        layer = self.layers[0]
+        return layer, next(iter(self.network.layers[layer].parameters))
 
     def seed(self, number: int = 0) -> Array:
         """A vector `(n, classes)` for vector-Jacobian products, float32."""
@@ -122,14 +128,23 @@ class Suite:
         return self.build(make_backend, request.param)
 
     def build(self, make_backend: MakeBackend, name: str, *, n: int = ROWS) -> Specimen:
-        """One network by name, with `n` inputs; skips where the backend declares it unsupported."""
+        """One network by name, with `n` inputs; skips where the backend cannot hold it."""
         self.needs_network(name)
         network = {**SPECIMENS, **PROBABILITIES}[name]()
+        backend = self.held(make_backend, network, name)
         reference = ReferenceBackend(network, dtype="float64")
         inputs = random_inputs(network, n, seed=11)
         classes = reference.forward(inputs).shape[1]
         labels = np.random.default_rng(12).integers(0, classes, n)
-        return Specimen(network, make_backend(network), reference, inputs, labels, classes)
+        return Specimen(network, backend, reference, inputs, labels, classes)
+
+    def held(self, make_backend: MakeBackend, network: Network, like: str) -> ModelBackend:
+        """The backend of any network; skips where it, or the one `like` it, is unsupported."""
+        self.needs_network(like)
+        try:
+            return make_backend(network)
+        except UnsupportedNetworkError as reason:
+            pytest.skip(f"network '{like}' is unsupported: {reason}")
 
     def needs_network(self, name: str) -> None:
         """Skip where the backend declares a network, or those like it, unsupported."""
@@ -148,6 +163,13 @@ def assert_close(actual: Array, expected: Array, what: str = "", *, rtol: float 
     """Equal in shape, and in value as far as float32 arithmetic in another order allows."""
     assert actual.shape == np.shape(expected), f"{what}: shape {actual.shape}, expected {np.shape(expected)}"
     np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol, err_msg=what)
+
+
+def assert_same_entering(actual: Activation, expected: Activation, what: str) -> None:
+    """The same arrays enter the same weight parameters."""
+    assert set(actual.entering) == set(expected.entering), what
+    for parameter, values in expected.entering.items():
+        assert_close(actual.entering[parameter], values, f"what enters {what}, {parameter}")
 
 
 def assert_same_weights(actual: Mapping[tuple[str, str], Array], expected: Mapping[tuple[str, str], Array]) -> None:

@@ -7,12 +7,26 @@ import pytest
 
 from arachne.backend import restored
 from arachne.errors import UnknownLayerError, WeightShapeError
+from arachne.testing.checks.specimens import SPECIMENS
 from arachne.testing.checks.suite import MakeBackend, Specimen, Suite, assert_same_weights
+from arachne.testing.networks import UnsupportedNetworkError
 from arachne.values import WEIGHT_PARAMETERS
 
 
 class WeightChecks(Suite):
     """`layers`, `get_weights`, `set_weights`, `restored`."""
+
+    def test_some_network_is_held(self, make_backend: MakeBackend) -> None:
+        """A backend can hold at least one of the networks; a suite that skips everything would check nothing."""
+        reasons = dict(self.UNSUPPORTED)
+        for name in (name for name in SPECIMENS if name not in self.UNSUPPORTED):
+            try:
+                make_backend(SPECIMENS[name]())
+            except UnsupportedNetworkError as reason:
+                reasons[name] = str(reason)
+            else:
+                return
+        pytest.fail(f"the backend holds none of the suite's networks: {reasons}")
 
     def test_layers_come_in_order_of_execution(self, specimen: Specimen) -> None:
         """The repairable layers in order of execution, at the latest when the model has run once."""
@@ -27,7 +41,7 @@ class WeightChecks(Suite):
             assert {name: entry.shape for name, entry in info.parameters.items()} == {
                 name: values.shape for name, values in layer.parameters.items()
             }
-            assert next(iter(info.parameters)) in WEIGHT_PARAMETERS
+            assert next(iter(info.parameters)) in (*WEIGHT_PARAMETERS, "scale")
             assert info.geometry == layer.geometry
 
     def test_a_layer_used_several_times_is_listed_once(self, specimen: Specimen) -> None:
@@ -86,10 +100,10 @@ class WeightChecks(Suite):
 
     def test_weights_that_came_out_stay_when_the_model_changes(self, specimen: Specimen) -> None:
         """`get_weights` is a copy of what the model held at that time."""
-        layer = specimen.layers[0]
-        held = specimen.backend.get_weights(layer)["weight"]
+        layer, parameter = specimen.first_parameter
+        held = specimen.backend.get_weights(layer)[parameter]
         kept = held.copy()
-        specimen.backend.set_weights(layer, "weight", kept + 1)
+        specimen.backend.set_weights(layer, parameter, kept + 1)
         np.testing.assert_array_equal(held, kept)
 
     def test_changing_what_went_in_changes_nothing_in_the_model(self, specimen: Specimen) -> None:
@@ -103,12 +117,12 @@ class WeightChecks(Suite):
 
     def test_another_shape_is_refused_and_nothing_is_broadcast(self, specimen: Specimen) -> None:
         """Another shape than `get_weights(layer)[parameter]` is a `WeightShapeError`; nothing is broadcast."""
-        layer = specimen.layers[0]
+        layer, parameter = specimen.first_parameter
         before = specimen.all_weights()
-        values = before[layer, "weight"]
+        values = before[layer, parameter]
         for wrong in (values[:1], values[..., :1], values.reshape(-1), values[None], np.swapaxes(values, 0, 1)[:, :-1]):
             with pytest.raises(WeightShapeError, match=layer):
-                specimen.backend.set_weights(layer, "weight", wrong)
+                specimen.backend.set_weights(layer, parameter, wrong)
         assert_same_weights(specimen.all_weights(), before)
 
     def test_unknown_names_are_refused(self, make_backend: MakeBackend) -> None:
@@ -143,6 +157,6 @@ def _fail_in_the_middle(specimen: Specimen, failure: type[BaseException]) -> Non
         for layer in specimen.layers:
             for (_, parameter), values in specimen.other_weights(layer).items():
                 specimen.backend.set_weights(layer, parameter, values)
-        first = specimen.layers[0], "weight"
+        first = specimen.first_parameter
         assert not np.array_equal(specimen.all_weights()[first], before[first])
         raise failure("in the middle of a search")
