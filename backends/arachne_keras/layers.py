@@ -147,10 +147,13 @@ class Norm(Kind):
         return np.moveaxis(values, 1, self._channels) if self._moved else values
 
     def _normalised(self, compute: Callable[[], Any]) -> Any:
-        if isinstance(self.keras, kl.RMSNormalization):
-            with swapped({(self.keras, "scale"): ops.ones_like(self.keras.scale)}):
-                return compute()
-        with swapped({(self.keras, "scale"): False, (self.keras, "center"): False}):
+        own = self.keras
+        plain: dict[tuple[Any, str], Any] = {(own, "scale"): False, (own, "center"): False}
+        if isinstance(own, kl.RMSNormalization):
+            plain = {(own, "scale"): ops.ones_like(own.scale)}
+        elif isinstance(own, kl.LayerNormalization):  # it asks for the variables themselves
+            plain = {(own, "gamma"): ops.ones_like(own.gamma), (own, "beta"): None}
+        with swapped(plain):
             return compute()
 
     @property

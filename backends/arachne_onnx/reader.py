@@ -37,7 +37,8 @@ class Signal:
             return array[..., self.part[0] : self.part[1]]
         if self.gates is None or len(self.gates) == 1:
             return array
-        blocks = array.reshape(*array.shape[:-1], len(self.gates), -1)[..., list(self.gates), :]
+        units = array.shape[-1] // len(self.gates)  # a size of -1 is ambiguous when there are no rows
+        blocks = array.reshape(*array.shape[:-1], len(self.gates), units)[..., list(self.gates), :]
         return blocks.reshape(array.shape)
 
 

@@ -18,6 +18,7 @@ from arachne.testing import Network
 from arachne.testing import nodes as spec
 
 CONVS = {1: kl.Conv1D, 2: kl.Conv2D, 3: kl.Conv3D}
+TRANSPOSED = {1: kl.Conv1DTranspose, 2: kl.Conv2DTranspose, 3: kl.Conv3DTranspose}
 DEPTHWISE = {1: kl.DepthwiseConv1D, 2: kl.DepthwiseConv2D}
 PADS = {1: kl.ZeroPadding1D, 2: kl.ZeroPadding2D, 3: kl.ZeroPadding3D}
 MAX_POOLS = {1: kl.MaxPooling1D, 2: kl.MaxPooling2D, 3: kl.MaxPooling3D}
@@ -32,10 +33,16 @@ def build(network: Network) -> KerasBackend:
 
 def model_of(network: Network) -> Any:
     """A functional model."""
-    inputs = {name: keras.Input(tuple(shape), name=name) for name, shape in network.inputs.items()}
+    inputs = {
+        name: keras.Input(tuple(shape), name=name, dtype="int64" if network.rows_read(name) else None)
+        for name, shape in network.inputs.items()
+    }
     values: dict[str, Any] = {}
     for name, tensor in inputs.items():
-        images = any(name in node.sources and isinstance(network.layer_of(node), spec.Conv) for node in network.nodes)
+        images = any(
+            name in node.sources and isinstance(network.layer_of(node), (spec.Sliding, spec.BatchNorm))
+            for node in network.nodes
+        )
         values[name] = turned(tensor) if images else tensor
     made: dict[str, Any] = {}
     for node in network.nodes:
@@ -55,11 +62,31 @@ def model_of(network: Network) -> Any:
 
 def layer_of(owner: spec.Layer) -> Any:
     """The Keras layer of a node with weights."""
+    bias = bool({"bias", "bias_ih"} & owner.parameters.keys())
+    match owner:
+        case spec.Dense():
+            return kl.Dense(owner.weight.shape[0], use_bias=bias, name=owner.name)
+        case spec.Conv() | spec.ConvTranspose():
+            return convolution(owner)
+        case spec.Embedding():
+            return kl.Embedding(*owner.weight.shape, name=owner.name)
+        case spec.BatchNorm():
+            return kl.BatchNormalization(epsilon=owner.epsilon, name=owner.name)
+        case spec.LayerNorm():
+            return kl.LayerNormalization(epsilon=owner.epsilon, name=owner.name)
+        case spec.Lstm() | spec.Gru():
+            make = kl.LSTM if isinstance(owner, spec.Lstm) else kl.GRU
+            return make(owner.units, use_bias=bias, return_sequences=True, name=owner.name)
+    raise NotImplementedError(type(owner).__name__)
+
+
+def convolution(owner: spec.Conv | spec.ConvTranspose) -> Any:
+    """One of Keras' many convolutions."""
     bias = owner.bias is not None
-    if not isinstance(owner, spec.Conv):
-        return kl.Dense(owner.weight.shape[0], use_bias=bias, name=owner.name)
-    geometry, (out, _, *kernel) = owner.geometry, owner.weight.shape
+    geometry, (out, per_group, *kernel) = owner.geometry, owner.weight.shape
     shared = {"strides": geometry.stride, "dilation_rate": geometry.dilation, "use_bias": bias, "name": owner.name}
+    if isinstance(owner, spec.ConvTranspose):
+        return TRANSPOSED[len(kernel)](per_group, tuple(kernel), **shared)
     if depthwise(owner):
         return DEPTHWISE[len(kernel)](tuple(kernel), depth_multiplier=out // geometry.groups, **shared)
     return CONVS[len(kernel)](out, tuple(kernel), groups=geometry.groups, **shared)
@@ -75,15 +102,25 @@ def applied(owner: spec.Layer, layer: Any, given: Any) -> Any:
 
 def stored(owner: spec.Layer) -> list[Any]:
     """The weights as Keras stores them."""
-    weight = owner.weight
-    if not isinstance(owner, spec.Conv):
-        kernel = weight.T
-    elif depthwise(owner):
-        groups = owner.geometry.groups
-        kernel = np.moveaxis(weight[:, 0].reshape(groups, -1, *weight.shape[2:]), (0, 1), (-2, -1))
-    else:
-        kernel = np.moveaxis(weight, (0, 1), (-1, -2))
-    return [kernel] if owner.bias is None else [kernel, owner.bias]
+    parameters = dict(owner.parameters)
+    match owner:
+        case spec.Dense():
+            parameters["weight"] = owner.weight.T
+        case spec.Conv() if depthwise(owner):
+            each = owner.weight[:, 0].reshape(owner.geometry.groups, -1, *owner.weight.shape[2:])
+            parameters["weight"] = np.moveaxis(each, (0, 1), (-2, -1))
+        case spec.Conv() | spec.ConvTranspose():
+            parameters["weight"] = np.moveaxis(owner.weight, (0, 1), (-1, -2))
+        case spec.BatchNorm():
+            parameters |= {"mean": owner.mean, "variance": owner.variance}
+        case spec.Lstm():
+            parameters |= {"weight_ih": owner.weight_ih.T, "weight_hh": owner.weight_hh.T}
+        case spec.Gru():  # Keras stores z r n, and the two biases as rows of one
+            r, z, n = ({name: np.split(values, 3)[gate] for name, values in parameters.items()} for gate in range(3))
+            turned_gates = {name: np.concatenate([z[name], r[name], n[name]]).T for name in parameters}
+            biases = np.stack([turned_gates.pop("bias_ih"), turned_gates.pop("bias_hh")])
+            parameters = {**turned_gates, "bias": biases}
+    return list(parameters.values())
 
 
 def depthwise(owner: spec.Conv) -> bool:
@@ -112,7 +149,7 @@ def conv_before(tensor: Any) -> bool:
     """Whether a value comes out of a convolution, so that its channels are last."""
     while True:
         operation, number, _ = tensor._keras_history
-        if isinstance(operation, (*CONVS.values(), *DEPTHWISE.values())):
+        if isinstance(operation, (*CONVS.values(), *DEPTHWISE.values(), *TRANSPOSED.values(), kl.BatchNormalization)):
             return True
         given = operation._inbound_nodes[number].input_tensors
         if not given or isinstance(operation, kl.Dense):
