@@ -21,11 +21,11 @@ REASONS = {
     "needs a server": "no test talks to the network",
     "needs the paper's data": "it is not shipped; the numbers beside it were copied from a run",
     "part of a file": "only the lines that matter are shown",
-    "runs pytest": "the suite runs in tests/backends and tests/plugin",
 }
 """Why a block is not run."""
 
 FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+SNIPPET = re.compile(r"^--8<--\n(.+)\n--8<--\n", re.MULTILINE)  # a file, put in when the site is built
 MARK = re.compile(r"<!-- (not run|file): (.+?) -->\s*\Z")
 NEEDS = re.compile(r"<!-- needs: (\w+) -->")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
@@ -82,6 +82,7 @@ class Page:
             mark = MARK.search(self.text[: match.start()])
             kind, value = mark.groups() if mark else (None, None)
             plain = "".join(line.removeprefix(indent) for line in text.splitlines(keepends=True))
+            plain = SNIPPET.sub(lambda named: (ROOT / named[1]).read_text(encoding="utf-8"), plain)
             line = self.text.count("\n", 0, match.start()) + 1
             marks = {"not_run": value if kind == "not run" else None, "file": value if kind == "file" else None}
             follows = not self.text[end : match.start()].strip()

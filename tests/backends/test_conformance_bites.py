@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,10 +11,10 @@ import numpy as np
 import pytest
 
 from arachne.backend import Cut, Pull, Weights
-from arachne.testing import BackendConformance, ReferenceBackend
+from arachne.testing import BackendConformance, Network, ReferenceBackend, UnsupportedNetworkError
 from arachne.testing.checks import by_hand
 from arachne.testing.checks.specimens import PROBABILITIES, SPECIMENS
-from arachne.testing.nodes import Dense, Relu
+from arachne.testing.nodes import Dense, Node, Recurrent, Relu
 from arachne.testing.reference_cut import ReferenceCut
 from arachne.values import Activation, Array, Inputs, LayerInfo, count, take
 
@@ -166,6 +167,57 @@ class SavesTheOriginalWeights(ReferenceBackend):
         ReferenceBackend(self.native).save(path)
 
 
+class SwapsTwoGates(ReferenceBackend):
+    """Takes r and z of a GRU, or i and f of an LSTM, for each other."""
+
+    def __init__(self, network: Network, **options: Any) -> None:
+        super().__init__(Network(network.inputs, tuple(map(self._swapped, network.nodes))), **options)
+
+    @staticmethod
+    def _swapped(node: Node) -> Node:
+        if not isinstance(node, Recurrent):
+            return node
+        order = [1, 0, *range(2, node.GATES)]
+        parts = {name: np.split(values, node.GATES) for name, values in node.parameters.items()}
+        swapped: dict[str, Any] = {
+            name: np.concatenate([gates[place] for place in order]) for name, gates in parts.items()
+        }
+        return dataclasses.replace(node, **swapped)
+
+
+class GivesStatesInsteadOfGates(ReferenceBackend):
+    def activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
+        uses = super().activations(inputs, layer)
+        states = [np.repeat(use.entering.get("weight_hh", use.leaving), 4, axis=-1) for use in uses]
+        return tuple(Activation(use.entering, state) for use, state in zip(uses, states, strict=True))
+
+
+class GivesWhatEntersTheNorm(ReferenceBackend):
+    def activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
+        uses = super().activations(inputs, layer)
+        if self.info(layer).kind != "norm":
+            return uses
+        return tuple(Activation({"scale": use.leaving}, use.leaving) for use in uses)
+
+
+class ForgetsLaterSteps(ReferenceBackend):
+    """Its gradients at the gates stop at the step's own state."""
+
+    def output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
+        weights = dict(self._weights)
+        own = self._weights[layer]
+        if "weight_hh" not in own:
+            return super().output_gradients(inputs, layer, seed)
+        values = self._run(next(iter(self._parts(inputs))))
+        self._weights = {**weights, layer: {**own, "weight_hh": own["weight_hh"] * 0}}
+        try:
+            gradients = self._run_back(values, seed)
+            formula = self._network.layers[layer]
+            return (formula.leaving_gradient(gradients[layer], [values["input"]], self._weights[layer]),)
+        finally:
+            self._weights = weights
+
+
 FAULTS: list[tuple[type[ReferenceBackend], str, str]] = [
     (LendsItsWeights, "test_changing_what_came_out_changes_nothing_in_the_model", "mlp"),
     (KeepsTheCallersArray, "test_changing_what_went_in_changes_nothing_in_the_model", "mlp"),
@@ -188,6 +240,13 @@ FAULTS: list[tuple[type[ReferenceBackend], str, str]] = [
     (IgnoresRows, "test_unchanged_outputs_give_the_models_scores", "mlp"),
     (IgnoresRows, "test_layers_may_be_changed_together", "residual"),
     (IgnoresRows, "test_outputs_are_what_leaves_the_layer_at_its_first_use", "conv3d"),
+    (SwapsTwoGates, "test_scores_agree_with_the_reference_network", "lstm"),
+    (SwapsTwoGates, "test_weights_come_out_in_the_canonical_layout", "gru"),
+    (GivesStatesInsteadOfGates, "test_activations_agree_with_the_reference_network", "lstm_two_biases"),
+    (GivesWhatEntersTheNorm, "test_activations_agree_with_the_reference_network", "layer_norm"),
+    (GivesWhatEntersTheNorm, "test_activations_agree_with_the_reference_network", "batch_norm"),
+    (ForgetsLaterSteps, "test_output_gradients_agree_with_the_reference_network", "gru"),
+    (ForgetsLaterSteps, "test_output_gradients_agree_with_finite_differences", "lstm_one_bias"),
 ]
 
 
@@ -232,21 +291,46 @@ def test_a_declared_gap_is_a_visible_skip() -> None:
         WithoutConvolutions().build(ReferenceBackend, "convnet")
 
 
-def test_what_a_small_backend_declares_is_enough() -> None:
-    """The declarations in the docstring's example cover every network with a node but dense layers and relus."""
+def dense_and_relu(network: Network) -> ReferenceBackend:
+    """A factory that knows two kinds of nodes, as the one in the suite's docstring."""
+    for node in network.nodes:
+        if not isinstance(node, (Dense, Relu)):
+            raise UnsupportedNetworkError(f"no {type(node).__name__} yet")
+    return ReferenceBackend(network)
 
-    class Small(BackendConformance):
-        UNSUPPORTED: ClassVar = {
-            **dict.fromkeys(["convnet", "conv1d", "conv2d", "conv3d", "depthwise"], "no convolutions yet"),
-            **dict.fromkeys(["mlp_tanh", "no_bias", "residual", "branches", "shared", "steps"], "no tanh yet"),
-            **dict.fromkeys(["softmax", "one_sigmoid"], "no probabilities yet"),
-            "two_inputs": "a graph has one input",
-        }
 
-    for name, reason in Small.UNSUPPORTED.items():
-        assert f'"{name}"' in (BackendConformance.__doc__ or "")
-        assert f'"{reason}"' in (BackendConformance.__doc__ or "")
-    held = {**SPECIMENS, **PROBABILITIES}
-    kinds = {type(node) for name, make in held.items() if name not in Small.UNSUPPORTED for node in make().nodes}
-    kinds |= {type(case.layer) for case in by_hand.CASES if case.like not in Small.UNSUPPORTED}
-    assert kinds == {Dense, Relu}
+@pytest.mark.parametrize("name", [*SPECIMENS, *PROBABILITIES])
+def test_what_a_factory_refuses_is_a_visible_skip(name: str) -> None:
+    suite, network = BackendConformance(), {**SPECIMENS, **PROBABILITIES}[name]()
+    unknown = [type(node).__name__ for node in network.nodes if not isinstance(node, (Dense, Relu))]
+    if unknown:
+        with pytest.raises(pytest.skip.Exception, match=f"'{name}' is unsupported: no {unknown[0]} yet"):
+            suite.build(dense_and_relu, name)
+    else:
+        assert suite.build(dense_and_relu, name).backend.layers
+
+
+def test_networks_made_by_hand_are_skipped_like_the_others() -> None:
+    suite = BackendConformance()
+    with pytest.raises(pytest.skip.Exception, match="'shared' is unsupported: no Reuse yet"):
+        suite.test_a_shared_layer_sums_its_gradients(dense_and_relu)
+    (lstm,) = (case for case in by_hand.CASES if case.name == "lstm")
+    with pytest.raises(pytest.skip.Exception, match="'lstm' is unsupported: no Lstm yet"):
+        suite.test_canonical_layout_gives_the_numbers_worked_out_by_hand(dense_and_relu, lstm)
+
+
+def test_a_suite_that_would_skip_everything_fails() -> None:
+    def refuse(network: Network) -> ReferenceBackend:
+        raise UnsupportedNetworkError("nothing yet")
+
+    BackendConformance().test_some_network_is_held(dense_and_relu)
+    with pytest.raises(pytest.fail.Exception, match="holds none of the suite's networks"):
+        BackendConformance().test_some_network_is_held(refuse)
+
+
+def test_a_failure_of_the_factory_is_no_skip() -> None:
+    def broken(network: Network) -> ReferenceBackend:
+        raise NotImplementedError("abstract operation")
+
+    with pytest.raises(NotImplementedError):
+        BackendConformance().build(broken, "mlp")

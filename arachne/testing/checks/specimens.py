@@ -119,9 +119,9 @@ def conv_transpose() -> Network:
 def conv_transpose2d() -> Network:
     """A transposed convolution with all of stride, padding, dilation and groups, different along the two axes."""
     rng = np.random.default_rng(22)
-    walk = {"stride": (2, 1), "padding": ((1, 1), (0, 0)), "dilation": (1, 2)}
+    weight, bias = normal(rng, 4, 3, 3, 2), 0.1 * normal(rng, 6)
     nodes = (
-        ConvTranspose("spread", "input", normal(rng, 4, 3, 3, 2), 0.1 * normal(rng, 6), **walk, groups=2),
+        ConvTranspose("spread", "input", weight, bias, (2, 1), ((1, 1), (0, 0)), (1, 2), groups=2),
         Tanh("act", "spread"),
         Flatten("flatten", "act"),
         dense("classify", "flatten", 6 * 5 * 5, 3, rng),

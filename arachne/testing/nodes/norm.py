@@ -61,8 +61,8 @@ class BatchNorm(Norm):
     STATISTICS = ("mean", "variance")
 
     def normalised(self, x: Array) -> Array:
-        mean = self._along(self.mean, x).astype(x.dtype)
-        return (x - mean) / self._deviation(x)
+        normal: Array = (x - self._along(self.mean, x).astype(x.dtype)) / self._deviation(x)
+        return normal
 
     def backward(self, gradient: Array, inputs: Arrays, output: Array, weights: Parameters) -> tuple[Array, ...]:
         return (gradient * self._along(weights["scale"], gradient) / self._deviation(gradient),)
