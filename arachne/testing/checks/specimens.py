@@ -169,7 +169,7 @@ def layer_norm() -> Network:
 
 
 def recurrent(kind: type[Recurrent], *, biases: int) -> Network:
-    """A recurrent layer over five steps, with two biases (`bias_ih` and `bias_hh`), the first alone, or none.
+    """A recurrent layer over three steps, with two biases (`bias_ih` and `bias_hh`), the first alone, or none.
 
     It is called `read.l0` because PyTorch would call the first layer of a module `read` so.
     """
@@ -179,9 +179,9 @@ def recurrent(kind: type[Recurrent], *, biases: int) -> Network:
     nodes = (
         kind("read.l0", "input", *weights),
         Flatten("flatten", "read.l0"),
-        dense("classify", "flatten", 5 * 4, 3, rng),
+        dense("classify", "flatten", 3 * 4, 3, rng),
     )
-    return Network({"input": (5, 3)}, nodes)
+    return Network({"input": (3, 3)}, nodes)
 
 
 def normal(rng: np.random.Generator, *shape: int) -> Array:
