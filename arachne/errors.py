@@ -13,7 +13,7 @@
     │   └── PluginUnavailableError (ImportError)
     │       └── BackendUnavailableError
     ├── NothingToRepairError           5   the model does not make this mistake
-    └── GateFailedError                1   a gate said no
+    └── GateFailedError                1   a gate failed
 
 A message is one sentence: what was expected, what came, what to do. It starts in lower case and has no full stop. It
 names no command-line option: where an argument of the Python function would help, the error has its name as `argument`,

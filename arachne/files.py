@@ -99,7 +99,7 @@ def sha256_of(path: str | Path) -> str:
 
 
 def same_file(a: str | Path, b: str | Path) -> bool:
-    """Whether two paths lead to one file, also through symbolic or hard links; a file not there yet is its path."""
+    """Whether two paths lead to one file, also through links; where there is no file yet, the paths are compared."""
     try:
         return os.path.samefile(a, b)
     except OSError:

@@ -159,7 +159,7 @@ def flips(model: Any, inputs: Any, patch: Patch | str | Path, *, preprocess: str
 
 
 def _survival(here: Measured, where: str, without: Scores | None, with_patch: Scores, note: str) -> Survival:
-    """What a patch does in another place; without a model of its own there, the model here is compared with."""
+    """What a patch does in another place; where `without` is None, it is compared with the model here."""
     inputs = here.part.data.inputs
     part = here.part if without is None else replace(here.part, scores=without(inputs))
     there = Measured(part, with_patch(inputs))

@@ -1,7 +1,7 @@
 """Does a repair survive what happens to the model afterwards: export, conversion, quantisation?
 
 What a patch does to the model it was found in is measured again where the model ends up, each time between that place's
-own model without and with the patch, so that what the conversion itself costs is not laid at the repair's door.
+own model without and with the patch, so that the repair is not blamed for what the conversion itself costs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Scores = Callable[[Inputs], Array]
 
 @dataclass(frozen=True)
 class Survival:
-    """A repair here and there.
+    """A repair in the model it is for (here) and in the place the model ended up (there).
 
     Attributes:
         where: What there is: a file's name, or the kind of quantisation.

@@ -98,7 +98,7 @@ class Suspects:
 
     @cached_property
     def magnitudes(self) -> Array:
-        """How large weights of each one's parameter are, `(k,)`; 1 where they are all zero."""
+        """The largest magnitude among the weights of each suspect's parameter, `(k,)`; 1 where all are zero."""
         largest = np.maximum(np.maximum(np.abs(self.lowest), np.abs(self.highest)), self.deviations)
         return np.where(largest > 0, largest, 1.0)
 

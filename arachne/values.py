@@ -154,7 +154,7 @@ In other batches the last rows may not: matrix products and vectorised functions
 
 
 def batches(n: int, size: int) -> Iterator[slice]:
-    """Slices of at most `size` that cover `range(n)`, of about one length, and of even ones as far as that goes."""
+    """Slices of at most `size` that cover `range(n)`: about equally long, multiples of `EVEN` where possible."""
     unit = EVEN if size >= EVEN else 1
     units = -(-n // unit)
     parts = -(-units // (size // unit))

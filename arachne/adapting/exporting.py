@@ -43,9 +43,9 @@ def exporter_faults() -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet_exporter() -> Iterator[None]:
-    """Exporters talk about themselves, and warn of names that NumPy and torch have left behind.
+    """Keep an exporter quiet: it reports progress, and warns of names that NumPy and torch have deprecated.
 
-    What matters about an export is seen by comparing scores, not by reading its warnings.
+    Whether an export is right shows when scores are compared, not in its warnings.
     """
     kept = logging.root.manager.disable
     logging.disable(logging.WARNING)

@@ -35,7 +35,7 @@ ABOUT_OUTPUT = ("json", "quiet", "verbose", "log-file", "debug")
 
 
 class ConfiguredCommand(click.Command):
-    """A command whose options may also stand in the environment and in a file; `--print-config` shows which came."""
+    """A command whose options may also come from the environment or a file; `--print-config` shows which did."""
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)

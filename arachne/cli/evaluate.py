@@ -27,9 +27,9 @@ NEED_LABELS = ("--target", "--against", "--quantise", "--report", "--fail-if", "
 @click.option("--target", "targets", multiple=True, help="The mistake; the patch's own when left out.")
 @click.option("--patch", "patch_file", type=click.Path(path_type=Path), help="The patch to measure.")
 @click.option(
-    "--against", type=click.Path(path_type=Path), help="Also where the model ended up: does the patch survive?"
+    "--against", type=click.Path(path_type=Path), help="An export or other copy: does the repair survive there?"
 )
-@click.option("--quantise", type=click.Choice(["int8", "fp16"]), help="Also in a quantised copy (onnxruntime's).")
+@click.option("--quantise", type=click.Choice(["int8", "fp16"]), help="Does the repair survive quantisation?")
 @click.option("--unlabelled", metavar="SOURCE", help="Inputs without labels: how many predictions flip, and which.")
 @click.option("--report", "page", type=click.Path(path_type=Path), help="Write the page to this file.")
 @gate_options
@@ -53,7 +53,7 @@ def command(
 ) -> None:
     """Measure MODEL on labelled inputs, as it is or with a patch; the file is only read.
 
-    With --patch and --unlabelled, --data can be left out: what the patch changes is told without labels.
+    With --patch and --unlabelled, --data can be left out: which predictions change can be told without labels.
     """
     from arachne.cli.console import Output
     from arachne.evidence.scan import Scan

@@ -42,7 +42,7 @@ def command(model_file: Path, patches: tuple[Path, ...], as_json: bool, quiet: b
 
 
 def _found(places: tuple[Path, ...], output: Any) -> list[tuple[Path, Patch]]:
-    """Every patch in these files and folders; in a folder, files that are no patches are passed over aloud."""
+    """Every patch in these files and folders; other files in a folder are skipped, and named."""
     from arachne.errors import PatchError
     from arachne.patch import Patch
 
@@ -56,7 +56,7 @@ def _found(places: tuple[Path, ...], output: Any) -> list[tuple[Path, Patch]]:
                 found.append((path, Patch.load(path)))
             except PatchError as error:
                 if path.name not in ("result.json", "report.json"):  # what a repair leaves beside its patch
-                    output.say(f"passed over '{path}': {error}")
+                    output.say(f"skipped '{path}': {error}")
     if not found:
         raise PatchError(f"no patch in {', '.join(repr(str(place)) for place in places)}")
     return found

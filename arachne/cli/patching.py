@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from arachne.errors import UsageError
+from arachne.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,11 +62,10 @@ def mapping_of(texts: Sequence[str]) -> dict[str, str]:
 def sentence_of(verb: Literal["apply", "revert"], model_file: Path, done: AppliedPatch) -> str:
     """What was proven about the copy, and what has to be kept with it."""
     written = done.written
-    changed = "" if written.bytes_changed is None else f" ({written.bytes_changed:,} bytes)"
-    weights = "1 weight" if written.weights == 1 else f"{written.weights:,} weights"
+    changed = "" if written.bytes_changed is None else f" ({counted(written.bytes_changed, 'byte')})"
     sentence = (
-        f"{DONE[verb]}: {weights}{changed} of '{model_file}' changed, nothing else did in "
-        f"{written.tensors} tensors compared; wrote '{written.path}'"
+        f"{DONE[verb]}: {counted(written.weights, 'weight')}{changed} of '{model_file}' changed, nothing else did in "
+        f"{counted(written.tensors, 'tensor')} compared; wrote '{written.path}'"
     )
     renamed = [pair for pair in done.match.pairs if pair.how != "same"]
     if renamed:

@@ -22,6 +22,7 @@ from arachne.cli.options import (
 from arachne.cli.plugin_flags import repair_flags, taken_options
 from arachne.errors import UsageError
 from arachne.plugins import LOCALISERS, SEARCHERS
+from arachne.wording import counted
 
 if TYPE_CHECKING:
     from arachne.cli.console import Output
@@ -127,10 +128,10 @@ def tell(output: Output, result: RepairResult) -> None:
     """What happened on the way, for people."""
     seen, found = result.split.seen, result.localisation
     output.say(
-        f"seen: {len(seen.negatives)} negatives, {len(seen.positives)} positives; "
+        f"seen: {counted(len(seen.negatives), 'negative')}, {counted(len(seen.positives), 'positive')}; "
         f"held out: {len(result.split.held_out.negatives)} and {len(result.split.held_out.positives)}"
     )
     widened = f", widened from a front of {found.front}" if found.widened else ""
     output.say(f"localised {len(found.suspects)} of {found.n_candidates:,} weights ({found.method}{widened})")
-    output.say(f"searched {result.search.generations} generations ({result.search.stopped})")
+    output.say(f"searched {counted(result.search.generations, 'generation')} ({result.search.stopped})")
     output.say("seconds: " + ", ".join(f"{step} {seconds:.1f}" for step, seconds in result.seconds.items()))

@@ -57,9 +57,9 @@ def load_npy_folder(folder: Path) -> dict[str, Array]:
 def from_arrays(arrays: Mapping[str, Array], source: str, preprocess: Preprocess, limit: int | None) -> Found:
     """Labelled inputs from named arrays.
 
-    `y` is the labels, `class_names` the names, `group_…` and `meta_…` are metadata. With `x` that is the input, arrays
-    of two and more axes beside it are further inputs, and of one axis metadata; without `x` everything else is input,
-    and a single one needs no name.
+    `y` is the labels, `class_names` the names, `group_…` and `meta_…` are metadata. If there is an `x`, it is the
+    input; other arrays with two or more axes are further inputs, and those with one axis are metadata. Without `x`,
+    every other array is an input, and if there is only one, its name does not matter.
 
     Raises:
         DataError: No labels, no inputs, or arrays of different lengths.
@@ -95,7 +95,7 @@ def from_arrays(arrays: Mapping[str, Array], source: str, preprocess: Preprocess
 
 
 def _check_sizes(archive: zipfile.ZipFile, path: Path) -> None:
-    """Refuse, before anything is allocated, what cannot be in memory or claims more than the file holds."""
+    """Refuse arrays that do not fit into memory or claim more than the file holds, before any is allocated."""
     total = sum(info.file_size for info in archive.infolist())
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None
     if memory is not None and total > memory:

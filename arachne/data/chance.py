@@ -1,4 +1,4 @@
-"""Is the model any good on this data? Most of "it does not work" is preprocessing, so that is tried first."""
+"""Is the model any good on this data? If not, the preprocessing is usually wrong, so the common ones are tried."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Trial:
 
 
 def near_chance(accuracy: float, n_classes: int) -> bool:
-    """Whether an accuracy is about what guessing gives: up to twice chance, or a tenth of the way from there to 1."""
+    """Whether `accuracy <= min(2 * c, c + 0.1 * (1 - c))`, where `c = 1 / n_classes` is the accuracy of guessing."""
     chance = 1 / n_classes
     return accuracy <= min(2 * chance, chance + 0.1 * (1 - chance))
 
@@ -81,7 +81,7 @@ def compare_preprocessings(backend: ModelBackend, inputs: Inputs, labels: Array)
     for shape in _shapes(sample):
         first = _try(backend, shape, sample, chosen)
         trials.append(first)
-        if first.accuracy is None:  # values do not change what fits
+        if first.accuracy is None:  # a shape that does not fit does not fit with other values either
             continue
         for values in _values(sample):
             trials.append(_try(backend, f"{values} {shape}".strip(), sample, chosen))
@@ -89,7 +89,7 @@ def compare_preprocessings(backend: ModelBackend, inputs: Inputs, labels: Array)
 
 
 def preprocessing_advice(backend: ModelBackend, inputs: Inputs, labels: Array, problem: str) -> str:
-    """A problem, and what the common preprocessings would make of it, as plain text.
+    """A problem, and the accuracy under each of the common preprocessings, as plain text.
 
     Args:
         backend: The original model.
@@ -120,7 +120,7 @@ def _try(backend: ModelBackend, text: str, inputs: Inputs, labels: Array) -> Tri
 
 
 def _shapes(inputs: Array) -> Iterator[str]:
-    """Other shapes the same numbers may be wanted in."""
+    """Other shapes in which the model may expect the same numbers."""
     yield ""
     sides = inputs.shape[1:]
     if len(sides) in (2, 3):
@@ -140,7 +140,7 @@ def _shapes(inputs: Array) -> Iterator[str]:
 
 
 def _values(inputs: Array) -> Iterator[str]:
-    """Other scales the same numbers may be wanted in."""
+    """Other scales in which the model may expect the same numbers."""
     if inputs.dtype.kind not in "uif" or not inputs.size:
         return
     colour = inputs.ndim == 4 and 3 in (inputs.shape[1], inputs.shape[-1])

@@ -13,7 +13,7 @@ from arachne.values import Array, Inputs, batches
 
 
 def as_inputs(inputs: Any) -> Inputs:
-    """Arrays of what a user calls inputs; float64 becomes float32, everything else keeps its dtype.
+    """The user's inputs as arrays; float64 becomes float32, every other dtype stays.
 
     Raises:
         DataError: Ragged, empty, of a dtype no model takes, or of different lengths.

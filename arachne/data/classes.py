@@ -1,8 +1,8 @@
 """From labels of any kind to class numbers.
 
-Numbers are taken as they are. Names need an order: it is given, or the source says it, or the names are sorted, which
-holds only where there are exactly as many as the model has classes. Where the model is not known yet, that is checked
-when it is.
+Numbers are taken as they are. Names need an order: the user gives it, or the source has one, or the names are sorted.
+Sorting is right only if there are exactly as many names as the model has classes; that is checked as soon as the model
+is known.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 
 from arachne.errors import DataError, UsageError, did_you_mean
 from arachne.values import Array
+from arachne.wording import counted
 
 Classes = str | Path | Sequence[str] | None
 """Class names in order: a list, comma-separated text, or a file with one per line."""
@@ -48,7 +49,7 @@ def _from_text(text: str) -> tuple[str, ...]:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read the class names in '{text}': {error}") from error
     if "," not in text:
-        raise UsageError(f"no file with class names '{text}', and no list of names with commas either")
+        raise UsageError(f"'{text}' is neither a file with class names nor a list of names separated by commas")
     return tuple(name.strip() for name in text.split(","))
 
 
@@ -62,10 +63,10 @@ def class_numbers(
     """Class numbers, int64 `(n,)`, the class names they stand for, and whether the names' order is only assumed.
 
     Args:
-        labels: Numbers, names, or rows with a single one `(n, classes)`.
+        labels: Numbers, names, or one-hot rows `(n, classes)`.
         class_names: The names in order, where they are known.
         n_classes: How many classes the model has, where that is known.
-        known_names: Names that are classes without being anyone's label.
+        known_names: Names of classes that may have no inputs.
 
     Raises:
         DataError: Labels that are neither numbers nor known names, or outside the model's classes.
@@ -98,7 +99,7 @@ def check_names(class_names: Sequence[str], n_classes: int, *, assumed: bool) ->
         raise DataError(f"expected one name for each of the model's {n_classes} classes, got {len(class_names)}")
     shown = ", ".join(class_names[:5]) + (", …" if len(class_names) > 5 else "")
     raise DataError(
-        f"found {len(class_names)} class names ({shown}), but the model has {n_classes} classes; "
+        f"found {counted(len(class_names), 'class name')} ({shown}), but the model has {n_classes} classes; "
         "give all names in order",
         argument="classes",
     )
@@ -164,7 +165,7 @@ def _is_number(text: str) -> bool:
 
 
 def _sorted_names(found: list[str], n_classes: int | None) -> tuple[str, ...]:
-    """Sorted names, but only where each class of the model can have exactly one."""
+    """The names in sorted order, if there is exactly one for each class of the model."""
     numbers = [name for name in found if _is_number(name)]
     if numbers:
         raise DataError(

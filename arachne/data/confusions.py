@@ -60,8 +60,8 @@ def wildcards(
 ) -> tuple[Confusion, ...]:
     """What the mistakes have in common: one true class (`a:*`) or one prediction (`*:b`), ranked by count.
 
-    Only what holds more than the most frequent pair is told: a stuck pixel that makes everything a seven shows here,
-    and is scattered over nine small pairs otherwise.
+    Only those with more inputs than the most frequent pair are listed. A stuck pixel that makes everything a seven
+    shows up here, while among the pairs it is scattered over nine small ones.
     """
     pairs = confusions(labels, predictions, n_classes, class_names)
     wrong = labels != predictions

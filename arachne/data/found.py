@@ -13,7 +13,7 @@ LABEL_NAMES = ("y", "label", "labels")
 """What the labels may be called, in files and in the batches of a loader."""
 
 COLUMN_PREFIXES = ("group_", "meta_")
-"""Where an array or a column with such a name is metadata; the prefix is dropped."""
+"""An array or column whose name starts like this is metadata; the prefix is dropped."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class Found:
 
 
 def column_name(name: str) -> str | None:
-    """The metadata column an array is, or None when it is none."""
+    """The name of the metadata column that an array holds; None if it is not metadata."""
     for prefix in COLUMN_PREFIXES:
         if name.startswith(prefix) and len(name) > len(prefix):
             return name[len(prefix) :]

@@ -16,7 +16,7 @@ CHANNELS = (1, 3, 4)
 
 
 def channel_axis(batch: Array) -> int | None:
-    """Where the channels are: the last axis unless only axis 1 can be it; None when there is no such axis.
+    """The axis of the channels: the last one, or axis 1 if only that one fits; None if neither does.
 
     Raises:
         DataError: Not a batch of images.
@@ -45,7 +45,7 @@ def channels_last(batch: Array) -> Array:
 
 
 def along_channels(batch: Array, numbers: Array, name: str) -> Array:
-    """Numbers, one per channel, shaped so that they meet the channels of a batch."""
+    """Numbers, one per channel, shaped so that they broadcast over the channels of a batch."""
     if len(numbers) == 1:
         return numbers
     axes = [channel_axis(batch)] if batch.ndim == 4 else [batch.ndim - 1, 1]

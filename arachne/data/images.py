@@ -18,7 +18,7 @@ from arachne.values import Array
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp", ".gif")
 MAX_PIXELS = 50_000_000
-"""A picture with more is not decoded: a file of a few kilobytes can claim any size."""
+"""A picture with more pixels is not decoded: a file of a few kilobytes can claim any size."""
 
 SPLITS = frozenset({"train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval", "holdout"})
 """Directory names that stand for parts of a data set rather than for classes."""
@@ -102,7 +102,7 @@ def stacked(images: Sequence[Array], names: Sequence[str]) -> Array:
         images: `(height, width, channels)` each.
         names: What to call them in a message.
     """
-    if {image.shape[2] for image in images} == {1, 3}:  # some grey ones among colour pictures: nothing is in doubt
+    if {image.shape[2] for image in images} == {1, 3}:  # grey pictures among colour ones become colour
         images = [np.repeat(image, 3, axis=2) if image.shape[2] == 1 else image for image in images]
     first = images[0]
     for name, image in zip(names, images, strict=True):

@@ -11,6 +11,7 @@ import numpy as np
 from arachne.data.mapped import gather
 from arachne.errors import DataError
 from arachne.values import Array, Inputs, batches, count
+from arachne.wording import counted
 
 HASH_BATCH = 256
 """Rows hashed at once, so that memory-mapped data is never in memory as a whole."""
@@ -30,8 +31,9 @@ class LabelledData:
         names: The file name of every row, where there is one.
         columns: Metadata, one array `(n,)` by column name.
         source: What the data was read from.
-        names_assumed: Whether the class names' order is the data's own or merely sorted, which holds only for a model
-            with as many classes and no names of its own; `checked_scores` looks.
+        names_assumed: Whether the order of the class names comes from the data and was not given by the user. It is
+            right only for a model with the same number of classes and no names of its own; `checked_scores` checks
+            that.
     """
 
     inputs: Inputs
@@ -65,11 +67,11 @@ class LabelledData:
         """`899 inputs (1, 8, 8), 10 classes: 0, 1, …`, instead of pages of numbers."""
         arrays = self.inputs if isinstance(self.inputs, Mapping) else {"": self.inputs}
         shapes = ", ".join(f"{name} {tuple(array.shape[1:])}".strip() for name, array in arrays.items())
-        text = f"{len(self):,} input{'s' * (len(self) != 1)} {shapes}, "
+        text = f"{counted(len(self), 'input')} {shapes}, "
         if self.class_names is None:
-            return text + f"{len(np.unique(self.labels)):,} different labels"
+            return text + f"{counted(len(np.unique(self.labels)), 'different label')}"
         names = ", ".join(self.class_names[:MOST_NAMED]) + (", …" if len(self.class_names) > MOST_NAMED else "")
-        return text + f"{len(self.class_names):,} classes: {names}"
+        return text + f"{counted(len(self.class_names), 'class', 'classes')}: {names}"
 
     def take(self, rows: Array | Sequence[int]) -> LabelledData:
         """The chosen rows, in the order given."""

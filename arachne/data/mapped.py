@@ -1,4 +1,4 @@
-"""Arrays larger than memory: what is made of a memory-mapped array is memory-mapped too, in a file nobody sees."""
+"""Arrays larger than memory: an array made from a memory-mapped one is memory-mapped too, in a temporary file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def room(shape: tuple[int, ...], dtype: npt.DTypeLike, like: Array) -> Array:
         return np.empty(shape, dtype)
     try:
         with tempfile.TemporaryFile(prefix="arachne-") as file:
-            # Without the blocks in hand, a full disk would kill the process at the first write.
+            # Reserve the blocks now: on a full disk, the first write to a mapped file would kill the process.
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, size)
             return np.memmap(file, dtype=dtype, mode="r+", shape=shape)

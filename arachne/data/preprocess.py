@@ -57,7 +57,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Preprocess:
-    """Steps from what is in the files to what the model takes; no steps leave the inputs as they are."""
+    """The steps from the values in the files to those the model takes; without steps, inputs stay as they are."""
 
     steps: tuple[Step, ...] = ()
 

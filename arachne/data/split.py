@@ -16,6 +16,7 @@ from arachne.data.strata import divide
 from arachne.data.targets import Target, parse_targets
 from arachne.errors import DataError, ModelError, NothingToRepairError, UsageError, did_you_mean
 from arachne.values import Array
+from arachne.wording import are, counted
 
 if TYPE_CHECKING:
     from arachne.backend import ModelBackend
@@ -202,7 +203,9 @@ def checked_scores(backend: ModelBackend, data: LabelledData) -> Array:
     scores = _scores(backend, data)
     unknown = np.flatnonzero(np.isnan(scores).any(axis=1))
     if len(unknown):
-        raise ModelError(f"the model's scores are not numbers (NaN) for {len(unknown)} inputs, first row {unknown[0]}")
+        raise ModelError(
+            f"the model's scores are not numbers (NaN) for {counted(len(unknown), 'input')}, first row {unknown[0]}"
+        )
     n_classes = scores.shape[1]
     if data.class_names is not None:
         check_names(data.class_names, n_classes, assumed=data.names_assumed)
@@ -274,8 +277,8 @@ def _holdout(backend: ModelBackend, whole: Part, holdout: LabelledData, drop_ove
         if not drop_overlap:
             first = ", ".join(map(str, shared[:5].tolist())) + (", …" if len(shared) > 5 else "")
             raise DataError(
-                f"{len(shared)} of {len(holdout)} held-out inputs are also in the data (held-out rows {first}), so "
-                "they cannot show whether the repair generalises; drop them or hold out others"
+                f"{len(shared)} of {len(holdout)} held-out inputs {are(len(shared))} also in the data (held-out rows "
+                f"{first}) and cannot show whether the repair generalises; drop them or hold out others"
             )
         rows = np.setdiff1d(rows, shared)
         if not len(rows):
@@ -293,6 +296,6 @@ def _nothing(whole: Part, all_seen: bool) -> str:
     if not len(whole.negatives) or all_seen:
         return f"no negative inputs: none of {len(whole)} inputs shows {texts}, so there is nothing to repair"
     return (
-        f"no negative inputs seen: only {len(whole.negatives)} of {len(whole)} inputs show {texts}, and all are "
+        f"no negative inputs seen: all inputs that show {texts}, {len(whole.negatives)} of {len(whole)}, are "
         "outside the part the repair sees; give more data"
     )

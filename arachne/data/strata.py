@@ -10,8 +10,8 @@ from arachne.values import Array
 def divide(strata: Array, share: float, *, rng: np.random.Generator, groups: Array | None = None) -> Array:
     """Which rows go to the first side, bool `(n,)`.
 
-    Every stratum gives its share to within one row, and so do all of them together: with halves, odd strata leave their
-    odd row to one side and the other in turn. Groups stay whole, which comes before balance.
+    The first side gets its share of every stratum, and of all rows together, to within one row: with halves, the odd
+    rows of strata of odd size go to the two sides in turn. Groups are never divided, even where that costs balance.
 
     Args:
         strata: The stratum of each row `(n,)`; neighbouring numbers balance each other.
@@ -37,7 +37,7 @@ def _rounded(number: float) -> int:
 
 
 def _divide_groups(strata: Array, share: float, groups: Array, rng: np.random.Generator) -> Array:
-    """Whole groups, the largest first, each to the side that lacks its strata more."""
+    """Assign whole groups, the largest first, each to the side that has more room for the group's strata."""
     strata = np.unique(strata, return_inverse=True)[1]
     totals = np.bincount(strata).astype(float)
     # How many rows each side still lacks, in every stratum; the last entry stands for all rows together.

@@ -75,7 +75,7 @@ class Target:
         return shown
 
     def elsewhere(self, data: LabelledData) -> Target:
-        """The same target on other data: a group is looked up there, row numbers mean nothing there.
+        """The same target on other data: a group is looked up there; row numbers mean nothing there and are dropped.
 
         Raises:
             DataError: The other data has no such metadata column.

@@ -1,7 +1,7 @@
 """How sure a model is, whether it is right to be, and what a threshold on its confidence would do.
 
-Decisions are rarely a bare argmax: below some confidence a person or a fallback decides. A repair that moves the
-confidences moves that line too.
+In practice a decision is rarely a bare argmax: below some confidence a person or a fallback decides. A repair that
+shifts the confidences also shifts which inputs are decided that way.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Confidence:
         counts: Inputs in each bin.
         confidence: Mean confidence in each bin; NaN where it is empty.
         accuracy: Share of right ones in each bin; NaN where it is empty.
-        mean: Mean confidence of all inputs; NaN of none.
+        mean: Mean confidence of all inputs; NaN if there are none.
         thresholds: What thresholds would do.
     """
 
@@ -52,7 +52,7 @@ class Confidence:
 
     @property
     def error(self) -> float:
-        """Expected calibration error: mean gap between confidence and accuracy, weighted by counts; NaN of none."""
+        """Expected calibration error: `sum(counts * |confidence - accuracy|) / sum(counts)`; NaN without inputs."""
         total = int(self.counts.sum())
         if not total:
             return float("nan")

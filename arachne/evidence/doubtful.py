@@ -1,8 +1,9 @@
-"""Negatives whose label looks wrong: a repair must not teach a model somebody's slip of the mouse.
+"""Negatives whose label looks wrong: a repair must not teach a model somebody's labelling mistake.
 
-An input is doubtful when the model is as sure of its own reading as it is on average of inputs that really have that
-class (the self-confidence of confident learning; Northcutt et al., 2021), and most of the inputs that look like it
-bear that class too. Either sign alone also fits an honest fault; both together are worth a look, not a deletion.
+An input that is read as class p is doubtful when P(p | input) is at least the mean of P(p | x) over the inputs x that
+are labelled p (the self-confidence of confident learning; Northcutt et al., 2021), and at least `AGREEING` of its
+`NEIGHBOURS` nearest inputs are labelled p. Either sign alone also fits an honest mistake of the model; both together
+are a reason to look at the label, not to delete the input.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ AGREEING = 8
 MOST_NEGATIVES = 2000
 MOST_OTHERS = 10_000
 MOST_VALUES = 1 << 26
-"""Numbers compared with at once; of larger inputs, fewer others are looked at."""
+"""How many numbers the inputs that are compared with may hold: the larger the inputs, the fewer are compared."""
 
 
 @dataclass(frozen=True)
@@ -52,18 +53,17 @@ class Doubtful:
         if not len(self):
             return ""
         rows = ", ".join(map(str, self.rows[:5].tolist())) + (", …" if len(self) > 5 else "")
-        several = f"{len(self)} of the inputs to repair look mislabelled (rows {rows})"
-        one = f"1 of the inputs to repair looks mislabelled (row {rows})"
-        return (
-            f"{one if len(self) == 1 else several}: the model is sure of another class, and inputs like it have that "
-            "class; check the labels first"
-        )
+        why = "the model is sure of another class, and inputs like {} have that class; check {} first"
+        if len(self) == 1:
+            return f"1 of the inputs to repair looks mislabelled (row {rows}): " + why.format("it", "its label")
+        several = f"{len(self)} of the inputs to repair look mislabelled (rows {rows}): "
+        return several + why.format("them", "the labels")
 
 
 def doubtful_labels(part: Part) -> Doubtful:
     """Find the negatives of a part whose labels look wrong, going by the original model's scores.
 
-    Inputs that are mappings of several arrays have no distance we could trust; none of theirs is doubted.
+    Between inputs of several arrays there is no distance to go by, so none of them is doubted.
     """
     positions = part.negatives[:MOST_NEGATIVES]
     if isinstance(part.data.inputs, Mapping) or not len(positions):
@@ -82,7 +82,7 @@ def _agreeing(inputs: Array, labels: Array, positions: Array, predictions: Array
     """How many of the nearest other inputs have the predicted class as their label."""
     size = max(1, int(np.prod(inputs.shape[1:])))
     step = max(1, -(-len(inputs) // max(NEIGHBOURS + 1, min(MOST_OTHERS, MOST_VALUES // size))))
-    others = np.arange(0, len(inputs), step)
+    others = np.arange(0, len(inputs), step)  # every `step`-th input is compared with
     known = inputs[others].reshape(len(others), -1).astype(np.float32)
     lengths = (known * known).sum(axis=1)
     counts = np.zeros(len(positions), dtype=np.int64)

@@ -71,7 +71,7 @@ def before(split: Split) -> SplitScores:
 
 
 def compare(split: Split, after: SplitScores, *, budget: float = BREAK_BUDGET) -> Evidence:
-    """The evidence from a patched model's scores, such as those of its file loaded anew; the split has those before."""
+    """The evidence from a patched model's scores; the split holds the original model's."""
     return Evidence(
         held_out=PartEvidence.measure(split.held_out, after.held_out),
         seen=_unless_empty(split.seen, after.seen),
@@ -96,8 +96,9 @@ def _moved(held_out: PartEvidence) -> tuple[str, ...]:
     moved = held_out.target.gone - held_out.repaired
     if not moved:
         return ()
+    verbs = ("shows", "is") if moved == 1 else ("show", "are")
     whole = f"{moved} of the {held_out.negatives} held-out negatives"
-    return (f"{whole} no longer show the fault but are wrong in another way.",)
+    return (f"{whole} no longer {verbs[0]} the fault but {verbs[1]} wrong in another way.",)
 
 
 def _several_targets(held_out: PartEvidence) -> tuple[str, ...]:
@@ -116,6 +117,6 @@ def _several_patches(evidence: Evidence) -> tuple[str, ...]:
     if evidence.patches_compared < 2:
         return ()
     return (
-        f"{evidence.patches_compared} patches were compared and the best was taken on inputs the repair could see; its "
-        "numbers there flatter it, those held out do not, because they were looked at once.",
+        f"{evidence.patches_compared} patches were compared and the best was taken on inputs the repair could see. Its "
+        "numbers on those inputs flatter it; the held-out numbers do not, because they played no part in the choice.",
     )

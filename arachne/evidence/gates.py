@@ -124,7 +124,9 @@ class Gate:
         if self.of is not None:
             rows = [row for row in rows if row.name == self.of]
             if not rows:
-                raise UsageError(f"the gate '{self.text}' names nothing there is" + self._hint(part))
+                raise UsageError(
+                    f"the gate '{self.text}' names a class or group that does not exist" + self._hint(part)
+                )
         if self.name.endswith("drop"):
             return max((-row.change for row in rows), default=math.nan)
         return min((row.after.value for row in rows), default=math.nan)

@@ -14,7 +14,7 @@ from arachne.evidence.statistics import Rate, mcnemar, sign_test
 from arachne.values import Array
 
 MOST_GROUPS = 50
-"""A metadata column with more different values than this is no grouping."""
+"""A metadata column with more different values than this is not used for grouping."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Accuracy:
 
     @property
     def change(self) -> float:
-        """Accuracy after minus before; NaN of no inputs."""
+        """Accuracy after minus before; NaN if there are no inputs."""
         return (self.right_after - self.right_before) / self.total if self.total else float("nan")
 
 
@@ -148,12 +148,12 @@ class PartEvidence:
 
     @property
     def repair_rate(self) -> float:
-        """RR; NaN without negatives."""
+        """The paper's RR: `repaired / negatives`; NaN without negatives."""
         return self.repair.value
 
     @property
     def break_rate(self) -> float:
-        """BR; NaN without positives."""
+        """The paper's BR: `broken / positives`; NaN without positives."""
         return self.breakage.value
 
     @property

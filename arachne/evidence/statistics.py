@@ -24,7 +24,7 @@ class Rate:
 
     @property
     def value(self) -> float:
-        """The share itself; NaN of no inputs."""
+        """The share itself; NaN if there are no inputs."""
         return self.count / self.total if self.total else math.nan
 
     @property

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from arachne.evidence.measures import PartEvidence
 from arachne.evidence.statistics import LEVEL, Rate, fewest_for_level
+from arachne.wording import are, counted
 
 TOO_FEW = "too few inputs to say"
 REPAIRED = "repaired"
@@ -43,10 +44,7 @@ def judge(held_out: PartEvidence, budget: float = BREAK_BUDGET) -> Verdict:
     if not (held_out.repaired and target.gone > target.new and target.sign_p < LEVEL):
         return Verdict(NOT_REPAIRED, _not_repaired(held_out))
     low, _ = held_out.breakage.interval
-    done = (
-        f"{held_out.repaired} of {held_out.negatives} held-out inputs that showed the fault are right now "
-        f"({percent(held_out.repair_rate)}), "
-    )
+    done = f"{_repaired(held_out)} ({percent(held_out.repair_rate)}), "
     if held_out.positives and low > budget:
         return Verdict(
             DAMAGE,
@@ -57,7 +55,7 @@ def judge(held_out: PartEvidence, budget: float = BREAK_BUDGET) -> Verdict:
 
 
 def percent(share: float) -> str:
-    """A share as people read it: `74.1 %`, `0.35 %`; `-` of no inputs."""
+    """A share as people read it: `74.1 %`, `0.35 %`; `-` for NaN."""
     if math.isnan(share):
         return "-"
     value = 100 * share
@@ -76,20 +74,25 @@ def broken(rate: Rate) -> str:
     return f"{rate.count:,} of {rate.total:,} inputs that were right broke ({percent(rate.value)})"
 
 
+def _repaired(held_out: PartEvidence) -> str:
+    repaired = held_out.repaired
+    return f"{repaired} of {held_out.negatives} held-out inputs that showed the fault {are(repaired)} right now"
+
+
 def _net(held_out: PartEvidence) -> str:
     target = held_out.target
     return f"{target.errors_before} to {target.errors_after} inputs ({p_value(target.sign_p)})"
 
 
 def _too_few(held_out: PartEvidence, needed: int) -> str:
-    seen = {0: "no held-out input shows", 1: "only 1 held-out input shows"}
-    start = seen.get(held_out.negatives, f"only {held_out.negatives} held-out inputs show")
-    return (
-        f"{start} the fault and {held_out.repaired} of them is right now; at least {needed} are needed "
-        "before any result could be told from chance"
-        if held_out.negatives
-        else f"{start} the fault; at least {needed} are needed before any result could be told from chance"
-    )
+    negatives, repaired = held_out.negatives, held_out.repaired
+    end = f"at least {needed} are needed before any result could be told from chance"
+    if negatives == 0:
+        return f"no held-out input shows the fault; {end}"
+    if negatives == 1:
+        return f"only 1 held-out input shows the fault and it is {'' if repaired else 'not '}right now; {end}"
+    right = f"{repaired or 'none'} of them {'is' if repaired <= 1 else 'are'} right now"
+    return f"only {negatives} held-out inputs show the fault and {right}; {end}"
 
 
 def _not_repaired(held_out: PartEvidence) -> str:
@@ -99,9 +102,9 @@ def _not_repaired(held_out: PartEvidence) -> str:
     if held_out.repaired == 0:
         return (
             f"none of the {held_out.negatives} held-out inputs that showed the fault is right now; "
-            f"{target.gone} of them are wrong in another way"
+            f"{target.gone} of them {are(target.gone)} wrong in another way"
         )
-    start = f"{held_out.repaired} of {held_out.negatives} held-out inputs that showed the fault are right now, but it"
+    start = f"{_repaired(held_out)}, but it"
     if target.gone <= target.new:
-        return f"{start} appeared in {target.new} others: from {_net(held_out)}"
+        return f"{start} appeared in {counted(target.new, 'other')}: from {_net(held_out)}"
     return f"{start} went from {_net(held_out)} only, which chance alone could do"

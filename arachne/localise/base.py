@@ -121,7 +121,7 @@ class Localiser(Configured, ABC):
     include: Sequence[str] = option((), "Look only at these layers (* works).", metavar="LAYER")
     exclude: Sequence[str] = option((), "Leave these layers out.", metavar="LAYER")
     biases: bool = option(False, "Count biases and normalisation scales as weights too.")
-    count: int | None = option(None, "Take so many weights instead of the first front.", least=1)
+    count: int | None = option(None, "Take this many weights instead of the first front.", least=1)
 
     @abstractmethod
     def localise(self, backend: ModelBackend, part: Part, *, rng: np.random.Generator) -> Localisation:

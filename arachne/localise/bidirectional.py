@@ -26,12 +26,13 @@ class Bidirectional(Localiser):
     """The weights on the Pareto front of gradient loss and forward impact.
 
     Attributes:
-        min_weights: A front can be a single weight, and then a search has nothing to trade with: add the next fronts,
-            best first, until there are so many suspects. 0 keeps to the first front, as the paper does.
+        min_weights: The least number of suspects. The first front may be a single weight, which leaves the search
+            little to work with; then the next fronts are added, best first. 0 keeps to the first front, as the paper
+            does.
         include: Layers to look at; all when empty.
         exclude: Layers to leave out.
         biases: Whether biases count too.
-        count: Take so many from the top of the ranking instead of the first front.
+        count: Take this many weights from the top of the ranking instead of the first front.
     """
 
     name = "bl"
@@ -68,7 +69,7 @@ class Bidirectional(Localiser):
     def _gradient_loss(
         self, backend: ModelBackend, part: Part, positives: Array, layers: Sequence[LayerInfo]
     ) -> Weights:
-        """|dL/dw| of the negatives over 1 + the same of the positives, in the memory of the first."""
+        """`|dL/dw| over the negatives / (1 + |dL/dw| over the positives)`, computed in place."""
         places = [(info.name, parameter) for info in layers for parameter in self.parameters(info)]
         negative = _loss_gradients(backend, part, part.negatives, places)
         positive = _loss_gradients(backend, part, positives, places) if len(positives) else None
@@ -100,7 +101,7 @@ class Bidirectional(Localiser):
         for info in layers:
             weights = backend.get_weights(info.name)
             if info.kind in LINEAR:
-                # Copies in float32, overwritten by the impact; what arrives needs every matrix, wanted or not.
+                # Float32 copies that the impact overwrites. What arrives at an output depends on all the matrices.
                 wanted = {
                     name: _float32(weights[name]) for name in dict.fromkeys([*info.weights, *self.parameters(info)])
                 }
@@ -112,7 +113,7 @@ class Bidirectional(Localiser):
 
 
 def scored_classes(part: Part) -> list[int]:
-    """The classes whose scores the forward impact looks at: all, or with very many those that matter for the fault."""
+    """The classes whose scores the forward impact uses: all, or `MAX_CLASSES` of them, those of the fault first."""
     from arachne.localise.impact import MAX_CLASSES
 
     if part.n_classes <= MAX_CLASSES:
@@ -123,7 +124,7 @@ def scored_classes(part: Part) -> list[int]:
 
 
 def most_suspicious(scores: Sequence[ParameterScores], at_least: int) -> tuple[list[Address], int]:
-    """The first front over all parameters, then what follows it in the ranking until so many weights are found.
+    """The first front over all parameters, then what follows it in the ranking until there are `at_least` weights.
 
     Only what is on an early front of its own parameter can be on an early front of all, so the parameters are filtered
     one by one and the whole is never put together.

@@ -48,7 +48,7 @@ class Linear(ABC):
         self.info = info
 
     def uses(self, use: Activation, weights: Mapping[str, Array]) -> Sequence[Activation]:
-        """A use as this map wants it; entries that a model folded into its batch can be several uses."""
+        """A use in the form this map works on; where a model folds an axis into its batch, one use becomes several."""
         return (use,)
 
     def outputs(self, use: Activation, values: Array, weights: Mapping[str, Array]) -> Sequence[Array]:
@@ -229,7 +229,7 @@ class Convolution(Linear):
         return [folded[:, step] for step in range(folded.shape[1])]
 
     def _weight_gradient(self, parameter: str, walked: Array, seed: Array) -> Array:
-        """Of a convolution that walks over one array and whose outputs are seeded with the other."""
+        """The gradient for a convolution that walks over `walked` and whose outputs are seeded with `seed`."""
         groups = self._geometry.groups
         shape = self.info.parameters[parameter].shape
         total = np.zeros((groups, shape[0] // groups, int(np.prod(shape[1:]))))

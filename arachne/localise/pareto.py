@@ -1,9 +1,9 @@
 """Pareto fronts of (gradient loss, forward impact), both maximised.
 
 The front is pymoo's, the ranks of the fronts behind it are those of the library pymoo takes its fronts from. What is
-added here is scale: nearly all of ten million weights hang below a chain of a few good ones, and dropping them first
-is exact and needs no more memory than one flag each. Both libraries are imported when a front is asked for: they are
-slow to load, and localisers are also imported for their options alone.
+added here is scale: nearly all of ten million weights are dominated by a chain of a few good ones. Dropping them first
+changes nothing in the result and takes one flag per weight. Both libraries are imported when a front is asked for: they
+are slow to load, and localisers are also imported for their options alone.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def order_by_fronts(points: Array) -> Array:
 
 
 def survivors(first: Array, second: Array, fronts: int = 1) -> Array:
-    """Row numbers of all points that can lie on the first so many fronts, and of few others.
+    """Row numbers of all points that can lie on the first `fronts` fronts, and of few others.
 
     The point with the largest product of scores dominates most of the rest, the best of those dominates most of them
-    again, and so on: whatever hangs below a chain of `fronts` points lies behind that many fronts. (The largest sum can
+    again, and so on: whatever a chain of `fronts` points dominates lies behind that many fronts. (The largest sum can
     be a point at the edge, which dominates few.)
 
     Args:

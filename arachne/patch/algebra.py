@@ -2,8 +2,8 @@
 
 Two changes of one tensor belong together in one of two ways. Either the second was made on the result of the first
 (its hash before is the first's hash after): then they run in sequence. Or both were made on the same tensor: then they
-stand side by side, and may not want different values for one weight. Side by side nobody has seen the resulting
-tensor, so its hash is unknown, and the hash before is what `apply` goes by.
+stand side by side, and may not want different values for one weight. The tensor that results from both has never
+existed, so its hash is unknown, and `apply` checks the hash before.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from arachne.patch.base import BaseTensor
 from arachne.patch.change import TensorChange
 from arachne.patch.weight_change import WeightChange
 from arachne.values import Address
+from arachne.wording import counted
 
 Changes = tuple[TensorChange, ...]
 
@@ -60,8 +61,8 @@ def composed(first: Changes, second: Changes) -> Changes:
     clash = conflicts(first, second)
     if clash:
         shown = ", ".join(map(str, clash[:5])) + (", …" if len(clash) > 5 else "")
-        weights = "1 weight gets" if len(clash) == 1 else f"{len(clash)} weights get"
-        raise PatchError(f"the patches conflict: {weights} different values: {shown}")
+        weights = counted(len(clash), "weight")
+        raise PatchError(f"the patches conflict: they give different values to {weights}: {shown}")
     others = {change.key: change for change in second}
     merged = [_merged(change, others.pop(change.key)) if change.key in others else change for change in first]
     return tuple(change for change in [*merged, *others.values()] if change.entries)
@@ -92,7 +93,7 @@ def _merged(first: TensorChange, second: TensorChange) -> TensorChange:
     else:
         raise PatchError(f"the patches are for different models: '{a.name}' is another tensor in each")
     if before is None and after is None:
-        raise PatchError(f"the patches cannot be put together: neither says what '{a.name}' is as a whole")
+        raise PatchError(f"the patches cannot be put together: neither has a hash of the whole '{a.name}'")
     entries = {entry.address: entry for entry in first.entries}
     for entry in second.entries:
         earlier = entries.get(entry.address)
@@ -122,7 +123,7 @@ def _reduced(whole: TensorChange, part: TensorChange) -> TensorChange:
     left = replace(tensor, patched_sha256=part.tensor.sha256 if ends_with_part else None)
     remaining = _in_order(entries.values())
     if remaining and left.sha256 is None and left.patched_sha256 is None:
-        raise PatchError(f"it cannot be taken out: no patch says what '{tensor.name}' is as a whole")
+        raise PatchError(f"it cannot be taken out: no patch has a hash of the whole '{tensor.name}'")
     return TensorChange(left, remaining)
 
 

@@ -1,7 +1,7 @@
 """What a patch was made for: the touched tensors by content, and the file they came from.
 
-The tensors are the identity; the file's name and hash are information. So a patch still fits a file in which other
-layers were trained on, and never one in which a touched tensor differs in a single bit.
+The tensors decide whether a patch fits; the file's name and hash are for information. So a patch still fits a file
+whose other layers were trained further, and never one in which a touched tensor differs in a single bit.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ MOST = 1_000_000
 """Two models that differ in more weights than this are not one model and its patch."""
 
 FAR = 0.4
-"""A layer at this distance is another layer."""
+"""Layers further apart than this are not the same layer."""
 
 Layer = dict[str, tuple[int, ...]]
 
@@ -123,9 +123,9 @@ def _nearest(first: WeightFile, layer: str, second: WeightFile, candidates: Sequ
 
 
 def _distance(first: WeightFile, layer: str, second: WeightFile, other: str) -> float:
-    """Mean difference of two layers' weights, each as a share of the first one's size and counted as 1 at most.
+    """Mean over all weights of `min(|a - b| / rms(a), 1)`, where `rms(a)` is taken over the parameter.
 
-    So a few weights may be very different, or all of them a little; strangers come to about 0.7.
+    It stays small when a few weights differ much or all of them a little; unrelated layers come to about 0.7.
     """
     apart, count = 0.0, 0
     shared = set(second.parameters())

@@ -156,10 +156,10 @@ def _shared(source: WeightFile, weights: Weights, before: Array, after: Array) -
 
 
 def _publish(folder: Path, draft: Path, source: Path, destination: Path) -> None:
-    """Move the finished copy to its place, the file that names the others last.
+    """Move the finished copy to its place; the file that refers to the others comes last.
 
-    The copy's other files keep their names, which the first file holds. So in the source's own folder they can only be
-    shared, which they are when the change is not in them.
+    The other files keep their names, because the first file refers to them by name. In the source's own folder they can
+    only be shared with the source, which works if the change is not in them.
     """
     beside = []
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and path != draft):

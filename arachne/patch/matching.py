@@ -1,7 +1,7 @@
 """From a patch made in one framework to the same patch for another one's file.
 
-Names differ between frameworks, contents hardly. A tensor of the file is taken for one of the patch by its content in
-canonical layout; then, where the file may hold rounded values, by the fingerprints of the touched rows; then by the
+Names differ between frameworks, contents hardly do. A tensor of the file is taken for one of the patch by its content
+in canonical layout; then, where the file may hold rounded values, by the fingerprints of the touched rows; then by the
 same fingerprints up to a factor per row, which is what an exporter does when it folds a batch normalisation into the
 layer before it. The last two give a derived patch with the file's own bits and scaled new values.
 """
@@ -53,7 +53,7 @@ def match(
         file: The file, as it was before the patch or as the patch leaves it.
         mapping: Which layer of the file is meant, by the patch's layer.
         exact: Whether equal content is required; otherwise rounded and scaled tensors are recognised too.
-        reverting: Whether the file should carry the patch; only what is said when it does not depends on this.
+        reverting: Whether the file should carry the patch already; this only decides what an error says.
 
     Raises:
         PatchError: A tensor is not there, or could be several; the sentence lists them.

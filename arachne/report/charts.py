@@ -9,6 +9,8 @@ from typing import Any
 
 from markupsafe import Markup
 
+from arachne.wording import counted
+
 WIDTH, HEIGHT = 460, 300
 LEFT, RIGHT, TOP, BOTTOM = 54, 22, 12, 44
 
@@ -85,7 +87,8 @@ class Axes:
 def localisation_chart(found: Mapping[str, Any]) -> Markup:
     """Both scores of every weight on logarithmic axes: a cloud of all, the suspects as dots, the front as a line."""
     cloud, suspects = found["cloud"], found["suspects"]
-    title = f"gradient loss and forward impact of {found['candidates']:,} weights, {len(suspects)} suspects marked"
+    marked = counted(len(suspects), "suspect")
+    title = f"gradient loss and forward impact of {found['candidates']:,} weights, {marked} marked"
     drawing = Drawing(WIDTH, HEIGHT, title)
     decades = cloud["decades"]
     x0, y0 = (high - decades for high in cloud["high"])
@@ -207,7 +210,9 @@ def weight_map(layer: Mapping[str, Any]) -> Markup:
     """A layer's matrix as a rectangle, rows are outputs, with its changed weights as dots."""
     rows = layer["shape"][0] if layer["shape"] else 1
     columns = math.prod(layer["shape"][1:]) if len(layer["shape"]) > 1 else 1
-    title = f"{layer['changed']} changed weights in {layer['parameter']} of {layer['name']}, {rows} by {columns}"
+    title = (
+        f"{counted(layer['changed'], 'changed weight')} in {layer['parameter']} of {layer['name']}, {rows} by {columns}"
+    )
     drawing = Drawing(120, 72, title, css="map")
     drawing.add("rect", x=1, y=1, width=118, height=70, rx=3, cls="matrix")
     for row, column in layer["marks"]:
@@ -218,7 +223,7 @@ def weight_map(layer: Mapping[str, Any]) -> Markup:
 
 def curves(channels: Sequence[Sequence[float]]) -> Markup:
     """A signal of up to three channels as lines."""
-    drawing = Drawing(120, 60, f"signal of {len(channels)} channel(s)", css="signal")
+    drawing = Drawing(120, 60, f"signal of {counted(len(channels), 'channel')}", css="signal")
     values = [value for channel in channels for value in channel]
     low, high = _widened((min(values), max(values)))
     for number, channel in enumerate(channels):

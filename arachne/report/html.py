@@ -135,7 +135,7 @@ def _moves(confusion: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _cell(count: int, diagonal: bool, most: int, signed: bool) -> dict[str, Any]:
-    """More on the diagonal is good, more elsewhere is bad; small counts are seen, and text is read on the darkest."""
+    """More on the diagonal is good, elsewhere bad. Shades keep small counts visible and text on the darkest legible."""
     tone = ("good" if (count > 0) == diagonal else "bad") if signed else ("right" if diagonal else "bad")
     shade = int(6 + 44 * (abs(count) / most) ** 0.5) if count else 0
     return {

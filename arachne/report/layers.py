@@ -14,6 +14,7 @@ from rich.text import Text
 from arachne.backend import ModelBackend
 from arachne.report.terminal import Ink
 from arachne.values import LayerInfo
+from arachne.wording import counted
 
 LAYERS_SCHEMA = "arachne.layers/1"
 
@@ -55,7 +56,7 @@ class LayersTable:
             if self.executed
             else "in the order the model lists them; only a run on data tells the order of execution"
         )
-        yield Text(f"{len(self.layers):,} layers, {order}")
+        yield Text(f"{counted(len(self.layers), 'layer')}, {order}")
         table = Table(box=SIMPLE_HEAD, pad_edge=False)
         for heading in ("layer", "kind", "parameters", "dtype"):
             table.add_column(heading, overflow="fold")
@@ -71,7 +72,7 @@ class LayersTable:
             f"{self.weights:,} weights in matrices and kernels, {self.on_request:,} more in biases and norm scales"
         )
         if self.unreachable:
-            yield Text(f"\n{len(self.unreachable):,} parameters cannot be repaired:")
+            yield Text(f"\n{counted(len(self.unreachable), 'parameter')} cannot be repaired:")
             for name, reason in self.unreachable.items():
                 yield ink.text(f"  {name}: {reason}")
 

@@ -279,7 +279,7 @@ def _rows(changed: Changed) -> list[dict[str, Any]]:
 
 
 def _records(most: int | None, /, **columns: Array) -> list[dict[str, Any]]:
-    """Arrays `(k,)` by name as `k` objects, at most so many; what is not whole with six digits."""
+    """Arrays `(k,)` by name as a list of at most `most` objects; numbers that are not whole get six digits."""
     rounded = [np.round(column, 6) if column.dtype.kind == "f" else column for column in columns.values()]
     rows = zip(*(column[:most].tolist() for column in rounded), strict=True)
     return [dict(zip(columns, values, strict=True)) for values in rows]

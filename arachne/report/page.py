@@ -25,7 +25,7 @@ MOST_WEIGHTS = 200
 MOST_MARKS = 500
 MOST_CLASSES = 30
 CELLS = (64, 44)
-"""Localisation's cloud of weights is drawn as a grid of so many cells: its size does not depend on the model's."""
+"""Columns and rows of the grid that localisation's cloud of weights is drawn as, however large the model is."""
 
 BLOCK = 1 << 20
 """Weights looked at together, so that a large layer needs little memory beside its scores."""
@@ -211,7 +211,7 @@ def _localisation(found: Localisation) -> dict[str, Any]:
 
 
 def _not_dominated(points: Array) -> Array:
-    """Which suspects no other suspect beats in both scores: the first front, as it lies among the suspects whole."""
+    """Which suspects no other suspect dominates. That is the first front, because all of it is among the suspects."""
     at_least: Array = np.all(points[None] >= points[:, None], axis=2)
     above: Array = np.any(points[None] > points[:, None], axis=2)
     return np.asarray(~np.any(at_least & above, axis=1))

@@ -10,13 +10,14 @@ import numpy as np
 from arachne.errors import UsageError
 from arachne.files import atomic_write
 from arachne.localise.base import Localisation
+from arachne.wording import counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = ("svg", "png", "pdf")
 MOST_POINTS = 20_000
-"""A picture shows at most so many weights beside the suspects: the most suspicious ones."""
+"""How many weights beside the suspects a picture shows at most: the most suspicious ones."""
 
 
 def save_localisation(localisation: Localisation, path: Path) -> None:
@@ -52,6 +53,6 @@ def localisation_figure(localisation: Localisation) -> Figure:
         axes.annotate(str(address), (loss, impact), textcoords="offset points", xytext=(5, 4), fontsize=7)
     axes.set_xlabel("gradient loss, negatives / (1 + positives)")
     axes.set_ylabel("forward impact, negatives / (1 + positives)")
-    axes.set_title(f"{len(localisation.suspects)} suspects among {localisation.n_candidates:,} weights")
+    axes.set_title(f"{counted(len(localisation.suspects), 'suspect')} among {localisation.n_candidates:,} weights")
     axes.legend(loc="upper right", fontsize=7)
     return figure

@@ -17,6 +17,7 @@ from arachne.evidence import Accuracy, Evidence, PartEvidence, Rate
 from arachne.evidence.verdict import DAMAGE, NOT_REPAIRED, REPAIRED, TOO_FEW, p_value, percent
 from arachne.report.objects import ranked_suspects
 from arachne.report.printable import printable
+from arachne.wording import counted
 
 if TYPE_CHECKING:
     from arachne.localise.base import Localisation
@@ -97,7 +98,7 @@ class ScanTable:
         ink = Ink(options.ascii_only)
         wrong = sum(confusion.count for confusion in self.confusions)
         kinds = len(self.confusions)
-        counts = f"{wrong:,} of {self.inputs:,} inputs wrong, {kinds:,} kind{'s' * (kinds != 1)} of mistake"
+        counts = f"{wrong:,} of {self.inputs:,} inputs wrong, {counted(kinds, 'kind')} of mistake"
         yield Text(f"accuracy {percent(self.accuracy)}: {counts}")
         if not self.confusions:
             return
@@ -109,9 +110,9 @@ class ScanTable:
             table.add_row(ink.text(fault.target), str(fault.count), percent(fault.share), bar)
         yield table
         if kinds > MOST_FAULTS:
-            yield Text(f"and {kinds - MOST_FAULTS:,} rarer kinds")
+            yield Text(f"and {counted(kinds - MOST_FAULTS, 'rarer kind')}")
         for fault in self.wildcards[:MOST_WILDCARDS]:
-            yield ink.text(f"together: {fault.target} is {fault.count} of them ({percent(fault.share)})")
+            yield ink.text(f"together: {fault.target} accounts for {fault.count} of them ({percent(fault.share)})")
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ class DifferentialEvolution(Searcher):
     Attributes:
         population: Number of candidates; four at least, a member and its three donors.
         generations: How many generations at most.
-        patience: Stop when the best has not changed for so many generations.
+        patience: Stop when the best has not changed for this many generations.
         crossover: CR, the chance of each element to come from the donor.
         scale: F is drawn from this range once per generation.
         clip: Keep trials within twice the layer's range of values (the authors' code, not their text).
@@ -44,7 +44,7 @@ class DifferentialEvolution(Searcher):
 
     population: int = option(100, "Candidates at a time.", least=4)
     generations: int = option(100, "How long to search at most.", least=0)
-    patience: int = option(10, "Stop after so many generations without gain.", least=1)
+    patience: int = option(10, "Stop after this many generations without gain.", least=1)
     crossover: float = option(0.7, "Chance of each value to come from the donor.", least=0, most=1)
     scale: tuple[float, float] = option((0.5, 1.0), "Range of the factor of differences.", least=0)
     clip: bool = option(True, "Keep values within twice the layer's range.", paper=False)

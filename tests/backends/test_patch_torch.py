@@ -185,8 +185,9 @@ def test_commands_show_and_stack(folder: Path, capsys: pytest.CaptureFixture[str
     Patch.between(arachne.load(small_net()), [Address("0", "bias", (1,))], [3.0]).save("rival.json")
     capsys.readouterr()
     assert run(["stack", "other.json", "rival.json", "-o", "no.json"]) == 3
-    assert "cannot add 'rival.json': the patches conflict: 1 weight gets different values: 0.bias[1] (2.0 or 3.0)" in (
-        capsys.readouterr().err
+    assert (
+        "cannot add 'rival.json': the patches conflict: they give different values to 1 weight: 0.bias[1] (2.0 or 3.0)"
+        in (capsys.readouterr().err)
     )
     assert not Path("no.json").exists()
 

@@ -43,10 +43,10 @@ SLOW = 10e-3
 """Where a candidate takes longer than these seconds to judge on all inputs, a search gets on too slowly."""
 
 FEWER = 4
-"""Then every so manieth input is taken."""
+"""Then one input in this many is used."""
 
 LONGER = 8
-"""And the search takes so many times the row's seconds."""
+"""And the search may take this many times the row's seconds."""
 
 POPULATION = 20
 """The size of such a population."""

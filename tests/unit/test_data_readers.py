@@ -149,7 +149,7 @@ def test_class_names_come_from_a_file(tmp_path: Path) -> None:
     ("classes", "message"),
     [
         ("cat,cat,dog", "'cat' is given twice"),
-        ("nowhere.txt", "no file with class names 'nowhere.txt'"),
+        ("nowhere.txt", "'nowhere.txt' is neither a file with class names nor"),
         ("cat,dog", "each of the model's 3 classes, got 2"),
         ("cat,,dog", "got an empty one"),
         ([], "got none"),

@@ -225,7 +225,7 @@ def test_a_single_negative_that_is_not_seen_is_told(backend: ReferenceBackend) -
             assert len(parts.seen.negatives) == 1
         except NothingToRepairError as error:
             told.add(str(error))
-    assert any("only 1 of 1797 inputs show 'r', and all are outside the part the repair sees" in text for text in told)
+    assert any("all inputs that show 'r', 1 of 1797, are outside the part the repair sees" in text for text in told)
 
 
 def test_labels_the_model_does_not_have_are_refused(backend: ReferenceBackend) -> None:
@@ -248,7 +248,7 @@ def test_scores_that_are_not_numbers_are_refused() -> None:
     values = broken.get_weights("fc1")["weight"].copy()
     values[0, 0] = np.nan
     broken.set_weights("fc1", "weight", values)
-    with pytest.raises(ModelError, match=r"scores are not numbers \(NaN\) for 1797 inputs, first row 0"):
+    with pytest.raises(ModelError, match=r"scores are not numbers \(NaN\) for 1,797 inputs, first row 0"):
         checked_scores(broken, DATA)
 
 

@@ -169,6 +169,22 @@ def test_six_of_six_is_repaired() -> None:
     assert "p = 0.031" in verdict.sentence
 
 
+@pytest.mark.parametrize(
+    ("negatives", "repaired", "words"),
+    [
+        (0, 0, "no held-out input shows the fault; at least 6"),
+        (1, 0, "only 1 held-out input shows the fault and it is not right now; at least 6"),
+        (1, 1, "only 1 held-out input shows the fault and it is right now; at least 6"),
+        (3, 0, "only 3 held-out inputs show the fault and none of them is right now; at least 6"),
+        (3, 1, "only 3 held-out inputs show the fault and 1 of them is right now; at least 6"),
+        (5, 3, "only 5 held-out inputs show the fault and 3 of them are right now; at least 6"),
+        (9, 1, "1 of 9 held-out inputs that showed the fault is right now, but it went from 9 to 8 inputs"),
+    ],
+)
+def test_the_sentence_agrees_with_its_numbers(negatives: int, repaired: int, words: str) -> None:
+    assert words in judge(outcome(negatives=negatives, repaired=repaired)).sentence
+
+
 def test_five_of_six_is_not_told_from_chance() -> None:
     verdict = judge(outcome(negatives=6, repaired=5))
     assert verdict.word == "not repaired"

@@ -92,7 +92,7 @@ def test_a_gate_that_makes_no_sense_is_refused(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("class_drop[stopp] > 1%", "names nothing there is; did you mean 'stop'?"),
+        ("class_drop[stopp] > 1%", "names a class or group that does not exist; did you mean 'stop'?"),
         ("group_gap[lihgt] > 1%", "names no column of the data; did you mean 'light'?"),
         ("seen.broken > 1", "looks at 'seen' inputs, and there are none here"),
     ],

@@ -70,7 +70,7 @@ def test_stack_remembers_what_it_is_made_of() -> None:
 def test_conflicts_are_named_with_both_values() -> None:
     first, second = made([0, 3], [0.5, 1.0]), made([3, 4], [0.7, 2.0])
     assert [(c.address, c.first, c.second) for c in conflicts(first.changes, second.changes)] == [(PLACES[3], 1.0, 0.7)]
-    with pytest.raises(PatchError, match=r"1 weight gets different values: fc2.weight\[0, 0\] \(1.0 or 0.7\)"):
+    with pytest.raises(PatchError, match=r"they give different values to 1 weight: fc2.weight\[0, 0\] \(1.0 or 0.7\)"):
         first.compose(second)
 
 
