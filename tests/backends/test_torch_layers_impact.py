@@ -122,7 +122,7 @@ def reference(backend: TorchBackend, part: Part, rows: Array) -> dict[tuple[str,
                 single[name][index] = values[index]
                 through = arriving(info, single, use)
                 shares = np.divide(through, whole, out=np.zeros_like(whole), where=whole > 0)
-                found[info.name, name, index] = (shares * slope).sum()
+                found[info.name, name][index] = (shares * slope).sum()
         first = whole.ndim == 3
         spread = [np.abs(b)[:, None, None] if first else np.abs(b) for b in biases.values()]
         total = whole + np.sum(spread, axis=0)
