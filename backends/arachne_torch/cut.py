@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from arachne.errors import UnknownLayerError, WeightShapeError
 from arachne.values import Array, Inputs, batches, count, take
 from arachne_torch.gradients import gradients_of, pull_back
 from arachne_torch.layers import Layer
-from arachne_torch.running import Runner, as_tensor, to_array
+from arachne_torch.running import MEMORY, Runner, as_tensor, to_array
 from arachne_torch.tape import NotRecordableError, Step, Tape, Values, run
 from arachne_torch.taping import Picker, Recording, record
 from arachne_torch.trace import TorchTrace
@@ -32,6 +33,9 @@ SMALL, LARGE = 3, 5
 TOLERANCE = 1e-4
 """How far, relative to the largest score, a recording's scores may lie from the model's own."""
 
+
+LARGEST = 1 << 14
+"""How many rows pass behind a cut at once, at most, when gradients are taken."""
 
 SINGLES = 16
 """How many inputs are tried one by one where a model's course depends on values."""
@@ -121,11 +125,24 @@ class TorchCut(Cut):
         }
         given, done = {number: leaves[name] for name, number in numbers.items()}, 0
         with torch.enable_grad():
-            for part in self._parts(rows, max(1, self._runner.rows // 4)):
+            for part in self._parts(rows, self._affordable):
                 slots = self._filled(self._all, part, given)
                 pull_back(self._runner.finish(slots[self._tape.output]), pull, done, list(leaves.values()))
                 done += len(part)
         return gradients_of(places, leaves)
+
+    @cached_property
+    def _affordable(self) -> int:
+        """How many rows may pass behind the cut at once when every result is kept for gradients."""
+        few = range(min(self._n, SMALL))
+        values: Values = {**self._tape.constants, **self._own, **self._chosen(few)}
+        size = 0
+        with torch.no_grad():
+            for step in self._all:
+                step.run(values, len(few))
+                results = (values[number] for number, _ in step.gives)
+                size += sum(result.nbytes for result in results if isinstance(result, Tensor))
+        return max(1, min(LARGEST, MEMORY // 4 * len(few) // max(size, 1)))
 
     def _traced(self, rows: Array | None) -> Array:
         chosen = self._inputs if rows is None else take(self._inputs, rows)
