@@ -143,6 +143,9 @@ class KerasBackend(ModelBackend):
         parts = []
         for batch, seed in self._seeded(inputs, pull):
             given = self._runner.graph_inputs(batch)
+            for tensor in given.values():
+                kind = keras.backend.standardize_dtype(tensor.dtype)
+                check_real(np.empty(0, "float32" if "float" in kind else kind))
 
             def scores(tensors: Sequence[Any], places: Iterable[int] = tuple(given)) -> Any:
                 values = dict(zip(places, tensors, strict=True))

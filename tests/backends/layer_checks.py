@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from arachne.backend import ModelBackend
-from arachne.losses import cross_entropy
+from arachne.backend import Cut, ModelBackend, Weights
+from arachne.losses import cross_entropy, squared_probability_change
 from arachne.testing.checks.suite import mean_cross_entropy
 from arachne.values import Array, Inputs, count, take
 
@@ -122,8 +122,20 @@ def check_cut(backend: ModelBackend, inputs: Inputs, layers: list[str]) -> None:
         close(fast.scores_with({}, rows), plain.scores_with({}, rows))
         if fast.CONTINUES_FROM_OUTPUTS:
             close(fast.scores_from_outputs(fast.outputs(rows), rows), plain.scores_with({}, rows))
+    check_cut_gradients(fast, plain, changed, count(inputs))
     chosen = np.array([2, 0])
     close(fast.scores_with({}, chosen), backend.forward(take(inputs, chosen)))
+
+
+def check_cut_gradients(fast: Cut, plain: Cut, weights: Weights, n: int) -> None:
+    """Gradients behind the cut are those of full passes, for some rows and all."""
+    for rows in (None, np.array([n - 1, 1, 1, 0])):
+        before = plain.scores_with({}, rows)
+        loss = squared_probability_change(before[:, ::-1])
+        found, expected = fast.weight_gradients(weights, loss, rows), plain.weight_gradients(weights, loss, rows)
+        assert set(found) == set(expected)
+        for place, gradient in expected.items():
+            close(found[place], gradient)
 
 
 def close(actual: Array, expected: Array) -> None:

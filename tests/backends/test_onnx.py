@@ -236,6 +236,9 @@ def test_tokens_are_whole_numbers() -> None:
     backend = OnnxBackend.load(built(nodes, weights, inputs={"x": ("n", 5)}, element=TensorProto.INT64))
     tokens = np.random.default_rng(0).integers(0, 9, (6, 5))
     assert [(info.name, info.kind) for info in backend.layers] == [("embedding", "embedding"), ("fc", "dense")]
+    for given in (tokens, tokens.astype(np.float32)):
+        with pytest.raises(UsageError, match="no gradient with respect to whole numbers"):
+            backend.input_gradients(given, cross_entropy(np.arange(6) % 3))
     gradient = backend.weight_gradients(tokens, cross_entropy(np.arange(6) % 3))["embedding", "weight"]
     assert not gradient[[token for token in range(9) if token not in tokens]].any()
     assert gradient.any()

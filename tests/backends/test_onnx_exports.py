@@ -10,7 +10,8 @@ import torch
 from onnx import ModelProto
 from torch import nn
 
-from arachne.losses import cross_entropy
+from arachne.backend import ModelBackend
+from arachne.losses import cross_entropy, squared_probability_change
 from arachne.values import Array
 from arachne_onnx import OnnxBackend
 from tests.backends.onnx_architectures import ARCHITECTURES, by_dynamo, by_tracing, make
@@ -164,6 +165,12 @@ def test_a_cut_at_any_layer_gives_the_scores_of_the_whole_model(name: str) -> No
         if cut.CONTINUES_FROM_OUTPUTS:
             continued = cut.scores_from_outputs(cut.outputs(rows), rows)
             np.testing.assert_allclose(continued, scores[rows], rtol=1e-4, atol=1e-5)
+        plain = ModelBackend.cut(backend, inputs, [info.name])
+        loss = squared_probability_change(scores[rows, ::-1])
+        found, expected = cut.weight_gradients(weights, loss, rows), plain.weight_gradients(weights, loss, rows)
+        assert set(found) == set(weights)
+        for place, gradient in expected.items():
+            np.testing.assert_allclose(found[place], gradient, rtol=1e-3, atol=1e-5)
 
 
 def test_what_leaves_a_recurrent_layer_are_its_gates_before_the_non_linearity() -> None:
