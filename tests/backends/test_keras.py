@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from arachne.losses import cross_entropy
-
 pytest.importorskip("arachne_keras", exc_type=ImportError)
 
 from arachne_keras import KerasBackend  # isort: skip  # before Keras: it settles what Keras runs on
@@ -19,7 +17,9 @@ import keras
 from keras import layers as kl
 
 from arachne import registry
+from arachne.backend import ModelBackend
 from arachne.errors import DataError, ModelError, UsageError
+from arachne.losses import cross_entropy, squared_probability_change
 from arachne.values import Array, Geometry
 
 pytestmark = [
@@ -186,6 +186,27 @@ def test_gradients_agree_with_finite_differences_and_cuts_with_the_model(case: t
             backend.set_weights(info.name, parameter, moved[0])
             np.testing.assert_allclose(backend.forward(inputs), above, rtol=1e-4, atol=2e-5, err_msg=info.name)
             backend.set_weights(info.name, parameter, values)
+
+
+def test_gradients_behind_a_cut_are_those_of_full_passes(case: tuple[KerasBackend, Array]) -> None:
+    backend, inputs = case
+    pull = squared_probability_change(backend.forward(inputs)[:, ::-1])
+    for info in backend.layers:
+        weights = {
+            (info.name, name): values * np.float32(0.8) for name, values in backend.get_weights(info.name).items()
+        }
+        found = backend.cut(inputs, [info.name]).weight_gradients(weights, pull)
+        expected = ModelBackend.cut(backend, inputs, [info.name]).weight_gradients(weights, pull)
+        assert set(found) == set(expected) == set(weights)
+        for place, values in expected.items():
+            np.testing.assert_allclose(found[place], values, rtol=1e-3, atol=1e-5, err_msg=str(place))
+
+
+def test_whole_numbers_have_no_input_gradients() -> None:
+    backend = KerasBackend.load(masked())
+    for given in (tokens(), tokens().astype(np.float32)):
+        with pytest.raises(UsageError, match="no gradient with respect to whole numbers"):
+            backend.input_gradients(given, cross_entropy(np.zeros(4, int)))
 
 
 def test_a_trace_shows_what_the_layers_do(case: tuple[KerasBackend, Array]) -> None:
