@@ -1,0 +1,115 @@
+"""`python -m examples.study train`: trains what is not in the cache yet; `list`: what is."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from examples.study.faults import BY_NAME, PLANTED
+from examples.study.poisoning import fault_made_by, train_planted
+from examples.study.sources import SourceError
+from examples.study.subjects import SUBJECTS, facts_of, is_trained, made_by, train_subject
+
+
+@dataclass(frozen=True)
+class Job:
+    """One network to train.
+
+    Attributes:
+        name: Of the subject or the planted fault.
+        done: Whether it is in the cache already.
+        run: Trains it; takes what is told a line of progress.
+    """
+
+    name: str
+    done: bool
+    run: Callable[[Callable[[str], None]], None]
+
+
+def jobs() -> list[Job]:
+    """Every network of the study; each subject is followed by the faults planted in it, the residual network last."""
+    made = []
+    for subject in SUBJECTS.values():
+        made.append(
+            Job(
+                subject.name,
+                is_trained(subject.name, made_by(subject)),
+                lambda say, subject=subject: train_subject(subject, say=say),  # type: ignore[misc]
+            )
+        )
+        made += [
+            Job(
+                fault.name,
+                is_trained(fault.name, fault_made_by(fault)),
+                lambda say, fault=fault: train_planted(fault, say=say),  # type: ignore[misc]
+            )
+            for fault in PLANTED
+            if fault.subject == subject.name
+        ]
+    return made
+
+
+def train(names: Sequence[str]) -> None:
+    """Train these networks, or all, skipping what is in the cache."""
+    torch.set_num_threads(1)
+    chosen = [job for job in jobs() if not names or job.name in names]
+    waiting = [job for job in chosen if not job.done]
+    print(
+        f"{len(chosen) - len(waiting)} of {len(chosen)} networks are in the cache, {len(waiting)} to train", flush=True
+    )
+    for number, job in enumerate(waiting, 1):
+        start = time.perf_counter()
+        head = f"[{number}/{len(waiting)}] {job.name}"
+        job.run(lambda line, head=head: print(f"{head}: {line}", flush=True))  # type: ignore[misc]
+        print(f"{head}: {_line(job.name)} ({time.perf_counter() - start:.0f} s in all)", flush=True)
+
+
+def show() -> None:
+    """Print one line per network."""
+    for job in jobs():
+        print(f"{job.name:16} {_line(job.name) if job.done else 'not trained'}")
+
+
+def _line(name: str) -> str:
+    facts = facts_of(name)
+    if facts is None:
+        return "not trained"
+    line = f"accuracy {facts['test_accuracy']:.4f}, {facts['epochs']} epochs, {facts['seconds']:.0f} s"
+    if name in BY_NAME:
+        line += (
+            f"; {facts['negatives']} of {facts['carrying']} carrying inputs read wrongly, target {BY_NAME[name].habit}"
+        )
+    return line
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; 1 when a data file is missing or another."""
+    parser = argparse.ArgumentParser(prog="python -m examples.study", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    training = commands.add_parser("train", help="train what is not in the cache yet")
+    training.add_argument("--subject", action="append", default=[], choices=sorted(SUBJECTS), help="a clean subject")
+    training.add_argument("--fault", action="append", default=[], choices=sorted(BY_NAME), help="a planted fault")
+    training.add_argument("--all", action="store_true", help="everything")
+    commands.add_parser("list", help="what is in the cache")
+    given = parser.parse_args(arguments)
+    if given.command == "list":
+        show()
+        return 0
+    names = [*given.subject, *given.fault]
+    if not names and not given.all:
+        parser.error("say what to train: --subject, --fault or --all")
+    try:
+        train([] if given.all else names)
+    except SourceError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,20 @@
+"""The most frequent natural confusions of a clean subject, the faults nobody planted."""
+
+from __future__ import annotations
+
+import arachne
+from examples.study.faults import CONFUSION_RANKS
+from examples.study.subjects import load_subject, test_data
+
+COUNT = 10
+
+
+def confusion_targets(subject: str) -> list[str]:
+    """The ten most frequent confusions on the whole test set as targets (`6:0`), most frequent first."""
+    return [fault.target for fault in arachne.scan(load_subject(subject), test_data(subject)).faults[:COUNT]]
+
+
+def confusions_of(subject: str, part: str) -> list[str]:
+    """Those of them that belong to `decide` or `judge`."""
+    targets = confusion_targets(subject)
+    return [targets[rank - 1] for rank in CONFUSION_RANKS[part] if rank <= len(targets)]
