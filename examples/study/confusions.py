@@ -11,7 +11,8 @@ COUNT = 10
 
 def confusion_targets(subject: str) -> list[str]:
     """The ten most frequent confusions on the whole test set as targets (`6:0`), most frequent first."""
-    return [fault.target for fault in arachne.scan(load_subject(subject), test_data(subject)).faults[:COUNT]]
+    faults = arachne.scan(load_subject(subject), test_data(subject)).faults[:COUNT]
+    return [f"{fault.label}:{fault.prediction}" for fault in faults]
 
 
 def confusions_of(subject: str, part: str) -> list[str]:

@@ -103,7 +103,7 @@ CIFAR10 = Source(
 GTSRB = Source(
     "gtsrb.npz",
     "6467ad1fa648c5616769b3da5bae446f86f1495b5a8d838fea99208202a61a07",
-    f"made from GTSRB's final split (benchmark.ini.rub.de) {_TILED}: whole pictures resized to 48 x 48, JPEG quality 90",
+    f"made from GTSRB's final split (benchmark.ini.rub.de) {_TILED}: resized to 48 x 48, JPEG quality 90",
 )
 LFW = Source(
     "lfw_gender.npz",

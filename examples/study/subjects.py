@@ -53,14 +53,14 @@ SUBJECTS = {
     subject.name: subject
     for subject in (
         Subject("fm-mlp", "fm", networks.fm_mlp, Recipe(epochs=14, rate=4e-3)),
-        Subject("fm-cnn", "fm", networks.fm_cnn, Recipe(epochs=6, rate=4e-3)),
-        Subject("c10-cnn", "c10", networks.c10_cnn, Recipe(epochs=7, rate=1.5e-3, decay=0.05)),
-        Subject("gtsrb-cnn", "gtsrb", networks.gtsrb_cnn, Recipe(epochs=5, rate=1.5e-3, decay=0.05)),
+        Subject("fm-cnn", "fm", networks.fm_cnn, Recipe(epochs=6, rate=4e-3, bfloat16=True)),
+        Subject("c10-cnn", "c10", networks.c10_cnn, Recipe(7, rate=2e-3, batch=256, decay=0.05, bfloat16=True)),
+        Subject("gtsrb-cnn", "gtsrb", networks.gtsrb_cnn, Recipe(5, rate=2e-3, batch=256, decay=0.05, bfloat16=True)),
         Subject(
             "c10-resnet",
             "c10",
             networks.c10_resnet,
-            Recipe(10, rate=1e-2, decay=0.05, mirrored=True, shifted=4, smoothing=0.1, channels_last=True),
+            Recipe(20, rate=1e-2, batch=256, decay=0.05, mirrored=True, shifted=4, smoothing=0.1, bfloat16=True),
         ),
     )
 }

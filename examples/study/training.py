@@ -32,7 +32,7 @@ class Recipe:
         mirrored: Whether pictures are flipped left to right at random.
         shifted: By how many pixels pictures are moved at random, at most.
         smoothing: Label smoothing.
-        channels_last: Whether convolutions run on channels-last memory.
+        bfloat16: Whether products are summed in bfloat16, on channels-last memory: half the time for convolutions.
     """
 
     epochs: int
@@ -43,7 +43,7 @@ class Recipe:
     mirrored: bool = False
     shifted: int = 0
     smoothing: float = 0.0
-    channels_last: bool = False
+    bfloat16: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,9 +89,11 @@ def train(
     rng = np.random.default_rng(seed)
     fit, aside = side_by_group(groups, len(labels), ASIDE, rng)
     network = make()
-    if recipe.channels_last:
+    if recipe.bfloat16:
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch types no kwarg
-    optimiser = torch.optim.AdamW(network.parameters(), lr=recipe.rate, weight_decay=recipe.decay)
+    optimiser = torch.optim.AdamW(
+        network.parameters(), lr=recipe.rate, weight_decay=recipe.decay, fused=recipe.bfloat16
+    )
     steps = recipe.epochs * -(-len(fit) // recipe.batch)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, recipe.rate, total_steps=steps, pct_start=0.25)
     best, best_state, best_epoch, epoch = -1.0, network.state_dict(), 0, 0
@@ -132,10 +134,14 @@ def _one_epoch(
         rows = order[at : at + recipe.batch]
         pictures = _varied(inputs[rows], recipe, rng) if recipe.mirrored or recipe.shifted else inputs[rows]
         x = _tensor(pictures)
-        if recipe.channels_last:
+        if recipe.bfloat16:
             x = x.contiguous(memory_format=torch.channels_last)
         optimiser.zero_grad()
-        loss = nn.functional.cross_entropy(network(x), torch.from_numpy(labels[rows]), label_smoothing=recipe.smoothing)
+        with torch.autocast("cpu", torch.bfloat16, enabled=recipe.bfloat16):
+            scores = network(x)
+        loss = nn.functional.cross_entropy(
+            scores.float(), torch.from_numpy(labels[rows]), label_smoothing=recipe.smoothing
+        )
         loss.backward()
         optimiser.step()
         schedule.step()
