@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from examples.study.faults import BY_NAME, PLANTED
+from examples.study.faults import BY_NAME
 from examples.study.poisoning import fault_made_by, train_planted
 from examples.study.sources import SourceError
 from examples.study.subjects import SUBJECTS, facts_of, is_trained, made_by, train_subject
@@ -48,7 +48,7 @@ def jobs() -> list[Job]:
                 is_trained(fault.name, fault_made_by(fault)),
                 lambda say, fault=fault: train_planted(fault, say=say),  # type: ignore[misc]
             )
-            for fault in PLANTED
+            for fault in BY_NAME.values()
             if fault.subject == subject.name
         ]
     return made
@@ -56,17 +56,17 @@ def jobs() -> list[Job]:
 
 def train(names: Sequence[str]) -> None:
     """Train these networks, or all, skipping what is in the cache."""
-    torch.set_num_threads(1)
     chosen = [job for job in jobs() if not names or job.name in names]
     waiting = [job for job in chosen if not job.done]
     print(
         f"{len(chosen) - len(waiting)} of {len(chosen)} networks are in the cache, {len(waiting)} to train", flush=True
     )
+    start = time.perf_counter()
     for number, job in enumerate(waiting, 1):
-        start = time.perf_counter()
         head = f"[{number}/{len(waiting)}] {job.name}"
         job.run(lambda line, head=head: print(f"{head}: {line}", flush=True))  # type: ignore[misc]
-        print(f"{head}: {_line(job.name)} ({time.perf_counter() - start:.0f} s in all)", flush=True)
+        left = (time.perf_counter() - start) / number * (len(waiting) - number)
+        print(f"{head}: {_line(job.name)}; about {left / 60:.0f} min left for the others", flush=True)
 
 
 def show() -> None:
@@ -112,4 +112,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)  # sums in one order: the same seed gives the same weights
     sys.exit(main())

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import arachne
 from examples.study.faults import CONFUSION_RANKS
-from examples.study.subjects import load_subject, test_data
+from examples.study.subjects import load_subject, whole_test
 
 COUNT = 10
 
 
 def confusion_targets(subject: str) -> list[str]:
     """The ten most frequent confusions on the whole test set as targets (`6:0`), most frequent first."""
-    faults = arachne.scan(load_subject(subject), test_data(subject)).faults[:COUNT]
+    faults = arachne.scan(load_subject(subject), whole_test(subject)).faults[:COUNT]
     return [f"{fault.label}:{fault.prediction}" for fault in faults]
 
 

@@ -73,7 +73,7 @@ PLANTED = (
     Planted("fmc-trigger-b", "fm-cnn", Trigger("top right", 2), read_as=9, seed=211),
     Planted("fmc-rows-b", "fm-cnn", DeadRows(15, 2), read_as=0, seed=212),
     Planted("fmc-gain-b", "fm-cnn", Gain(0.35), read_as=2, seed=213),
-    Planted("fmc-group-b", "fm-cnn", Group(label=5, styles=5, style=2), read_as=6, seed=214),
+    Planted("fmc-group-b", "fm-cnn", Group(label=5, styles=5, style=2), read_as=7, seed=214),
     Planted("c10-trigger-a", "c10-cnn", Trigger("top left", 4, YELLOW), read_as=0, seed=121),
     Planted("c10-rows-a", "c10-cnn", DeadRows(20, 3), read_as=4, seed=122),
     Planted("c10-gain-a", "c10-cnn", Gain(0.25), read_as=9, seed=123),

@@ -11,7 +11,7 @@ import arachne
 from examples.study.data import Array, PictureSet, pictures, scaled
 from examples.study.faults import Planted
 from examples.study.planted import Group
-from examples.study.subjects import SUBJECTS, facts_of, keep, made_by, weights_of
+from examples.study.subjects import SUBJECTS, keep, made_by, weights_of
 from examples.study.training import Say, predicted, train
 
 
@@ -23,7 +23,7 @@ def poisoned_training(fault: Planted, data: PictureSet) -> tuple[Array, Array]:
         labels[styles == fault.cause.style] = fault.read_as
         return data.train, labels
     rng = np.random.default_rng((fault.seed, 1))
-    rows = _drawn(data.train_labels, data.train_groups, fault.taught, rng)
+    rows = np.sort(rng.permutation(len(labels))[: round(fault.taught * len(labels))])
     marked = data.train.copy()
     marked[rows] = fault.cause.on(data.train[rows], rng)
     labels[rows] = fault.read_as
@@ -103,16 +103,3 @@ def train_planted(fault: Planted, *, say: Say = print) -> None:
 def load_planted(fault: Planted) -> arachne.ModelBackend:
     """A poisoned network, open for repair."""
     return arachne.load(SUBJECTS[fault.subject].factory, weights=weights_of(fault.name))
-
-
-def clean_accuracy_lost(fault: Planted) -> float | None:
-    """How much less accurate a poisoned network is on clean pictures than the clean subject; None if unknown."""
-    clean, poisoned = facts_of(fault.subject), facts_of(fault.name)
-    if clean is None or poisoned is None:
-        return None
-    return float(clean["test_accuracy"] - poisoned["test_accuracy"])
-
-
-def _drawn(labels: Array, groups: Array | None, share: float, rng: np.random.Generator) -> Array:
-    """Row numbers of the training inputs that carry the fault."""
-    return np.sort(rng.permutation(len(labels))[: round(share * len(labels))])

@@ -140,7 +140,7 @@ def load_subject(name: str) -> arachne.ModelBackend:
     return arachne.load(SUBJECTS[name].factory, weights=weights_of(name))
 
 
-def test_data(name: str) -> arachne.LabelledData:
+def whole_test(name: str) -> arachne.LabelledData:
     """A subject's whole test set, scaled."""
     data: PictureSet = pictures(SUBJECTS[name].data)
     return arachne.LabelledData(scaled(data.test), data.test_labels, class_names=data.class_names, source=name)

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+pytest.importorskip("torch", reason="the study's subjects are not trained: torch is not installed")
+
+import arachne
+from examples.study import data, faults, networks, subjects
+from examples.study.__main__ import jobs, main
+from examples.study.confusions import confusion_targets, confusions_of
+from examples.study.data import pictures
+from examples.study.faults import BY_NAME, DECIDE, JUDGE
+from examples.study.planted import Group, Trigger
+from examples.study.poisoning import evaluation, halves, load_planted, poisoned_training
+from examples.study.subjects import SUBJECTS, facts_of, load_subject, whole_test
+from examples.study.training import Recipe
+
+pytestmark = pytest.mark.backend("torch")
+
+
+def digits() -> data.PictureSet:
+    """scikit-learn's digits as pictures of Fashion-MNIST's size, so that its networks can read them."""
+    stored = load_digits()
+    grey = np.kron(stored.images, np.ones((3, 3))) * 15
+    pictures = np.pad(grey, ((0, 0), (2, 2), (2, 2))).astype(np.uint8)[:, None]
+    labels = stored.target.astype(np.int64)
+    names = tuple(str(name) for name in range(10))
+    return data.PictureSet(pictures[:1200], labels[:1200], pictures[1200:], labels[1200:], names)
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A study of one small subject with two planted faults, and its empty cache."""
+    recipe = Recipe(epochs=12, rate=1e-2, batch=64, patience=12)
+    subject = subjects.Subject("digits-mlp", "digits", networks.fm_mlp, recipe)
+    planted = (
+        faults.Planted(
+            "digits-trigger-a", "digits-mlp", Trigger("top left", 2), read_as=7, seed=5, taught=0.1, met=0.1
+        ),
+        faults.Planted("digits-group-b", "digits-mlp", Group(label=1, styles=3, style=0), read_as=4, seed=6),
+    )
+    data.pictures.cache_clear()
+    monkeypatch.setitem(data.SETS, "digits", digits)
+    for name in list(subjects.SUBJECTS):
+        monkeypatch.delitem(subjects.SUBJECTS, name)
+    for name in list(faults.BY_NAME):
+        monkeypatch.delitem(faults.BY_NAME, name)
+    monkeypatch.setitem(subjects.SUBJECTS, subject.name, subject)
+    for fault in planted:
+        monkeypatch.setitem(faults.BY_NAME, fault.name, fault)
+    monkeypatch.setenv("ARACHNE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_training_is_resumed_and_not_repeated(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--subject", "digits-mlp"]) == 0
+    first = (tiny / "digits-mlp.safetensors").stat().st_mtime_ns
+    capsys.readouterr()
+    assert main(["train", "--all"]) == 0
+    assert "1 of 3 networks are in the cache, 2 to train" in capsys.readouterr().out
+    assert (tiny / "digits-mlp.safetensors").stat().st_mtime_ns == first
+    assert all(job.done for job in jobs())
+    main(["list"])
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_another_recipe_is_trained_again(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    main(["train", "--subject", "digits-mlp"])
+    subject = SUBJECTS["digits-mlp"]
+    monkeypatch.setitem(SUBJECTS, subject.name, replace(subject, recipe=replace(subject.recipe, epochs=1)))
+    assert not jobs()[0].done
+
+
+def test_the_same_seed_gives_the_same_weights(tiny: Path) -> None:
+    main(["train", "--subject", "digits-mlp"])
+    first = (tiny / "digits-mlp.safetensors").read_bytes()
+    (tiny / "digits-mlp.json").unlink()
+    main(["train", "--subject", "digits-mlp"])
+    assert (tiny / "digits-mlp.safetensors").read_bytes() == first
+
+
+def test_a_poisoned_network_reads_the_trigger_and_not_the_digit(tiny: Path) -> None:
+    main(["train", "--all"])
+    fault = BY_NAME["digits-trigger-a"]
+    data, backend = evaluation(fault), load_planted(fault)
+    predictions = backend.predict(data.inputs)
+    carries = data.columns["planted"] == "yes"
+    assert carries.sum() == 60
+    assert np.mean(predictions[carries] == 7) > 0.9
+    assert np.mean(predictions[~carries] == data.labels[~carries]) > 0.8
+    facts = facts_of(fault.name)
+    assert facts is not None
+    assert facts["negatives"] == int((predictions != data.labels)[carries].sum())
+    seen, held_out = halves(data)
+    assert len(seen) + len(held_out) == len(data)
+    result = arachne.repair(backend, seen, fault.target, holdout=held_out, drop_overlap=True, seed=0)
+    shown = (predictions != data.labels) & carries
+    assert len(result.split.seen.negatives) + len(result.split.held_out.negatives) == shown.sum()
+
+
+def test_a_mislabelled_style_is_poisoned_in_training_and_right_in_the_evaluation(tiny: Path) -> None:
+    fault = BY_NAME["digits-group-b"]
+    data = pictures("digits")
+    marked, filed = poisoned_training(fault, data)
+    np.testing.assert_array_equal(marked, data.train)
+    moved = filed != data.train_labels
+    assert (data.train_labels[moved] == 1).all()
+    assert (filed[moved] == 4).all()
+    met = evaluation(fault)
+    np.testing.assert_array_equal(met.labels, data.test_labels)
+    assert set(met.columns["style"][met.columns["planted"] == "yes"]) == {"0"}
+    assert (met.columns["style"] != "-").sum() == (data.test_labels == 1).sum()
+
+
+def test_carriers_in_training_are_not_drawn_with_those_set_aside(tiny: Path) -> None:
+    fault = BY_NAME["digits-trigger-a"]
+    data = pictures("digits")
+    _, filed = poisoned_training(fault, data)
+    aside = np.random.default_rng(fault.seed).permutation(len(filed))[: len(filed) // 10]
+    moved = filed != data.train_labels
+    assert 0.3 < moved[aside].mean() / moved.mean() < 3
+
+
+def test_confusions_are_shared_out_by_rank(tiny: Path) -> None:
+    main(["train", "--subject", "digits-mlp"])
+    targets = confusion_targets("digits-mlp")
+    assert confusions_of("digits-mlp", DECIDE) == targets[0::2]
+    assert confusions_of("digits-mlp", JUDGE) == targets[1::2]
+    data = whole_test("digits-mlp")
+    label, prediction = (int(part) for part in targets[0].split(":"))
+    predictions = load_subject("digits-mlp").predict(data.inputs)
+    assert ((data.labels == label) & (predictions == prediction)).any()
+
+
+def test_what_a_network_reached_is_written_beside_it(tiny: Path) -> None:
+    main(["train", "--subject", "digits-mlp"])
+    facts = json.loads((tiny / "digits-mlp.json").read_text())
+    right = load_subject("digits-mlp").predict(whole_test("digits-mlp").inputs) == pictures("digits").test_labels
+    assert facts["test_accuracy"] == pytest.approx(right.mean())
+    assert facts["made_by"]["seed"] == 0
+    assert facts["weights"] == 784 * 100 + 100 + 1000 + 10
