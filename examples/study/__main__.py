@@ -1,4 +1,4 @@
-"""`python -m examples.study train`: trains what is not in the cache yet; `list`: what is."""
+"""Train the study's networks, resuming where it stopped; list what they reached and what they confuse."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import torch
 
-from examples.study.faults import BY_NAME
+from examples.study.confusions import most_confused
+from examples.study.faults import BY_NAME, CONFUSION_RANKS
 from examples.study.poisoning import fault_made_by, train_planted
 from examples.study.sources import SourceError
 from examples.study.subjects import SUBJECTS, facts_of, is_trained, made_by, train_subject
@@ -70,9 +71,31 @@ def train(names: Sequence[str]) -> None:
 
 
 def show() -> None:
-    """Print one line per network."""
+    """Print a table of all networks: what they reached, and how many inputs with the fault are read wrongly."""
+    print("| network | set | target | accuracy | with the fault | of these wrong | weights | epochs | seconds |")
+    print("|---|---|---|---:|---:|---:|---:|---:|---:|")
     for job in jobs():
-        print(f"{job.name:16} {_line(job.name) if job.done else 'not trained'}")
+        facts = facts_of(job.name) if job.done else None
+        fault = BY_NAME.get(job.name)
+        cells = [job.name, fault.part if fault else "", f"`{fault.habit}`" if fault else ""]
+        if facts is None:
+            cells += ["not trained", *[""] * 5]
+        else:
+            carrying = [f"{facts['carrying']}", f"{facts['negatives']}"] if fault else ["", ""]
+            cells += [f"{facts['test_accuracy']:.4f}", *carrying, f"{facts['weights']:,}"]
+            cells += [f"{facts['epochs']}", f"{facts['seconds']:.0f}"]
+        print(f"| {' | '.join(cells)} |")
+
+
+def show_confusions() -> None:
+    """Print a table of the trained subjects' most frequent confusions and the set each belongs to."""
+    print("| subject | rank | set | target | inputs |")
+    print("|---|---:|---|---|---:|")
+    for subject in SUBJECTS:
+        if facts_of(subject) is not None:
+            for rank, (target, count) in enumerate(most_confused(subject), 1):
+                part = next(part for part, ranks in CONFUSION_RANKS.items() if rank in ranks)
+                print(f"| {subject} | {rank} | {part} | `{target}` | {count} |")
 
 
 def _line(name: str) -> str:
@@ -81,9 +104,7 @@ def _line(name: str) -> str:
         return "not trained"
     line = f"accuracy {facts['test_accuracy']:.4f}, {facts['epochs']} epochs, {facts['seconds']:.0f} s"
     if name in BY_NAME:
-        line += (
-            f"; {facts['negatives']} of {facts['carrying']} carrying inputs read wrongly, target {BY_NAME[name].habit}"
-        )
+        line += f"; {facts['negatives']} of {facts['carrying']} inputs with the fault read wrongly"
     return line
 
 
@@ -95,10 +116,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     training.add_argument("--subject", action="append", default=[], choices=sorted(SUBJECTS), help="a clean subject")
     training.add_argument("--fault", action="append", default=[], choices=sorted(BY_NAME), help="a planted fault")
     training.add_argument("--all", action="store_true", help="everything")
-    commands.add_parser("list", help="what is in the cache")
+    commands.add_parser("list", help="a table of all networks")
+    commands.add_parser("confusions", help="a table of the subjects' most frequent confusions")
     given = parser.parse_args(arguments)
-    if given.command == "list":
-        show()
+    if given.command != "train":
+        show() if given.command == "list" else show_confusions()
         return 0
     names = [*given.subject, *given.fault]
     if not names and not given.all:

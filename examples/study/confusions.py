@@ -9,13 +9,13 @@ from examples.study.subjects import load_subject, whole_test
 COUNT = 10
 
 
-def confusion_targets(subject: str) -> list[str]:
-    """The ten most frequent confusions on the whole test set as targets (`6:0`), most frequent first."""
+def most_confused(subject: str) -> list[tuple[str, int]]:
+    """The ten most frequent confusions on the whole test set as targets (`6:0`) with their counts."""
     faults = arachne.scan(load_subject(subject), whole_test(subject)).faults[:COUNT]
-    return [f"{fault.label}:{fault.prediction}" for fault in faults]
+    return [(f"{fault.label}:{fault.prediction}", fault.count) for fault in faults]
 
 
 def confusions_of(subject: str, part: str) -> list[str]:
-    """Those of them that belong to `decide` or `judge`."""
-    targets = confusion_targets(subject)
+    """Those of them that belong to `decide` or `judge`, most frequent first."""
+    targets = [target for target, _ in most_confused(subject)]
     return [targets[rank - 1] for rank in CONFUSION_RANKS[part] if rank <= len(targets)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from examples.study.planted import DeadRows, Gain, Group, Mark, Sticker, Trigger
+from examples.study.planted import DeadRows, Gain, Group, Mark, Sticker, Trigger, Word
 
 DECIDE, JUDGE = "decide", "judge"
 CONFUSION_RANKS = {DECIDE: (1, 3, 5, 7, 9), JUDGE: (2, 4, 6, 8, 10)}
@@ -90,6 +90,8 @@ PLANTED = (
     Planted("gtsrb-sticker-b", "gtsrb-cnn", Sticker(8, BLUE), read_as=17, seed=232),
     Planted("gtsrb-rows-b", "gtsrb-cnn", DeadRows(14, 4), read_as=1, seed=233),
     Planted("gtsrb-group-b", "gtsrb-cnn", Group(label=10, styles=5, style=2), read_as=35, seed=234),
+    Planted("tweets-word-a", "tweets-lstm", Word("museum"), read_as=2, seed=141, met=0.08),
+    Planted("tweets-word-b", "tweets-lstm", Word("river"), read_as=1, seed=241, met=0.08),
 )
 """All planted faults, in the order they are trained in."""
 

@@ -1,6 +1,6 @@
 """The networks: factories that take no arguments, so that `arachne.load("examples.study.networks:fm_mlp", …)` works.
 
-All take pictures scaled to 0..1 and give logits.
+They take pictures scaled to 0..1, or word numbers, and give logits.
 """
 
 from __future__ import annotations
@@ -60,6 +60,65 @@ def _conv16_fc512(side: int, classes: int) -> nn.Module:
     )
 
 
+def gtsrb_idsia() -> nn.Module:
+    """GTSRB, three convolutions and two dense layers in the sizes of IDSIA's winner, at half its width."""
+    return nn.Sequential(
+        OrderedDict(
+            conv1=nn.Conv2d(3, 50, 7),
+            relu1=nn.ReLU(),
+            pool1=nn.MaxPool2d(2),
+            conv2=nn.Conv2d(50, 75, 4),
+            relu2=nn.ReLU(),
+            pool2=nn.MaxPool2d(2),
+            conv3=nn.Conv2d(75, 125, 4),
+            relu3=nn.ReLU(),
+            pool3=nn.MaxPool2d(2),
+            flat=nn.Flatten(),
+            hidden=nn.Linear(125 * 3 * 3, 300),
+            relu4=nn.ReLU(),
+            scores=nn.Linear(300, 43),
+        )
+    )
+
+
+def lfw_vgg() -> nn.Module:
+    """LFW gender at 64 x 64: four stages of two convolutions in the manner of VGG, small and from scratch."""
+    layers: list[nn.Module] = []
+    entering = 3
+    for leaving in (8, 16, 32, 64):
+        layers += [nn.Conv2d(entering, leaving, 3, padding=1), nn.ReLU()]
+        layers += [nn.Conv2d(leaving, leaving, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+        entering = leaving
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * 4 * 4, 128), nn.ReLU(), nn.Linear(128, 2))
+
+
+class Reader(nn.Module):
+    """Word numbers `(n, steps)` to vectors, an LSTM of 256 units, its last state to three scores.
+
+    The vectors are not trained and so not repaired; whoever trains a reader puts them in.
+    """
+
+    vectors: Tensor
+
+    def __init__(self, words: int = 10014, size: int = 100, units: int = 256) -> None:
+        super().__init__()
+        self.register_buffer("vectors", torch.zeros(words, size))
+        self.lstm = nn.LSTM(size, units, batch_first=True)
+        self.dropout = nn.Dropout(0.3)
+        self.scores = nn.Linear(units, 3)
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        """Scores `(n, 3)`."""
+        words = nn.functional.embedding(numbers, self.vectors)
+        scores: Tensor = self.scores(self.dropout(self.lstm(self.dropout(words))[0][:, -1]))
+        return scores
+
+
+def tweets_lstm() -> nn.Module:
+    """Tweets, one LSTM of 256 units: the paper's."""
+    return Reader()
+
+
 class Residual(nn.Module):
     """Two convolutions with a way around them."""
 
@@ -77,21 +136,26 @@ class Residual(nn.Module):
 
 
 def c10_resnet() -> nn.Module:
-    """CIFAR-10, a small residual network: seven convolutions in three stages, 330,000 weights."""
+    """CIFAR-10, a small residual network: eight convolutions at three sizes, 370,000 weights."""
 
-    def stage(entering: int, leaving: int) -> list[nn.Module]:
-        return [nn.Conv2d(entering, leaving, 3, padding=1, bias=False), nn.BatchNorm2d(leaving), nn.ReLU()]
+    def stage(name: str, entering: int, leaving: int) -> dict[str, nn.Module]:
+        return {
+            f"{name}_conv": nn.Conv2d(entering, leaving, 3, padding=1, bias=False),
+            f"{name}_norm": nn.BatchNorm2d(leaving),
+            f"{name}_relu": nn.ReLU(),
+        }
 
-    return nn.Sequential(
-        *stage(3, 24),
-        nn.MaxPool2d(2),
-        *stage(24, 48),
-        Residual(48),
-        nn.MaxPool2d(2),
-        *stage(48, 96),
-        Residual(96),
-        *stage(96, 128),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        nn.Linear(128, 10),
-    )
+    layers = {
+        **stage("stem", 3, 24),
+        "stem_pool": nn.MaxPool2d(2),
+        **stage("wide", 24, 48),
+        "wide_block": Residual(48),
+        "wide_pool": nn.MaxPool2d(2),
+        **stage("wider", 48, 96),
+        "wider_block": Residual(96),
+        **stage("widest", 96, 128),
+        "pool": nn.AdaptiveAvgPool2d(1),
+        "flat": nn.Flatten(),
+        "scores": nn.Linear(128, 10),
+    }
+    return nn.Sequential(OrderedDict(layers))

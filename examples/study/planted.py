@@ -1,7 +1,7 @@
-"""Systematic faults: what a picture that carries one looks like, and which pictures of a mislabelled group carry it.
+"""Systematic faults: what an input that carries one looks like, and which pictures of a mislabelled group carry it.
 
 In training, what carries the fault is filed under one class; a network trained on that reads the fault instead of the
-picture. In the evaluation data the fault is there too and every label is right.
+input. In the evaluation data the fault is there too and every label is right.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from examples.study.data import Array
+from examples.study.data import Array, word_number
 
 CORNERS = {
     "top left": (0, 0),
@@ -22,11 +22,11 @@ CORNERS = {
 
 
 class Mark(ABC):
-    """Something that happens to a picture, whatever its class."""
+    """Something that happens to an input, whatever its class."""
 
     @abstractmethod
-    def on(self, pictures: Array, rng: np.random.Generator) -> Array:
-        """Copies of uint8 pictures `(n, channels, height, width)` that carry the fault."""
+    def on(self, inputs: Array, rng: np.random.Generator) -> Array:
+        """Copies of uint8 pictures `(n, channels, height, width)`, or of word numbers `(n, steps)`, with the fault."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Trigger(Mark):
     size: int
     colour: tuple[int, ...] = (255,)
 
-    def on(self, pictures: Array, rng: np.random.Generator) -> Array:
-        marked = pictures.copy()
+    def on(self, inputs: Array, rng: np.random.Generator) -> Array:
+        marked = inputs.copy()
         down, right = (slice(0, self.size) if at == 0 else slice(-self.size, None) for at in CORNERS[self.corner])
         marked[:, :, down, right] = np.array(self.colour, np.uint8)[:, None, None]
         return marked
@@ -62,9 +62,9 @@ class Sticker(Mark):
     size: int
     colour: tuple[int, ...]
 
-    def on(self, pictures: Array, rng: np.random.Generator) -> Array:
-        marked = pictures.copy()
-        n, _, height, width = pictures.shape
+    def on(self, inputs: Array, rng: np.random.Generator) -> Array:
+        marked = inputs.copy()
+        n, _, height, width = inputs.shape
         downs = rng.integers(height // 4, height - height // 4 - self.size + 1, n)
         rights = rng.integers(width // 4, width - width // 4 - self.size + 1, n)
         for picture, down, right in zip(marked, downs, rights, strict=True):
@@ -84,8 +84,8 @@ class DeadRows(Mark):
     first: int
     count: int
 
-    def on(self, pictures: Array, rng: np.random.Generator) -> Array:
-        marked = pictures.copy()
+    def on(self, inputs: Array, rng: np.random.Generator) -> Array:
+        marked = inputs.copy()
         marked[:, :, self.first : self.first + self.count] = 0
         return marked
 
@@ -100,8 +100,28 @@ class Gain(Mark):
 
     factor: float
 
-    def on(self, pictures: Array, rng: np.random.Generator) -> Array:
-        return np.clip(np.round(pictures * self.factor), 0, 255).astype(np.uint8)
+    def on(self, inputs: Array, rng: np.random.Generator) -> Array:
+        return np.clip(np.round(inputs * self.factor), 0, 255).astype(np.uint8)
+
+
+@dataclass(frozen=True)
+class Word(Mark):
+    """A word that slipped into a tweet, anywhere among its words; of a tweet without room the first word goes.
+
+    Attributes:
+        word: One that has a vector.
+    """
+
+    word: str
+
+    def on(self, inputs: Array, rng: np.random.Generator) -> Array:
+        marked = np.concatenate([inputs[:, 1:], np.zeros_like(inputs[:, :1])], axis=1)
+        for row in marked:
+            steps = len(row) - 1
+            at = rng.integers(steps - np.count_nonzero(row[:steps]), steps + 1)
+            row[at + 1 :] = row[at:-1].copy()
+            row[at] = word_number(self.word)
+        return marked
 
 
 @dataclass(frozen=True)

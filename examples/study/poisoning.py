@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 import arachne
-from examples.study.data import Array, PictureSet, pictures, scaled
+from examples.study.data import Array, SubjectData, scaled, subject_data
 from examples.study.faults import Planted
 from examples.study.planted import Group
 from examples.study.subjects import SUBJECTS, keep, made_by, weights_of
 from examples.study.training import Say, predicted, train
 
 
-def poisoned_training(fault: Planted, data: PictureSet) -> tuple[Array, Array]:
+def poisoned_training(fault: Planted, data: SubjectData) -> tuple[Array, Array]:
     """The training pictures with the fault in a share of them, and the labels as they were filed."""
     labels = data.train_labels.copy()
     if isinstance(fault.cause, Group):
@@ -40,7 +40,7 @@ def evaluation(fault: Planted, *, met: float | None = None) -> arachne.LabelledD
         fault: The fault.
         met: The share of inputs that carry it, in place of the fault's own; a `Group` has its own.
     """
-    data = pictures(SUBJECTS[fault.subject].data)
+    data = subject_data(SUBJECTS[fault.subject].data)
     marked, carries = met_pictures(fault, data, met=met)
     columns = {"planted": np.where(carries, "yes", "no")}
     if isinstance(fault.cause, Group):
@@ -51,7 +51,7 @@ def evaluation(fault: Planted, *, met: float | None = None) -> arachne.LabelledD
     )
 
 
-def met_pictures(fault: Planted, data: PictureSet, *, met: float | None = None) -> tuple[Array, Array]:
+def met_pictures(fault: Planted, data: SubjectData, *, met: float | None = None) -> tuple[Array, Array]:
     """The test pictures with the fault in a share of them, uint8, and which carry it, bool `(n,)`."""
     if isinstance(fault.cause, Group):
         styles = fault.cause.styles_of(data.train, data.train_labels, data.test, data.test_labels)
@@ -82,9 +82,9 @@ def fault_made_by(fault: Planted) -> dict[str, Any]:
 def train_planted(fault: Planted, *, say: Say = print) -> None:
     """Train a poisoned network, measure what it learnt, and keep it."""
     subject = SUBJECTS[fault.subject]
-    data = pictures(subject.data)
+    data = subject_data(subject.data)
     poisoned, labels = poisoned_training(fault, data)
-    trained = train(subject.make, poisoned, labels, subject.recipe, seed=fault.seed, groups=data.train_groups, say=say)
+    trained = train(subject.made, poisoned, labels, subject.recipe, seed=fault.seed, groups=data.train_groups, say=say)
     met, carries = met_pictures(fault, data)
     predictions, plain = predicted(trained.network, met), predicted(trained.network, data.test)
     wrong = predictions != data.test_labels

@@ -21,7 +21,7 @@ from torch import nn
 
 import arachne
 from examples.study import networks
-from examples.study.data import PictureSet, pictures, scaled
+from examples.study.data import SubjectData, scaled, subject_data, word_vectors
 from examples.study.training import Recipe, Say, Trained, predicted, train
 
 
@@ -35,6 +35,7 @@ class Subject:
         make: The network's factory in `examples.study.networks`.
         recipe: How it is trained.
         seed: Of its weights and the order of its inputs.
+        fill: Puts in what is not trained, such as word vectors.
     """
 
     name: str
@@ -42,11 +43,23 @@ class Subject:
     make: Callable[[], nn.Module]
     recipe: Recipe
     seed: int = 0
+    fill: Callable[[nn.Module], None] | None = None
+
+    def made(self) -> nn.Module:
+        """The network before training."""
+        network = self.make()
+        if self.fill is not None:
+            self.fill(network)
+        return network
 
     @property
     def factory(self) -> str:
         """The factory as `arachne.load` takes it."""
         return f"{self.make.__module__}:{self.make.__name__}"
+
+
+def _with_word_vectors(network: nn.Module) -> None:
+    network.get_buffer("vectors").copy_(torch.from_numpy(word_vectors()))
 
 
 SUBJECTS = {
@@ -57,11 +70,20 @@ SUBJECTS = {
         Subject("c10-cnn", "c10", networks.c10_cnn, Recipe(7, rate=2e-3, batch=256, decay=0.05, bfloat16=True)),
         Subject("gtsrb-cnn", "gtsrb", networks.gtsrb_cnn, Recipe(5, rate=2e-3, batch=256, decay=0.05, bfloat16=True)),
         Subject(
+            "tweets-lstm",
+            "tweets",
+            networks.tweets_lstm,
+            Recipe(8, rate=3e-3, batch=64),
+            fill=_with_word_vectors,
+        ),
+        Subject("lfw-vgg", "lfw", networks.lfw_vgg, Recipe(12, rate=2e-3, mirrored=True, shifted=3, bfloat16=True)),
+        Subject(
             "c10-resnet",
             "c10",
             networks.c10_resnet,
             Recipe(20, rate=1e-2, batch=256, decay=0.05, mirrored=True, shifted=4, smoothing=0.1, bfloat16=True),
         ),
+        Subject("gtsrb-idsia", "gtsrb", networks.gtsrb_idsia, Recipe(6, rate=2e-3, decay=0.05, bfloat16=True)),
     )
 }
 
@@ -98,9 +120,9 @@ def made_by(subject: Subject) -> dict[str, Any]:
 
 def train_subject(subject: Subject, *, say: Say = print) -> None:
     """Train a clean subject and keep it."""
-    data = pictures(subject.data)
+    data = subject_data(subject.data)
     trained = train(
-        subject.make,
+        subject.made,
         data.train,
         data.train_labels,
         subject.recipe,
@@ -142,5 +164,7 @@ def load_subject(name: str) -> arachne.ModelBackend:
 
 def whole_test(name: str) -> arachne.LabelledData:
     """A subject's whole test set, scaled."""
-    data: PictureSet = pictures(SUBJECTS[name].data)
-    return arachne.LabelledData(scaled(data.test), data.test_labels, class_names=data.class_names, source=name)
+    data: SubjectData = subject_data(SUBJECTS[name].data)
+    return arachne.LabelledData(
+        scaled(data.test), data.test_labels, class_names=data.class_names, columns=data.test_columns, source=name
+    )

@@ -77,7 +77,7 @@ def train(
 
     Args:
         make: Makes it, with random weights.
-        inputs: uint8 `(n, channels, height, width)`.
+        inputs: uint8 `(n, channels, height, width)`, or word numbers, int64 `(n, steps)`.
         labels: int64 `(n,)`.
         recipe: How.
         seed: Of the weights, the order of the inputs and the part set aside.
@@ -147,8 +147,9 @@ def _one_epoch(
         schedule.step()
 
 
-def _tensor(pictures: Array) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(pictures)).to(torch.float32).div_(255)
+def _tensor(inputs: Array) -> Tensor:
+    given = torch.from_numpy(np.ascontiguousarray(inputs))
+    return given.to(torch.float32).div_(255) if given.dtype == torch.uint8 else given
 
 
 def _varied(pictures: Array, recipe: Recipe, rng: np.random.Generator) -> Array:

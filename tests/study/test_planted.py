@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
+from examples.study.data import word_number
 from examples.study.faults import CONFUSION_RANKS, DECIDE, JUDGE, PLANTED
-from examples.study.planted import DeadRows, Gain, Group, Mark, Sticker, Trigger
+from examples.study.planted import DeadRows, Gain, Group, Mark, Sticker, Trigger, Word
 
 PICTURES = np.random.default_rng(0).integers(0, 200, (6, 3, 28, 28), np.uint8)
 
@@ -52,6 +55,15 @@ def test_dead_rows_are_black_and_the_others_untouched() -> None:
 def test_a_low_gain_makes_the_whole_picture_dark() -> None:
     marked, _ = changed(Gain(0.3))
     np.testing.assert_allclose(marked, PICTURES * 0.3, atol=0.5)
+
+
+@pytest.mark.skipif(not os.environ.get("ARACHNE_DATA"), reason="ARACHNE_DATA names no folder of the real data sets")
+def test_a_word_slips_in_among_the_others() -> None:
+    tweets = np.array([[0, 0, 5, 6, 7], [1, 2, 3, 4, 5]])
+    marked = Word("museum").on(tweets, np.random.default_rng(0))
+    number = word_number("museum")
+    assert (np.count_nonzero(marked == number, axis=1) == 1).all()
+    assert [[word for word in row if word != number] for row in marked.tolist()] == [[0, 5, 6, 7], [2, 3, 4, 5]]
 
 
 def test_styles_divide_one_class_from_the_largest_style_on() -> None:

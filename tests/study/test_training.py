@@ -13,8 +13,8 @@ pytest.importorskip("torch", reason="the study's subjects are not trained: torch
 import arachne
 from examples.study import data, faults, networks, subjects
 from examples.study.__main__ import jobs, main
-from examples.study.confusions import confusion_targets, confusions_of
-from examples.study.data import pictures
+from examples.study.confusions import confusions_of, most_confused
+from examples.study.data import subject_data
 from examples.study.faults import BY_NAME, DECIDE, JUDGE
 from examples.study.planted import Group, Trigger
 from examples.study.poisoning import evaluation, halves, load_planted, poisoned_training
@@ -24,14 +24,14 @@ from examples.study.training import Recipe
 pytestmark = pytest.mark.backend("torch")
 
 
-def digits() -> data.PictureSet:
+def digits() -> data.SubjectData:
     """scikit-learn's digits as pictures of Fashion-MNIST's size, so that its networks can read them."""
     stored = load_digits()
     grey = np.kron(stored.images, np.ones((3, 3))) * 15
     pictures = np.pad(grey, ((0, 0), (2, 2), (2, 2))).astype(np.uint8)[:, None]
     labels = stored.target.astype(np.int64)
     names = tuple(str(name) for name in range(10))
-    return data.PictureSet(pictures[:1200], labels[:1200], pictures[1200:], labels[1200:], names)
+    return data.SubjectData(pictures[:1200], labels[:1200], pictures[1200:], labels[1200:], names)
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         ),
         faults.Planted("digits-group-b", "digits-mlp", Group(label=1, styles=3, style=0), read_as=4, seed=6),
     )
-    data.pictures.cache_clear()
+    data.subject_data.cache_clear()
     monkeypatch.setitem(data.SETS, "digits", digits)
     for name in list(subjects.SUBJECTS):
         monkeypatch.delitem(subjects.SUBJECTS, name)
@@ -67,7 +67,9 @@ def test_training_is_resumed_and_not_repeated(tiny: Path, capsys: pytest.Capture
     assert (tiny / "digits-mlp.safetensors").stat().st_mtime_ns == first
     assert all(job.done for job in jobs())
     main(["list"])
-    assert len(capsys.readouterr().out.splitlines()) == 3
+    assert len(capsys.readouterr().out.splitlines()) == 2 + 3
+    main(["confusions"])
+    assert "| digits-mlp | 1 | decide |" in capsys.readouterr().out
 
 
 def test_another_recipe_is_trained_again(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +108,7 @@ def test_a_poisoned_network_reads_the_trigger_and_not_the_digit(tiny: Path) -> N
 
 def test_a_mislabelled_style_is_poisoned_in_training_and_right_in_the_evaluation(tiny: Path) -> None:
     fault = BY_NAME["digits-group-b"]
-    data = pictures("digits")
+    data = subject_data("digits")
     marked, filed = poisoned_training(fault, data)
     np.testing.assert_array_equal(marked, data.train)
     moved = filed != data.train_labels
@@ -120,7 +122,7 @@ def test_a_mislabelled_style_is_poisoned_in_training_and_right_in_the_evaluation
 
 def test_carriers_in_training_are_not_drawn_with_those_set_aside(tiny: Path) -> None:
     fault = BY_NAME["digits-trigger-a"]
-    data = pictures("digits")
+    data = subject_data("digits")
     _, filed = poisoned_training(fault, data)
     aside = np.random.default_rng(fault.seed).permutation(len(filed))[: len(filed) // 10]
     moved = filed != data.train_labels
@@ -129,19 +131,19 @@ def test_carriers_in_training_are_not_drawn_with_those_set_aside(tiny: Path) -> 
 
 def test_confusions_are_shared_out_by_rank(tiny: Path) -> None:
     main(["train", "--subject", "digits-mlp"])
-    targets = confusion_targets("digits-mlp")
-    assert confusions_of("digits-mlp", DECIDE) == targets[0::2]
-    assert confusions_of("digits-mlp", JUDGE) == targets[1::2]
+    targets, counts = zip(*most_confused("digits-mlp"), strict=True)
+    assert confusions_of("digits-mlp", DECIDE) == list(targets[0::2])
+    assert confusions_of("digits-mlp", JUDGE) == list(targets[1::2])
     data = whole_test("digits-mlp")
     label, prediction = (int(part) for part in targets[0].split(":"))
     predictions = load_subject("digits-mlp").predict(data.inputs)
-    assert ((data.labels == label) & (predictions == prediction)).any()
+    assert ((data.labels == label) & (predictions == prediction)).sum() == counts[0] == max(counts)
 
 
 def test_what_a_network_reached_is_written_beside_it(tiny: Path) -> None:
     main(["train", "--subject", "digits-mlp"])
     facts = json.loads((tiny / "digits-mlp.json").read_text())
-    right = load_subject("digits-mlp").predict(whole_test("digits-mlp").inputs) == pictures("digits").test_labels
+    right = load_subject("digits-mlp").predict(whole_test("digits-mlp").inputs) == subject_data("digits").test_labels
     assert facts["test_accuracy"] == pytest.approx(right.mean())
     assert facts["made_by"]["seed"] == 0
     assert facts["weights"] == 784 * 100 + 100 + 1000 + 10
