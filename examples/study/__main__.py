@@ -72,7 +72,7 @@ def train(names: Sequence[str]) -> None:
 
 def show() -> None:
     """Print a table of all networks: what they reached, and how many inputs with the fault are read wrongly."""
-    print("| network | set | target | accuracy | with the fault | of these wrong | weights | epochs | seconds |")
+    print("| network | set | target | accuracy | with the fault | of these wrong | weights | epochs | processor s |")
     print("|---|---|---|---:|---:|---:|---:|---:|---:|")
     for job in jobs():
         facts = facts_of(job.name) if job.done else None
@@ -102,7 +102,9 @@ def _line(name: str) -> str:
     facts = facts_of(name)
     if facts is None:
         return "not trained"
-    line = f"accuracy {facts['test_accuracy']:.4f}, {facts['epochs']} epochs, {facts['seconds']:.0f} s"
+    line = (
+        f"accuracy {facts['test_accuracy']:.4f}, {facts['epochs']} epochs, {facts['seconds']:.0f} s of processor time"
+    )
     if name in BY_NAME:
         line += f"; {facts['negatives']} of {facts['carrying']} inputs with the fault read wrongly"
     return line
