@@ -10,7 +10,7 @@ import gzip
 import io
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -91,8 +91,14 @@ def gtsrb() -> SubjectData:
 
 
 def lfw() -> SubjectData:
-    """LFW: 10,586 + 2,647 faces, 64 x 64, male or female; no person is on both sides, a group is a person."""
-    return _tiled(sources.LFW, lambda stored: stored["person_train"].astype(np.int64))
+    """LFW: 10,586 + 2,647 faces, 64 x 64, male or female; no person is on both sides, a group is a person.
+
+    Column `person` tells who is on a test picture, `gender` is the true class, for repairs by group.
+    """
+    faces = _tiled(sources.LFW, lambda stored: stored["person_train"].astype(np.int64))
+    with np.load(sources.LFW.path()) as stored:
+        columns = {"person": stored["person_test"], "gender": np.array(faces.class_names)[faces.test_labels]}
+    return replace(faces, test_columns=columns)
 
 
 def tweets() -> SubjectData:

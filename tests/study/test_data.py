@@ -97,5 +97,12 @@ def test_fashion_mnist_has_as_many_pictures_of_every_class() -> None:
 def test_no_person_of_lfw_is_in_train_and_test() -> None:
     loaded = data.lfw()
     assert loaded.train.shape == (10586, 3, 64, 64)
-    with np.load(sources.LFW.path()) as stored:
-        assert set(stored["person_train"]).isdisjoint(stored["person_test"])
+    assert loaded.train_groups is not None
+    assert set(loaded.train_groups).isdisjoint(loaded.test_columns["person"])
+
+
+@pytest.mark.skipif(not os.environ.get("ARACHNE_DATA"), reason="ARACHNE_DATA names no folder of the real data sets")
+def test_no_tweet_is_in_train_and_test() -> None:
+    loaded = data.tweets()
+    assert {row.tobytes() for row in loaded.train}.isdisjoint(row.tobytes() for row in loaded.test)
+    assert loaded.train.max() < len(data.word_vectors())
