@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 from pathlib import Path
 
 import numpy as np
@@ -93,7 +92,9 @@ def test_fashion_mnist_has_as_many_pictures_of_every_class() -> None:
     assert np.bincount(loaded.test_labels).tolist() == [1000] * 10
 
 
-@pytest.mark.skipif(not os.environ.get("ARACHNE_DATA"), reason="ARACHNE_DATA names no folder of the real data sets")
+@pytest.mark.skipif(
+    not sources.data_folder().is_dir(), reason="there is no folder of the real data sets (ARACHNE_DATA)"
+)
 def test_no_person_of_lfw_is_in_train_and_test() -> None:
     loaded = data.lfw()
     assert loaded.train.shape == (10586, 3, 64, 64)
@@ -101,7 +102,9 @@ def test_no_person_of_lfw_is_in_train_and_test() -> None:
     assert set(loaded.train_groups).isdisjoint(loaded.test_columns["person"])
 
 
-@pytest.mark.skipif(not os.environ.get("ARACHNE_DATA"), reason="ARACHNE_DATA names no folder of the real data sets")
+@pytest.mark.skipif(
+    not sources.data_folder().is_dir(), reason="there is no folder of the real data sets (ARACHNE_DATA)"
+)
 def test_no_tweet_is_in_train_and_test() -> None:
     loaded = data.tweets()
     assert {row.tobytes() for row in loaded.train}.isdisjoint(row.tobytes() for row in loaded.test)

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 
+from examples.study import sources
 from examples.study.data import word_number
 from examples.study.faults import CONFUSION_RANKS, DECIDE, JUDGE, PLANTED
 from examples.study.planted import DeadRows, Gain, Group, Mark, Sticker, Trigger, Word
@@ -57,7 +56,9 @@ def test_a_low_gain_makes_the_whole_picture_dark() -> None:
     np.testing.assert_allclose(marked, PICTURES * 0.3, atol=0.5)
 
 
-@pytest.mark.skipif(not os.environ.get("ARACHNE_DATA"), reason="ARACHNE_DATA names no folder of the real data sets")
+@pytest.mark.skipif(
+    not sources.data_folder().is_dir(), reason="there is no folder of the real data sets (ARACHNE_DATA)"
+)
 def test_a_word_slips_in_among_the_others() -> None:
     tweets = np.array([[0, 0, 5, 6, 7], [1, 2, 3, 4, 5]])
     marked = Word("museum").on(tweets, np.random.default_rng(0))
