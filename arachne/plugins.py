@@ -76,7 +76,7 @@ class Table:
         return plugin.__module__.partition(".")[0] in {place.partition(".")[0] for place in self.ours.values()}
 
     def _entries(self) -> dict[str, EntryPoint]:
-        others = {entry.name: entry for entry in _installed(tuple(sys.path)).select(group=self.group)}
+        others = {entry.name: entry for entry in _installed(self.group, tuple(sys.path))}
         ours = {name: EntryPoint(name, place, self.group) for name, place in self.ours.items()}
         return {**others, **ours}
 
@@ -98,9 +98,9 @@ class Table:
 
 
 @functools.cache
-def _installed(path: tuple[str, ...]) -> EntryPoints:
-    """The entry points of all distributions on a path; every one of them is looked at, so they are kept."""
-    return importlib.metadata.entry_points()
+def _installed(group: str, path: tuple[str, ...]) -> EntryPoints:
+    """A group's entry points on a path; kept, since every distribution there is looked at to find them."""
+    return importlib.metadata.entry_points(group=group)
 
 
 BACKENDS = Table(
