@@ -81,10 +81,9 @@ def network(kind: str) -> Network:
     features = backend.activations(data.inputs, "head")[0].entering["weight"].astype(np.float64)
     wanted = 10.0 * (np.arange(10) == data.labels[:, None])
     fitted = np.linalg.lstsq(np.hstack([features, np.ones((len(data), 1))]), wanted, rcond=None)[0].round(3)
-    head = whole.layers["head"]
-    head.weight[...] = fitted[:-1].T
-    assert head.bias is not None
-    head.bias[...] = fitted[-1]
+    head = whole.layers["head"].parameters
+    head["weight"][...] = fitted[:-1].T
+    head["bias"][...] = fitted[-1]
     return whole
 
 
