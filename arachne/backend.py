@@ -2,82 +2,37 @@
 
 The engine never sees a tensor, a device or a graph; a backend never sees a fitness or a fault. NumPy arrays cross the
 border, weights in the canonical layout of `arachne.values`.
+
+A public operation checks what it is given, once for all backends, and calls the part an adapter writes: `_forward` for
+`forward`. An adapter's part is only ever called with layers, parameters and shapes that fit.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
-from arachne.errors import ModelError, UnknownLayerError, UsageError, WeightShapeError, did_you_mean
-from arachne.values import Activation, Array, Description, Inputs, LayerInfo, Weights, count, take
+from arachne.cuts import Cut, PlainCut, PlainTrace, Pull, Trace, check_values, pulled, restored
+from arachne.errors import ModelError, UnknownLayerError, UsageError, did_you_mean
+from arachne.values import (
+    Activation,
+    Array,
+    Description,
+    Inputs,
+    LayerInfo,
+    Weights,
+    check_inputs,
+    check_real,
+    check_rows,
+    count,
+)
 from arachne.weight_file import WeightFile
 
-__all__ = ["Cut", "ModelBackend", "Trace", "WeightFile", "Weights", "check_count", "restored"]
-
-Pull = Callable[[Array, slice], Array]
-"""A loss as gradients see it: from the scores `(rows, classes)` of some rows to d loss / d scores, of the same shape.
-
-The loss is a sum over rows. A backend calls its pull once for each batch, with the float32 scores of that batch and the
-slice of rows they belong to; every row comes once, in order, and rows that only fill a batch never come.
-`arachne.losses` has the usual ones.
-"""
-
-
-class Trace(ABC):
-    """One forward pass of some inputs, kept open so that several gradients can be taken from it."""
-
-    activations: Mapping[str, tuple[Activation, ...]]
-    """What passed through each traced layer, one `Activation` per use."""
-
-    @abstractmethod
-    def output_gradients(self, seed: Array) -> Mapping[str, tuple[Array, ...]]:
-        """As `ModelBackend.output_gradients`, for every traced layer at once."""
-
-
-class Cut(ABC):
-    """A model held open at one layer: everything before it is computed once, everything behind it as often as asked.
-
-    `rows` always means row numbers of the inputs the cut was made with; None means all of them.
-    """
-
-    CONTINUES_FROM_OUTPUTS: ClassVar[bool] = True
-    """Whether `scores_from_outputs` works; where it does not, `scores_with` does the same job more slowly."""
-
-    layer: str
-    """The layer the model is held open at: the earliest of those asked for, at its first use."""
-
-    @abstractmethod
-    def outputs(self, rows: Array | None = None) -> Array:
-        """What leaves `layer` at its first use, with the weights the model had when it was cut: `(rows, ...)`."""
-
-    @abstractmethod
-    def scores_from_outputs(self, outputs: Array, rows: Array | None = None) -> Array:
-        """Class scores `(rows, classes)` when the first use of `layer` gives `outputs` instead."""
-
-    @abstractmethod
-    def scores_with(self, weights: Weights, rows: Array | None = None) -> Array:
-        """Class scores `(rows, classes)` with other values for whole parameters of the layers the cut was made for.
-
-        Called once per candidate, and therefore hot. The model itself keeps its weights.
-        """
-
-    def weight_gradients(self, weights: Weights, pull: Pull, rows: Array | None = None) -> Weights:
-        """Gradients of a loss with respect to every parameter of the layers the cut was made for, as fresh arrays.
-
-        Nothing before the cut is computed again. The plain cut of `ModelBackend` has full passes for it.
-
-        Args:
-            weights: Where the gradients are taken, as in `scores_with`.
-            pull: The loss; the slices it gets count within `rows`.
-            rows: Which inputs the loss sums over.
-        """
-        raise NotImplementedError(f"a '{type(self).__name__}' gives no gradients; the plain cut of the base class does")
+__all__ = ["Cut", "ModelBackend", "PlainCut", "Pull", "Trace", "WeightFile", "Weights", "pulled", "restored"]
 
 
 class ModelBackend(ABC):
@@ -164,15 +119,21 @@ class ModelBackend(ABC):
         """Parameters of the model that cannot be repaired, by their names in its framework, each with the reason."""
         return {}
 
-    @abstractmethod
+    @final
     def get_weights(self, layer: str) -> Mapping[str, Array]:
         """A copy of every parameter of a layer; changing it changes nothing in the model.
 
         Raises:
             UnknownLayerError: The model has no such layer.
         """
+        self.info(layer)
+        return self._get_weights(layer)
 
     @abstractmethod
+    def _get_weights(self, layer: str) -> Mapping[str, Array]:
+        """As `get_weights`, of a layer the model has."""
+
+    @final
     def set_weights(self, layer: str, parameter: str, values: Array) -> None:
         """Replace one parameter of a layer, in place; `values` is copied, never kept.
 
@@ -180,20 +141,54 @@ class ModelBackend(ABC):
             UnknownLayerError: The model has no such layer or parameter.
             WeightShapeError: Another shape than `get_weights(layer)[parameter]`; nothing is broadcast.
         """
+        check_values(self.info(layer), parameter, values)
+        self._set_weights(layer, parameter, np.asarray(values))
 
     @abstractmethod
+    def _set_weights(self, layer: str, parameter: str, values: Array) -> None:
+        """As `set_weights`, with values of the parameter's shape."""
+
+    def _look(self, inputs: Inputs) -> None:  # noqa: B027  # most backends need not look
+        """Called with the inputs of every operation below, before names of layers are checked.
+
+        Here a backend learns what only inputs can tell (the order of the layers, how the model ends).
+
+        Raises:
+            DataError: Inputs of a shape or dtype the model does not take.
+        """
+
+    def _check(self, inputs: Inputs, layers: Iterable[str] = ()) -> None:
+        """Everything that is asked before an operation on inputs."""
+        check_inputs(inputs)
+        self._look(inputs)
+        for layer in layers:
+            self.info(layer)
+
+    @final
     def forward(self, inputs: Inputs) -> Array:
         """Class scores, float32 `(n, classes)`, of the kind `score_kind` says.
 
         Raises:
             DataError: Inputs of a shape or dtype the model does not take.
         """
+        self._check(inputs)
+        return self._forward(inputs)
 
     @abstractmethod
+    def _forward(self, inputs: Inputs) -> Array:
+        """As `forward`."""
+
+    @final
     def activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
         """What enters a layer and what leaves it before the non-linearity, one `Activation` per use."""
+        self._check(inputs, [layer])
+        return self._activations(inputs, layer)
 
     @abstractmethod
+    def _activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
+        """As `activations`, of a layer the model has."""
+
+    @final
     def weight_gradients(
         self, inputs: Inputs, pull: Pull, parameters: Iterable[tuple[str, str]] | None = None
     ) -> Weights:
@@ -209,8 +204,14 @@ class ModelBackend(ABC):
         Raises:
             UnknownLayerError: The model has no such layer or parameter.
         """
+        self._check(inputs)
+        return self._weight_gradients(inputs, pull, self.chosen(parameters))
 
     @abstractmethod
+    def _weight_gradients(self, inputs: Inputs, pull: Pull, parameters: Sequence[tuple[str, str]]) -> Weights:
+        """As `weight_gradients`, of parameters the model has, each listed once."""
+
+    @final
     def output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
         """Vector-Jacobian product of the scores with respect to what leaves a layer, one array per use.
 
@@ -219,25 +220,53 @@ class ModelBackend(ABC):
             layer: The layer.
             seed: `(n, classes)`; row by row the vector the Jacobian is multiplied with.
         """
+        self._check(inputs, [layer])
+        check_rows(count(inputs), seed, "rows of the seed")
+        return self._output_gradients(inputs, layer, seed)
 
+    @abstractmethod
+    def _output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
+        """As `output_gradients`, of a layer the model has and with one row of the seed per input."""
+
+    @final
     def input_gradients(self, inputs: Inputs, pull: Pull) -> Inputs:
         """Gradient of a loss with respect to the inputs, in their shapes: an array, or a mapping as `inputs` is.
 
         Raises:
-            UsageError: The inputs are whole numbers (`check_real`), or the backend cannot differentiate by inputs.
+            UsageError: The inputs are whole numbers, or the backend cannot differentiate by inputs.
         """
+        self._check(inputs)
+        check_real(inputs)
+        return self._input_gradients(inputs, pull)
+
+    def _input_gradients(self, inputs: Inputs, pull: Pull) -> Inputs:
+        """As `input_gradients`, of inputs that are no whole numbers."""
         raise UsageError(f"backend '{self.NAME}' gives no gradients with respect to the inputs")
 
+    @final
     def trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
-        """Activations and gradients of several layers from one pass. Overridden for speed alone."""
-        return _LayerByLayer(self, inputs, layers)
+        """Activations and gradients of several layers from one pass."""
+        self._check(inputs, layers)
+        return self._trace(inputs, layers)
 
+    def _trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
+        """As `trace`, of layers the model has. Written by an adapter for speed alone."""
+        return PlainTrace(self, inputs, layers)
+
+    @final
     def cut(self, inputs: Inputs, layers: Sequence[str]) -> Cut:
-        """The model held open at the earliest use of these layers. Overridden for speed alone.
+        """The model held open at the earliest use of these layers.
 
         Called once per search; the inputs are kept. Weights set on the model afterwards do not reach the cut.
         """
-        return _FullForward(self, inputs, layers)
+        self._check(inputs, layers)
+        if not layers:
+            raise UsageError("a model is cut at its layers, got none")
+        return self._cut(inputs, layers)
+
+    def _cut(self, inputs: Inputs, layers: Sequence[str]) -> Cut:
+        """As `cut`, of one or more layers the model has. Written by an adapter for speed alone."""
+        return PlainCut(self, inputs, layers)
 
     @abstractmethod
     def save(self, path: Path) -> None:
@@ -295,125 +324,12 @@ class ModelBackend(ABC):
 
     def chosen(self, parameters: Iterable[tuple[str, str]] | None) -> list[tuple[str, str]]:
         """The `(layer, parameter)` that gradients are asked of, each once; all of the model's for None."""
-        if parameters is None:
-            return [(info.name, parameter) for info in self.layers for parameter in info.parameters]
         known = {info.name: info for info in self.layers}
+        if parameters is None:
+            return [(info.name, parameter) for info in known.values() for parameter in info.parameters]
         found = list(dict.fromkeys(parameters))
         for layer, parameter in found:
-            info = known[layer] if layer in known else self.info(layer)
-            if parameter not in info.parameters:
-                choices = did_you_mean(parameter, info.parameters)
-                raise UnknownLayerError(f"layer '{layer}' has no parameter '{parameter}'{choices}")
+            own = (known[layer] if layer in known else self.info(layer)).parameters
+            if parameter not in own:
+                raise UnknownLayerError(f"layer '{layer}' has no parameter '{parameter}'{did_you_mean(parameter, own)}")
         return found
-
-    def check_values(self, layer: str, parameter: str, values: Array) -> None:
-        """What `set_weights` refuses, in one place for all backends."""
-        parameters = self.info(layer).parameters
-        if parameter not in parameters:
-            choices = did_you_mean(parameter, parameters)
-            raise UnknownLayerError(f"layer '{layer}' has no parameter '{parameter}'{choices}")
-        shape = parameters[parameter].shape
-        if values.shape != shape:
-            raise WeightShapeError(
-                f"layer '{layer}' has a {parameter} of shape {shape}, got values of shape {values.shape}"
-            )
-
-
-@contextmanager
-def restored(backend: ModelBackend, parameters: Iterable[tuple[str, str]]) -> Iterator[None]:
-    """Put these parameters back as they were when the block ends, however it ends."""
-    kept = {(layer, parameter): backend.get_weights(layer)[parameter] for layer, parameter in parameters}
-    try:
-        yield
-    finally:
-        for (layer, parameter), values in kept.items():
-            backend.set_weights(layer, parameter, values)
-
-
-class _LayerByLayer(Trace):
-    """The plain trace: every layer asks for its own pass."""
-
-    def __init__(self, backend: ModelBackend, inputs: Inputs, layers: Sequence[str]) -> None:
-        self._backend = backend
-        self._inputs = inputs
-        self.activations = {layer: backend.activations(inputs, layer) for layer in layers}
-
-    def output_gradients(self, seed: Array) -> Mapping[str, tuple[Array, ...]]:
-        return {layer: self._backend.output_gradients(self._inputs, layer, seed) for layer in self.activations}
-
-
-class _FullForward(Cut):
-    """The plain cut: nothing is kept, every question is a full forward pass of the rows."""
-
-    CONTINUES_FROM_OUTPUTS = False
-
-    def __init__(self, backend: ModelBackend, inputs: Inputs, layers: Sequence[str]) -> None:
-        order = [info.name for info in backend.layers]
-        self._backend = backend
-        self._inputs = inputs
-        self._layers = tuple(layers)
-        self._weights = {
-            (layer, parameter): values for layer in order for parameter, values in backend.get_weights(layer).items()
-        }
-        self.layer = min((backend.info(layer).name for layer in layers), key=order.index)
-
-    def outputs(self, rows: Array | None = None) -> Array:
-        with restored(self._backend, self._weights):
-            self._set(self._weights)
-            return self._backend.activations(self._rows(rows), self.layer)[0].leaving
-
-    def scores_from_outputs(self, outputs: Array, rows: Array | None = None) -> Array:
-        raise NotImplementedError(f"backend '{self._backend.NAME}' cannot continue from a layer's outputs")
-
-    def scores_with(self, weights: Weights, rows: Array | None = None) -> Array:
-        with self._standing(weights):
-            return self._backend.forward(self._rows(rows))
-
-    def weight_gradients(self, weights: Weights, pull: Pull, rows: Array | None = None) -> Weights:
-        asked = [place for place in self._weights if place[0] in self._layers]
-        with self._standing(weights):
-            return self._backend.weight_gradients(self._rows(rows), pull, asked)
-
-    @contextmanager
-    def _standing(self, weights: Weights) -> Iterator[None]:
-        """The model as it was when it was cut, with these weights, for the duration."""
-        for layer, _ in weights:
-            if layer not in self._layers:
-                raise UnknownLayerError(f"the cut was not made for layer '{layer}'" + did_you_mean(layer, self._layers))
-        with restored(self._backend, self._weights):
-            self._set({**self._weights, **weights})
-            yield
-
-    def _set(self, weights: Weights) -> None:
-        for (layer, parameter), values in weights.items():
-            self._backend.set_weights(layer, parameter, values)
-
-    def _rows(self, rows: Array | None) -> Inputs:
-        return self._inputs if rows is None else take(self._inputs, rows)
-
-
-def check_count(inputs: Inputs, other: Array, name: str) -> None:
-    """Refuse labels or seeds that are not one per input."""
-    if count(inputs) != len(other):
-        raise WeightShapeError(f"expected {count(inputs)} {name}, one per input, got {len(other)}")
-
-
-def pulled(pull: Pull, scores: Array, rows: slice) -> Array:
-    """What a pull says of some rows, checked: `(rows, classes)` like their scores.
-
-    Raises:
-        WeightShapeError: It gives another shape than it was given.
-    """
-    gradient = np.asarray(pull(scores, rows))
-    if gradient.shape != scores.shape:
-        raise WeightShapeError(
-            f"a loss gives one gradient for each score, expected the shape {scores.shape}, got {gradient.shape}"
-        )
-    return gradient
-
-
-def check_real(inputs: Inputs) -> None:
-    """Refuse gradients with respect to inputs that are whole numbers; bytes of an image pass."""
-    for array in inputs.values() if isinstance(inputs, Mapping) else (inputs,):
-        if array.dtype.kind != "f" and array.dtype != np.uint8:
-            raise UsageError(f"there is no gradient with respect to whole numbers, such as tokens; got {array.dtype}")

@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arachne.errors import DataError, UsageError, WeightShapeError
+
 Array = npt.NDArray[Any]
 Inputs = Array | Mapping[str, Array]
 """What a model takes: one array `(n, ...)`, or a mapping of such arrays for models with several inputs."""
@@ -144,6 +146,45 @@ def take(inputs: Inputs, rows: Array | slice | Sequence[int]) -> Inputs:
         return {name: array[rows] for name, array in inputs.items()}
     chosen: Array = inputs[rows]
     return chosen
+
+
+def check_inputs(inputs: Inputs) -> None:
+    """Refuse what no model takes: arrays of other things than numbers, or that do not have one row per input.
+
+    Raises:
+        DataError: They are such, or there are none.
+    """
+    named = inputs if isinstance(inputs, Mapping) else {"": inputs}
+    for name, array in named.items():
+        which = f" for '{name}'" if name else ""
+        if array.dtype.kind not in "biuf":
+            raise DataError(f"inputs are numbers, got an array of dtype '{array.dtype}'{which}")
+        if array.ndim == 0:
+            raise DataError(f"inputs are arrays with one row per input, got a single number{which}")
+    if len({len(array) for array in named.values()}) != 1:
+        lengths = ", ".join(f"{name} {len(array)}" for name, array in named.items())
+        raise DataError(f"every input of the model needs as many rows as the others, got {lengths or 'none'}")
+
+
+def check_real(inputs: Inputs) -> None:
+    """Refuse gradients with respect to inputs that are whole numbers; bytes of an image pass.
+
+    Raises:
+        UsageError: They are whole numbers.
+    """
+    for array in inputs.values() if isinstance(inputs, Mapping) else (inputs,):
+        if array.dtype.kind != "f" and array.dtype != np.uint8:
+            raise UsageError(f"there is no gradient with respect to whole numbers, such as tokens; got {array.dtype}")
+
+
+def check_rows(n: int, rows: Array, name: str) -> None:
+    """Refuse an array that does not have one row for each of `n` inputs.
+
+    Raises:
+        WeightShapeError: It has more or fewer.
+    """
+    if len(rows) != n:
+        raise WeightShapeError(f"expected {n} {name}, one per input, got {len(rows)}")
 
 
 EVEN = 32

@@ -76,8 +76,11 @@ ADAPTERS = sorted(place.partition(":")[0] for place in BACKENDS.ours.values())
 CONTRACT = [
     name
     for name, member in vars(ModelBackend).items()
-    if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, (classmethod, property)))
+    if not name.startswith("__") and (inspect.isfunction(member) or isinstance(member, (classmethod, property)))
 ]
+"""The operations of a backend and the parts of them that an adapter writes, in the order in which they stand."""
+
+FINAL = [name for name in CONTRACT if getattr(vars(ModelBackend)[name], "__final__", False)]
 
 
 def folder(adapter: str) -> Path:
@@ -187,6 +190,12 @@ def test_methods_stand_in_the_order_of_the_contract(adapter: str) -> None:
 @pytest.mark.parametrize("adapter", ADAPTERS)
 def test_an_adapter_defines_every_abstract_operation(adapter: str) -> None:
     assert sorted(ModelBackend.__abstractmethods__ - set(methods(adapter))) == []
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_an_adapter_leaves_the_checks_to_the_base_class(adapter: str) -> None:
+    assert "forward" in FINAL
+    assert [name for name in methods(adapter) if name in FINAL] == []
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)

@@ -51,7 +51,7 @@ class BackendConformance(WeightChecks, ForwardChecks, GradientChecks, CutChecks,
     - single networks, and hand-made ones like them, by name: `UNSUPPORTED`, from a name in
       `arachne.testing.checks.specimens` to the reason;
     - no gradients: `SUPPORTS_GRADIENTS = False` in the backend;
-    - a cut that cannot continue from outputs: `CONTINUES_FROM_OUTPUTS = False` in the cut;
+    - a cut that cannot continue from outputs: `continues_from_outputs = False` in the cut;
     - no files: no `SUFFIXES` in the backend; no `weight_file`: leave it undefined.
 
     What it should do and does not yet goes into `EXPECTED_FAILURES`, from a test's name to the reason; such a test is

@@ -12,8 +12,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from arachne.backend import ModelBackend, Pull, Trace, WeightFile, Weights, check_real, pulled
-from arachne.errors import ModelError, WeightShapeError
+from arachne.backend import ModelBackend, Pull, Trace, WeightFile, Weights, pulled
+from arachne.errors import ModelError
 from arachne.testing import reference_file
 from arachne.testing.networks import Network
 from arachne.testing.nodes import Layer, Node
@@ -95,32 +95,28 @@ class ReferenceBackend(ModelBackend):
         """The layers in the order in which the spec's nodes use them."""
         return self._layers
 
-    def get_weights(self, layer: str) -> Mapping[str, Array]:
+    def _get_weights(self, layer: str) -> Mapping[str, Array]:
         """A copy of every parameter of a layer."""
-        return {parameter: values.copy() for parameter, values in self._weights[self.info(layer).name].items()}
+        return {parameter: values.copy() for parameter, values in self._weights[layer].items()}
 
-    def set_weights(self, layer: str, parameter: str, values: Array) -> None:
+    def _set_weights(self, layer: str, parameter: str, values: Array) -> None:
         """Copy other values into one parameter."""
-        self.check_values(layer, parameter, values)
         # A new array rather than new values in the old one: cuts and traces keep the old weights without copying them.
         self._weights[layer] = {**self._weights[layer], parameter: np.array(values, self._dtype)}
 
-    def forward(self, inputs: Inputs) -> Array:
+    def _forward(self, inputs: Inputs) -> Array:
         """Class scores `(n, classes)`."""
         scores = self._network.nodes[-1].name
         return np.concatenate([self._run(part)[scores] for part in self._parts(inputs)])
 
-    def activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
+    def _activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
         """What enters and leaves each use of a layer."""
-        return self._trace(inputs, [layer]).activations[layer]
+        return self._traced(inputs, [layer]).activations[layer]
 
-    def weight_gradients(
-        self, inputs: Inputs, pull: Pull, parameters: Iterable[tuple[str, str]] | None = None
-    ) -> Weights:
+    def _weight_gradients(self, inputs: Inputs, pull: Pull, parameters: Sequence[tuple[str, str]]) -> Weights:
         """What the pull says of the scores, carried back and multiplied with what entered each layer."""
-        chosen = self.chosen(parameters)
-        total = {(layer, parameter): np.zeros_like(self._weights[layer][parameter]) for layer, parameter in chosen}
-        layers = {layer for layer, _ in chosen}
+        total = {(layer, parameter): np.zeros_like(self._weights[layer][parameter]) for layer, parameter in parameters}
+        layers = {layer for layer, _ in parameters}
         nodes = behind(self._network, layers)
         for values, gradients in self._passes(inputs, pull, nodes):
             found = weight_gradients(self._network, layers, values, gradients, self._weights)
@@ -128,25 +124,24 @@ class ReferenceBackend(ModelBackend):
                 sums += found[place]
         return total
 
-    def output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
+    def _output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
         """The seed carried back to each use of a layer."""
-        return self._trace(inputs, [layer]).output_gradients(seed)[layer]
+        return self._traced(inputs, [layer]).output_gradients(seed)[layer]
 
-    def input_gradients(self, inputs: Inputs, pull: Pull) -> Inputs:
+    def _input_gradients(self, inputs: Inputs, pull: Pull) -> Inputs:
         """What the pull says of the scores, carried back to the front."""
-        check_real(inputs)
         parts = [gradients for _, gradients in self._passes(inputs, pull, self._network.nodes)]
         named = checked_inputs(self._network, inputs, self._dtype)
         found = {name: np.concatenate([values[:0], *(part[name] for part in parts)]) for name, values in named.items()}
         return found if isinstance(inputs, Mapping) else next(iter(found.values()))
 
-    def trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
+    def _trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
         """Every value of one pass, kept; a backward pass over them for each seed."""
-        return self._trace(inputs, layers)
+        return self._traced(inputs, layers)
 
-    def cut(self, inputs: Inputs, layers: Sequence[str]) -> ReferenceCut:
+    def _cut(self, inputs: Inputs, layers: Sequence[str]) -> ReferenceCut:
         """The values that cross the cut, kept; see `arachne.testing.reference_cut`."""
-        touched = [self.info(layer).name for layer in layers]
+        touched = [info for info in self.layers if info.name in layers]
         cut = ReferenceCut(self._network, dict(self._weights), touched, self._batch_size)
         cut.keep([self._run(part) for part in self._parts(inputs)])
         return cut
@@ -179,11 +174,10 @@ class ReferenceBackend(ModelBackend):
             followed_by=self._network.followers(layer),
         )
 
-    def _trace(self, inputs: Inputs, layers: Sequence[str]) -> ReferenceTrace:
-        uses = {layer: self._network.uses(self.info(layer).name) for layer in layers}
-        return ReferenceTrace(
-            self._network, dict(self._weights), [self._run(part) for part in self._parts(inputs)], uses
-        )
+    def _traced(self, inputs: Inputs, layers: Sequence[str]) -> ReferenceTrace:
+        uses = {layer: self._network.uses(layer) for layer in layers}
+        parts = [self._run(part) for part in self._parts(inputs)]
+        return ReferenceTrace(self._network, dict(self._weights), parts, uses)
 
     def _run(self, values: Values) -> Values:
         return run(self._network, self._network.nodes, values, self._weights)
@@ -219,14 +213,12 @@ class ReferenceTrace(Trace):
         self._weights = weights
         self._parts = parts
         self._uses = uses
+        self.n = sum(len(part[network.nodes[-1].name]) for part in parts)
         self.activations = {layer: tuple(self._activation(node) for node in nodes) for layer, nodes in uses.items()}
 
-    def output_gradients(self, seed: Array) -> Mapping[str, tuple[Array, ...]]:
+    def _output_gradients(self, seed: Array) -> Mapping[str, tuple[Array, ...]]:
         """One backward pass for all layers."""
         scores = self._network.nodes[-1].name
-        n = sum(len(part[scores]) for part in self._parts)
-        if len(seed) != n:
-            raise WeightShapeError(f"expected {n} seeds, one per input, got {len(seed)}")
         start, gradients = 0, []
         for part in self._parts:
             stop = start + len(part[scores])

@@ -7,27 +7,29 @@ from collections.abc import Sequence
 import numpy as np
 
 from arachne.backend import Cut, Pull, Weights, pulled
-from arachne.errors import UnknownLayerError, WeightShapeError, did_you_mean
+from arachne.errors import WeightShapeError
 from arachne.testing.networks import Network
 from arachne.testing.running import ByLayer, Values, behind, leaving_of, run, run_back, weight_gradients
-from arachne.values import Array, batches
+from arachne.values import Array, LayerInfo, batches
 
 
 class ReferenceCut(Cut):
     """A cut through the network, kept as every value that crosses it; a residual block has more than one."""
 
-    def __init__(self, network: Network, weights: ByLayer, layers: Sequence[str], batch_size: int) -> None:
+    def __init__(self, network: Network, weights: ByLayer, layers: Sequence[LayerInfo], batch_size: int) -> None:
         self._network = network
         self._weights = weights
-        self._layers = tuple(layers)
         self._batch_size = batch_size
-        self._behind = behind(network, layers)
+        self._behind = behind(network, {info.name for info in layers})
         made = {node.name for node in self._behind}
         self._crossing = {source for node in self._behind for source in node.sources if source not in made}
         first = network.layer_of(self._behind[0])
-        self.layer = self._behind[0].name if first is None else first.name
         # What leaves a recurrent layer are its gates, and the next node takes its states.
-        self.CONTINUES_FROM_OUTPUTS = first is None or first.LEAVES_ITS_VALUE  # type: ignore[misc]  # by layer here
+        super().__init__(
+            self._behind[0].name if first is None else first.name,
+            layers,
+            continues_from_outputs=first is None or first.LEAVES_ITS_VALUE,
+        )
         self._kept: Values = {}
 
     def keep(self, parts: Sequence[Values]) -> None:
@@ -40,10 +42,8 @@ class ReferenceCut(Cut):
         first = self._behind[0]
         return np.concatenate([leaving_of(self._network, first, part, self._weights) for part in self._parts(rows)])
 
-    def scores_from_outputs(self, outputs: Array, rows: Array | None = None) -> Array:
+    def _scores_from_outputs(self, outputs: Array, rows: Array | None) -> Array:
         """Continue from other outputs."""
-        if not self.CONTINUES_FROM_OUTPUTS:
-            raise NotImplementedError(f"what leaves layer '{self.layer}' is not what the next node takes")
         first, scores = self._behind[0].name, self._network.nodes[-1].name
         found, start, parts = [], 0, self._parts(rows)
         n = sum(len(next(iter(part.values()))) for part in parts)
@@ -57,17 +57,17 @@ class ReferenceCut(Cut):
             start = stop
         return np.concatenate(found)
 
-    def scores_with(self, weights: Weights, rows: Array | None = None) -> Array:
+    def _scores_with(self, weights: Weights, rows: Array | None) -> Array:
         """Continue with other weights."""
         changed, scores = self._changed(weights), self._network.nodes[-1].name
         return np.concatenate([run(self._network, self._behind, part, changed)[scores] for part in self._parts(rows)])
 
-    def weight_gradients(self, weights: Weights, pull: Pull, rows: Array | None = None) -> Weights:
+    def _weight_gradients(self, weights: Weights, pull: Pull, rows: Array | None) -> Weights:
         """Forward and back over the nodes behind the cut."""
         network, changed, scores = self._network, self._changed(weights), self._network.nodes[-1].name
         total = {
             (layer, parameter): np.zeros_like(values)
-            for layer in self._layers
+            for layer in self.layers
             for parameter, values in changed[layer].items()
         }
         done = 0
@@ -78,7 +78,7 @@ class ReferenceCut(Cut):
             if here.stop > here.start:
                 seed = pulled(pull, values[scores], here).astype(values[scores].dtype, copy=False)
                 gradients = run_back(network, values, seed, changed, self._behind)
-                found = weight_gradients(network, self._layers, values, gradients, changed)
+                found = weight_gradients(network, self.layers, values, gradients, changed)
                 for place, sums in total.items():
                     sums += found[place]
         return total
@@ -87,21 +87,9 @@ class ReferenceCut(Cut):
         """The weights the model was cut with, and these in their places."""
         changed: ByLayer = dict(self._weights)
         for (layer, parameter), values in weights.items():
-            self._check(layer, parameter, values)
             own = changed[layer]
             changed[layer] = {**own, parameter: np.asarray(values, own[parameter].dtype)}
         return changed
-
-    def _check(self, layer: str, parameter: str, values: Array) -> None:
-        if layer not in self._layers:
-            raise UnknownLayerError(f"the cut was not made for layer '{layer}'" + did_you_mean(layer, self._layers))
-        own = self._weights[layer]
-        if parameter not in own:
-            raise UnknownLayerError(f"layer '{layer}' has no parameter '{parameter}'" + did_you_mean(parameter, own))
-        if values.shape != own[parameter].shape:
-            raise WeightShapeError(
-                f"layer '{layer}' has a {parameter} of shape {own[parameter].shape}, got values of shape {values.shape}"
-            )
 
     def _parts(self, rows: Array | None) -> Sequence[Values]:
         kept = self._kept if rows is None else {name: values[rows] for name, values in self._kept.items()}

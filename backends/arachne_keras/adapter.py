@@ -35,9 +35,9 @@ import keras
 import numpy as np
 
 from arachne.adapting.outputs import class_names
-from arachne.backend import ModelBackend, Pull, WeightFile, Weights, check_count, check_real
+from arachne.backend import ModelBackend, Pull, WeightFile, Weights
 from arachne.errors import ModelError
-from arachne.values import Activation, Array, Description, Inputs, LayerInfo, count
+from arachne.values import Activation, Array, Description, Inputs, LayerInfo, check_real, count
 from arachne_keras import export, io
 from arachne_keras.autodiff import FRAMEWORK, Seed, stored_array, to_array
 from arachne_keras.cut import KerasCut
@@ -93,32 +93,28 @@ class KerasBackend(ModelBackend):
         """Trainable variables by their paths."""
         return unreached(self.native, self._runner.layers, self._runner.graph.steps)
 
-    def get_weights(self, layer: str) -> Mapping[str, Array]:
+    def _get_weights(self, layer: str) -> Mapping[str, Array]:
         """Copies in the canonical layout."""
-        name = self.info(layer).name
-        return {parameter: stored.get() for parameter, stored in self._runner.layers[name].stored.items()}
+        return {parameter: stored.get() for parameter, stored in self._runner.layers[layer].stored.items()}
 
-    def set_weights(self, layer: str, parameter: str, values: Array) -> None:
+    def _set_weights(self, layer: str, parameter: str, values: Array) -> None:
         """Assigned to the stored variable, rounded to its dtype."""
-        self.check_values(layer, parameter, values)
         self._runner.layers[layer].stored[parameter].set(np.asarray(values))
 
-    def forward(self, inputs: Inputs) -> Array:
+    def _forward(self, inputs: Inputs) -> Array:
         """Class scores, batch by batch."""
         with FRAMEWORK.no_gradients():
             return np.concatenate(
                 [to_array(self._runner.scores(batch))[: count(batch)] for batch in self._runner.batches(inputs)]
             )
 
-    def activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
+    def _activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
         """Seen by functions that stand in for the layer's `call` while it runs."""
-        return KerasTrace(self._runner, inputs, [self.info(layer).name], gradients=False).activations[layer]
+        return KerasTrace(self._runner, inputs, [layer], gradients=False).activations[layer]
 
-    def weight_gradients(
-        self, inputs: Inputs, pull: Pull, parameters: Iterable[tuple[str, str]] | None = None
-    ) -> Weights:
+    def _weight_gradients(self, inputs: Inputs, pull: Pull, parameters: Sequence[tuple[str, str]]) -> Weights:
         """Taken on tensors that stand in for the variables; batches add up."""
-        places = {(layer, name): self._runner.layers[layer].stored[name] for layer, name in self.chosen(parameters)}
+        places = {(layer, name): self._runner.layers[layer].stored[name] for layer, name in parameters}
         wanted = {id(stored.variable): stored.variable for stored in places.values()}
         variables = self._variables()
         fixed = {id(variable): FRAMEWORK.snapshot(variable) for variable in variables}
@@ -132,14 +128,12 @@ class KerasBackend(ModelBackend):
             sums.add(FRAMEWORK.pull_back(scores, [fixed[key] for key in wanted], seed))
         return sums.gradients()
 
-    def output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
+    def _output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
         """One pass and one backward pass per batch."""
-        check_count(inputs, seed, "rows of the seed")
-        return KerasTrace(self._runner, inputs, [self.info(layer).name]).output_gradients(seed)[layer]
+        return KerasTrace(self._runner, inputs, [layer]).output_gradients(seed)[layer]
 
-    def input_gradients(self, inputs: Inputs, pull: Pull) -> Inputs:
+    def _input_gradients(self, inputs: Inputs, pull: Pull) -> Inputs:
         """Taken on the tensors the model is given."""
-        check_real(inputs)
         parts = []
         for batch, seed in self._seeded(inputs, pull):
             given = self._runner.graph_inputs(batch)
@@ -159,13 +153,13 @@ class KerasBackend(ModelBackend):
         named = dict(zip(self._runner.names or inputs, joined, strict=True))
         return {name: named[name] for name in inputs}
 
-    def trace(self, inputs: Inputs, layers: Sequence[str]) -> KerasTrace:
+    def _trace(self, inputs: Inputs, layers: Sequence[str]) -> KerasTrace:
         """One pass kept open; every gradient taken from it is one backward pass."""
-        return KerasTrace(self._runner, inputs, [self.info(layer).name for layer in layers])
+        return KerasTrace(self._runner, inputs, layers)
 
-    def cut(self, inputs: Inputs, layers: Sequence[str]) -> KerasCut:
+    def _cut(self, inputs: Inputs, layers: Sequence[str]) -> KerasCut:
         """The steps behind the layers, compiled once."""
-        return KerasCut(self._runner, inputs, [self.info(layer).name for layer in layers])
+        return KerasCut(self._runner, inputs, layers)
 
     def save(self, path: Path) -> None:
         """A model from a file becomes a copy of that file in which only changed weights differ."""

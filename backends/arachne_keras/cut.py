@@ -13,7 +13,6 @@ import numpy as np
 from keras import ops
 
 from arachne.backend import Cut, Pull, Weights
-from arachne.errors import UnknownLayerError, WeightShapeError, did_you_mean
 from arachne.values import Array, Inputs, batches, count
 from arachne_keras.autodiff import FRAMEWORK, stored_array, to_array
 from arachne_keras.gradients import Sums, seed_of
@@ -38,9 +37,9 @@ class KerasCut(Cut):
         self._runner = runner
         self._graph = runner.graph
         self._touched = {name: runner.layers[name] for name in runner.layers if name in layers}
-        self.layer = next(iter(self._touched))
-        # Whether a cut can continue from outputs depends on its layer here: a sequence has no single output.
-        self.CONTINUES_FROM_OUTPUTS = runner.layers[self.layer].kind.name != "recurrent"  # type: ignore[misc]
+        infos = [layer.info() for layer in self._touched.values()]
+        # A sequence has no single output to continue from.
+        super().__init__(infos[0].name, infos, continues_from_outputs=infos[0].kind != "recurrent")
         self._kept = _Kept(runner, inputs, _users(runner, layers))
         self._behind = self._kept.behind
         self._rows = runner.fixed or affordable(self._graph, self._behind, LARGEST)
@@ -62,10 +61,8 @@ class KerasCut(Cut):
             found.append(watch.uses[self.layer][0].activation(n).leaving)
         return np.concatenate(found)
 
-    def scores_from_outputs(self, outputs: Array, rows: Array | None = None) -> Array:
+    def _scores_from_outputs(self, outputs: Array, rows: Array | None) -> Array:
         """The first use gives `outputs`, everything else is as it was when the model was cut."""
-        if not self.CONTINUES_FROM_OUTPUTS:
-            raise NotImplementedError(f"layer '{self.layer}' is recurrent: a cut cannot continue from its outputs")
         layer = self._runner.layers[self.layer]
         whole = layer.kind.inverse(layer, np.asarray(outputs))
         found, done = [], 0
@@ -78,13 +75,13 @@ class KerasCut(Cut):
             done += n
         return np.concatenate(found)
 
-    def scores_with(self, weights: Weights, rows: Array | None = None) -> Array:
+    def _scores_with(self, weights: Weights, rows: Array | None) -> Array:
         """The touched variables go in as arguments."""
         given = self._given(weights)
         batches_of_rows = self._kept.batches(rows, self._rows)
         return np.concatenate([self._call("weights", values, given)[:n] for values, n in batches_of_rows])
 
-    def weight_gradients(self, weights: Weights, pull: Pull, rows: Array | None = None) -> Weights:
+    def _weight_gradients(self, weights: Weights, pull: Pull, rows: Array | None) -> Weights:
         """The steps behind the layers, run again with tensors that gradients are taken by."""
         given = self._given(weights)
         sums = Sums({(name, key): s for name, layer in self._touched.items() for key, s in layer.stored.items()})
@@ -103,9 +100,8 @@ class KerasCut(Cut):
         """The touched variables as tensors, with these parameters in their places."""
         arrays = dict(self._arrays)
         for (layer, parameter), values in weights.items():
-            self._check(layer, parameter, values)
             stored = self._touched[layer].stored[parameter]
-            arrays[id(stored.variable)] = stored.put(arrays[id(stored.variable)], values)
+            arrays[id(stored.variable)] = stored.put(arrays[id(stored.variable)], np.asarray(values))
         return [ops.convert_to_tensor(arrays[id(v)], dtype=v.dtype) for v in self._variables]
 
     def _tensors(self, values: Values) -> list[Any]:
@@ -140,18 +136,6 @@ class KerasCut(Cut):
         for place, mask in zip(self._kept.masked, tensors[len(places) :], strict=True):
             values[place]._keras_mask = mask
         return {**values, **self._kept.constant}
-
-    def _check(self, layer: str, parameter: str, values: Array) -> None:
-        if layer not in self._touched:
-            raise UnknownLayerError(f"the cut was not made for layer '{layer}'" + did_you_mean(layer, self._touched))
-        stored = self._touched[layer].stored
-        if parameter not in stored:
-            raise UnknownLayerError(f"layer '{layer}' has no parameter '{parameter}'" + did_you_mean(parameter, stored))
-        shape = stored[parameter].layout.shape
-        if np.shape(values) != shape:
-            raise WeightShapeError(
-                f"layer '{layer}' has a {parameter} of shape {shape}, got values of shape {np.shape(values)}"
-            )
 
 
 class _Kept:

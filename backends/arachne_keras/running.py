@@ -115,8 +115,6 @@ class Runner:
         shapes = [tensor.shape for tensor in self._tensors] or [None] * len(arrays)
         for array, shape in zip(arrays, shapes, strict=True):
             _check_array(array, shape)
-        if len({len(array) for array in arrays}) > 1:
-            raise DataError(f"the model's inputs should be equally many, got {[len(array) for array in arrays]}")
         return arrays
 
     def batches(self, inputs: Inputs) -> Iterator[Inputs]:
@@ -243,10 +241,6 @@ def affordable(graph: Graph, steps: Sequence[Step], most: int = ROWS) -> int:
 
 
 def _check_array(array: Array, shape: tuple[int | None, ...] | None) -> None:
-    if array.dtype.kind not in "biuf":
-        raise DataError(f"inputs are numbers, got an array of dtype '{array.dtype}'")
-    if array.ndim == 0:
-        raise DataError("inputs are arrays with one row per input, got a single number")
     if shape is None:
         return
     same_rank = len(shape) == array.ndim

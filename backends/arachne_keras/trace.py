@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from arachne.adapting.outputs import joined_activations
-from arachne.backend import Trace, check_count
+from arachne.backend import Trace
 from arachne.values import Array, Inputs, count
 from arachne_keras.autodiff import FRAMEWORK, Mark
 from arachne_keras.running import Runner
@@ -25,7 +25,7 @@ class KerasTrace(Trace):
     """
 
     def __init__(self, runner: Runner, inputs: Inputs, layers: Sequence[str], *, gradients: bool = True) -> None:
-        self._n = count(inputs)
+        self.n = count(inputs)
         # The passes read copies, so that weights set afterwards do not reach the gradients.
         fixed = {id(variable): FRAMEWORK.snapshot(variable) for variable in runner.model.variables}
         with runner.stateless(fixed, runner.model.variables):
@@ -39,10 +39,8 @@ class KerasTrace(Trace):
         for one in self._passes:
             one.activations.clear()
 
-    def output_gradients(self, seed: Array) -> Mapping[str, tuple[Array, ...]]:
+    def _output_gradients(self, seed: Array) -> Mapping[str, tuple[Array, ...]]:
         """One backward pass per batch for all layers together."""
-        if self._n != len(seed):
-            check_count(np.empty(self._n), seed, "rows of the seed")
         found, done = [], 0
         for one in self._passes:
             found.append(one.gradients(seed[done : done + one.n]))

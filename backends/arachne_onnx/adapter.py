@@ -26,7 +26,7 @@ Outputs
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -35,10 +35,10 @@ import onnxruntime
 from onnx import helper
 
 from arachne.adapting.exporting import random_inputs
-from arachne.backend import Cut, ModelBackend, Pull, Trace, WeightFile, Weights, check_count, check_real
+from arachne.backend import Cut, ModelBackend, PlainCut, Pull, Trace, WeightFile, Weights
 from arachne.dtypes import CARRIERS
 from arachne.errors import ModelError, UsageError
-from arachne.values import Activation, Array, Description, Inputs, LayerInfo, batches, count
+from arachne.values import Activation, Array, Description, Inputs, LayerInfo, batches, check_real, count
 from arachne_onnx import io
 from arachne_onnx.cut import OnnxCut
 from arachne_onnx.cut_gradients import canonical
@@ -120,43 +120,35 @@ class OnnxBackend(ModelBackend):
         """Stored tensors by their names in the file."""
         return dict(self._unreached)
 
-    def get_weights(self, layer: str) -> Mapping[str, Array]:
+    def _get_weights(self, layer: str) -> Mapping[str, Array]:
         """Copies in the canonical layout."""
-        self.info(layer)
         found = {}
         for name, place in self._layers[layer].stored.items():
             stored = self._runner.values[place.name]
             found[name] = np.array(place.view(stored), CARRIERS.get(str(stored.dtype), stored.dtype), order="C")
         return found
 
-    def set_weights(self, layer: str, parameter: str, values: Array) -> None:
+    def _set_weights(self, layer: str, parameter: str, values: Array) -> None:
         """Put into a copy of the stored tensor, rounded to its dtype; the next run is fed with it."""
-        self.check_values(layer, parameter, values)
         place = self._layers[layer].stored[parameter]
         stored = np.array(self._runner.values[place.name])
         place.put(stored, values)
         self._runner.set(place.name, stored)
 
-    def forward(self, inputs: Inputs) -> Array:
+    def _forward(self, inputs: Inputs) -> Array:
         """Class scores, batch by batch."""
-        self._look(inputs)
         return self._runner.scores(inputs)
 
-    def activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
+    def _activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
         """Tensors of the graph, inputs first."""
-        self._look(inputs)
-        self.info(layer)
         trace = OnnxTrace(self._runner, inputs, {layer: self._layers[layer]}, gradients=False)
         return trace.activations[layer]
 
-    def weight_gradients(
-        self, inputs: Inputs, pull: Pull, parameters: Iterable[tuple[str, str]] | None = None
-    ) -> Weights:
+    def _weight_gradients(self, inputs: Inputs, pull: Pull, parameters: Sequence[tuple[str, str]]) -> Weights:
         """The forward nodes, then the backward nodes of the chosen weights, batch by batch; batches add up."""
-        self._look(inputs)
-        places = {(layer, name): self._layers[layer].stored[name] for layer, name in self.chosen(parameters)}
+        places = {(layer, name): self._layers[layer].stored[name] for layer, name in parameters}
         names = sorted({place.name for place in places.values()})
-        if parameters is None and not self._runner.derivative(names).gradients:
+        if parameters == self.chosen(None) and not self._runner.derivative(names).gradients:
             raise ModelError("no gradient of the scores reaches a weight, so they are no class scores to repair")
         totals = {name: np.zeros(self._runner.deep.constants[name].shape, np.float32) for name in names}
         for found, _ in self._runner.pulled_back(inputs, names, pull):
@@ -164,21 +156,16 @@ class OnnxBackend(ModelBackend):
                 totals[name] += gradient
         return canonical(places, totals)
 
-    def output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
+    def _output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
         """One pass forward and one back per batch, down to the layer and no further."""
-        check_count(inputs, seed, "rows of the seed")
-        self._look(inputs)
-        self.info(layer)
         found = []
         for rows in _in_parts(count(inputs), self._runner.rows):
             trace = OnnxTrace(self._runner, taken(inputs, rows), {layer: self._layers[layer]})
             found.append(trace.output_gradients(seed[rows])[layer])
         return tuple(np.concatenate(uses) for uses in zip(*found, strict=True))
 
-    def input_gradients(self, inputs: Inputs, pull: Pull) -> Inputs:
+    def _input_gradients(self, inputs: Inputs, pull: Pull) -> Inputs:
         """The backward nodes down to the model's inputs."""
-        check_real(inputs)
-        self._look(inputs)
         feeds = self._runner.feeds(inputs)
         before, operators = before_blocks(self._runner.deep)
         for name, array in feeds.items():
@@ -195,16 +182,13 @@ class OnnxBackend(ModelBackend):
         }
         return {name: joined[name] for name in inputs} if isinstance(inputs, Mapping) else next(iter(joined.values()))
 
-    def trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
+    def _trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
         """One pass kept open; every gradient asked of it is one run of the backward nodes."""
-        self._look(inputs)
-        return OnnxTrace(self._runner, inputs, {self.info(layer).name: self._layers[layer] for layer in layers})
+        return OnnxTrace(self._runner, inputs, {layer: self._layers[layer] for layer in layers})
 
-    def cut(self, inputs: Inputs, layers: Sequence[str]) -> Cut:
+    def _cut(self, inputs: Inputs, layers: Sequence[str]) -> Cut:
         """The nodes behind the layers; the plain cut where rows cannot be told apart."""
-        self._look(inputs)
-        wanted = {self.info(layer).name for layer in layers}
-        chosen = {name: layer for name, layer in self._layers.items() if name in wanted}
+        chosen = {name: layer for name, layer in self._layers.items() if name in layers}
         first = next(iter(chosen))
         frozen = dict(self._runner.values), frozenset(self._runner.touched)
 
@@ -214,14 +198,14 @@ class OnnxBackend(ModelBackend):
 
         def plain() -> Cut:
             with self._runner.standing(*frozen):
-                return ModelBackend.cut(self, inputs, layers)
+                return PlainCut(self, inputs, layers)
 
         try:
-            return OnnxCut(self._runner, inputs, chosen, self.check_values, outputs, plain)
+            return OnnxCut(self._runner, inputs, chosen, outputs, plain)
         except NotCuttableError as error:
             note = f"candidates run the whole model, because {error}"
             self._notes += [note] if note not in self._notes else []
-            return super().cut(inputs, layers)
+            return super()._cut(inputs, layers)
 
     def save(self, path: Path) -> None:
         """A copy of the original in which only the bytes of changed weights differ."""

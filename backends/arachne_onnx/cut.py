@@ -13,7 +13,6 @@ import numpy as np
 from onnx import NodeProto, helper
 
 from arachne.backend import Cut, Pull, Weights
-from arachne.errors import UnknownLayerError, did_you_mean
 from arachne.values import Array, Inputs, count
 from arachne_onnx.channels import SHARE, FewChannels, changed_channels
 from arachne_onnx.cut_gradients import CutGradients
@@ -31,7 +30,6 @@ class OnnxCut(Cut):
         runner: The model; it has been looked at.
         inputs: The inputs, kept.
         layers: The layers by name, in order of execution.
-        check: Refuses values of a wrong shape.
         trace_outputs: What leaves the first layer, for kinds whose outputs are no tensor of the forward graph.
         plain: The plain cut of the same model as it is now.
     """
@@ -41,14 +39,14 @@ class OnnxCut(Cut):
         runner: Runner,
         inputs: Inputs,
         layers: Mapping[str, Layer],
-        check: Callable[[str, str, Array], None],
         trace_outputs: Callable[[Array | None], Array],
         plain: Callable[[], Cut],
     ) -> None:
-        self.layer = next(iter(layers))
+        first = next(iter(layers.values()))
+        whole = first.info.kind != "recurrent" and first.uses[0].leaving.part is None
+        super().__init__(first.info.name, [layer.info for layer in layers.values()], continues_from_outputs=whole)
         self._runner = runner
         self._layers = layers
-        self._check = check
         self._trace_outputs = trace_outputs
         self._plain = plain
         self._n = count(inputs)
@@ -57,10 +55,7 @@ class OnnxCut(Cut):
         self._kept = Kept(runner, runner.graph, runner.feeds(inputs), runner.weights_for(runner.graph))
         self._gradients = CutGradients(runner, self._kept, layers, runner.weights_for(runner.deep))
         self._programs: dict[Hashable, Program] = {}
-        first = layers[self.layer]
         self._leaving = first.uses[0].leaving.name
-        whole = first.info.kind != "recurrent" and first.uses[0].leaving.part is None
-        self.CONTINUES_FROM_OUTPUTS = whole  # type: ignore[misc]  # differs from layer to layer here
         self._plans: dict[frozenset[str], tuple[list[NodeProto], list[str]]] = {}
         # Vectors are often shared between layers by exporters, and then lead further to the front than the matrices.
         self._matrices = frozenset(
@@ -78,15 +73,13 @@ class OnnxCut(Cut):
 
     def outputs(self, rows: Array | None = None) -> Array:
         """Computed once for all rows when first asked for."""
-        if not self.CONTINUES_FROM_OUTPUTS:
+        if not self.continues_from_outputs:
             return self._trace_outputs(rows)
         self._kept.keep([self._leaving])
         return np.array(chosen(self._kept.arrays[self._leaving], rows), np.float32)
 
-    def scores_from_outputs(self, outputs: Array, rows: Array | None = None) -> Array:
+    def _scores_from_outputs(self, outputs: Array, rows: Array | None) -> Array:
         """The nodes behind what leaves the layer, fed with other values for it."""
-        if not self.CONTINUES_FROM_OUTPUTS:
-            raise NotImplementedError(f"what leaves layer '{self.layer}' is no tensor of its own to continue from")
         nodes, taken = self._plan(frozenset({self._leaving}))
         crossing = [name for name in taken if name != self._leaving]
         self._kept.keep(crossing)
@@ -95,7 +88,7 @@ class OnnxCut(Cut):
         given = {self._leaving: np.asarray(outputs).astype(dtype, copy=False)}
         return self._run(program, crossing, given, {}, rows)
 
-    def scores_with(self, weights: Weights, rows: Array | None = None) -> Array:
+    def _scores_with(self, weights: Weights, rows: Array | None) -> Array:
         """The nodes behind the touched tensors, fed with those the candidate changes."""
         changed = self._changed(weights)
         few = self._few_channels(weights)
@@ -106,7 +99,7 @@ class OnnxCut(Cut):
         self._kept.keep(crossing)
         return self._run(self._program(names, nodes, crossing, changed), crossing, {}, changed, rows)
 
-    def weight_gradients(self, weights: Weights, pull: Pull, rows: Array | None = None) -> Weights:
+    def _weight_gradients(self, weights: Weights, pull: Pull, rows: Array | None) -> Weights:
         """The nodes behind the touched tensors and their derivatives; full passes where rows cannot be told apart."""
         values = {**self._values, **self._changed(weights)}
         try:
@@ -118,12 +111,7 @@ class OnnxCut(Cut):
         """The stored tensors that hold these parameters, with them in their places."""
         changed: dict[str, Array] = {}
         for (layer, parameter), values in weights.items():
-            if layer not in self._layers:
-                raise UnknownLayerError(f"the cut was not made for layer '{layer}'" + did_you_mean(layer, self._layers))
             values = np.asarray(values)
-            known = self._layers[layer].info.parameters.get(parameter)
-            if known is None or known.shape != values.shape:  # looked at here, because looking a layer up takes time
-                self._check(layer, parameter, values)
             place = self._layers[layer].stored[parameter]
             if not place.moves:  # stored as it is: wide layers are copied no more often than they must be
                 changed[place.name] = values.astype(self._values[place.name].dtype, copy=False)

@@ -177,11 +177,7 @@ class Runner:
         unknown = [name for name in inputs if name not in wanted]
         if unknown:
             raise DataError(f"the model has no input '{unknown[0]}'" + did_you_mean(unknown[0], wanted))
-        feeds = {name: _feed(name, np.asarray(inputs[name]), kind) for name, kind in wanted.items()}
-        if len({len(array) for array in feeds.values()}) > 1:
-            counts = ", ".join(f"{name} {len(array)}" for name, array in feeds.items())
-            raise DataError(f"the model's inputs have different numbers of rows: {counts}")
-        return feeds
+        return {name: _feed(name, np.asarray(inputs[name]), kind) for name, kind in wanted.items()}
 
     def look(self, inputs: Inputs) -> None:
         """At the first inputs, run the model on a few of them: shapes, where the inputs lie, its ending, its memory.
@@ -295,13 +291,9 @@ def _fixed_batch(graph: Graph) -> int | None:
 
 
 def _feed(name: str, array: Array, kind: TensorType) -> Array:
-    if array.dtype.kind not in "fiub":
-        raise DataError(f"inputs are numbers, got an array of dtype '{array.dtype}' for '{name}'")
     dtype = helper.tensor_dtype_to_np_dtype(kind.element)
     if array.dtype.kind == "f" and dtype.kind in "iub" and not _whole_numbers(array):
         raise DataError(f"the model's input '{name}' takes whole numbers ({dtype}), got dtype '{array.dtype}'")
-    if array.ndim == 0:
-        raise DataError(f"the model's input '{name}' takes rows of numbers, got one number")
     if kind.shape is not None:
         expected = "(" + ", ".join(["n", *(str(size or "?") for size in kind.shape[1:])]) + ")"
         fits = len(kind.shape) == array.ndim and all(

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from arachne.adapting.outputs import joined_activations
-from arachne.backend import Trace, check_count
+from arachne.backend import Trace
 from arachne.values import Activation, Array, Inputs, count
 from arachne_onnx.derivative import SEED, backward_program
 from arachne_onnx.graph import Graph
@@ -34,7 +34,7 @@ class OnnxTrace(Trace):
     def __init__(self, runner: Runner, inputs: Inputs, layers: Mapping[str, Layer], *, gradients: bool = True) -> None:
         self._runner = runner
         self._layers = layers
-        self._n = count(inputs)
+        self.n = count(inputs)
         places = sorted({use.gradient.name for layer in layers.values() for use in layer.uses})
         key = tuple(layers)
         self._derivative = runner.derivative(places) if gradients else None
@@ -63,9 +63,8 @@ class OnnxTrace(Trace):
             for name, layer in layers.items()
         }
 
-    def output_gradients(self, seed: Array) -> Mapping[str, tuple[Array, ...]]:
+    def _output_gradients(self, seed: Array) -> Mapping[str, tuple[Array, ...]]:
         """One run of the backward nodes per batch, for all layers together."""
-        check_count(np.empty(self._n), seed, "rows of the seed")
         if self._derivative is None:
             raise RuntimeError("this trace was made without gradients")
         runner, derivative, names = self._runner, self._derivative, self._derivative.gradients

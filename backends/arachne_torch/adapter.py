@@ -26,7 +26,7 @@ Outputs
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -34,7 +34,7 @@ import numpy as np
 import torch
 
 from arachne.adapting.outputs import class_names, joined
-from arachne.backend import Cut, ModelBackend, Pull, Trace, WeightFile, Weights, check_count, check_real
+from arachne.backend import Cut, ModelBackend, Pull, Trace, WeightFile, Weights
 from arachne.errors import DataError, ModelError
 from arachne.values import Activation, Array, Description, Inputs, LayerInfo, count, take
 from arachne_torch import export, io
@@ -103,38 +103,30 @@ class TorchBackend(ModelBackend):
         """Parameters by their names in the state dict; the reasons are better once inputs were seen."""
         return dict(self._runner.unreached)
 
-    def get_weights(self, layer: str) -> Mapping[str, Array]:
+    def _get_weights(self, layer: str) -> Mapping[str, Array]:
         """Copies in the canonical layout."""
-        self.info(layer)
         stored = self._layers[layer].stored
         return {name: to_array(place.view(self._parameters[place.name])) for name, place in stored.items()}
 
-    def set_weights(self, layer: str, parameter: str, values: Array) -> None:
+    def _set_weights(self, layer: str, parameter: str, values: Array) -> None:
         """Written into the stored tensor, rounded to its dtype."""
-        self.check_values(layer, parameter, values)
         place = self._layers[layer].stored[parameter]
         with torch.no_grad():
             place.view(self._parameters[place.name]).copy_(as_tensor(values))
 
-    def forward(self, inputs: Inputs) -> Array:
+    def _forward(self, inputs: Inputs) -> Array:
         """Class scores, batch by batch."""
-        self._look(inputs)
         with torch.no_grad():
             parts = [to_array(self._runner.scores(batch).float()) for batch in self._runner.batches(inputs)]
         return np.concatenate(parts)
 
-    def activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
+    def _activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
         """Taken from the calls that use the layer's weight."""
-        self._look(inputs)
-        self.info(layer)
         return TorchTrace(self._runner, inputs, [layer], gradients=False).activations[layer]
 
-    def weight_gradients(
-        self, inputs: Inputs, pull: Pull, parameters: Iterable[tuple[str, str]] | None = None
-    ) -> Weights:
+    def _weight_gradients(self, inputs: Inputs, pull: Pull, parameters: Sequence[tuple[str, str]]) -> Weights:
         """Batches add up in one set of buffers, as large as the chosen weights, which become the arrays."""
-        self._look(inputs)
-        places = {(layer, name): self._layers[layer].stored[name] for layer, name in self.chosen(parameters)}
+        places = {(layer, name): self._layers[layer].stored[name] for layer, name in parameters}
         leaves = {name: tensor.detach() for name, tensor in self._parameters.items()}
         wanted = {place.name: leaves[place.name].requires_grad_() for place in places.values()}
         done = 0
@@ -144,11 +136,8 @@ class TorchBackend(ModelBackend):
                 done += count(batch)
         return gradients_of(places, wanted)
 
-    def output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
+    def _output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
         """One backward pass per batch, down to the layer and no further."""
-        check_count(inputs, seed, "rows of the seed")
-        self._look(inputs)
-        self.info(layer)
         found, done = [], 0
         for batch in self._runner.batches(inputs, gradients=True):
             trace = TorchTrace(self._runner, batch, [layer])
@@ -156,10 +145,8 @@ class TorchBackend(ModelBackend):
             done += count(batch)
         return tuple(joined(uses) for uses in zip(*found, strict=True))
 
-    def input_gradients(self, inputs: Inputs, pull: Pull) -> Inputs:
+    def _input_gradients(self, inputs: Inputs, pull: Pull) -> Inputs:
         """One backward pass per batch, to tensors that stand in for the inputs."""
-        check_real(inputs)
-        self._look(inputs)
         fixed = {name: tensor.detach() for name, tensor in self._parameters.items()}
         parts, done = [], 0
         with self._runner.swapped(fixed), torch.enable_grad():
@@ -170,23 +157,19 @@ class TorchBackend(ModelBackend):
             return {name: np.concatenate([part[name] for part in parts]) for name in inputs}
         return np.concatenate([part[""] for part in parts])
 
-    def trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
+    def _trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
         """One pass kept open; every gradient asked of it is one backward pass."""
-        self._look(inputs)
-        for layer in layers:
-            self.info(layer)
         return TorchTrace(self._runner, inputs, layers)
 
-    def cut(self, inputs: Inputs, layers: Sequence[str]) -> Cut:
+    def _cut(self, inputs: Inputs, layers: Sequence[str]) -> Cut:
         """The recorded calls behind the layers; the plain cut where a pass cannot be recorded."""
-        self._look(inputs)
-        wanted = {self.info(layer).name: self._layers[layer] for layer in layers}
+        wanted = {layer: self._layers[layer] for layer in layers}
         try:
             return TorchCut(self._runner, inputs, wanted)
         except NotRecordableError as error:
             note = f"candidates run the whole model, because {error}"
             self._notes += [note] if note not in self._notes else []
-            return super().cut(inputs, layers)
+            return super()._cut(inputs, layers)
 
     def save(self, path: Path) -> None:
         """A model from a file becomes a copy of that file in which only the changed weights differ."""
@@ -220,7 +203,6 @@ class TorchBackend(ModelBackend):
 
     def _look(self, inputs: Inputs) -> None:
         """At the first inputs, find out what only a run can tell: order and uses of the layers, the model's ending."""
-        self._runner.check(inputs)
         if self._runner.looked:
             return
         layers = self._runner.look(inputs)

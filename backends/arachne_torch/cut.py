@@ -17,7 +17,6 @@ from torch import Tensor
 
 from arachne.adapting.folds import Fold
 from arachne.backend import Cut, Pull, Weights
-from arachne.errors import UnknownLayerError, WeightShapeError
 from arachne.values import Array, Inputs, batches, count, take
 from arachne_torch.gradients import gradients_of, pull_back
 from arachne_torch.layers import Layer
@@ -59,11 +58,12 @@ class TorchCut(Cut):
         self._tape = tape = _recorded(runner, inputs)
         at = next(at for at, step in enumerate(tape.steps) if not layers.keys().isdisjoint(step.layers))
         head = tape.steps[at]
-        self.layer = next(layer for layer in head.layers if layer in layers)
         self._leaving = head.gives[0][0]
         leaving = tape.folds[self._leaving] if head.continues else None
         self._fold = leaving if leaving is not None and leaving.axis is not None else None
-        self.CONTINUES_FROM_OUTPUTS = self._fold is not None  # type: ignore[misc]  # it depends on the layer here
+        layer = next(layer for layer in head.layers if layer in layers)
+        infos = [one.info for one in layers.values()]
+        super().__init__(layer, infos, continues_from_outputs=self._fold is not None)
         self._inputs = inputs
         self._then = {} if self._fold else {name: p.detach().clone() for name, p in runner.parameters.items()}
         touched = {tape.named[place.name] for layer in layers.values() for place in layer.stored.values()}
@@ -94,10 +94,10 @@ class TorchCut(Cut):
         ]
         return np.concatenate(found)
 
-    def scores_from_outputs(self, outputs: Array, rows: Array | None = None) -> Array:
+    def _scores_from_outputs(self, outputs: Array, rows: Array | None) -> Array:
         """Everything behind the layer, with these outputs in its place."""
         if self._fold is None:
-            raise NotImplementedError(f"layer '{self.layer}' does not give its outputs to the calls behind it")
+            raise NotImplementedError
         found, done = [self._no_scores], 0
         for part in self._parts(rows):
             given = self._tensor(self._fold.together(outputs[done : done + len(part)]))
@@ -105,7 +105,7 @@ class TorchCut(Cut):
             done += len(part)
         return np.concatenate(found)
 
-    def scores_with(self, weights: Weights, rows: Array | None = None) -> Array:
+    def _scores_with(self, weights: Weights, rows: Array | None) -> Array:
         """Everything behind the layer and the layer itself, with these weights in their slots."""
         changed: dict[int, Tensor] = {}
         for (layer, parameter), values in weights.items():
@@ -113,7 +113,7 @@ class TorchCut(Cut):
         found = [self._run(self._all, self._tape.output, part, changed) for part in self._parts(rows)]
         return np.concatenate([self._no_scores, *found])
 
-    def weight_gradients(self, weights: Weights, pull: Pull, rows: Array | None = None) -> Weights:
+    def _weight_gradients(self, weights: Weights, pull: Pull, rows: Array | None) -> Weights:
         """The recorded calls behind the layer, run again with tensors that gradients are taken by."""
         changed: dict[int, Tensor] = {}
         for (layer, parameter), values in weights.items():
@@ -151,13 +151,6 @@ class TorchCut(Cut):
 
     def _change(self, changed: dict[int, Tensor], layer: str, parameter: str, values: Array) -> None:
         """Put values into the slot of the tensor they are stored in, which may hold other parameters too."""
-        if layer not in self._layers or parameter not in self._layers[layer].stored:
-            raise UnknownLayerError(f"the cut was not made for '{parameter}' of layer '{layer}'")
-        shape = self._layers[layer].info.parameters[parameter].shape
-        if values.shape != shape:
-            raise WeightShapeError(
-                f"layer '{layer}' has a {parameter} of shape {shape}, got values of shape {values.shape}"
-            )
         place = self._layers[layer].stored[parameter]
         number = self._tape.named[place.name]
         given = as_tensor(values).to(self._runner.device, self._own[number].dtype)

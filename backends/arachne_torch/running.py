@@ -74,12 +74,6 @@ class Runner:
         """The model's tensors by identity, or what stands in for them."""
         return Known({**self.parameters, **(swapped or {})})
 
-    def check(self, inputs: Inputs) -> None:
-        """Refuse a mapping whose arrays are not equally long."""
-        if isinstance(inputs, Mapping) and len({len(array) for array in inputs.values()}) != 1:
-            lengths = ", ".join(f"{name} {len(array)}" for name, array in inputs.items())
-            raise DataError(f"every input of the model needs as many rows as the others, got {lengths or 'none'}")
-
     def look(self, inputs: Inputs) -> dict[str, Layer]:
         """Run the model once on a few inputs: its layers in order of execution, its ending, its appetite for memory."""
         rows = min(count(inputs), self.fixed or FEW, FEW)
@@ -161,8 +155,6 @@ class Runner:
 
     def _tensor(self, array: Array) -> Tensor:
         array = np.asarray(array)
-        if array.dtype.kind not in "fiub":
-            raise DataError(f"inputs are numbers, got an array of dtype '{array.dtype}'")
         missing = (self.fixed or 1) - len(array)
         if missing > 0:  # padded rows are cut off again behind the model
             array = np.concatenate([array, np.zeros((missing, *array.shape[1:]), array.dtype)])

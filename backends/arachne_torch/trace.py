@@ -11,7 +11,7 @@ from torch import Tensor
 
 from arachne.adapting.folds import Fold, MixedInputsError
 from arachne.adapting.outputs import joined, joined_activations
-from arachne.backend import Trace, check_count
+from arachne.backend import Trace
 from arachne.errors import ModelError
 from arachne.values import Activation, Array, Inputs, count
 from arachne_torch.folds import Folds, apart
@@ -40,7 +40,7 @@ class TorchTrace(Trace):
         gradients: bool = True,
         weights: Mapping[str, Tensor] | None = None,
     ) -> None:
-        self._n = count(inputs)
+        self.n = count(inputs)
         # Weights need no gradient here, so no graph is kept before the first of the layers.
         fixed = weights or {name: tensor.detach() for name, tensor in runner.parameters.items()}
         with runner.swapped(fixed), torch.set_grad_enabled(gradients):
@@ -57,10 +57,8 @@ class TorchTrace(Trace):
         """Class scores `(n, classes)` of the pass."""
         return np.concatenate([to_array(one.scores.float()) for one in self._passes])
 
-    def output_gradients(self, seed: Array) -> Mapping[str, tuple[Array, ...]]:
+    def _output_gradients(self, seed: Array) -> Mapping[str, tuple[Array, ...]]:
         """One backward pass per batch for all layers together."""
-        if self._n != len(seed):
-            check_count(np.empty(self._n), seed, "rows of the seed")
         found, done = [], 0
         for one in self._passes:
             found.append(one.gradients(seed[done : done + one.n]))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from arachne.backend import Cut, ModelBackend, Weights
+from arachne.cuts import PlainCut, PlainTrace
 from arachne.losses import cross_entropy, squared_probability_change
 from arachne.testing.checks.suite import mean_cross_entropy
 from arachne.values import Array, Inputs, count, take
@@ -93,7 +94,7 @@ def check_trace(backend: ModelBackend, inputs: Inputs, layers: Iterable[str]) ->
     names = list(layers)
     classes = backend.forward(inputs).shape[1]
     seed = np.random.default_rng(4).normal(size=(count(inputs), classes)).astype(np.float32)
-    ours, theirs = backend.trace(inputs, names), ModelBackend.trace(backend, inputs, names)
+    ours, theirs = backend.trace(inputs, names), PlainTrace(backend, inputs, names)
     for layer in names:
         for one, other in zip(ours.activations[layer], theirs.activations[layer], strict=True):
             assert set(one.entering) == set(other.entering)
@@ -108,7 +109,7 @@ def check_trace(backend: ModelBackend, inputs: Inputs, layers: Iterable[str]) ->
 
 def check_cut(backend: ModelBackend, inputs: Inputs, layers: list[str]) -> None:
     """The cut gives what a full pass gives, for some rows and all."""
-    fast, plain = backend.cut(inputs, layers), ModelBackend.cut(backend, inputs, layers)
+    fast, plain = backend.cut(inputs, layers), PlainCut(backend, inputs, layers)
     assert fast.layer == plain.layer
     rng = np.random.default_rng(1)
     changed = {
@@ -120,7 +121,7 @@ def check_cut(backend: ModelBackend, inputs: Inputs, layers: list[str]) -> None:
         close(fast.outputs(rows), plain.outputs(rows))
         close(fast.scores_with(changed, rows), plain.scores_with(changed, rows))
         close(fast.scores_with({}, rows), plain.scores_with({}, rows))
-        if fast.CONTINUES_FROM_OUTPUTS:
+        if fast.continues_from_outputs:
             close(fast.scores_from_outputs(fast.outputs(rows), rows), plain.scores_with({}, rows))
     check_cut_gradients(fast, plain, changed, count(inputs))
     chosen = np.array([2, 0])

@@ -29,8 +29,8 @@ class TestReference(BackendConformance):
 class DefaultsBackend(ReferenceBackend):
     """Only the abstract operations, as a first version of a plug-in would have them."""
 
-    trace = ModelBackend.trace
-    cut = ModelBackend.cut  # type: ignore[assignment]  # the reference's own returns a narrower type
+    _trace = ModelBackend._trace
+    _cut = ModelBackend._cut  # type: ignore[assignment]  # the reference's own returns a narrower type
 
 
 @pytest.mark.backend("reference")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,23 +21,18 @@ from arachne.values import Activation, Array, Inputs, LayerInfo, count, take
 
 
 class LendsItsWeights(ReferenceBackend):
-    def get_weights(self, layer: str) -> Mapping[str, Array]:
-        return self._weights[self.info(layer).name]
+    def _get_weights(self, layer: str) -> Mapping[str, Array]:
+        return self._weights[layer]
 
 
 class KeepsTheCallersArray(ReferenceBackend):
-    def set_weights(self, layer: str, parameter: str, values: Array) -> None:
-        self.check_values(layer, parameter, values)
+    def _set_weights(self, layer: str, parameter: str, values: Array) -> None:
         self._weights[layer] = {**self._weights[layer], parameter: values}
 
 
 class Broadcasts(ReferenceBackend):
-    def check_values(self, layer: str, parameter: str, values: Array) -> None:
-        pass
-
-    def set_weights(self, layer: str, parameter: str, values: Array) -> None:
-        shape = self._weights[layer][parameter].shape
-        super().set_weights(layer, parameter, np.resize(values, shape))
+    def set_weights(self, layer: str, parameter: str, values: Array) -> None:  # type: ignore[misc]  # it is final
+        self._set_weights(layer, parameter, np.resize(values, self._weights[layer][parameter].shape))
 
 
 class ListsLayersByName(ReferenceBackend):
@@ -47,17 +42,13 @@ class ListsLayersByName(ReferenceBackend):
 
 
 class ForgetsToDivideByTheNumberOfInputs(ReferenceBackend):
-    def weight_gradients(
-        self, inputs: Inputs, pull: Pull, parameters: Iterable[tuple[str, str]] | None = None
-    ) -> Weights:
-        found = super().weight_gradients(inputs, pull, parameters)
+    def _weight_gradients(self, inputs: Inputs, pull: Pull, parameters: Sequence[tuple[str, str]]) -> Weights:
+        found = super()._weight_gradients(inputs, pull, parameters)
         return {place: values * count(inputs) for place, values in found.items()}
 
 
 class AveragesTheLastBatchTooHeavily(ReferenceBackend):
-    def weight_gradients(
-        self, inputs: Inputs, pull: Pull, parameters: Iterable[tuple[str, str]] | None = None
-    ) -> Weights:
+    def _weight_gradients(self, inputs: Inputs, pull: Pull, parameters: Sequence[tuple[str, str]]) -> Weights:
         half = count(inputs) // 2
 
         def heavy(scores: Array, rows: slice) -> Array:
@@ -65,71 +56,67 @@ class AveragesTheLastBatchTooHeavily(ReferenceBackend):
             gradient[half:] *= 2
             return gradient
 
-        return super().weight_gradients(inputs, heavy, parameters)
+        return super()._weight_gradients(inputs, heavy, parameters)
 
 
 class CountsRowsAnewInEveryBatch(ReferenceBackend):
-    def weight_gradients(
-        self, inputs: Inputs, pull: Pull, parameters: Iterable[tuple[str, str]] | None = None
-    ) -> Weights:
+    def _weight_gradients(self, inputs: Inputs, pull: Pull, parameters: Sequence[tuple[str, str]]) -> Weights:
         def anew(scores: Array, rows: slice) -> Array:
             return pull(scores, slice(0, len(scores)))
 
-        return super().weight_gradients(inputs, anew, parameters)
+        return super()._weight_gradients(inputs, anew, parameters)
 
 
 class GivesOneParameterForAnother(ReferenceBackend):
-    def weight_gradients(
-        self, inputs: Inputs, pull: Pull, parameters: Iterable[tuple[str, str]] | None = None
-    ) -> Weights:
-        found = super().weight_gradients(inputs, pull, None)
-        return found if parameters is None else {place: found[place] * 2 for place in parameters}
+    def _weight_gradients(self, inputs: Inputs, pull: Pull, parameters: Sequence[tuple[str, str]]) -> Weights:
+        found = super()._weight_gradients(inputs, pull, parameters)
+        return found if parameters == self.chosen(None) else {place: found[place] * 2 for place in parameters}
 
 
 class CutsForgetTheWeightsTheyAreAskedAt(ReferenceCut):
-    def weight_gradients(self, weights: Weights, pull: Pull, rows: Array | None = None) -> Weights:
-        return super().weight_gradients({}, pull, rows)
+    def _weight_gradients(self, weights: Weights, pull: Pull, rows: Array | None) -> Weights:
+        return super()._weight_gradients({}, pull, rows)
 
 
 class CutsThatForget(ReferenceBackend):
-    def cut(self, inputs: Inputs, layers: Sequence[str]) -> ReferenceCut:
-        cut = super().cut(inputs, layers)
+    def _cut(self, inputs: Inputs, layers: Sequence[str]) -> ReferenceCut:
+        cut = super()._cut(inputs, layers)
         cut.__class__ = CutsForgetTheWeightsTheyAreAskedAt
         return cut
 
 
 class GivesInputGradientsOfTheWrongSign(ReferenceBackend):
-    def input_gradients(self, inputs: Inputs, pull: Pull) -> Inputs:
-        found = super().input_gradients(inputs, pull)
+    def _input_gradients(self, inputs: Inputs, pull: Pull) -> Inputs:
+        found = super()._input_gradients(inputs, pull)
         return {name: -array for name, array in found.items()} if isinstance(found, Mapping) else -found
 
 
 class GivesGradientsBehindTheNonLinearity(ReferenceBackend):
-    def output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
-        gradients = super().output_gradients(inputs, layer, seed)
+    def _output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
+        gradients = super()._output_gradients(inputs, layer, seed)
         leaving = [activation.leaving for activation in self.activations(inputs, layer)]
         slopes = [1 - np.tanh(z) ** 2 for z in leaving]
         return tuple(gradient / slope for gradient, slope in zip(gradients, slopes, strict=True))
 
 
 class GivesActivationsBehindTheNonLinearity(ReferenceBackend):
-    def activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
-        return tuple(Activation(use.entering, np.tanh(use.leaving)) for use in super().activations(inputs, layer))
+    def _activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
+        return tuple(Activation(use.entering, np.tanh(use.leaving)) for use in super()._activations(inputs, layer))
 
 
 class ForgetsTheSecondUse(ReferenceBackend):
-    def activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
-        return super().activations(inputs, layer)[:1]
+    def _activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
+        return super()._activations(inputs, layer)[:1]
 
 
 class DropsTheLastInputs(ReferenceBackend):
-    def forward(self, inputs: Inputs) -> Array:
-        return np.concatenate([super().forward(take(inputs, slice(0, 1024)))])
+    def _forward(self, inputs: Inputs) -> Array:
+        return np.concatenate([super()._forward(take(inputs, slice(0, 1024)))])
 
 
 class FollowsLaterWeights(ReferenceBackend):
-    def cut(self, inputs: Inputs, layers: Sequence[str]) -> Any:
-        cut = super().cut(inputs, layers)
+    def _cut(self, inputs: Inputs, layers: Sequence[str]) -> Any:
+        cut = super()._cut(inputs, layers)
         cut._weights = self._weights
         return cut
 
@@ -137,29 +124,30 @@ class FollowsLaterWeights(ReferenceBackend):
 class KeepsOneTensorOnly(ReferenceBackend):
     """Its cut knows what enters the layer, and takes zeros for whatever else crosses."""
 
-    def cut(self, inputs: Inputs, layers: Sequence[str]) -> Any:
-        cut = super().cut(inputs, layers)
+    def _cut(self, inputs: Inputs, layers: Sequence[str]) -> Any:
+        cut = super()._cut(inputs, layers)
         entering = self._network.uses(cut.layer)[0].sources[0]
         cut._kept = {name: values if name == entering else values * 0 for name, values in cut._kept.items()}
         return cut
 
 
 class IgnoresRows(ReferenceBackend):
-    def cut(self, inputs: Inputs, layers: Sequence[str]) -> Any:
-        return _SortedRows(super().cut(inputs, layers))
+    def _cut(self, inputs: Inputs, layers: Sequence[str]) -> Any:
+        return _SortedRows(super()._cut(inputs, layers))
 
 
 class _SortedRows(Cut):
     def __init__(self, cut: Cut) -> None:
-        self._cut, self.layer = cut, cut.layer
+        super().__init__(cut.layer, cut.layers.values())
+        self._cut = cut
 
     def outputs(self, rows: Array | None = None) -> Array:
         return self._cut.outputs(None if rows is None else np.sort(rows))
 
-    def scores_from_outputs(self, outputs: Array, rows: Array | None = None) -> Array:
+    def _scores_from_outputs(self, outputs: Array, rows: Array | None) -> Array:
         return self._cut.scores_from_outputs(outputs, None if rows is None else np.sort(rows))
 
-    def scores_with(self, weights: Mapping[tuple[str, str], Array], rows: Array | None = None) -> Array:
+    def _scores_with(self, weights: Weights, rows: Array | None) -> Array:
         return self._cut.scores_with(weights, None if rows is None else np.sort(rows))
 
 
@@ -187,15 +175,15 @@ class SwapsTwoGates(ReferenceBackend):
 
 
 class GivesStatesInsteadOfGates(ReferenceBackend):
-    def activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
-        uses = super().activations(inputs, layer)
+    def _activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
+        uses = super()._activations(inputs, layer)
         states = [np.repeat(use.entering.get("weight_hh", use.leaving), 4, axis=-1) for use in uses]
         return tuple(Activation(use.entering, state) for use, state in zip(uses, states, strict=True))
 
 
 class GivesWhatEntersTheNorm(ReferenceBackend):
-    def activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
-        uses = super().activations(inputs, layer)
+    def _activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
+        uses = super()._activations(inputs, layer)
         if self.info(layer).kind != "norm":
             return uses
         return tuple(Activation({"scale": use.leaving}, use.leaving) for use in uses)
@@ -204,10 +192,10 @@ class GivesWhatEntersTheNorm(ReferenceBackend):
 class TakesEveryStepForTheFirst(ReferenceBackend):
     """Its gradients at the gates are those of steps that have no state before them and hand none on."""
 
-    def output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
+    def _output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
         own = self._weights[layer]
         if "weight_hh" not in own:
-            return super().output_gradients(inputs, layer, seed)
+            return super()._output_gradients(inputs, layer, seed)
         values = self._run(next(iter(self._parts(inputs))))
         gradients = run_back(self._network, values, seed, self._weights)
         alone = {**own, "weight_hh": own["weight_hh"] * 0}

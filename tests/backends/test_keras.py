@@ -17,7 +17,7 @@ import keras
 from keras import layers as kl
 
 from arachne import registry
-from arachne.backend import ModelBackend
+from arachne.cuts import PlainCut
 from arachne.errors import DataError, ModelError, UsageError
 from arachne.losses import cross_entropy, squared_probability_change
 from arachne.values import Array, Geometry
@@ -196,7 +196,7 @@ def test_gradients_behind_a_cut_are_those_of_full_passes(case: tuple[KerasBacken
             (info.name, name): values * np.float32(0.8) for name, values in backend.get_weights(info.name).items()
         }
         found = backend.cut(inputs, [info.name]).weight_gradients(weights, pull)
-        expected = ModelBackend.cut(backend, inputs, [info.name]).weight_gradients(weights, pull)
+        expected = PlainCut(backend, inputs, [info.name]).weight_gradients(weights, pull)
         assert set(found) == set(expected) == set(weights)
         for place, values in expected.items():
             np.testing.assert_allclose(found[place], values, rtol=1e-3, atol=1e-5, err_msg=str(place))
@@ -235,7 +235,7 @@ def test_a_cut_continues_from_other_outputs_as_the_gradients_say(case: tuple[Ker
     seed = numbers(*backend.forward(inputs).shape, seed=8)
     for info in backend.layers:
         cut = backend.cut(inputs, [info.name])
-        if not cut.CONTINUES_FROM_OUTPUTS:
+        if not cut.continues_from_outputs:
             assert info.kind == "recurrent"
             continue
         outputs = cut.outputs()

@@ -10,7 +10,7 @@ import torch
 from onnx import ModelProto
 from torch import nn
 
-from arachne.backend import ModelBackend
+from arachne.cuts import PlainCut
 from arachne.losses import cross_entropy, squared_probability_change
 from arachne.values import Array
 from arachne_onnx import OnnxBackend
@@ -162,10 +162,10 @@ def test_a_cut_at_any_layer_gives_the_scores_of_the_whole_model(name: str) -> No
         cut = backend.cut(inputs, [info.name])
         assert type(cut).__name__ == "OnnxCut"
         np.testing.assert_allclose(cut.scores_with(weights, rows), scores[rows], rtol=1e-4, atol=1e-5)
-        if cut.CONTINUES_FROM_OUTPUTS:
+        if cut.continues_from_outputs:
             continued = cut.scores_from_outputs(cut.outputs(rows), rows)
             np.testing.assert_allclose(continued, scores[rows], rtol=1e-4, atol=1e-5)
-        plain = ModelBackend.cut(backend, inputs, [info.name])
+        plain = PlainCut(backend, inputs, [info.name])
         loss = squared_probability_change(scores[rows, ::-1])
         found, expected = cut.weight_gradients(weights, loss, rows), plain.weight_gradients(weights, loss, rows)
         assert set(found) == set(weights)

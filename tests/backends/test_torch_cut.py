@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from arachne.backend import ModelBackend
+from arachne.cuts import PlainCut
 from arachne.errors import UnknownLayerError, WeightShapeError
 from arachne.values import Array, Inputs
 from arachne_torch import TorchBackend
@@ -75,7 +75,7 @@ def images(n: int = 7) -> Array:
 
 
 def compare(backend: TorchBackend, inputs: Inputs, layers: list[str]) -> TorchCut:
-    fast, plain = backend.cut(inputs, layers), ModelBackend.cut(backend, inputs, layers)
+    fast, plain = backend.cut(inputs, layers), PlainCut(backend, inputs, layers)
     assert isinstance(fast, TorchCut)
     assert fast.layer == plain.layer
     rng = np.random.default_rng(1)
@@ -153,7 +153,7 @@ def test_a_model_that_cannot_be_recorded_gets_the_plain_cut_and_a_note() -> None
     backend = TorchBackend.load(Undecided())
     x = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
     cut = backend.cut(x, ["fc"])
-    assert not cut.CONTINUES_FROM_OUTPUTS
+    assert not cut.continues_from_outputs
     np.testing.assert_array_equal(cut.scores_with({}), backend.forward(x))
     assert any("candidates run the whole model" in note for note in backend.describe().notes)
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from arachne.backend import ModelBackend
+from arachne.cuts import PlainCut
 from arachne.errors import DataError, ModelError, UnsafeModelError
 from arachne.losses import cross_entropy
 from arachne.values import Array
@@ -75,7 +75,7 @@ def test_a_program_is_the_model_it_was_exported_from(program: Path) -> None:
 def test_a_program_is_cut_like_a_module(program: Path) -> None:
     backend = TorchBackend.load(program)
     for layers in (["norm"], ["shared"]):
-        fast, plain = backend.cut(images(), layers), ModelBackend.cut(backend, images(), layers)
+        fast, plain = backend.cut(images(), layers), PlainCut(backend, images(), layers)
         assert isinstance(fast, TorchCut)
         changed = {(layers[0], "bias"): np.array([0.5, -1, 2], np.float32)}
         np.testing.assert_allclose(fast.scores_with(changed), plain.scores_with(changed), atol=1e-6)
@@ -117,7 +117,7 @@ def test_a_fixed_batch_is_padded_and_the_padding_taken_off(tmp_path: Path, rows:
     ours, theirs = (one.output_gradients(images(), "norm", seed)[0] for one in (backend, module))
     np.testing.assert_allclose(ours, theirs, atol=1e-6)
     assert backend.activations(images(), "shared")[0].leaving.shape == (6, 3)
-    assert not backend.cut(images(), ["norm"]).CONTINUES_FROM_OUTPUTS
+    assert not backend.cut(images(), ["norm"]).continues_from_outputs
     assert any("one batch size" in note for note in backend.describe().notes)
 
 

@@ -106,8 +106,8 @@ class Silent(ReferenceBackend):
 class Plainest(Silent):
     """Has no cut of its own either."""
 
-    def cut(self, inputs: Inputs, layers: Sequence[str]) -> Any:
-        return ModelBackend.cut(self, inputs, layers)
+    def _cut(self, inputs: Inputs, layers: Sequence[str]) -> Any:
+        return ModelBackend._cut(self, inputs, layers)
 
 
 class Lying(ReferenceBackend):
@@ -124,23 +124,23 @@ class Lying(ReferenceBackend):
 class Rounding(Silent):
     """Its cut is right up to rounding only, and rounds differently each time."""
 
-    def cut(self, inputs: Inputs, layers: Sequence[str]) -> Any:
-        return _Shaking(super().cut(inputs, layers))
+    def _cut(self, inputs: Inputs, layers: Sequence[str]) -> Any:
+        return _Shaking(super()._cut(inputs, layers))
 
 
 class _Shaking(Cut):
     def __init__(self, cut: Cut) -> None:
+        super().__init__(cut.layer, cut.layers.values())
         self._cut = cut
         self._rng = np.random.default_rng(0)
-        self.layer = cut.layer
 
     def outputs(self, rows: Array | None = None) -> Array:
         return self._cut.outputs(rows)
 
-    def scores_from_outputs(self, outputs: Array, rows: Array | None = None) -> Array:
+    def _scores_from_outputs(self, outputs: Array, rows: Array | None) -> Array:
         return self._shake(self._cut.scores_from_outputs(outputs, rows))
 
-    def scores_with(self, weights: Weights, rows: Array | None = None) -> Array:
+    def _scores_with(self, weights: Weights, rows: Array | None) -> Array:
         return self._shake(self._cut.scores_with(weights, rows))
 
     def _shake(self, scores: Array) -> Array:

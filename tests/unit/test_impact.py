@@ -269,9 +269,9 @@ def test_no_more_inputs_are_traced_at_once_than_memory_allows(monkeypatch: pytes
     class Counting(ReferenceBackend):
         sizes: list[int]
 
-        def trace(self, inputs: Any, layers: Any) -> Any:
+        def _trace(self, inputs: Any, layers: Any) -> Any:
             self.sizes.append(len(inputs))
-            return super().trace(inputs, layers)
+            return super()._trace(inputs, layers)
 
     network = mlp([4, 6, 3], seed=1)
     backend = Counting(network)

@@ -71,7 +71,7 @@ def test_output_gradients_are_exact_to_seven_digits(name: str) -> None:
     seed = rng.normal(size=(7, 3))
     for info in backend.layers:
         cut = backend.cut(inputs, [info.name])
-        if not cut.CONTINUES_FROM_OUTPUTS:
+        if not cut.continues_from_outputs:
             continue  # see the next test
         outputs = cut.outputs()
         direction = rng.normal(size=outputs.shape)
@@ -106,7 +106,7 @@ def test_a_cut_at_a_recurrent_layer_says_that_it_does_not_continue_from_gates() 
     network = NETWORKS["lstm"]()
     cut = ReferenceBackend(network).cut(random_inputs(network, 2), ["read.l0"])
     assert cut.outputs().shape == (2, 3, 16)
-    assert not cut.CONTINUES_FROM_OUTPUTS
+    assert not cut.continues_from_outputs
     with pytest.raises(NotImplementedError, match="is not what the next node takes"):
         cut.scores_from_outputs(cut.outputs())
 

@@ -59,7 +59,7 @@ class GroupedCuts:
         """How many cuts were made."""
         first = self._cut(0)
         self.layer = first.layer
-        self.continues = first.CONTINUES_FROM_OUTPUTS
+        self.continues = first.continues_from_outputs
 
     @property
     def whole(self) -> Cut | None:

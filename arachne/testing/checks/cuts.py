@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from arachne.backend import Cut, ModelBackend, restored
+from arachne.cuts import PlainCut
 from arachne.errors import ArachneError, WeightShapeError
 from arachne.losses import cross_entropy
 from arachne.testing.checks import by_hand
@@ -146,7 +147,7 @@ class CutChecks(Suite):
             assert_close(cut.outputs(), outputs, f"outputs after '{layer}' was set")
             assert_close(cut.scores_with({}), scores, f"unchanged scores after '{layer}' was set")
             assert_close(cut.scores_with(weights), expected, f"changed scores after '{layer}' was set")
-            if cut.CONTINUES_FROM_OUTPUTS:
+            if cut.continues_from_outputs:
                 assert_close(cut.scores_from_outputs(outputs), scores, f"continued scores after '{layer}' was set")
 
     def test_a_cut_keeps_weights_that_were_set_before_it_and_put_back_after(self, specimen: Specimen) -> None:
@@ -165,7 +166,7 @@ class CutChecks(Suite):
             parameter = next(iter(specimen.network.layers[layer].parameters))
             first = {(layer, parameter): changed[layer, parameter]}
             assert_close(cut.scores_with(first, ROWS), expected[ROWS], f"cut at '{layer}', some rows")
-            if cut.CONTINUES_FROM_OUTPUTS:
+            if cut.continues_from_outputs:
                 assert_close(cut.scores_from_outputs(cut.outputs()), expected, f"continued from '{layer}'")
             if backend.SUPPORTS_GRADIENTS:
                 seen = Seen()
@@ -208,7 +209,7 @@ class CutChecks(Suite):
         expected = specimen.reference.cut(specimen.inputs, [layer]).scores_with(weights)
         assert_close(cut.scores_with(weights), expected)
         assert_close(cut.scores_with(weights, rows), expected[rows])
-        if cut.CONTINUES_FROM_OUTPUTS:
+        if cut.continues_from_outputs:
             assert_close(
                 cut.scores_from_outputs(cut.outputs(rows), rows), specimen.backend.forward(specimen.inputs)[rows]
             )
@@ -217,7 +218,7 @@ class CutChecks(Suite):
         """A cut is overridden for speed alone: the slow default of `ModelBackend` gives the same."""
         for layer in specimen.layers:
             cut = specimen.backend.cut(specimen.inputs, [layer])
-            default = ModelBackend.cut(specimen.backend, specimen.inputs, [layer])
+            default = PlainCut(specimen.backend, specimen.inputs, [layer])
             weights = specimen.other_weights(layer)
             assert cut.layer == default.layer
             assert_close(cut.outputs(ROWS), default.outputs(ROWS), f"'{layer}'")
@@ -253,7 +254,7 @@ class CutChecks(Suite):
         for start in range(len(specimen.layers)):
             touched = specimen.layers[start:]
             cut = specimen.backend.cut(specimen.inputs, touched)
-            default = ModelBackend.cut(specimen.backend, specimen.inputs, touched)
+            default = PlainCut(specimen.backend, specimen.inputs, touched)
             weights = specimen.other_weights(touched[0])
             for loss in specimen.losses(cut.scores_with(weights)):
                 expected = default.weight_gradients(weights, loss.pull)
@@ -305,9 +306,9 @@ class CutChecks(Suite):
 def _continuing(backend: ModelBackend, inputs: Inputs, layers: Sequence[str]) -> list[tuple[str, Cut]]:
     """A cut at each of these layers by itself, as far as it continues from outputs; skips where none does."""
     cuts = [(layer, backend.cut(inputs, [layer])) for layer in layers]
-    continuing = [(layer, cut) for layer, cut in cuts if cut.CONTINUES_FROM_OUTPUTS]
+    continuing = [(layer, cut) for layer, cut in cuts if cut.continues_from_outputs]
     if not continuing:
-        pytest.skip(f"the cut of backend '{backend.NAME}' declares CONTINUES_FROM_OUTPUTS = False")
+        pytest.skip(f"the cut of backend '{backend.NAME}' declares continues_from_outputs = False")
     return continuing
 
 

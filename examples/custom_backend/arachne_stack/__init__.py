@@ -7,13 +7,13 @@ and so on, with a `weight` `(out, in)` and a `bias` `(out,)`, as the canonical l
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from arachne.backend import ModelBackend, Pull, Weights, check_count, pulled
+from arachne.backend import ModelBackend, Pull, Weights, pulled
 from arachne.errors import DataError, ModelError
 from arachne.values import Activation, Array, Description, Inputs, LayerInfo, ParameterInfo, count
 
@@ -75,35 +75,28 @@ class StackBackend(ModelBackend):
             for name, parameters in self._layers.items()
         ]
 
-    def get_weights(self, layer: str) -> Mapping[str, Array]:
-        self.info(layer)  # raises UnknownLayerError with the names there are
+    def _get_weights(self, layer: str) -> Mapping[str, Array]:
         return {parameter: values.copy() for parameter, values in self._layers[layer].items()}
 
-    def set_weights(self, layer: str, parameter: str, values: Array) -> None:
-        self.check_values(layer, parameter, values)
+    def _set_weights(self, layer: str, parameter: str, values: Array) -> None:
         self._layers[layer][parameter][...] = values
 
-    def forward(self, inputs: Inputs) -> Array:
+    def _forward(self, inputs: Inputs) -> Array:
         return list(self._run(inputs).values())[-1].leaving
 
-    def activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
-        self.info(layer)
+    def _activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
         return (self._run(inputs)[layer],)
 
-    def weight_gradients(
-        self, inputs: Inputs, pull: Pull, parameters: Iterable[tuple[str, str]] | None = None
-    ) -> Weights:
+    def _weight_gradients(self, inputs: Inputs, pull: Pull, parameters: Sequence[tuple[str, str]]) -> Weights:
         passed = self._run(inputs)
         gradients = self._back(passed, pulled(pull, self.forward(inputs), slice(0, count(inputs))))
         found = {}
         for layer, gradient in gradients.items():
             found[layer, "weight"] = gradient.T @ passed[layer].entering["weight"]
             found[layer, "bias"] = gradient.sum(axis=0)
-        return {place: found[place] for place in self.chosen(parameters)}
+        return {place: found[place] for place in parameters}
 
-    def output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
-        self.info(layer)
-        check_count(inputs, seed, "seeds")
+    def _output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
         return (self._back(self._run(inputs), seed)[layer],)
 
     def save(self, path: Path) -> None:

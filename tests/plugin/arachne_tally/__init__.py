@@ -5,13 +5,13 @@ It defines the abstract operations and nothing else; `cut` and `trace` are the d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from arachne.backend import ModelBackend, Pull, Weights, check_count, pulled
+from arachne.backend import ModelBackend, Pull, Weights, pulled
 from arachne.errors import DataError, ModelError
 from arachne.values import Activation, Array, Description, Inputs, LayerInfo, ParameterInfo, count
 
@@ -48,30 +48,23 @@ class TallyBackend(ModelBackend):
     def layers(self) -> Sequence[LayerInfo]:
         return (LayerInfo("tally", "dense", {"weight": ParameterInfo(self._weight.shape)}, followed_by=()),)
 
-    def get_weights(self, layer: str) -> Mapping[str, Array]:
-        self.info(layer)
+    def _get_weights(self, layer: str) -> Mapping[str, Array]:
         return {"weight": self._weight.copy()}
 
-    def set_weights(self, layer: str, parameter: str, values: Array) -> None:
-        self.check_values(layer, parameter, values)
+    def _set_weights(self, layer: str, parameter: str, values: Array) -> None:
         self._weight[...] = values
 
-    def forward(self, inputs: Inputs) -> Array:
+    def _forward(self, inputs: Inputs) -> Array:
         return np.asarray(self._checked(inputs) @ self._weight.T)
 
-    def activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
-        self.info(layer)
+    def _activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
         return (Activation({"weight": self._checked(inputs)}, self.forward(inputs)),)
 
-    def weight_gradients(
-        self, inputs: Inputs, pull: Pull, parameters: Iterable[tuple[str, str]] | None = None
-    ) -> Weights:
+    def _weight_gradients(self, inputs: Inputs, pull: Pull, parameters: Sequence[tuple[str, str]]) -> Weights:
         gradient = pulled(pull, self.forward(inputs), slice(0, count(inputs)))
-        return {place: gradient.T @ self._checked(inputs) for place in self.chosen(parameters)}
+        return {place: gradient.T @ self._checked(inputs) for place in parameters}
 
-    def output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
-        self.info(layer)
-        check_count(inputs, seed, "seeds")
+    def _output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
         return (seed.copy(),)
 
     def save(self, path: Path) -> None:

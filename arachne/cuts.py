@@ -1,0 +1,222 @@
+"""A model held open: `Trace` for gradients of one pass, `Cut` for many candidates, and the plain one of each.
+
+Public operations check what they are given, once for all backends, and call the part an adapter writes (`_scores_with`
+for `scores_with`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, final
+
+import numpy as np
+
+from arachne.errors import UnknownLayerError, WeightShapeError, did_you_mean
+from arachne.values import Activation, Array, Inputs, LayerInfo, Weights, check_rows, count, take
+
+if TYPE_CHECKING:
+    from arachne.backend import ModelBackend
+
+Pull = Callable[[Array, slice], Array]
+"""A loss as gradients see it: from the scores `(rows, classes)` of some rows to d loss / d scores, of the same shape.
+
+The loss is a sum over rows. A backend calls its pull once for each batch, with the float32 scores of that batch and the
+slice of rows they belong to; every row comes once, in order, and rows that only fill a batch never come.
+`arachne.losses` has the usual ones.
+"""
+
+
+def pulled(pull: Pull, scores: Array, rows: slice) -> Array:
+    """What a pull says of some rows, checked: `(rows, classes)` like their scores.
+
+    Raises:
+        WeightShapeError: It gives another shape than it was given.
+    """
+    gradient = np.asarray(pull(scores, rows))
+    if gradient.shape != scores.shape:
+        raise WeightShapeError(
+            f"a loss gives one gradient for each score, expected the shape {scores.shape}, got {gradient.shape}"
+        )
+    return gradient
+
+
+def check_values(info: LayerInfo, parameter: str, values: Array) -> None:
+    """Refuse values for a parameter that the layer does not have, or that has another shape.
+
+    Raises:
+        UnknownLayerError: The layer has no such parameter.
+        WeightShapeError: The shape is another.
+    """
+    if parameter not in info.parameters:
+        choices = did_you_mean(parameter, info.parameters)
+        raise UnknownLayerError(f"layer '{info.name}' has no parameter '{parameter}'{choices}")
+    shape = info.parameters[parameter].shape
+    if np.shape(values) != shape:
+        raise WeightShapeError(
+            f"layer '{info.name}' has a {parameter} of shape {shape}, got values of shape {np.shape(values)}"
+        )
+
+
+class Trace(ABC):
+    """One forward pass of some inputs, kept open so that several gradients can be taken from it."""
+
+    n: int
+    """The number of inputs."""
+
+    activations: Mapping[str, tuple[Activation, ...]]
+    """What passed through each traced layer, one `Activation` per use."""
+
+    @final
+    def output_gradients(self, seed: Array) -> Mapping[str, tuple[Array, ...]]:
+        """As `ModelBackend.output_gradients`, for every traced layer at once."""
+        check_rows(self.n, seed, "rows of the seed")
+        return self._output_gradients(seed)
+
+    @abstractmethod
+    def _output_gradients(self, seed: Array) -> Mapping[str, tuple[Array, ...]]:
+        """As `output_gradients`, with a row of the seed for each input."""
+
+
+class Cut(ABC):
+    """A model held open at one layer: everything before it is computed once, everything behind it as often as asked.
+
+    `rows` always means row numbers of the inputs the cut was made with; None means all of them.
+
+    Attributes:
+        layer: The layer the model is held open at: the earliest of those asked for, at its first use.
+        layers: The layers the cut was made for, by name.
+        continues_from_outputs: Whether `scores_from_outputs` works; where it does not, `scores_with` does the same job
+            more slowly.
+    """
+
+    def __init__(self, layer: str, layers: Iterable[LayerInfo], *, continues_from_outputs: bool = True) -> None:
+        self.layer = layer
+        self.layers = {info.name: info for info in layers}
+        self.continues_from_outputs = continues_from_outputs
+
+    @abstractmethod
+    def outputs(self, rows: Array | None = None) -> Array:
+        """What leaves `layer` at its first use, with the weights the model had when it was cut: `(rows, ...)`."""
+
+    @final
+    def scores_from_outputs(self, outputs: Array, rows: Array | None = None) -> Array:
+        """Class scores `(rows, classes)` when the first use of `layer` gives `outputs` instead."""
+        if not self.continues_from_outputs:
+            raise NotImplementedError(f"this cut cannot continue from the outputs of layer '{self.layer}'")
+        if rows is not None:
+            check_rows(len(rows), outputs, "rows of outputs")
+        return self._scores_from_outputs(outputs, rows)
+
+    @final
+    def scores_with(self, weights: Weights, rows: Array | None = None) -> Array:
+        """Class scores `(rows, classes)` with other values for whole parameters of the layers the cut was made for.
+
+        Called once per candidate, and therefore hot. The model itself keeps its weights.
+
+        Raises:
+            UnknownLayerError: The cut was not made for such a layer, or the layer has no such parameter.
+            WeightShapeError: Values of another shape than the parameter's.
+        """
+        self._check_weights(weights)
+        return self._scores_with(weights, rows)
+
+    @final
+    def weight_gradients(self, weights: Weights, pull: Pull, rows: Array | None = None) -> Weights:
+        """Gradients of a loss with respect to every parameter of the layers the cut was made for, as fresh arrays.
+
+        Nothing before the cut is computed again. The plain cut of `ModelBackend` has full passes for it.
+
+        Args:
+            weights: Where the gradients are taken, as in `scores_with`.
+            pull: The loss; the slices it gets count within `rows`.
+            rows: Which inputs the loss sums over.
+        """
+        self._check_weights(weights)
+        return self._weight_gradients(weights, pull, rows)
+
+    @abstractmethod
+    def _scores_from_outputs(self, outputs: Array, rows: Array | None) -> Array:
+        """As `scores_from_outputs`; never called where `continues_from_outputs` is not set."""
+
+    @abstractmethod
+    def _scores_with(self, weights: Weights, rows: Array | None) -> Array:
+        """As `scores_with`, with values that fit."""
+
+    def _weight_gradients(self, weights: Weights, pull: Pull, rows: Array | None) -> Weights:
+        """As `weight_gradients`, with values that fit."""
+        raise NotImplementedError(f"a '{type(self).__name__}' gives no gradients; the plain cut of the base class does")
+
+    def _check_weights(self, weights: Weights) -> None:
+        for (layer, parameter), values in weights.items():
+            if layer not in self.layers:
+                raise UnknownLayerError(f"the cut was not made for layer '{layer}'" + did_you_mean(layer, self.layers))
+            check_values(self.layers[layer], parameter, values)
+
+
+@contextmanager
+def restored(backend: ModelBackend, parameters: Iterable[tuple[str, str]]) -> Iterator[None]:
+    """Put these parameters back as they were when the block ends, however it ends."""
+    kept = {(layer, parameter): backend.get_weights(layer)[parameter] for layer, parameter in parameters}
+    try:
+        yield
+    finally:
+        for (layer, parameter), values in kept.items():
+            backend.set_weights(layer, parameter, values)
+
+
+class PlainTrace(Trace):
+    """Every layer asks for its own pass."""
+
+    def __init__(self, backend: ModelBackend, inputs: Inputs, layers: Sequence[str]) -> None:
+        self.n = count(inputs)
+        self._backend = backend
+        self._inputs = inputs
+        self.activations = {layer: backend.activations(inputs, layer) for layer in layers}
+
+    def _output_gradients(self, seed: Array) -> Mapping[str, tuple[Array, ...]]:
+        return {layer: self._backend.output_gradients(self._inputs, layer, seed) for layer in self.activations}
+
+
+class PlainCut(Cut):
+    """Nothing is kept: every question is a full forward pass of the rows."""
+
+    def __init__(self, backend: ModelBackend, inputs: Inputs, layers: Sequence[str]) -> None:
+        infos = [info for info in backend.layers if info.name in layers]
+        super().__init__(infos[0].name, infos, continues_from_outputs=False)
+        self._backend = backend
+        self._inputs = inputs
+        self._weights = {
+            (info.name, parameter): values
+            for info in backend.layers
+            for parameter, values in backend.get_weights(info.name).items()
+        }
+
+    def outputs(self, rows: Array | None = None) -> Array:
+        """One pass up to the layer."""
+        with self._standing({}):
+            return self._backend.activations(self._rows(rows), self.layer)[0].leaving
+
+    def _scores_from_outputs(self, outputs: Array, rows: Array | None) -> Array:
+        raise NotImplementedError
+
+    def _scores_with(self, weights: Weights, rows: Array | None) -> Array:
+        with self._standing(weights):
+            return self._backend.forward(self._rows(rows))
+
+    def _weight_gradients(self, weights: Weights, pull: Pull, rows: Array | None) -> Weights:
+        asked = [place for place in self._weights if place[0] in self.layers]
+        with self._standing(weights):
+            return self._backend.weight_gradients(self._rows(rows), pull, asked)
+
+    @contextmanager
+    def _standing(self, weights: Weights) -> Iterator[None]:
+        """The model as it was when it was cut, with these weights, for the duration."""
+        with restored(self._backend, self._weights):
+            for (layer, parameter), values in {**self._weights, **weights}.items():
+                self._backend.set_weights(layer, parameter, values)
+            yield
+
+    def _rows(self, rows: Array | None) -> Inputs:
+        return self._inputs if rows is None else take(self._inputs, rows)
