@@ -23,6 +23,7 @@ SHARED: Mapping[str, Sequence[str]] = {
     "export": ("example_inputs", "export_onnx"),
     "folds": ("find_fold", "find_fixed_fold"),
     "followers": ("NAMES", "follower"),
+    "gradients": ("gradients_of",),
     "graph": ("Graph",),
     "io": ("Opened", "open_model", "save"),
     "kinds": ("Kind",),
@@ -39,8 +40,8 @@ SHARED: Mapping[str, Sequence[str]] = {
 """The files of several adapters, and the names that each of them has there; `{}` stands for the framework."""
 
 EVERYWHERE = (
-    *("__init__", "adapter", "cut", "followers", "io", "kinds", "layers", "names", "reasons", "running", "stored"),
-    *("trace", "weights"),
+    *("__init__", "adapter", "cut", "followers", "gradients", "io", "kinds", "layers", "names", "reasons", "running"),
+    *("stored", "trace", "weights"),
 )
 """The files that every adapter has."""
 
@@ -53,8 +54,8 @@ OWN: Mapping[str, tuple[str, str]] = {
     "derivative": ("onnx", "the gradient of a graph is a graph too"),
     "environment": ("keras", "what Keras reads from the environment when it is imported"),
     "functional": ("keras", "graphs of functional models, and of those that hide theirs"),
-    "gradients": ("onnx", "ONNX has no gradients: one rule for each operator"),
     "hdf5": ("keras", "the HDF5 files in which Keras keeps weights"),
+    "kept": ("onnx", "what crosses a cut is kept of two graphs, the forward and the differentiable one"),
     "known": ("torch", "a torch pass is seen call by call, so tensors are known by their identity"),
     "layout": ("keras", "each class of Keras layers stores its variables in an order of its own"),
     "normalise": ("onnx", "exporters write the same network in many ways"),
@@ -63,6 +64,7 @@ OWN: Mapping[str, tuple[str, str]] = {
     "program": ("torch", "exported programs are checked before torch builds them"),
     "quantise": ("onnx", "onnxruntime quantises"),
     "reader": ("onnx", "weights stand behind nodes that only move them"),
+    "rules": ("onnx", "ONNX has no gradients: one rule for each operator"),
     "sessions": ("onnx", "onnxruntime's sessions and devices"),
     "surgery": ("onnx", "a protobuf message changed byte by byte"),
     "swapping": ("keras", "attributes of Keras objects that are something else for a while"),

@@ -41,7 +41,7 @@ from arachne.values import Activation, Array, Description, Inputs, LayerInfo, ch
 from arachne_keras import export, io
 from arachne_keras.autodiff import FRAMEWORK, Seed, stored_array, to_array
 from arachne_keras.cut import KerasCut
-from arachne_keras.gradients import Sums, seed_of
+from arachne_keras.gradients import gradients_of, seed_of
 from arachne_keras.reasons import unreached
 from arachne_keras.running import Runner
 from arachne_keras.trace import KerasTrace
@@ -118,15 +118,15 @@ class KerasBackend(ModelBackend):
         wanted = {id(stored.variable): stored.variable for stored in places.values()}
         variables = self._variables()
         fixed = {id(variable): FRAMEWORK.snapshot(variable) for variable in variables}
-        sums = Sums(places)
-        for batch, seed in self._seeded(inputs, pull):
 
-            def scores(tensors: Sequence[Any], batch: Inputs = batch) -> Any:
+        def pull_back(batch: Inputs, seed: Seed) -> Sequence[Any]:
+            def scores(tensors: Sequence[Any]) -> Any:
                 with self._runner.stateless({**fixed, **dict(zip(wanted, tensors, strict=True))}, variables):
                     return self._runner.scores(batch)
 
-            sums.add(FRAMEWORK.pull_back(scores, [fixed[key] for key in wanted], seed))
-        return sums.gradients()
+            return FRAMEWORK.pull_back(scores, [fixed[key] for key in wanted], seed)
+
+        return gradients_of(places, (pull_back(batch, seed) for batch, seed in self._seeded(inputs, pull)))
 
     def _output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
         """One pass and one backward pass per batch."""

@@ -6,7 +6,8 @@ model, and TensorFlow traces the function once, whatever rows and weights come.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from keras import ops
 from arachne.backend import Cut, Pull, Weights
 from arachne.values import Array, Inputs, batches, count
 from arachne_keras.autodiff import FRAMEWORK, stored_array, to_array
-from arachne_keras.gradients import Sums, seed_of
+from arachne_keras.gradients import gradients_of, seed_of
 from arachne_keras.graph import Graph, Step, Values
 from arachne_keras.running import Runner, affordable
 from arachne_keras.watch import Watch
@@ -84,17 +85,19 @@ class KerasCut(Cut):
     def _weight_gradients(self, weights: Weights, pull: Pull, rows: Array | None) -> Weights:
         """The steps behind the layers, run again with tensors that gradients are taken by."""
         given = self._given(weights)
-        sums = Sums({(name, key): s for name, layer in self._touched.items() for key, s in layer.stored.items()})
-        done = 0
-        for values, n in self._kept.batches(rows, self._rows):
-            kept = self._tensors(values)
+        places = {(name, key): s for name, layer in self._touched.items() for key, s in layer.stored.items()}
 
-            def scores(tensors: Sequence[Any], kept: Sequence[Any] = kept) -> Any:
-                return self._with_weights(*kept, *tensors)
+        def batches_of_rows() -> Iterator[Sequence[Any]]:
+            done = 0
+            for values, n in self._kept.batches(rows, self._rows):
+                kept = self._tensors(values)
+                yield FRAMEWORK.pull_back(partial(self._behind_with, kept), given, seed_of(pull, done, n))
+                done += n
 
-            sums.add(FRAMEWORK.pull_back(scores, given, seed_of(pull, done, n)))
-            done += n
-        return sums.gradients()
+        return gradients_of(places, batches_of_rows())
+
+    def _behind_with(self, kept: Sequence[Any], tensors: Sequence[Any]) -> Any:
+        return self._with_weights(*kept, *tensors)
 
     def _given(self, weights: Weights) -> list[Any]:
         """The touched variables as tensors, with these parameters in their places."""

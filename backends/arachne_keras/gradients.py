@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,23 +25,16 @@ def seed_of(pull: Pull, start: int, n: int) -> Seed:
     return seed
 
 
-class Sums:
-    """Gradients with respect to the variables some parameters are stored in, summed over batches.
+def gradients_of(places: Mapping[tuple[str, str], Stored], batches: Iterable[Sequence[Any]]) -> Weights:
+    """Gradients with respect to parameters, summed over batches, in the canonical layout.
 
     Args:
-        places: The parameters, by layer and name.
+        places: Where the parameters are stored.
+        batches: For each batch a gradient for each variable, in the order in which the parameters name them.
     """
-
-    def __init__(self, places: Mapping[tuple[str, str], Stored]) -> None:
-        self._places = places
-        variables = {id(stored.variable): stored.variable for stored in places.values()}
-        self._sums = {key: np.zeros(tuple(variable.shape), np.float32) for key, variable in variables.items()}
-
-    def add(self, gradients: Sequence[Any]) -> None:
-        """Add those of one batch, a tensor for each variable, in the order in which the parameters name them."""
-        for sums, gradient in zip(self._sums.values(), gradients, strict=True):
-            sums += to_array(gradient)
-
-    def gradients(self) -> Weights:
-        """The sums, in the canonical layout."""
-        return {place: stored.canonical(self._sums[id(stored.variable)]) for place, stored in self._places.items()}
+    variables = {id(stored.variable): stored.variable for stored in places.values()}
+    sums = {key: np.zeros(tuple(variable.shape), np.float32) for key, variable in variables.items()}
+    for gradients in batches:
+        for total, gradient in zip(sums.values(), gradients, strict=True):
+            total += to_array(gradient)
+    return {place: stored.canonical(sums[id(stored.variable)]) for place, stored in places.items()}

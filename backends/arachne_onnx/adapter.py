@@ -41,8 +41,8 @@ from arachne.errors import ModelError, UsageError
 from arachne.values import Activation, Array, Description, Inputs, LayerInfo, batches, check_real, count
 from arachne_onnx import io
 from arachne_onnx.cut import OnnxCut
-from arachne_onnx.cut_gradients import canonical
 from arachne_onnx.ending import find_ending
+from arachne_onnx.gradients import gradients_of
 from arachne_onnx.kept import NotCuttableError
 from arachne_onnx.layers import find_layers
 from arachne_onnx.quantise import quantised_scores
@@ -135,6 +135,16 @@ class OnnxBackend(ModelBackend):
         place.put(stored, values)
         self._runner.set(place.name, stored)
 
+    def _look(self, inputs: Inputs) -> None:
+        """At the first inputs, find out what only a run can tell: shapes, the model's ending, where the inputs lie."""
+        if self._runner.looked:
+            return
+        self._runner.look(inputs)
+        if self._runner.ending.kind == "probabilities":
+            self.score_kind = "log-probabilities"
+        found = find_layers(self._runner.graph, self._model.stored)
+        self._layers = {name: found[name] for name in self._layers if name in found}
+
     def _forward(self, inputs: Inputs) -> Array:
         """Class scores, batch by batch."""
         return self._runner.scores(inputs)
@@ -154,7 +164,7 @@ class OnnxBackend(ModelBackend):
         for found, _ in self._runner.pulled_back(inputs, names, pull):
             for name, gradient in found.items():
                 totals[name] += gradient
-        return canonical(places, totals)
+        return gradients_of(places, totals)
 
     def _output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
         """One pass forward and one back per batch, down to the layer and no further."""
@@ -238,16 +248,6 @@ class OnnxBackend(ModelBackend):
     def _forward_program(self) -> Program:
         graph = self._runner.graph
         return self._runner.program("scores", lambda: self._runner.whole(graph, [graph.scores]))
-
-    def _look(self, inputs: Inputs) -> None:
-        """At the first inputs, find out what only a run can tell: shapes, the model's ending, where the inputs lie."""
-        if self._runner.looked:
-            return
-        self._runner.look(inputs)
-        if self._runner.ending.kind == "probabilities":
-            self.score_kind = "log-probabilities"
-        found = find_layers(self._runner.graph, self._model.stored)
-        self._layers = {name: found[name] for name in self._layers if name in found}
 
 
 def _in_parts(n: int, size: int) -> list[Array]:

@@ -15,7 +15,7 @@ from onnx import NodeProto, helper
 from arachne.backend import Cut, Pull, Weights
 from arachne.values import Array, Inputs, count
 from arachne_onnx.channels import SHARE, FewChannels, changed_channels
-from arachne_onnx.cut_gradients import CutGradients
+from arachne_onnx.gradients import CutGradients
 from arachne_onnx.graph import TensorType
 from arachne_onnx.kept import Kept, NotCuttableError, chosen
 from arachne_onnx.layers import Layer

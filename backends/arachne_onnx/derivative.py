@@ -9,9 +9,9 @@ from onnx import TensorProto, helper
 
 from arachne.backend import Pull, pulled
 from arachne.values import Array
-from arachne_onnx.gradients import Tape
 from arachne_onnx.graph import Graph, TensorType, reads
 from arachne_onnx.normalise import copied
+from arachne_onnx.rules import Tape
 from arachne_onnx.sessions import Device, Program
 
 SEED = "arachne.seed"

@@ -11,10 +11,10 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
 from arachne.values import Array, Geometry
-from arachne_onnx.gradients.recurrent import GATES, unfolded
 from arachne_onnx.graph import Graph, attributes
 from arachne_onnx.names import is_packed
 from arachne_onnx.reader import Found, Reader, Signal, Use
+from arachne_onnx.rules.recurrent import GATES, unfolded
 from arachne_onnx.stored import Stored
 
 Kind = Callable[[Reader, NodeProto], Iterator[Found]]

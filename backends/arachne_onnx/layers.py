@@ -12,11 +12,11 @@ from typing import Any
 
 from arachne.values import LayerInfo, ParameterInfo
 from arachne_onnx.followers import follower
-from arachne_onnx.gradients.recurrent import GATES
 from arachne_onnx.graph import Graph
 from arachne_onnx.kinds import NORMS, Kind, conv, embedding, gemm, matmul, norm, recurrent
 from arachne_onnx.names import layer_names
 from arachne_onnx.reader import Found, Reader, Use
+from arachne_onnx.rules.recurrent import GATES
 from arachne_onnx.stored import Stored
 
 KINDS: Mapping[str, Kind] = {

@@ -20,11 +20,11 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 
 from arachne.errors import ModelError
 from arachne.values import Array
-from arachne_onnx.gradients import FLAT, RULES
-from arachne_onnx.gradients.recurrent import GATES, can_unfold, unfold
-from arachne_onnx.gradients.tape import key
 from arachne_onnx.graph import IR_VERSION, Graph, TensorType, attributes, infer_types, subgraphs, type_from, value_info
 from arachne_onnx.order import sort_nodes, take_constant_branches
+from arachne_onnx.rules import FLAT, RULES
+from arachne_onnx.rules.recurrent import GATES, can_unfold, unfold
+from arachne_onnx.rules.tape import key
 
 OPSET = 18
 """The oldest operator set the rules know; older models are brought up to it."""

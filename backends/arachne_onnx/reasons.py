@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 
 from onnx import NodeProto, TensorProto
 
-from arachne_onnx.gradients import FLAT, blocks
-from arachne_onnx.gradients.tape import key
 from arachne_onnx.graph import Graph, reads, subgraphs
 from arachne_onnx.layers import KINDS, Layer
 from arachne_onnx.reader import MOVERS
+from arachne_onnx.rules import FLAT, blocks
+from arachne_onnx.rules.tape import key
 from arachne_onnx.surgery import RAW_ELEMENTS, Place
 
 INTEGERS = {TensorProto.INT8: "int8", TensorProto.UINT8: "uint8", TensorProto.INT4: "int4", TensorProto.UINT4: "uint4"}

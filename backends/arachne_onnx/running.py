@@ -17,9 +17,9 @@ from arachne.values import Array, Inputs, batches, count, take
 from arachne_onnx.derivative import Derivative, backward_program, pulled_back
 from arachne_onnx.ending import Ending, append_scores, check_ending
 from arachne_onnx.folds import find_fixed_fold, find_fold, linear_in_n
-from arachne_onnx.gradients import UnknownShapeError
 from arachne_onnx.graph import Graph, TensorType, infer_types, reads
 from arachne_onnx.normalise import differentiable, learn_types, make_padding_explicit
+from arachne_onnx.rules import UnknownShapeError
 from arachne_onnx.sessions import Device, Program
 
 ROWS = 1024

@@ -114,6 +114,22 @@ class TorchBackend(ModelBackend):
         with torch.no_grad():
             place.view(self._parameters[place.name]).copy_(as_tensor(values))
 
+    def _look(self, inputs: Inputs) -> None:
+        """At the first inputs, find out what only a run can tell: order and uses of the layers, the model's ending."""
+        if self._runner.looked:
+            return
+        layers = self._runner.look(inputs)
+        if not layers:
+            largest = sorted(self._runner.unreached, key=lambda name: -self.native.get_parameter(name).numel())
+            reason = self._runner.unreached[largest[0]]
+            raise ModelError(f"the model uses no layer that can be repaired: {reason}")
+        if self._runner.ending == "probabilities":
+            self.score_kind = "log-probabilities"
+        self._layers = layers
+        for layer, uses in self._runner.folds.items():
+            if layer in layers and any(fold.axis is None for folds in uses for fold in folds.values()):
+                self._try(layer, inputs)
+
     def _forward(self, inputs: Inputs) -> Array:
         """Class scores, batch by batch."""
         with torch.no_grad():
@@ -200,22 +216,6 @@ class TorchBackend(ModelBackend):
             source=None if self._model.path is None else str(self._model.path),
             notes=tuple(self._notes),
         )
-
-    def _look(self, inputs: Inputs) -> None:
-        """At the first inputs, find out what only a run can tell: order and uses of the layers, the model's ending."""
-        if self._runner.looked:
-            return
-        layers = self._runner.look(inputs)
-        if not layers:
-            largest = sorted(self._runner.unreached, key=lambda name: -self.native.get_parameter(name).numel())
-            reason = self._runner.unreached[largest[0]]
-            raise ModelError(f"the model uses no layer that can be repaired: {reason}")
-        if self._runner.ending == "probabilities":
-            self.score_kind = "log-probabilities"
-        self._layers = layers
-        for layer, uses in self._runner.folds.items():
-            if layer in layers and any(fold.axis is None for folds in uses for fold in folds.values()):
-                self._try(layer, inputs)
 
     def _try(self, layer: str, inputs: Inputs) -> None:
         """Whether a layer that gives the same for all inputs (positions) can give each input its own; else drop it."""

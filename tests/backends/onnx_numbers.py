@@ -12,9 +12,9 @@ from onnx.reference import ReferenceEvaluator
 
 from arachne.values import Array
 from arachne_onnx.derivative import SEED, Derivative
-from arachne_onnx.gradients import UnknownShapeError
 from arachne_onnx.graph import Graph
 from arachne_onnx.normalise import differentiable, learn_types, make_padding_explicit, normalise
+from arachne_onnx.rules import UnknownShapeError
 from arachne_onnx.sessions import Device, Program
 
 DEVICE = Device()

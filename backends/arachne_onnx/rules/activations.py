@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from arachne_onnx.gradients.tape import Step, Tape, Thunk, rule
+from arachne_onnx.rules.tape import Step, Tape, Thunk, rule
 
 SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
 

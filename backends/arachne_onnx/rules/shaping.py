@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from onnx import TensorProto
 
-from arachne_onnx.gradients.tape import Step, Tape, Thunk, rule
+from arachne_onnx.rules.tape import Step, Tape, Thunk, rule
 
 
 @rule("Reshape", "Flatten", "Squeeze", "Unsqueeze")

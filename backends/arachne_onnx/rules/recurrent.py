@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from onnx import NodeProto, TensorProto, ValueInfoProto, helper
 
 from arachne.values import Array
-from arachne_onnx.gradients.tape import Tape
 from arachne_onnx.graph import Graph, TensorType, attributes, value_info
+from arachne_onnx.rules.tape import Tape
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 DEFAULTS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}

@@ -49,7 +49,7 @@ class CutGradients:
         for found in self._plan.run(weights, pull, rows, n):
             for name, gradient in found.items():
                 totals[name] += gradient
-        return canonical(self._places, totals)
+        return gradients_of(self._places, totals)
 
 
 class _Plan:
@@ -96,6 +96,6 @@ class _Plan:
         return self._backward
 
 
-def canonical(places: Mapping[tuple[str, str], Stored], gradients: Mapping[str, Array]) -> Weights:
+def gradients_of(places: Mapping[tuple[str, str], Stored], gradients: Mapping[str, Array]) -> Weights:
     """The gradients of parameters, out of those of the stored tensors they lie in, as fresh arrays."""
     return {key: np.array(place.view(gradients[place.name]), np.float32, order="C") for key, place in places.items()}

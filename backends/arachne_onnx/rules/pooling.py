@@ -12,8 +12,8 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 
 from arachne.values import Array
-from arachne_onnx.gradients.tape import Step, Tape, Thunk, UnknownShapeError, rule
 from arachne_onnx.graph import IR_VERSION
+from arachne_onnx.rules.tape import Step, Tape, Thunk, UnknownShapeError, rule
 
 
 @rule("MaxPool")

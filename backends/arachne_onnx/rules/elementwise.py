@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from arachne_onnx.gradients.tape import Step, Tape, Thunk, rule
+from arachne_onnx.rules.tape import Step, Tape, Thunk, rule
 
 
 @rule("Add")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from arachne_onnx.gradients.tape import Step, Tape, Thunk, UnknownShapeError, rule
+from arachne_onnx.rules.tape import Step, Tape, Thunk, UnknownShapeError, rule
 
 WIDE, FEW_OFFSETS = 16, 27
 """From how many channels, and up to how many elements of a kernel, its gradient is a sum of matrix products."""

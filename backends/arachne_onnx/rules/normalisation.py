@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from arachne_onnx.gradients.tape import Step, Tape, Thunk, rule
+from arachne_onnx.rules.tape import Step, Tape, Thunk, rule
 
 
 @rule("BatchNormalization")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arachne_onnx.gradients import (  # noqa: F401  # importing them enters their rules
+from arachne_onnx.rules import (  # noqa: F401  # importing them enters their rules
     activations,
     elementwise,
     linear,
@@ -12,6 +12,6 @@ from arachne_onnx.gradients import (  # noqa: F401  # importing them enters thei
     reductions,
     shaping,
 )
-from arachne_onnx.gradients.tape import FLAT, RULES, Tape, UnknownShapeError, blocks
+from arachne_onnx.rules.tape import FLAT, RULES, Tape, UnknownShapeError, blocks
 
 __all__ = ["FLAT", "RULES", "Tape", "UnknownShapeError", "blocks"]

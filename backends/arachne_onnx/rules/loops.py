@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from onnx import GraphProto, ValueInfoProto, helper
 
-from arachne_onnx.gradients.tape import Step, Tape, Thunk, rule
 from arachne_onnx.graph import Graph, TensorType, captures, type_from, value_info
+from arachne_onnx.rules.tape import Step, Tape, Thunk, rule
 
 
 @dataclass
