@@ -19,7 +19,7 @@ SHARED: Mapping[str, Sequence[str]] = {
     "adapter": ("{}Backend",),
     "archive": ("Archive",),
     "cut": ("{}Cut",),
-    "ending": ("find_ending", "check_ending"),
+    "ending": ("check_ending", "find_ending"),
     "export": ("example_inputs", "export_onnx"),
     "folds": ("find_fold", "find_fixed_fold"),
     "followers": ("NAMES", "follower"),
@@ -40,8 +40,8 @@ SHARED: Mapping[str, Sequence[str]] = {
 """The files of several adapters, and the names that each of them has there; `{}` stands for the framework."""
 
 EVERYWHERE = (
-    *("__init__", "adapter", "cut", "followers", "gradients", "io", "kinds", "layers", "names", "reasons", "running"),
-    *("stored", "trace", "weights"),
+    *("__init__", "adapter", "cut", "ending", "followers", "gradients", "io", "kinds", "layers", "names", "reasons"),
+    *("running", "stored", "trace", "weights"),
 )
 """The files that every adapter has."""
 

@@ -20,8 +20,8 @@ Devices
     crosses as float32.
 
 Outputs
-    A final softmax, log-softmax or sigmoid is looked behind, fused into a layer or not; probabilities made in any other
-    way are told by their sum and become log-probabilities. One sigmoid output z is two classes with scores (0, z). What
+    Scores are what enters a final softmax, log-softmax or sigmoid, fused into a layer or not; other probabilities are
+    recognised by their sum and become log-probabilities. One sigmoid output z is two classes with scores (0, z). What
     leaves a layer is taken before its fused activation.
 """
 
@@ -167,7 +167,7 @@ class KerasBackend(ModelBackend):
 
     @property
     def suffix(self) -> str:
-        """Keras reads a weight file as one of today only by its double ending; whole models are saved as of today."""
+        """`.weights.h5` for a weight file, which Keras knows by that ending; `.keras` for a whole model."""
         return ".weights.h5" if self._model.format == "weights" else ".keras"
 
     def example_inputs(self, n: int, *, seed: int = 0) -> Inputs:

@@ -1,4 +1,4 @@
-"""`.keras` archives: checked before anything in them is believed, changed in place without being rewritten."""
+"""`.keras` archives: checked before anything in them is used, changed in place without being rewritten."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Framework(ABC):
         """A tensor or a variable's value as an array, which may share its memory."""
 
     def compiled(self, function: Callable[..., Any], specimens: Sequence[Any], rows: int) -> Callable[..., Any]:
-        """The function, prepared once for tensors like these, with any number of rows in the first so many."""
+        """The function, prepared once for tensors like these; the first `rows` of them may have any number of rows."""
         return function
 
     def no_gradients(self) -> contextlib.AbstractContextManager[Any]:

@@ -1,4 +1,4 @@
-"""What has to be settled before Keras is imported: which framework it runs on, and that it leaves nothing behind.
+"""What is set before Keras is imported: which framework it runs on, and where it writes its settings.
 
 Importing this module imports Keras. A Keras that is already there is taken as it is.
 """
@@ -19,7 +19,7 @@ FRAMEWORKS = ("tensorflow", "torch", "jax")
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 TALKATIVE = os.environ.get(LEVEL, "2") in ("0", "1")
-"""Whether the user wants to hear what TensorFlow has to say; warnings and errors alone are a wish for silence."""
+"""Whether the user asked for TensorFlow's messages; a level of warnings or errors alone counts as no."""
 
 
 def choose_framework() -> str | None:
@@ -41,7 +41,7 @@ def choose_framework() -> str | None:
 
 @contextlib.contextmanager
 def clean_home() -> Iterator[None]:
-    """Let Keras write the settings it insists on writing into a folder that is gone afterwards."""
+    """Let Keras write its settings, which it always does, into a temporary folder."""
     if "KERAS_HOME" in os.environ or _home_config().exists():
         yield
         return

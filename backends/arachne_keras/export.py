@@ -18,7 +18,7 @@ def export_onnx(model: Any, inputs: Inputs, destination: Path, *, opset: int) ->
     """As `ModelBackend.export_onnx`. The graph ends as the model does, and its inputs have the model's names."""
     with written(destination) as temporary, quiet_exporter():
         with FRAMEWORK.no_gradients():
-            model(inputs, training=False)  # the exporter insists on a model that was called
+            model(inputs, training=False)  # the exporter takes only models that were called
         with exporter_faults():
             model.export(str(temporary), format="onnx", verbose=False, opset_version=opset)
 

@@ -72,7 +72,7 @@ def followed_by(graph: Graph, layer: Layer, users: Mapping[str, Sequence[int]], 
 
 
 def _activation(function: Any) -> str | None:
-    """The name of one of Keras' own functions; another function of the same name is none of them."""
+    """The name of one of Keras' own functions; None for another function, even of the same name."""
     name = str(getattr(function, "__name__", ""))
     return name if getattr(keras.activations, name, None) is function else None
 

@@ -42,7 +42,7 @@ def opened(source: Any, output: str | None) -> Graph:
 
 
 def opaque(model: Any, output: str | None) -> Graph:
-    """One step for a model that computes in a way of its own."""
+    """One step for a model with a `call` of its own."""
     if not model.built:
         raise ModelError(f"model '{model.name}' was never called, so it has no weights yet; call it on some data first")
     graph = Graph()

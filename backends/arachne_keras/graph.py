@@ -158,7 +158,7 @@ class Graph:
 
 
 def functional(model: Any) -> Any:
-    """The functional graph of a model, or None where it has none or computes in a way of its own."""
+    """The functional graph of a model, or None where it has none or has a `call` of its own."""
     if isinstance(model, keras.Sequential) and type(model).call is keras.Sequential.call:
         return model._functional
     own = getattr(keras.Model, "call", None)

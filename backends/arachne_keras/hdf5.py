@@ -17,7 +17,7 @@ FILTERS = (1, 2, 3, 4, 5, 6, 32000)
 
 LARGEST_GROWTH = 100
 SMALL = 256 * 2**20
-"""Data may grow so many times when it is unpacked, or up to this size in any case."""
+"""Unpacked data may have LARGEST_GROWTH times the size of the file, or SMALL bytes if that is more."""
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ class Embedding(Kind):
         yield Layer(name, self, {"weight": Stored(table, Layout.of(table.shape, (0, 1)))})
 
     def stand_ins(self, watcher: Watcher) -> StandIns:
-        """Nothing follows the table that would have to be looked behind."""
+        """A table has no activation that would have to be left out."""
 
         def call(inputs: Any, *args: Any, **kwargs: Any) -> Any:
             own = self.keras

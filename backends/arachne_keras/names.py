@@ -112,7 +112,7 @@ def _table(tensors: Sequence[Place]) -> Iterator[tuple[str, str, Stored]]:
 
 def _norm(many: int) -> Reading:
     def reading(tensors: Sequence[Place]) -> Iterator[tuple[str, str, Stored]]:
-        if len(tensors) == many:  # with fewer, nobody can tell a scale from a bias
+        if len(tensors) == many:  # with fewer, a scale cannot be told from a bias
             yield from (
                 ("", parameter, layout.plain(tensor))
                 for parameter, tensor in zip(("scale", "bias"), tensors, strict=False)

@@ -44,7 +44,7 @@ class Runner:
         layers: Its repairable layers, in order of execution.
         users: The numbers of the steps that use each layer.
         ending: How it ends: `softmax`, `sigmoid`, `probabilities` or `logits`.
-        fixed: The batch size it insists on, if any.
+        fixed: The only batch size it takes, if there is one.
         rows: How many inputs pass through at once.
         notes: What had to be assumed.
     """

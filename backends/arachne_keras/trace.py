@@ -71,7 +71,7 @@ class _Pass:
         self.activations = {layer: [use.activation(self.n) for use in uses] for layer, uses in self._watch.uses.items()}
 
     def gradients(self, seed: Array) -> dict[str, tuple[Array, ...]]:
-        """Vector-Jacobian products of this batch; rows that filled it up have no say."""
+        """Vector-Jacobian products of this batch; rows that only fill it up have a seed of zeros."""
         whole = np.zeros(tuple(self._recording.result.shape), np.float32)
         whole[: self.n] = seed
         found = self._recording.gradients(whole)

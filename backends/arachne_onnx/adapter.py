@@ -18,8 +18,8 @@ Devices
     computed in float32.
 
 Outputs
-    A final softmax, log-softmax or sigmoid is looked behind, also one that labels and probabilities of a scikit-learn
-    export are made from; probabilities made in any other way are told by their sum and become log-probabilities. One
+    Scores are what enters a final softmax, log-softmax or sigmoid, also in a scikit-learn export with labels and
+    probabilities; probabilities made in any other way are told by their sum and become log-probabilities. One
     sigmoid output z is two classes with scores (0, z).
 """
 
@@ -197,7 +197,7 @@ class OnnxBackend(ModelBackend):
         return OnnxTrace(self._runner, inputs, {layer: self._layers[layer] for layer in layers})
 
     def _cut(self, inputs: Inputs, layers: Sequence[str]) -> Cut:
-        """The nodes behind the layers; the plain cut where rows cannot be told apart."""
+        """The nodes behind the layers; the plain cut where a tensor mixes the inputs."""
         chosen = {name: layer for name, layer in self._layers.items() if name in layers}
         first = next(iter(chosen))
         frozen = dict(self._runner.values), frozenset(self._runner.touched)

@@ -13,7 +13,7 @@ from arachne_onnx.layers import Layer
 from arachne_onnx.sessions import Device, Program
 
 SHARE = 4
-"""The shortcut is taken when at most one in so many channels changes."""
+"""The shortcut is taken when at most 1 / SHARE of the channels change."""
 
 
 class FewChannels:

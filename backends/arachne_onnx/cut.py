@@ -100,7 +100,7 @@ class OnnxCut(Cut):
         return self._run(self._program(names, nodes, crossing, changed), crossing, {}, changed, rows)
 
     def _weight_gradients(self, weights: Weights, pull: Pull, rows: Array | None) -> Weights:
-        """The nodes behind the touched tensors and their derivatives; full passes where rows cannot be told apart."""
+        """The nodes behind the touched tensors and their derivatives; full passes where a tensor mixes the inputs."""
         values = {**self._values, **self._changed(weights)}
         try:
             return self._gradients.at(values, pull, rows, self._n if rows is None else len(rows))
@@ -129,7 +129,7 @@ class OnnxCut(Cut):
         return self._plans[tensors]
 
     def _few_channels(self, weights: Weights) -> Array | None:
-        """The output channels of the first layer a candidate changes, if it changes nothing else and these are few."""
+        """The output channels of the first layer a candidate changes, if it changes nothing else and few of them."""
         if self._channels is None or any(layer != self.layer for layer, _ in weights):
             return None
         after = {parameter: np.asarray(values) for (_, parameter), values in weights.items()}

@@ -33,7 +33,7 @@ class Ending:
 
 
 def find_ending(model: ModelProto, graph: Graph, output: str | None) -> Ending:
-    """The output that holds the class scores, looked behind.
+    """The output that holds the class scores, or what enters the softmax or sigmoid that makes it.
 
     Raises:
         UsageError: No output of that name.

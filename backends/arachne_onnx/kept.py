@@ -14,7 +14,7 @@ from arachne_onnx.sessions import Program
 
 
 class NotCuttableError(Exception):
-    """A tensor crosses the cut whose rows cannot be told apart."""
+    """A tensor crosses the cut that has no rows of its own for each input."""
 
 
 class Kept:
@@ -86,7 +86,7 @@ class Kept:
         """Refuse tensors in which it is not known where each input's numbers are."""
         for name in names:
             if name not in self._runner.folds and name not in self._runner.shapes_by_n:
-                raise NotCuttableError(f"the rows of '{name}' cannot be told apart")
+                raise NotCuttableError(f"the tensor '{name}' mixes the inputs")
 
     def feed(self, name: str, rows: Array | None, part: slice, size: int) -> Array:
         """A tensor for some of the chosen rows, filled up to a size, as the graph has it."""

@@ -98,7 +98,7 @@ class Reader:
         return place.view(self.graph.constants[place.name]).shape
 
     def vector(self, name: str | None, size: int) -> Stored | None:
-        """A stored tensor that is one row of `size` numbers, whatever ones stand in its shape."""
+        """A stored tensor that is one row of `size` numbers, with any axes of length 1 beside it."""
         place = self.source(name) if name else None
         if place is None:
             return None

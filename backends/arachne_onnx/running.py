@@ -241,7 +241,7 @@ class Runner:
             self.rows = max(1, min(ROWS, MEMORY // max(total, 1)))
 
     def _try_any_batch(self, feeds: Mapping[str, Array]) -> None:
-        """Many models say a batch of 1 and take any: if two at once give what each gives alone, believe the graph."""
+        """Many models declare a batch of 1 and take any: leave it open if two batches at once give the same scores."""
         fixed, kept = self.fixed, self._bare
         alone = self.whole(self.graph, [self.graph.scores]).run({**feeds, **self.weights_for(self.graph)})
         single = alone[self.graph.scores]
@@ -310,7 +310,7 @@ def _whole_numbers(array: Array) -> bool:
 
 
 def _probe(feeds: Mapping[str, Array], n: int) -> dict[str, Array]:
-    """`n` rows to look at the model with: the first ones, told apart by a little noise where they are numbers."""
+    """The first `n` rows; a little noise on real numbers makes sure that no two rows are equal."""
     rng = np.random.default_rng(0)
     probes = {}
     for name, array in feeds.items():

@@ -20,8 +20,8 @@ Devices
     Everything runs where the weights are. Arrays come and go through the CPU; half precision crosses as float32.
 
 Outputs
-    A final softmax, log-softmax or sigmoid is looked behind, whoever calls it; probabilities made in any other way are
-    told by their sum and become log-probabilities. One sigmoid output z is two classes with scores (0, z).
+    Scores are what enters a final softmax, log-softmax or sigmoid, whoever calls it; other probabilities are recognised
+    by their sum and become log-probabilities. One sigmoid output z is two classes with scores (0, z).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Zip archives as torch writes them: checked before anything is believed, changed in place without being rewritten."""
+"""Zip archives as torch writes them: checked before anything in them is used, changed without being written anew."""
 
 from __future__ import annotations
 

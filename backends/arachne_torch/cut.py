@@ -18,6 +18,7 @@ from torch import Tensor
 from arachne.adapting.folds import Fold
 from arachne.backend import Cut, Pull, Weights
 from arachne.values import Array, Inputs, batches, count, take
+from arachne_torch.ending import find_ending
 from arachne_torch.gradients import gradients_of, pull_back
 from arachne_torch.layers import Layer
 from arachne_torch.running import MEMORY, Runner, as_tensor, to_array
@@ -259,7 +260,7 @@ def _recording(runner: Runner, inputs: Inputs) -> Recording:
     recorder = Recorder(runner.known())
     with torch.no_grad(), recorder:
         output = runner.choose(runner.call(tensors))
-    _, scored = recorder.ending(output)
+    _, scored = find_ending(recorder.calls, output)
     return Recording(recorder.calls, tensors if isinstance(tensors, dict) else {"": tensors}, scored, count(inputs))
 
 

@@ -189,7 +189,7 @@ class Embedding(Kind):
     """Rows looked up by number; the numbers are what enters."""
 
     def accepts(self, bound: Bound) -> bool:
-        """A table that is renormalised when it is read would change under our hands."""
+        """A table with `max_norm` is changed by torch whenever it is read."""
         return bound.get("max_norm") is None
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from arachne_torch.stored import Stored
 
 TRANSPOSES = ("t", "transpose", "permute", "T", "mT", "numpy_T", "matrix_H")
-"""Calls that hand on a matrix of the model the other way round."""
+"""Calls that transpose a matrix of the model."""
 
 SLICES = ("__getitem__", "chunk", "split", "split_with_sizes", "tensor_split", "narrow", "slice", "getitem")
 """Calls that may hand on some rows of a tensor of the model."""

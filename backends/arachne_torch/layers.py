@@ -2,7 +2,7 @@
 
 A layer is recognised by the *call* that uses its weight (`linear(x, weight, bias)`), not by the class of a module: so
 modules, functional code, shared weights and exported programs are one case. `KINDS` tells for each call which kind of
-layer it is; a new kind of layer is a new entry there and, if it stores or multiplies in a way of its own, a new
+layer it is; a new kind of layer is a new entry there and, if it stores or multiplies differently, a new
 subclass of `Kind`.
 """
 

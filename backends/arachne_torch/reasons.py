@@ -15,7 +15,7 @@ PARAMETRISED = (
 )
 OLD_WEIGHT_NORM = "it is what weight norm makes the weight from; call torch.nn.utils.remove_weight_norm first"
 MIXED = "its layer mixes the inputs of a batch with each other"
-SAME = "its layer gives the same for all inputs in a way that cannot be told apart by input"
+SAME = "its layer gives one result for the whole batch, which cannot be split by input"
 UNUSED = "no call of the forward pass uses it"
 
 

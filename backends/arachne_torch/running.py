@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from arachne.adapting.outputs import SMALLEST_PROBABILITY, are_probabilities
+from arachne.adapting.outputs import are_probabilities
 from arachne.errors import DataError, EnvironmentFaultError, ModelError, UsageError, did_you_mean
 from arachne.values import Array, Inputs, batches, count, take
+from arachne_torch.ending import check_ending, find_ending, finish
 from arachne_torch.folds import Folds, find_folds
 from arachne_torch.known import Known
 from arachne_torch.layers import Layer
@@ -21,7 +22,7 @@ from arachne_torch.reasons import unreached
 from arachne_torch.watch import Recorder, Watch
 
 ROWS = 1024
-"""At most so many inputs in one batch."""
+"""The largest number of inputs in one batch."""
 
 MEMORY = 64 * 2**20
 """Bytes that the intermediate results of one batch may take, or as much as the weights if that is more."""
@@ -47,7 +48,7 @@ class Runner:
         looked: Whether inputs have been seen.
         in_place: Whether some call of a pass changes a tensor it was given.
         folds: For every use of every layer, where its tensors hold their inputs.
-        turned: For every layer, whether its weight is stored the other way round.
+        turned: For every layer, whether its weight is stored transposed.
         unreached: Parameters that belong to no layer, with the reason.
     """
 
@@ -75,16 +76,12 @@ class Runner:
         return Known({**self.parameters, **(swapped or {})})
 
     def look(self, inputs: Inputs) -> dict[str, Layer]:
-        """Run the model once on a few inputs: its layers in order of execution, its ending, its appetite for memory."""
+        """Run the model once on a few inputs: its layers in order of execution, its ending, its need of memory."""
         rows = min(count(inputs), self.fixed or FEW, FEW)
         recorder, output = self._recorded(inputs, _spaced(inputs, rows))
-        if output.ndim == 0 or len(output) != (self.fixed or max(rows, 1)) or not output.is_floating_point():
-            raise ModelError(f"the model gives outputs of shape {_shape(output)}, not class scores (n, classes)")
-        ending = recorder.ending(output)[0] or ("probabilities" if are_probabilities(to_array(output)) else "logits")
-        if ending == "sigmoid" and output.numel() != len(output):
-            raise ModelError("the model ends in a sigmoid for each class, so it marks several classes at once, not one")
-        if ending != "sigmoid" and (output.ndim != 2 or output.shape[1] < 2):
-            raise ModelError(f"the model gives outputs of shape {_shape(output)}, not class scores (n, classes)")
+        ending, _ = find_ending(recorder.calls, output)
+        check_ending(output, ending, self.fixed or max(rows, 1))
+        ending = ending or ("probabilities" if are_probabilities(to_array(output)) else "logits")
         self.looked = rows > 0
         self.in_place = any(call.mutates for call in recorder.calls)
         self.ending, self.classes = ending, 2 if ending == "sigmoid" else output.shape[1]
@@ -130,12 +127,7 @@ class Runner:
 
     def finish(self, output: Tensor) -> Tensor:
         """From what the model gives, or what stood before its last call, to class scores."""
-        if self.ending == "sigmoid":
-            logit = output.reshape(-1, 1)
-            return torch.cat([torch.zeros_like(logit), logit], dim=1)
-        if self.ending == "softmax":
-            return output.flatten(1)
-        return output.clamp_min(SMALLEST_PROBABILITY).log() if self.ending == "probabilities" else output
+        return finish(output, self.ending)
 
     def batches(self, inputs: Inputs, *, gradients: bool = False) -> Iterator[Inputs]:
         """The inputs in batches; smaller ones where every result is kept for gradients, one empty if there are none."""

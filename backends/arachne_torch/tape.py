@@ -32,7 +32,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Multiple:
-    """A whole number that is so many times the batch size."""
+    """A whole number that is `factor` times the batch size."""
 
     factor: Fraction
 
@@ -51,7 +51,7 @@ class Step:
         mutates: Whether it changes a tensor it was given.
         expects: What Python was told, if this call reads a value; the recorded course holds for no other.
         opaque: Why it cannot be run again, if it cannot.
-        drops: Slots nobody needs behind it.
+        drops: Slots that no later step needs.
     """
 
     func: Callable[..., Any]

@@ -152,5 +152,7 @@ class _Pass:
         try:
             rows = apart(folds.get(name, Fold()), to_array(tensor), self._size)[: self.n]
         except MixedInputsError:
-            raise ModelError("a layer's values are not told apart by input; its batch must be an axis") from None
+            raise ModelError(
+                "a layer's values do not have one row per input; the batch must be an axis of its own"
+            ) from None
         return np.ascontiguousarray(rows)

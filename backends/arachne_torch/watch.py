@@ -14,24 +14,11 @@ from typing import Any
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from arachne_torch.ending import ENDINGS, RESHAPES
 from arachne_torch.followers import follower
 from arachne_torch.kinds import Use
 from arachne_torch.known import Known, operation, tensors_in
 from arachne_torch.layers import Layer, gather, recognise, written_out
-
-ENDINGS = {
-    "softmax": "softmax",
-    "_softmax": "softmax",
-    "_safe_softmax": "softmax",
-    "log_softmax": "softmax",
-    "_log_softmax": "softmax",
-    "sigmoid": "sigmoid",
-}
-"""Last calls of a model behind which the logits are found."""
-
-RESHAPES = ("squeeze", "flatten", "view", "reshape", "squeeze_")
-"""Calls that may stand between such an ending and the output."""
-
 
 OnUses = Callable[[Sequence[Use], Callable[[], Any]], Any]
 """Called with the uses of layers that a call is, and a function that runs the call; gives the call's result."""
@@ -152,18 +139,6 @@ class Recorder(Listener):
                     info = replace(layer.info, followed_by=self._followed_by(position, takers))
                     layers[use.layer] = replace(layer, info=info)
         return layers
-
-    def ending(self, output: Tensor) -> tuple[str, Tensor]:
-        """What made the output (`softmax`, `sigmoid`, or `` for anything else), and the tensor that stood before it."""
-        made = output
-        for call in reversed(self.calls):
-            if call.result is made:
-                if call.name in ENDINGS:
-                    return ENDINGS[call.name], call.args[0] if call.args else call.kwargs["input"]
-                if call.name not in RESHAPES:
-                    break
-                made = call.args[0]
-        return "", output
 
     def size(self) -> int:
         """Bytes of all results together."""

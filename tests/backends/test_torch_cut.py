@@ -178,7 +178,7 @@ def test_values_read_on_the_way_hold_for_all_inputs_or_the_cut_is_plain() -> Non
 def test_a_cut_takes_only_the_weights_it_was_made_for() -> None:
     backend = TorchBackend.load(Residual(False))
     cut = backend.cut(images(), ["left"])
-    with pytest.raises(UnknownLayerError, match="not made for 'weight' of layer 'stem'"):
+    with pytest.raises(UnknownLayerError, match="not made for layer 'stem'"):
         cut.scores_with({("stem", "weight"): backend.get_weights("stem")["weight"]})
     with pytest.raises(WeightShapeError, match="got values of shape"):
         cut.scores_with({("left", "weight"): np.zeros(4)})

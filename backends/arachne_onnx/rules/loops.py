@@ -182,7 +182,7 @@ def _body_graph(tape: Tape, walk: _Walk) -> Graph:
 
 
 def _typed(tape: Tape, name: str, like: str, fewer: int) -> ValueInfoProto:
-    """An output of the type of another tensor, with so many axes fewer."""
+    """An output of the type of another tensor, with this number of axes fewer."""
     kind = tape.type_of(like)
     if kind is None or kind.shape is None:
         return ValueInfoProto(name=name)

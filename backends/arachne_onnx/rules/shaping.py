@@ -45,7 +45,7 @@ def concat(tape: Tape, step: Step) -> Sequence[Thunk | None]:
 
 @rule("Split")
 def split(tape: Tape, step: Step) -> Sequence[Thunk | None]:
-    """Put together again; pieces nobody used are zeros."""
+    """The gradients of the pieces, joined; pieces that are not used have zeros."""
 
     def joined() -> str:
         pieces = [

@@ -139,7 +139,7 @@ class Tape:
         self._pool: dict[tuple[Any, ...], str] = {}
 
     def name(self) -> str:
-        """A name nobody else has."""
+        """A name that no other tensor has."""
         return f"arachne.grad.{next(self.names)}"
 
     def op(self, operator: str, *inputs: str | None, outputs: int = 1, domain: str = "", **options: Any) -> str:
