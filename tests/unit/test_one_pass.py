@@ -44,11 +44,11 @@ class CountingBackend(ReferenceBackend):
         self.patched: Counter[bytes] = Counter()
         self.opened.append(self)
 
-    def forward(self, inputs: Inputs) -> Array:
+    def _forward(self, inputs: Inputs) -> Array:
         if self.step not in ("localise", "search"):
             same = all(np.array_equal(values, self.original[name]) for name, values in self.weights_now().items())
             (self.unpatched if same else self.patched).update(row.tobytes() for row in np.asarray(inputs))
-        return super().forward(inputs)
+        return super()._forward(inputs)
 
     def on_step(self, name: str) -> None:
         self.step = name

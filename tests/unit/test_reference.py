@@ -136,6 +136,7 @@ def test_layers_tell_what_follows_them() -> None:
 def test_a_cut_computes_only_what_depends_on_the_touched_layers() -> None:
     network = branches()
     cut = ReferenceBackend(network).cut(random_inputs(network, 5), ["left"])
+    assert isinstance(cut, ReferenceCut)
     assert set(cut._kept) == {"act1", "act3"}  # what enters 'left', and all that 'right' has to say
 
 

@@ -28,9 +28,9 @@ class Counting(ReferenceBackend):
 
     reads: list[str]
 
-    def get_weights(self, layer: str) -> Mapping[str, Array]:
+    def _get_weights(self, layer: str) -> Mapping[str, Array]:
         self.reads = [*getattr(self, "reads", ()), layer]
-        return {name: values.view(Watched) for name, values in super().get_weights(layer).items()}
+        return {name: values.view(Watched) for name, values in super()._get_weights(layer).items()}
 
 
 def _backend() -> ReferenceBackend:
