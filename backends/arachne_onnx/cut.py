@@ -68,8 +68,8 @@ class OnnxCut(Cut):
         made = {name for node in self._plan(self._matrices)[0] for name in node.output}
         self._step = max(1, MEMORY // max(1, sum(runner.bytes_per_row.get(name, 0) for name in made)))
         self._first = {name: place.view(self._values[place.name]) for name, place in first.stored.items()}
-        plain = FewChannels.serves(first) and first.uses[0].node.input[0] in self._plan(self._matrices)[1]
-        self._channels = FewChannels(runner.device, self._graph, first) if plain else None
+        serves = FewChannels.serves(first) and first.uses[0].node.input[0] in self._plan(self._matrices)[1]
+        self._channels = FewChannels(runner.device, self._graph, first) if serves else None
 
     def outputs(self, rows: Array | None = None) -> Array:
         """Computed once for all rows when first asked for."""

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from arachne.backend import Pull, Weights, pulled
 from arachne.values import Array, Inputs, count
-from arachne_torch.names import Stored
 from arachne_torch.running import Runner, as_tensor, to_array
+from arachne_torch.stored import Stored
 
 
 def pull_back(scores: Tensor, pull: Pull, start: int, wanted: Sequence[Tensor]) -> None:

@@ -18,6 +18,7 @@ from arachne.testing.checks.specimens import SPECIMENS
 from arachne.testing.checks.suite import mean_cross_entropy
 from arachne.testing.networks import conv, dense
 from arachne.testing.nodes import Add, AveragePool, Dense, Flatten, MaxPool, Relu, Reuse, Sigmoid, Softmax, Tanh
+from arachne.testing.reference_cut import ReferenceCut
 
 
 def uneven() -> Network:
