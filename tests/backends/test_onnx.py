@@ -14,6 +14,7 @@ from arachne.testing import Network
 from arachne.testing.networks import convnet, mlp, random_inputs, two_inputs
 from arachne.values import Array
 from arachne_onnx import OnnxBackend
+from arachne_onnx.cut import OnnxCut
 from arachne_onnx.sessions import both_packages, threads
 from tests.backends.onnx_networks import built, model_of, numbers
 
@@ -187,6 +188,21 @@ def test_candidates_of_dense_layers_have_the_bits_of_a_full_pass(network: Networ
         backend.set_weights(layer, "weight", after)
         np.testing.assert_array_equal(found, backend.forward(inputs))
         backend.set_weights(layer, "weight", before)
+
+
+def test_the_plain_cut_behind_a_cut_has_the_weights_it_was_cut_with() -> None:
+    network = convnet()
+    backend, x = OnnxBackend.load(model_of(network)), random_inputs(network, 5)
+    weight = backend.get_weights("fc1")["weight"]
+    backend.set_weights("fc1", "weight", 2 * weight)
+    scores, cut = backend.forward(x), backend.cut(x, ["fc2"])
+    backend.set_weights("fc1", "weight", weight)
+    assert isinstance(cut, OnnxCut)
+    plain, pull = cut._plain(), cross_entropy(np.arange(5) % 3)
+    np.testing.assert_allclose(plain.scores_with({}), scores, atol=1e-5)
+    for place, gradient in plain.weight_gradients({}, pull).items():
+        np.testing.assert_allclose(cut.weight_gradients({}, pull)[place], gradient, atol=1e-5)
+    assert not np.allclose(backend.forward(x), scores, atol=1e-3)
 
 
 def test_a_bias_shared_with_an_earlier_layer_is_changed_in_both_by_a_cut() -> None:
