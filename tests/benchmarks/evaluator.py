@@ -177,7 +177,7 @@ def localised(backend: ModelBackend, part: Part, layers: list[str]) -> Suspects:
     found = [
         address
         for layer in layers
-        for address in Bidirectional(include=[layer], count=SUSPECTS // len(layers))
+        for address in Bidirectional(include=(layer,), count=SUSPECTS // len(layers))
         .localise(backend, part, rng=np.random.default_rng(0))
         .suspects.addresses
     ]
