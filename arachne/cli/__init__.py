@@ -69,7 +69,7 @@ class LazyGroup(click.Group):
 def cli() -> None:
     """Repair trained neural networks.
 
-    Arachne finds the few weights behind a mistake, searches new values for them, and shows what that fixed and what it
+    Arachne finds the few weights behind a mistake, looks for new values for them, and shows what that fixed and what it
     broke on inputs it never saw.
     """
 

@@ -67,7 +67,7 @@ def command(
     junit: Path | None,
     **arguments: Any,
 ) -> None:
-    """Repair a mistake of MODEL: find the weights behind it, search new values, and measure what that did."""
+    """Repair a mistake of MODEL: find the weights behind it, look for new values, and measure what that did."""
     from arachne import engine
     from arachne.cli.console import Output
     from arachne.evidence.verdict import DAMAGE
