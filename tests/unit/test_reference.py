@@ -108,7 +108,7 @@ def test_a_cut_at_a_recurrent_layer_says_that_it_does_not_continue_from_gates() 
     cut = ReferenceBackend(network).cut(random_inputs(network, 2), ["read.l0"])
     assert cut.outputs().shape == (2, 3, 16)
     assert not cut.continues_from_outputs
-    with pytest.raises(NotImplementedError, match="cannot continue from the outputs of layer 'read.l0'"):
+    with pytest.raises(NotImplementedError, match=r"cannot continue from the outputs of layer 'read.l0'"):
         cut.scores_from_outputs(cut.outputs())
 
 
