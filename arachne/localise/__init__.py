@@ -5,11 +5,13 @@ from __future__ import annotations
 from arachne.localise.base import Localisation, Localiser, ParameterScores
 from arachne.localise.baselines import GradientLoss, RandomChoice
 from arachne.localise.bidirectional import MIN_WEIGHTS, Bidirectional
+from arachne.localise.contrast import Contrast
 from arachne.suspects import Suspects
 
 __all__ = [
     "MIN_WEIGHTS",
     "Bidirectional",
+    "Contrast",
     "GradientLoss",
     "Localisation",
     "Localiser",

@@ -60,7 +60,7 @@ def measure_flows(
             for layer, own in sums.items():
                 own.add_gradients(trace, gradients[layer])
         done += size
-        size = max(1, HELD // max(1, _bytes(trace) // count(rows))) if size == 1 else size
+        size = max(1, HELD // max(1, bytes_held(trace))) if size == 1 else size
     return {layer: own.flows(n) for layer, own in sums.items()}
 
 
@@ -86,7 +86,7 @@ class _Sums:
                 self._transposed.append(use.transposed)
             own = self._entering[number]
             for parameter in use.entering:
-                own[parameter] = _added(own.get(parameter), self._linear.total(parameter, use))
+                own[parameter] = added(own.get(parameter), self._linear.total(parameter, use))
 
     def add_gradients(self, trace: Trace, gradients: Sequence[Array]) -> None:
         """The magnitudes of one class's gradients for the same inputs."""
@@ -94,7 +94,7 @@ class _Sums:
         parts = [part for use, values in pairs for part in self._linear.outputs(use, values, self._weights)]
         for number, gradient in enumerate(parts):
             total = np.abs(gradient).sum(axis=0, dtype=np.float64)
-            self._gradients[number] = _added(self._gradients[number], total)
+            self._gradients[number] = added(self._gradients[number], total)
 
     def flows(self, n: int) -> list[Flow]:
         """The averages over `n` inputs."""
@@ -105,8 +105,8 @@ class _Sums:
         return found
 
 
-def _added(total: Any, more: Any) -> Any:
-    """Their sum; where sequences are longer in one than in the other, missing steps count as zeros."""
+def added(total: Any, more: Any) -> Any:
+    """The sum of two arrays or sparse matrices; None counts as nothing, and steps that only one has count as zeros."""
     if total is None or total.shape == more.shape:
         return more if total is None else total + more
     shape = tuple(map(max, total.shape, more.shape))
@@ -120,8 +120,8 @@ def _added(total: Any, more: Any) -> Any:
     return joined
 
 
-def _bytes(trace: Trace) -> int:
-    """What one trace holds: activations as arrays and in the framework's graph, and gradients of what leaves."""
+def bytes_held(trace: Trace) -> int:
+    """What a trace of one input holds: activations as arrays and in the framework's graph, gradients of what leaves."""
     return sum(
         2 * sum(array.nbytes for array in use.entering.values()) + 3 * use.leaving.nbytes
         for uses in trace.activations.values()
