@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
+from typing import NamedTuple, get_args
 
 import numpy as np
 
@@ -110,6 +111,15 @@ class FitnessInputs:
         return FitnessInputs.around(
             take(self.padded, rows), self.labels[rows], self.weights[rows], self.terms[rows], self.names, self.kinds
         )
+
+    def of_kind(self, kind: TermKind) -> Array:
+        """Which inputs belong to a term of this kind, bool `(n,)`."""
+        return self._by_kind[kind]
+
+    @cached_property
+    def _by_kind(self) -> dict[TermKind, Array]:
+        kinds = np.array(self.kinds)
+        return {kind: np.isin(self.terms, np.flatnonzero(kinds == kind)) for kind in get_args(TermKind)}
 
     def total_weight(self) -> float:
         """The largest possible fitness: the sum of all weights."""

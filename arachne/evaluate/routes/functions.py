@@ -55,6 +55,20 @@ FUNCTIONS: dict[str, Function] = {
     "elu": _elu,
 }
 
+SLOPES: dict[Function, Function] = {
+    _relu: lambda x: (x > 0).astype(x.dtype),
+    _relu6: lambda x: ((x > 0) & (x < 6)).astype(x.dtype),
+    np.tanh: lambda x: 1 - np.tanh(x) ** 2,
+    _sigmoid: lambda x: _sigmoid(x) * (1 - _sigmoid(x)),
+    _silu: lambda x: _sigmoid(x) * (1 + x * (1 - _sigmoid(x))),
+    _gelu: lambda x: 0.5 * (1 + erf(x * np.float32(np.sqrt(0.5)))) + x * np.exp(-0.5 * x * x) * _DENSITY,
+    _softplus: _sigmoid,
+    _elu: lambda x: np.where(x > 0, 1, np.exp(np.minimum(x, 0))).astype(x.dtype),
+}
+"""The derivative of each function above."""
+
+_DENSITY = np.float32(1 / np.sqrt(2 * np.pi))
+
 MONOTONE = frozenset(FUNCTIONS[name] for name in ("relu", "relu6", "tanh", "sigmoid", "softplus", "elu"))
 """Functions that never fall."""
 
@@ -74,3 +88,10 @@ def apply(functions: Sequence[Function], x: Array) -> Array:
     for function in functions:
         x = function(x)
     return x
+
+
+def slope(functions: Sequence[Function]) -> Function | None:
+    """The derivative of at most one function; None of a chain of several."""
+    if not functions:
+        return np.ones_like
+    return SLOPES[functions[0]] if len(functions) == 1 else None
