@@ -115,10 +115,22 @@ LOCALISERS = Table(
     "arachne.localisers",
     {
         "bl": "arachne.localise:Bidirectional",
+        "contrast": "arachne.localise:Contrast",
         "gl": "arachne.localise:GradientLoss",
         "rs": "arachne.localise:RandomChoice",
     },
 )
-SEARCHERS = Table("searcher", "arachne.searchers", {"de": "arachne.search:DifferentialEvolution"})
+SEARCHERS = Table(
+    "searcher",
+    "arachne.searchers",
+    {
+        "auto": "arachne.search:Pool",
+        "bias": "arachne.search:BiasShift",
+        "de": "arachne.search:DifferentialEvolution",
+        "hidden": "arachne.search:KeepHidden",
+        "keep": "arachne.search:Keep",
+        "last": "arachne.search:LastLayer",
+    },
+)
 
 TABLES = (BACKENDS, LOCALISERS, SEARCHERS)

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from arachne.search.base import Problem, Searcher
 from arachne.search.de import DifferentialEvolution
+from arachne.search.keep import Keep, KeepHidden
+from arachne.search.last_layer import BiasShift, LastLayer
+from arachne.search.pool import Pool
 from arachne.search.state import Candidate, Generation, SearchResult, SearchState
 
 __all__ = [
+    "BiasShift",
     "Candidate",
     "DifferentialEvolution",
     "Generation",
+    "Keep",
+    "KeepHidden",
+    "LastLayer",
+    "Pool",
     "Problem",
     "SearchResult",
     "SearchState",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, final
@@ -14,14 +14,16 @@ from arachne.backend import ModelBackend
 from arachne.data.labelled import LabelledData
 from arachne.data.split import Split
 from arachne.dtypes import round_to
+from arachne.losses import margins
 from arachne.options import Configured
 from arachne.search.state import Candidate, OnState, SearchResult, SearchState, fitness
 from arachne.suspects import Suspects
-from arachne.values import Array
+from arachne.values import Address, Array
 
 if TYPE_CHECKING:
     from arachne.evaluate.base import Evaluator
     from arachne.evaluate.fitness import FitnessInputs
+    from arachne.search.tunable import Tunable
 
 MakeEvaluator = Callable[[ModelBackend, "FitnessInputs", Suspects], "Evaluator"]
 
@@ -50,6 +52,53 @@ class Problem:
     def evaluator(self) -> Evaluator:
         """What a candidate costs; made on first use, since a fast one takes several passes to make."""
         return self.make_evaluator(self.backend, self.fitness_inputs, self.suspects)
+
+    @cached_property
+    def tunable(self) -> Tunable:
+        """Scores and gradients of the fitness inputs by the suspects' values; made on first use."""
+        from arachne.search.dense_tunable import make_tunable
+
+        return make_tunable(self.backend, self.fitness_inputs.inputs, self.suspects)
+
+    @cached_property
+    def original_scores(self) -> Array:
+        """The unchanged model's scores of the fitness inputs `(n, classes)`."""
+        return self.tunable.scores(self.suspects.values, np.arange(len(self.fitness_inputs)))
+
+    @cached_property
+    def originally_right(self) -> Array:
+        """Which of the fitness inputs the unchanged model classifies correctly, bool `(n,)`."""
+        return np.asarray(np.argmax(self.original_scores, axis=1) == self.fitness_inputs.labels)
+
+    @cached_property
+    def unit(self) -> float:
+        """The median margin of the positives in the unchanged model: what margins are measured in."""
+        found = margins(self.original_scores, self.fitness_inputs.labels)
+        positive = found[self.fitness_inputs.of_kind("positive")]
+        return float(np.median(positive if len(positive) else np.abs(found))) or 1.0
+
+    def tuned(self, candidate: Candidate) -> Candidate:
+        """A candidate for the suspects with its deficits, from what `tunable` computes."""
+        scores = self.tunable.scores(candidate.values, np.arange(len(self.fitness_inputs)))
+        return replace(candidate, deficits=self.fitness_inputs.deficits_by_term(scores))
+
+    def elsewhere(self, name: str, suspects: Callable[[], Suspects]) -> Problem:
+        """The same problem over other weights, made once for each name: what it holds is costly to make."""
+        if name not in self._others:
+            self._others[name] = self.with_suspects(suspects())
+        return self._others[name]
+
+    @cached_property
+    def _others(self) -> dict[str, Problem]:
+        return {}
+
+    def original_values(self, addresses: Sequence[Address]) -> Array:
+        """What these weights are in the unchanged model, float64 `(k,)`."""
+        whole = {
+            place: np.asarray(self.backend.get_weights(place[0])[place[1]], np.float64)
+            for place in dict.fromkeys((address.layer, address.parameter) for address in addresses)
+        }
+        return np.array([whole[address.layer, address.parameter][address.index] for address in addresses])
 
     def with_suspects(self, suspects: Suspects) -> Problem:
         """The same problem over other weights, with an evaluator of its own."""

@@ -22,11 +22,16 @@ class Candidate:
         addresses: The weights it changes.
         values: Their new values, float64 `(k,)`, as the model stores them.
         deficits: What it costs, int64 `(terms,)`; None where nobody has measured it.
+        made_by: The name of the searcher it comes from.
+        held_back: Which of the fitness inputs are right, bool `(n,)`, each judged with a sibling of this candidate that
+            was fitted without it; None where a searcher holds nothing back.
     """
 
     addresses: tuple[Address, ...]
     values: Array
     deficits: Array | None = None
+    made_by: str = ""
+    held_back: Array | None = None
 
 
 @dataclass(frozen=True)

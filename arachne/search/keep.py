@@ -1,0 +1,77 @@
+"""Keep: gradient steps that move the negatives over the border and keep the positives where they are.
+
+With margin the score of the true class minus the best other, margin_0 the original's, and unit the median margin_0 of
+the positives, the loss of a step is
+
+    (mean over negatives of relu(TARGET unit - margin) / unit
+     + lambda * STIFFNESS * mean over positives of relu(min(margin_0, GUARD unit) - margin) / unit) / (1 + lambda)
+
+A positive costs nothing while its margin is above its guard. lambda falls from FIRM to LOOSE along the path, so its
+points lead from "break nothing" to "repair whatever it takes".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import takewhile
+
+import numpy as np
+
+from arachne.backend import Pull
+from arachne.errors import UsageError
+from arachne.localise.contrast import Contrast
+from arachne.losses import margins
+from arachne.search.base import Problem
+from arachne.search.folds import Batch
+from arachne.search.gradient import GradientSearch
+from arachne.suspects import Suspects
+from arachne.values import Array
+
+TARGET, GUARD, STIFFNESS = 0.2, 0.5, 10.0
+FIRM, LOOSE = 300.0, 0.03
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keep(GradientSearch):
+    """Margins of the negatives up, those of the positives not below their guard."""
+
+    name = "keep"
+
+    def pull(self, problem: Problem, batch: Batch, progress: float) -> Pull:
+        unit = problem.unit
+        stiffness = FIRM * (LOOSE / FIRM) ** progress
+        guards = np.minimum(margins(batch.before, batch.labels), GUARD * unit)
+        wanted = np.where(batch.negative, TARGET * unit, guards)
+        weights = np.where(batch.negative, 1.0, stiffness * STIFFNESS) * batch.shares / (unit * (1 + stiffness))
+
+        def pull(scores: Array, rows: slice) -> Array:
+            each, labels, others = np.arange(len(scores)), batch.labels[rows], scores.copy()
+            others[each, labels] = -np.inf
+            rivals = np.argmax(others, axis=1)
+            short = scores[each, labels] - others[each, rivals] < wanted[rows]
+            gradient = np.zeros_like(scores)
+            gradient[each, rivals] = short * weights[rows]
+            gradient[each, labels] = -gradient[each, rivals]
+            return gradient
+
+        return pull
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeepHidden(Keep):
+    """Keep on the hidden dense layers alone: a cause that the last layer only passes on is cut out where it enters."""
+
+    name = "hidden"
+
+    def over(self, problem: Problem) -> Problem:
+        return problem.elsewhere("hidden layers", lambda: _hidden(problem))
+
+
+def _hidden(problem: Problem) -> Suspects:
+    """The weights with the largest contrast in the dense layers before the last."""
+    backend = problem.backend
+    tail = list(takewhile(lambda info: info.kind == "dense", reversed(backend.layers)))[1:]
+    if not tail:
+        raise UsageError("the model has no hidden dense layer in front of its last one")
+    localiser = Contrast(include=tuple(info.name for info in tail))
+    return localiser.localise(backend, problem.split.seen, rng=np.random.default_rng(0)).suspects

@@ -1,0 +1,119 @@
+"""Several searchers, one front: cheap ones first, and the patch is chosen among all that they found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from arachne.errors import UsageError
+from arachne.options import option
+from arachne.plugins import SEARCHERS
+from arachne.search.base import Problem, Searcher
+from arachne.search.state import Candidate, Generation, SearchResult, SearchState
+from arachne.values import Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool(Searcher):
+    """Runs its members one after the other and puts their candidates into one front.
+
+    A member that cannot run here (a last layer without biases, a backend without gradients) is left out, and the reason
+    is kept. Its state holds the members' states side by side, under `name/`.
+
+    Attributes:
+        members: Searchers by name, in the order in which they run.
+    """
+
+    name = "auto"
+
+    members: tuple[str, ...] = option(("bias", "last", "keep", "hidden"), "Searchers to run, by name.", metavar="NAME")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.members or self.name in self.members:
+            raise UsageError(
+                f"members must be searchers other than '{self.name}', got {', '.join(self.members) or 'none'}"
+            )
+        for name in self.members:
+            SEARCHERS.get(name)
+
+    @property
+    def most_generations(self) -> int | None:
+        counts = [self._member(name).most_generations for name in self.members]
+        return None if any(count is None for count in counts) else sum(1 + (count or 0) for count in counts) - 1
+
+    def begin(self, problem: Problem, *, rng: np.random.Generator) -> SearchState:
+        return self._next(problem, SearchState({}, {"member": -1}), rng=rng)
+
+    def step(self, problem: Problem, state: SearchState, *, rng: np.random.Generator) -> SearchState:
+        name = self.members[int(state.values["member"] or 0)]
+        own = _part(state, name)
+        if own.stopped is not None:
+            return self._next(problem, state, rng=rng)
+        return self._with(state, name, self._member(name).step(problem, own, rng=rng))
+
+    def result(self, problem: Problem, state: SearchState) -> SearchResult:
+        found = {
+            name: self._member(name).result(problem, own)
+            for name in self.members
+            if (own := _part(state, name)).history
+        }
+        front = [
+            replace(candidate, made_by=candidate.made_by or name)
+            for name, one in found.items()
+            for candidate in one.front
+            if _changes(problem, candidate)
+        ]
+        first = next(iter(found.values()))
+        original = first.original
+        if not front:
+            return problem.result(state, first.candidate, original=original)
+        best = int(np.argmin([int(one.deficits.sum()) for one in front if one.deficits is not None]))
+        return problem.result(state, *front, original=original, chosen=best)
+
+    def _next(self, problem: Problem, state: SearchState, *, rng: np.random.Generator) -> SearchState:
+        """Begin the next member that can run, or stop."""
+        for number in range(int(state.values["member"] or 0) + 1, len(self.members)):
+            name = self.members[number]
+            state = replace(state, values={**state.values, "member": number})
+            try:
+                return self._with(state, name, self._member(name).begin(problem, rng=rng))
+            except UsageError as error:
+                state = replace(state, values={**state.values, f"{name}/stopped": f"left out: {error}"})
+        if not state.history:
+            reasons = "; ".join(f"'{name}' {state.values[f'{name}/stopped']}" for name in self.members)
+            raise UsageError(f"no searcher of the pool can run here: {reasons}")
+        return replace(state, stopped="all members are done")
+
+    def _with(self, state: SearchState, name: str, own: SearchState) -> SearchState:
+        """The pool's state with one member's in it; the member's last generation is the pool's next."""
+        arrays = {f"{name}/{key}": array for key, array in own.arrays.items()}
+        values = {f"{name}/{key}": value for key, value in own.values.items()}
+        first = state.values.get(f"{name}/first", len(state.history))
+        values |= {f"{name}/first": first, f"{name}/stopped": own.stopped}
+        new = tuple(
+            replace(one, number=len(state.history) + i)
+            for i, one in enumerate(own.history[len(state.history) - int(first or 0) :])
+        )
+        return SearchState({**state.arrays, **arrays}, {**state.values, **values}, (*state.history, *new))
+
+    def _member(self, name: str) -> Searcher:
+        made: Searcher = SEARCHERS.get(name)()
+        return made
+
+
+def _part(state: SearchState, name: str) -> SearchState:
+    """One member's state out of the pool's."""
+    prefix = f"{name}/"
+    arrays = {key.removeprefix(prefix): array for key, array in state.arrays.items() if key.startswith(prefix)}
+    values = {key.removeprefix(prefix): value for key, value in state.values.items() if key.startswith(prefix)}
+    first, stopped = values.pop("first", None), values.pop("stopped", None)
+    history: tuple[Generation, ...] = () if first is None else state.history[int(first) :]
+    return SearchState(arrays, values, history, None if stopped is None else str(stopped))
+
+
+def _changes(problem: Problem, candidate: Candidate) -> bool:
+    """Whether a candidate changes anything."""
+    weights: Array = problem.original_values(candidate.addresses)
+    return bool((candidate.values != weights).any())

@@ -1,0 +1,134 @@
+"""Cross-fitted gradient searches and the pool: what they find, what they promise, and that they can be continued."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from arachne.data.split import split_by_outcome
+from arachne.errors import UsageError
+from arachne.evaluate import FastEvaluator, FitnessInputs
+from arachne.localise import Contrast
+from arachne.search import BiasShift, Keep, KeepHidden, LastLayer, Pool, Problem, Searcher
+from arachne.search.folds import draw_batch, fold_numbers
+from arachne.search.gradient import GRID, not_beaten
+from arachne.suspects import Suspects
+from arachne.testing import ReferenceBackend
+from tests.backends import golden
+from tests.unit.test_search_steps import written_and_read
+
+SHORT: dict[str, Any] = {"steps": 48, "folds": 3}
+SEARCHES = [Keep(**SHORT), KeepHidden(**SHORT), BiasShift(**SHORT), LastLayer(**SHORT), Pool()]
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    """A network on digits, and what it reads as eight by mistake."""
+    backend = ReferenceBackend(golden.network("mlp"))
+    split = split_by_outcome(backend, golden.digits(), "*:8", rng=np.random.default_rng(0))
+    suspects = Contrast().localise(backend, split.seen, rng=np.random.default_rng(0)).suspects
+    return Problem(backend, split, suspects, FitnessInputs.of(split.seen, split.seen.terms(10.0)), FastEvaluator)
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.name)
+def test_a_front_repairs_ever_more_at_the_price_of_ever_more_broken(problem: Problem, search: Searcher) -> None:
+    found = search.search(problem, rng=np.random.default_rng(0))
+    negative, positive = (problem.fitness_inputs.of_kind(kind) for kind in ("negative", "positive"))
+    for maker in {candidate.made_by for candidate in found.front}:
+        held_back = [one.held_back for one in found.front if one.made_by == maker and one.held_back is not None]
+        repaired = [int(right[negative].sum()) for right in held_back]
+        broken = [int((~right[positive]).sum()) for right in held_back]
+        assert repaired == sorted(set(repaired))
+        assert broken == sorted(broken)
+    assert found.better
+
+
+def test_every_fitness_input_is_judged_by_a_run_that_did_not_see_it(problem: Problem) -> None:
+    folds = fold_numbers(problem, 4, rng=np.random.default_rng(0))
+    for fold in range(4):
+        batch = draw_batch(problem, folds != fold, 10**6, rng=np.random.default_rng(0))
+        assert not set(batch.rows.tolist()) & set(np.flatnonzero(folds == fold).tolist())
+        assert len(batch.rows) == int((folds != fold).sum())
+    for kind in ("negative", "positive"):
+        sizes = np.bincount(folds[problem.fitness_inputs.of_kind(kind)], minlength=4)
+        assert sizes.max() - sizes.min() <= len(np.unique(problem.fitness_inputs.labels))
+
+
+def test_what_must_never_break_is_in_every_step(problem: Problem) -> None:
+    inputs = problem.fitness_inputs
+    terms = np.where(np.arange(len(inputs)) < 5, inputs.n_terms, inputs.terms)
+    guarded = replace(inputs, terms=terms, names=(*inputs.names, "golden"), kinds=(*inputs.kinds, "never_break"))
+    batch = draw_batch(replace(problem, fitness_inputs=guarded), terms == -1, 3, rng=np.random.default_rng(0))
+    assert set(batch.rows.tolist()) < set(range(5))
+    assert batch.shares.sum() == pytest.approx(1.0)
+
+
+def test_several_targets_count_as_they_are_weighted(problem: Problem) -> None:
+    inputs = problem.fitness_inputs
+    negative = inputs.of_kind("negative")
+    heavy = np.flatnonzero(negative)[:3]
+    weights = inputs.weights.copy()
+    weights[heavy] *= 3
+    problem = replace(problem, fitness_inputs=replace(inputs, weights=weights))
+    batch = draw_batch(problem, np.ones(len(inputs), bool), 10**6, rng=np.random.default_rng(0))
+    shares = {int(row): float(share) for row, share in zip(batch.rows, batch.shares, strict=True)}
+    light = int(np.flatnonzero(negative)[3])
+    assert shares[int(heavy[0])] == pytest.approx(3 * shares[light])
+
+
+@pytest.mark.parametrize("search", [Keep(**SHORT), Pool(members=("bias", "keep"))], ids=lambda search: search.name)
+@pytest.mark.parametrize("stop_at", [0, 3, 11])
+def test_a_search_that_was_written_down_gives_the_same_front(problem: Problem, search: Searcher, stop_at: int) -> None:
+    whole = search.search(problem, rng=np.random.default_rng(0))
+    rng = np.random.default_rng(0)
+    state = search.begin(problem, rng=rng)
+    for _ in range(stop_at):
+        state = search.step(problem, state, rng=rng)
+    state, generator = written_and_read(state, rng)
+    again = search.search(problem.with_suspects(problem.suspects), rng=generator, state=state)
+    assert [one.values.tolist() for one in again.front] == [one.values.tolist() for one in whole.front]
+    assert [one.made_by for one in again.front] == [one.made_by for one in whole.front]
+    assert again.history == whole.history
+
+
+def test_changes_are_multiples_of_a_grid_so_that_frameworks_agree(problem: Problem) -> None:
+    search = Keep(**SHORT)
+    state = search.begin(problem, rng=np.random.default_rng(0))
+    scale = state.arrays["scale"]
+    found = search.search(problem, rng=np.random.default_rng(0))
+    steps = GRID * (found.front[-1].values - problem.suspects.values) / scale
+    np.testing.assert_allclose(steps, np.rint(steps), atol=0.01)
+
+
+def test_a_member_that_cannot_run_is_left_out_and_the_reason_kept(problem: Problem) -> None:
+    network = golden.network("cnn")  # its dense part is a single layer: there is no hidden one
+    backend = ReferenceBackend(network)
+    split = split_by_outcome(backend, golden.digits(), "top:1", rng=np.random.default_rng(0))
+    suspects = Contrast(depth="tail").localise(backend, split.seen, rng=np.random.default_rng(0)).suspects
+    fault = Problem(backend, split, suspects, FitnessInputs.of(split.seen, split.seen.terms(10.0)), FastEvaluator)
+    pool = Pool(members=("hidden", "bias"))
+    state = pool.begin(fault, rng=np.random.default_rng(0))
+    assert "no hidden dense layer" in str(state.values["hidden/stopped"])
+    with pytest.raises(UsageError, match="no searcher of the pool can run here"):
+        Pool(members=("hidden",)).begin(fault, rng=np.random.default_rng(0))
+
+
+def test_a_pool_of_itself_or_of_strangers_is_refused() -> None:
+    with pytest.raises(UsageError, match="members must be searchers other than 'auto'"):
+        Pool(members=("auto",))
+    with pytest.raises(UsageError, match="no searcher named 'keap'"):
+        Pool(members=("keap",))
+
+
+def test_the_pool_takes_any_searcher(problem: Problem) -> None:
+    few = problem.with_suspects(Suspects.of(problem.backend, problem.suspects.addresses[:4]))
+    found = Pool(members=("bias", "de")).search(few, rng=np.random.default_rng(0))
+    assert {candidate.made_by for candidate in found.front} == {"bias", "de"}
+
+
+def test_points_that_another_beats_in_both_are_dropped() -> None:
+    repaired, broken = np.array([0, 3, 5, 4, 5, 9]), np.array([0, 1, 2, 3, 2, 9])
+    assert not_beaten(repaired, broken) == [1, 2, 5]
