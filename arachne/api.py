@@ -66,6 +66,7 @@ def repair(
     settings: Settings | None = None,
     faithful: bool = False,
     holdout: Any = None,
+    never_break: Any = None,
     on_step: OnStep | None = None,
     on_generation: OnGeneration | None = None,
     **changes: Any,
@@ -79,13 +80,17 @@ def repair(
         settings: How to repair; `faithful` and the keywords below are the short way to make them.
         faithful: The paper to the letter.
         holdout: Other data for the verdict; half of `data` when None.
+        never_break: Inputs that must stay right; whatever `read_data` takes.
         on_step: Called with the name of each step as it begins.
         on_generation: Called after each generation of the search.
         **changes: Any attribute of `Settings`: `seed`, `alpha`, `localiser` and `searcher` (also by their names, such
-            as `gl` and `de`), ...
+            as `gl` and `de`), ...; and of `Budget`: `max_break`, `confidence`, `max_class_drop`.
 
     Returns:
         The patch, the evidence, and the patched model.
+
+    Raises:
+        NothingWithinBudgetError: No candidate keeps the budget; the message describes the best beyond it.
     """
     settings = make_settings(settings, faithful=faithful, **changes)
     backend = load(model)
@@ -95,6 +100,7 @@ def repair(
         target,
         settings=settings,
         holdout=None if holdout is None else read_data(holdout),
+        never_break=None if never_break is None else read_data(never_break),
         on_step=on_step,
         on_generation=on_generation,
     )

@@ -6,6 +6,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -13,18 +14,29 @@ from typing import Any
 import numpy as np
 
 from arachne.backend import ModelBackend, restored
+from arachne.chosen import take, with_shrunk
 from arachne.data.chance import check_accuracy
 from arachne.data.labelled import LabelledData
-from arachne.data.split import Split, split_by_outcome
+from arachne.data.split import Split, Term, never_break_part, split_by_outcome
+from arachne.errors import DataError
 from arachne.evaluate import FitnessInputs, make_evaluator
 from arachne.evidence import Doubtful, doubtful_labels, measure
 from arachne.patch import Patch
 from arachne.report.objects import patch_evidence
 from arachne.result import RepairResult
-from arachne.search import Problem
+from arachne.search import Budget, Choice, Problem, SearchResult
+from arachne.search.choose import choose, too_few
+from arachne.search.standing import Point, measure_front, with_held_out
 from arachne.search.state import OnGeneration, each_generation
 from arachne.settings import Settings
 from arachne.values import Array, Inputs
+
+NEVER_BREAK_WEIGHT = 10.0
+"""What a never-break input counts against a positive in a fitness: as much as a negative does by default.
+
+The choice between candidates refuses those that break one, whatever they weigh; the weight is there so that a search
+comes upon others.
+"""
 
 OnStep = Callable[[str], None]
 RawInputs = Callable[[], tuple[Inputs, Array]]
@@ -37,6 +49,7 @@ def repair(
     *,
     settings: Settings | None = None,
     holdout: LabelledData | None = None,
+    never_break: LabelledData | None = None,
     raw: RawInputs | None = None,
     on_step: OnStep | None = None,
     on_doubtful: Callable[[Doubtful], None] | None = None,
@@ -50,12 +63,18 @@ def repair(
         target: The mistake, such as `6:0`.
         settings: How to repair.
         holdout: Other data for the verdict; half of `data` when None.
+        never_break: Inputs that must stay right, where the original model gets them right.
         raw: Gives the inputs before preprocessing and their labels, for advice when the model is near chance.
         on_step: Called with the name of each step as it begins.
         on_doubtful: Called before the repair starts, with the negatives whose labels look wrong, if there are any.
         on_generation: Called after each generation of the search.
+
+    Raises:
+        NothingWithinBudgetError: No candidate keeps the budget; its `result` is what was found all the same.
     """
     settings = settings or Settings()
+    if never_break is not None and settings.budget is None:
+        settings = replace(settings, budget=Budget())
     clock = Stopwatch(on_step)
     rng = np.random.default_rng(settings.seed)
     with clock.step("split"):
@@ -65,10 +84,14 @@ def repair(
             target,
             rng=rng,
             holdout=holdout,
-            choose=settings.choose,
+            choose=settings.choose_share,
             drop_overlap=settings.drop_overlap,
             group_by=settings.group_by,
         )
+        if never_break is not None:
+            split = replace(split, never_break=never_break_part(backend, never_break))
+        if settings.budget is not None:
+            check_budget(settings.budget, split)
         if not settings.accept_near_chance:
             check_accuracy(backend, split.seen, raw=raw)
         doubtful = doubtful_labels(split.seen)
@@ -78,22 +101,71 @@ def repair(
         localisation = settings.localiser.localise(backend, split.seen, rng=rng)
     suspects = localisation.suspects
     with clock.step("search"), restored(backend, suspects.parameters):
-        counted = FitnessInputs.of(split.seen, split.seen.terms(settings.alpha))
+        terms = split.seen.terms(settings.alpha)
+        counted = fitness_inputs(split, terms)
         evaluate = partial(make_evaluator, settings.evaluator, memory=settings.memory)
         problem = Problem(backend, split, suspects, counted, evaluate)
         on_state = None if on_generation is None else each_generation(on_generation)
-        found = settings.searcher.search(problem, rng=rng, on_state=on_state)
+        found = named(settings.searcher.search(problem, rng=rng, on_state=on_state), settings.searcher.name)
+        if settings.budget is not None and len(found.front) == 1:
+            found = with_shrunk(problem, found)
+    if settings.budget is None and len(found.front) > 1:
+        settings = replace(settings, budget=Budget())
+    points: tuple[Point, ...] = ()
+    choice: Choice | None = None
+    if settings.budget is not None:
+        with clock.step("choose"):
+            folded = np.concatenate([term.rows for term in terms])
+            points = measure_front(backend, split, found.front, folded)
+            choice = choose(points, settings.budget, split.class_names)
+    told = provenance(backend, data, split, settings, holdout, never_break)
     with clock.step("measure"):
-        patch = Patch.between(
-            backend, found.addresses, found.values, provenance=provenance(backend, data, split, settings, holdout)
-        )
-        evidence = measure(backend, patch, split)
-    patch = patch.with_evidence(patch_evidence(evidence))
-    return RepairResult(backend, split, localisation, found, patch, evidence, settings, clock.seconds, doubtful)
+        if choice is None:
+            patch = Patch.between(backend, found.addresses, found.values, provenance=told)
+            evidence = measure(backend, patch, split)
+            patch = patch.with_evidence(patch_evidence(evidence))
+        else:
+            found, patch, evidence = take(backend, split, found, choice, told)
+            points = with_held_out(backend, split, points)
+    result = RepairResult(backend, split, localisation, found, patch, evidence, settings, clock.seconds, doubtful)
+    return replace(result, points=points, choice=choice).within_budget()
+
+
+def check_budget(budget: Budget, split: Split) -> None:
+    """Refuse a budget that can never be kept before a search has cost anything.
+
+    Raises:
+        UsageError: It names a class the model does not have.
+        DataError: There are too few inputs for the guarantee it asks for.
+    """
+    budget.class_limits(split.class_names)
+    kept = len(split.choose.positives)
+    if kept < budget.fewest_positives:
+        raise DataError(too_few(budget, kept))
+
+
+def fitness_inputs(split: Split, terms: Sequence[Term]) -> FitnessInputs:
+    """The inputs a search's fitness counts: the terms of the seen part, then the never-break inputs that are right."""
+    counted = FitnessInputs.of(split.seen, terms)
+    kept = split.never_break
+    if kept is None:
+        return counted
+    return counted.joined(kept, Term("never break", kept.positives, NEVER_BREAK_WEIGHT, "never_break"))
+
+
+def named(found: SearchResult, searcher: str) -> SearchResult:
+    """The same with the searcher's name on every candidate that has none."""
+    front = tuple(one if one.made_by else replace(one, made_by=searcher) for one in found.front)
+    return replace(found, front=front)
 
 
 def provenance(
-    backend: ModelBackend, data: LabelledData, split: Split, settings: Settings, holdout: LabelledData | None = None
+    backend: ModelBackend,
+    data: LabelledData,
+    split: Split,
+    settings: Settings,
+    holdout: LabelledData | None = None,
+    never_break: LabelledData | None = None,
 ) -> dict[str, Any]:
     """How a patch came about: enough to make it again."""
     judged: dict[str, Any] | None = None
@@ -105,6 +177,7 @@ def provenance(
         "settings": settings.to_json(),
         "data": _identified(data),
         "holdout": judged,
+        **({} if never_break is None else {"never_break": _identified(never_break)}),
         "versions": {
             "arachne": version("arachne-repair"),
             "numpy": np.__version__,

@@ -13,6 +13,7 @@
     │   └── PluginUnavailableError (ImportError)
     │       └── BackendUnavailableError
     ├── NothingToRepairError           5   the model does not make this mistake
+    ├── NothingWithinBudgetError       6   no patch keeps the budget
     └── GateFailedError                1   a gate failed
 
 A message is one sentence: what was expected, what came, what to do. It starts in lower case and has no full stop. It
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class ArachneError(Exception):
@@ -100,6 +101,20 @@ class NothingToRepairError(ArachneError):
     """The model makes no such mistake on this data."""
 
     exit_code = 5
+
+
+class NothingWithinBudgetError(ArachneError):
+    """No candidate keeps the budget; the message describes the best beyond it.
+
+    Attributes:
+        result: What was found all the same, as `RepairResult`: its patch changes nothing.
+    """
+
+    exit_code = 6
+
+    def __init__(self, *message: object, result: Any = None) -> None:
+        super().__init__(*message)
+        self.result = result
 
 
 class GateFailedError(ArachneError):

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from arachne.backend import ModelBackend
+from arachne.chosen import take
 from arachne.data.split import Split
-from arachne.evidence import Doubtful, Evidence, Gate, compare, score
+from arachne.errors import ModelError, NothingWithinBudgetError, UsageError
+from arachne.evidence import BREAK_BUDGET, Doubtful, Evidence, Gate, SplitScores, compare, score
+from arachne.evidence.verdict import NOTHING_WITHIN
 from arachne.files import atomic_write, environment_faults
+from arachne.front_file import FRONT, write_front
 from arachne.localise import Localisation
 from arachne.patch import Patch
+from arachne.report.front import choice_objects
 from arachne.report.json import dumps
 from arachne.report.objects import doubtful_objects, gate_objects, patch_evidence, result_object
 from arachne.report.terminal import EvidenceTable, as_text
-from arachne.search import SearchResult
+from arachne.search import Budget, Choice, SearchResult
+from arachne.search.choose import choose
+from arachne.search.standing import Point
 from arachne.settings import Settings
 from arachne.values import Array, Inputs
+from arachne.wording import counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +68,9 @@ class RepairResult:
         seconds: Time by step.
         doubtful: Negatives whose labels look wrong.
         gates: Conditions on the evidence that must not hold.
+        points: The front the patch was chosen from, with what each point does; empty where there was no choice.
+        choice: Which of them was taken, and why.
+        kept: Sections of the page that an earlier run has made.
     """
 
     backend: ModelBackend
@@ -72,6 +83,9 @@ class RepairResult:
     seconds: Mapping[str, float]
     doubtful: Doubtful
     gates: tuple[Gate, ...] = ()
+    points: tuple[Point, ...] = ()
+    choice: Choice | None = None
+    kept: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """The evidence as a table of plain text."""
@@ -81,6 +95,47 @@ class RepairResult:
     def model(self) -> PatchedModel:
         """The patched model."""
         return PatchedModel(self.backend, self.patch)
+
+    def choose(
+        self,
+        *,
+        max_break: float = BREAK_BUDGET,
+        confidence: float | None = None,
+        max_class_drop: Mapping[str, float] | None = None,
+    ) -> RepairResult:
+        """Another point of the same front, without a new search.
+
+        Args:
+            max_break: The largest share of inputs that were right and may become wrong.
+            confidence: How sure to be of that, where the repair was made with a confidence.
+            max_class_drop: By class, how far its accuracy may fall.
+
+        Raises:
+            UsageError: The repair left no front, or no inputs for a guarantee.
+            NothingWithinBudgetError: No point keeps the budget.
+        """
+        budget = Budget(max_break, confidence, max_class_drop or {})
+        if not self.points:
+            raise UsageError("this repair left no front to choose from: it was made without a budget")
+        if confidence is not None and not len(self.split.choose):
+            raise UsageError("the search saw all inputs it could, so none are left for a guarantee; repair with one")
+        choice = choose(self.points, budget, self.split.class_names)
+        settings = replace(self.settings, budget=budget)
+        told = {**self.patch.provenance}
+        told["settings"] = {**told.get("settings", {}), "budget": budget.to_json()}
+        search, patch, evidence = take(self.backend, self.split, self.search, choice, told)
+        chosen = replace(self, search=search, patch=patch, evidence=evidence, settings=settings, choice=choice)
+        return chosen.within_budget()
+
+    def within_budget(self) -> RepairResult:
+        """This result, unless there is none within the budget.
+
+        Raises:
+            NothingWithinBudgetError: No point keeps the budget.
+        """
+        if self.choice is not None and self.choice.index is None:
+            raise NothingWithinBudgetError(f"{NOTHING_WITHIN}: {self.choice.why}", result=self)
+        return self
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
@@ -92,7 +147,7 @@ class RepairResult:
         """What the page shows, as plain values; `command` is what to type to get the same again."""
         from arachne.report.page import page_object
 
-        return page_object(
+        page = page_object(
             self.to_json(),
             self.evidence,
             self.split.held_out,
@@ -104,6 +159,7 @@ class RepairResult:
             doubtful=self.doubtful,
             command=command,
         )
+        return page | dict(self.kept)
 
     def report(self, path: str | Path) -> None:
         """Write the page: one file that needs nothing else."""
@@ -117,6 +173,7 @@ class RepairResult:
         *,
         reopen: Callable[[Path], ModelBackend] | None = None,
         command: str | None = None,
+        sources: Mapping[str, Any] | None = None,
     ) -> RepairResult:
         """Write the patch, the patched model, the result and what people read of it into a folder.
 
@@ -125,6 +182,10 @@ class RepairResult:
             reopen: Opens the saved model. The evidence is then measured again on it, and what is written and returned
                 rests on the file, not on what was in memory.
             command: What to type to get the same again.
+            sources: Where model and data came from, for choosing another point of the front later.
+
+        Raises:
+            ModelError: The saved model gets a never-break input wrong; it is not kept.
         """
         from arachne.report.folder import write_report
 
@@ -135,12 +196,23 @@ class RepairResult:
         self.model.save(path)
         result = self
         if reopen is not None:
-            evidence = compare(self.split, score(reopen(path), self.split))
+            evidence = self._compared(score(reopen(path), self.split))
+            if evidence.never_break is not None and evidence.never_break.broken:
+                path.unlink()
+                wrong = counted(evidence.never_break.broken, "never-break input")
+                raise ModelError(f"the saved model gets {wrong} wrong that the one in memory has right; it was removed")
             result = replace(self, evidence=evidence, patch=self.patch.with_evidence(patch_evidence(evidence)))
         result.patch.save(folder / "patch.json")
+        if self.points:
+            write_front(folder / FRONT, self.points, self.search, sources or {})
         atomic_write(folder / "result.json", (dumps(result.to_json()) + "\n").encode())
         write_report(folder, result.page(command), result.patch, result.search, self.backend.describe())
         return result
+
+    def _compared(self, scores: SplitScores) -> Evidence:
+        """The evidence from the scores of the same patch in a model that was opened again."""
+        told = self.evidence
+        return compare(self.split, scores, budget=told.budget, patches_compared=told.patches_compared)
 
     def to_json(self) -> dict[str, Any]:
         """What `result.json` holds."""
@@ -162,6 +234,9 @@ class RepairResult:
                 },
                 "doubtful": doubtful_objects(self.doubtful),
                 "gates": gate_objects([gate.check(self.evidence) for gate in self.gates]),
+                **choice_objects(
+                    self.points, self.choice, self.evidence.never_break, self.patch.provenance.get("never_break")
+                ),
                 "provenance": dict(self.patch.provenance),
             },
         )

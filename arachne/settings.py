@@ -10,7 +10,8 @@ from arachne.evaluate import EVALUATORS, MEMORY
 from arachne.localise import MIN_WEIGHTS, Bidirectional, Localiser
 from arachne.options import Configured, check_choice, options_of
 from arachne.plugins import LOCALISERS, SEARCHERS, Table
-from arachne.search import DifferentialEvolution, Searcher
+from arachne.search import Budget, DifferentialEvolution, Searcher
+from arachne.search.budget import CHOOSE_SHARE
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,9 @@ class Settings:
         searcher: Finds their new values.
         evaluator: `fast`, or `plain` for the reference; both accept the same candidates.
         memory: What the fast evaluator may keep between candidates, in bytes.
-        choose: Share of the seen part kept for choosing between patches.
+        choose: Share of the seen part kept for choosing between patches; 30 % when a budget needs it and this is 0.
+        budget: What the repair may cost; None takes a search's one candidate as it is, and the default budget where a
+            search hands back several.
         drop_overlap: Whether held-out inputs that are also in the data are dropped rather than refused.
         group_by: A metadata column whose values stay on one side of the split.
         accept_near_chance: Whether to go on with a model that is hardly better than guessing.
@@ -40,6 +43,7 @@ class Settings:
     drop_overlap: bool = False
     group_by: str | None = None
     accept_near_chance: bool = False
+    budget: Budget | None = None
 
     def __post_init__(self) -> None:
         if not self.alpha > 0:
@@ -51,6 +55,13 @@ class Settings:
             raise UsageError(f"expected a localiser such as arachne.Bidirectional(), got {self.localiser!r}")
         if not isinstance(self.searcher, Searcher):
             raise UsageError(f"expected a searcher such as arachne.DifferentialEvolution(), got {self.searcher!r}")
+
+    @property
+    def choose_share(self) -> float:
+        """How much of the seen part the search never gets, so that its candidates are compared there."""
+        if self.choose or self.budget is None:
+            return self.choose
+        return CHOOSE_SHARE if self.budget.confidence is not None or not self.searcher.CROSS_FITS else 0.0
 
     @classmethod
     def faithful(cls, **changes: Any) -> Settings:
@@ -69,6 +80,7 @@ class Settings:
             "drop_overlap": self.drop_overlap,
             "group_by": self.group_by,
             "accept_near_chance": self.accept_near_chance,
+            "budget": None if self.budget is None else self.budget.to_json(),
         }
 
 
@@ -93,13 +105,16 @@ def make_settings(base: Settings | None = None, *, faithful: bool = False, **cha
     Args:
         base: What the keywords change; our defaults, or the paper's when `faithful`, if None.
         faithful: Whether to start from the paper's settings.
-        **changes: Attributes of `Settings`.
+        **changes: Attributes of `Settings`, or of its `Budget`.
 
     Raises:
         UsageError: No such setting; it says where one of the localiser or of the searcher goes.
     """
     if base is not None and faithful:
         raise UsageError("give settings or faithful, not both; arachne.Settings.faithful() makes faithful settings")
+    changes = _with_budget(changes)
+    if faithful and changes.get("budget") is not None:
+        raise UsageError("the paper's repair knows no budget; leave out the budget or faithful")
     for name in changes:
         if name not in Settings.__dataclass_fields__:
             raise UsageError(f"unknown setting '{name}'; {_home(name)}")
@@ -110,6 +125,17 @@ def make_settings(base: Settings | None = None, *, faithful: bool = False, **cha
     if base is not None:
         return replace(base, **changes)
     return Settings.faithful(**changes) if faithful else Settings(**changes)
+
+
+def _with_budget(changes: dict[str, Any]) -> dict[str, Any]:
+    """The changes with what they say about a budget put together."""
+    told = {name: value for name, value in changes.items() if name in Budget.__dataclass_fields__ and value is not None}
+    rest = {name: value for name, value in changes.items() if name not in Budget.__dataclass_fields__}
+    if not told:
+        return rest
+    if rest.get("budget") is not None:
+        raise UsageError(f"give a budget or '{next(iter(told))}', not both")
+    return {**rest, "budget": Budget(**told)}
 
 
 def _made(table: Table, name: str, faithful: bool, options: dict[str, Any]) -> Any:

@@ -20,6 +20,7 @@ LEVELS = (
     ("localise", "evaluate", "evidence", "testing"),
     ("search", "survival"),
     ("report", "settings"),
+    ("chosen", "front_file"),
     ("result",),
     ("engine", "measuring"),
     ("api",),

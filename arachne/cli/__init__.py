@@ -19,6 +19,7 @@ COMMANDS = {
     "localise": "Find the weights behind a mistake.",
     "repair": "Repair a mistake and show what that did.",
     "evaluate": "Measure a model, or what a patch does to it.",
+    "choose": "Take another point of a repair's front, without a new search.",
     "report": "Make the page of a repair again.",
     "apply": "Put a patch into a copy of a model file.",
     "revert": "Take a patch out of a model file again, bit for bit.",
@@ -83,8 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: list[str]) -> int:
     """Run the command and return its exit code.
 
-    0 done, 1 a gate failed, 2 usage, 3 bad or unsafe input, 4 environment, 5 nothing to repair, 70 a bug of ours,
-    130 interrupted.
+    0 done, 1 a gate failed, 2 usage, 3 bad or unsafe input, 4 environment, 5 nothing to repair, 6 nothing within the
+    budget, 70 a bug of ours, 130 interrupted.
     """
     try:
         result = cli.main(args=arguments or ["--help"], prog_name="arachne", standalone_mode=False)

@@ -107,12 +107,26 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """The three parts, and the targets they were made for."""
+    """The three parts, and the targets they were made for.
+
+    Attributes:
+        seen: What the repair works on.
+        choose: What candidates are compared on, where they are compared on inputs of their own.
+        held_out: What the verdict comes from.
+        targets: The faults to repair.
+        never_break: Inputs of the user's choice; those the original model gets right must stay right.
+    """
 
     seen: Part
     choose: Part
     held_out: Part
     targets: tuple[Target, ...]
+    never_break: Part | None = None
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The name of every class of the model, its number as text where it has none."""
+        return tuple(self.seen.data.class_name(label) for label in range(self.seen.n_classes))
 
 
 def split_by_outcome(
@@ -163,6 +177,24 @@ def split_by_outcome(
     if not len(split.seen.negatives):
         raise NothingToRepairError(_nothing(whole, holdout is not None))
     return split
+
+
+def never_break_part(backend: ModelBackend, data: LabelledData) -> Part:
+    """Inputs that must not become wrong, and what the original model makes of them.
+
+    Raises:
+        DataError: The model gets none of them right, so there is nothing to keep.
+    """
+    data = with_model_names(backend, data)
+    part = Part(data, np.arange(len(data)), checked_scores(backend, data), ())
+    if not len(part.positives):
+        raise DataError(f"the model gets none of the {len(part)} never-break inputs right, so none can be kept right")
+    return part
+
+
+def part_of_rows(whole: Part, rows: Array) -> Part:
+    """Some rows of a whole, by their row numbers there."""
+    return _part(whole, rows)
 
 
 def whole_part(backend: ModelBackend, data: LabelledData, target: str | Target | Sequence[str | Target]) -> Part:

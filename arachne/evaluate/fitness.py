@@ -8,7 +8,7 @@ exceeds its limit can be dropped with certainty.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, get_args
@@ -121,6 +121,18 @@ class FitnessInputs:
         kinds = np.array(self.kinds)
         return {kind: np.isin(self.terms, np.flatnonzero(kinds == kind)) for kind in get_args(TermKind)}
 
+    def joined(self, part: Part, term: Term) -> FitnessInputs:
+        """The same with one more term, of another part."""
+        more = take(part.data.inputs, term.rows)
+        return FitnessInputs.around(
+            _concatenated(self.inputs, more),
+            np.concatenate([self.labels, part.data.labels[term.rows]]),
+            np.concatenate([self.weights, np.full(len(term.rows), term.weight)]),
+            np.concatenate([self.terms, np.full(len(term.rows), self.n_terms)]),
+            (*self.names, term.name),
+            (*self.kinds, term.kind),
+        )
+
     def total_weight(self) -> float:
         """The largest possible fitness: the sum of all weights."""
         return float(self.weights.sum())
@@ -144,6 +156,14 @@ class FitnessInputs:
             return int(numbers[np.array([own == kind for own in self.kinds], bool)].sum())
 
         return Outcome(of_kind(right, "negative"), of_kind(wrong, "positive"), of_kind(wrong, "never_break"))
+
+
+def _concatenated(first: Inputs, second: Inputs) -> Inputs:
+    """The rows of both, in the dtypes of the first."""
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        return {name: np.concatenate([array, second[name].astype(array.dtype)]) for name, array in first.items()}
+    one, other = np.asarray(first), np.asarray(second)
+    return np.concatenate([one, other.astype(one.dtype)])
 
 
 def _padded(rows: Array) -> Array:

@@ -10,7 +10,7 @@ from arachne.backend import ModelBackend
 from arachne.data.split import Part, Split
 from arachne.evidence.measures import PartEvidence
 from arachne.evidence.statistics import LEVEL, holm
-from arachne.evidence.verdict import BREAK_BUDGET, Verdict, judge, p_value
+from arachne.evidence.verdict import BREAK_BUDGET, NOTHING_WITHIN, Verdict, judge, p_value
 from arachne.values import Array
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ class Evidence:
         choose: The inputs on which candidate patches were compared; None when there were none.
         budget: The break rate the repair may cost.
         patches_compared: How many finished patches were compared before this one was taken.
+        never_break: The inputs that had to stay right; None when there were none.
+        nothing_within: Why no patch was taken, where a budget allowed none.
     """
 
     held_out: PartEvidence
@@ -34,6 +36,8 @@ class Evidence:
     choose: PartEvidence | None = None
     budget: float = BREAK_BUDGET
     patches_compared: int = 1
+    never_break: PartEvidence | None = None
+    nothing_within: str | None = None
 
     def __str__(self) -> str:
         """The verdict, and what a careful reader should know beside it."""
@@ -41,12 +45,16 @@ class Evidence:
 
     @cached_property
     def verdict(self) -> Verdict:
-        """One of four words, and why."""
+        """One of five words, and why."""
+        if self.nothing_within is not None:
+            return Verdict(NOTHING_WITHIN, self.nothing_within)
         return judge(self.held_out, self.budget)
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """What a careful reader should know beside the verdict, in whole sentences."""
+        if self.nothing_within is not None:
+            return ()
         return (*_moved(self.held_out), *_several_targets(self.held_out), *_several_patches(self))
 
 
@@ -57,35 +65,45 @@ class SplitScores:
     held_out: Array
     seen: Array
     choose: Array
+    never_break: Array | None = None
 
 
 def score(backend: ModelBackend, split: Split) -> SplitScores:
     """Run a model over every part of the data."""
-    parts = (split.held_out, split.seen, split.choose)
+    parts = [split.held_out, split.seen, split.choose]
+    parts += [] if split.never_break is None else [split.never_break]
     return SplitScores(*(backend.forward(part.data.inputs) if len(part) else part.scores for part in parts))
 
 
 def before(split: Split) -> SplitScores:
     """The original model's scores, as the split has them."""
-    return SplitScores(split.held_out.scores, split.seen.scores, split.choose.scores)
+    kept = None if split.never_break is None else split.never_break.scores
+    return SplitScores(split.held_out.scores, split.seen.scores, split.choose.scores, kept)
 
 
-def compare(split: Split, after: SplitScores, *, budget: float = BREAK_BUDGET) -> Evidence:
+def compare(split: Split, after: SplitScores, *, budget: float = BREAK_BUDGET, patches_compared: int = 1) -> Evidence:
     """The evidence from a patched model's scores; the split holds the original model's."""
+    kept = split.never_break
     return Evidence(
         held_out=PartEvidence.measure(split.held_out, after.held_out),
         seen=_unless_empty(split.seen, after.seen),
         choose=_unless_empty(split.choose, after.choose),
         budget=budget,
+        patches_compared=patches_compared,
+        never_break=None
+        if kept is None or after.never_break is None
+        else PartEvidence.measure(kept, after.never_break),
     )
 
 
-def measure(backend: ModelBackend, patch: Patch, split: Split, *, budget: float = BREAK_BUDGET) -> Evidence:
+def measure(
+    backend: ModelBackend, patch: Patch, split: Split, *, budget: float = BREAK_BUDGET, patches_compared: int = 1
+) -> Evidence:
     """Run a model with a patch over every part of the data; the model keeps its weights."""
     if not len(patch):  # nothing is changed, so the scores before are the scores after
-        return compare(split, before(split), budget=budget)
+        return compare(split, before(split), budget=budget, patches_compared=patches_compared)
     with patch.applied(backend):
-        return compare(split, score(backend, split), budget=budget)
+        return compare(split, score(backend, split), budget=budget, patches_compared=patches_compared)
 
 
 def _unless_empty(part: Part, after: Array) -> PartEvidence | None:

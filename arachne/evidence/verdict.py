@@ -1,4 +1,4 @@
-"""From the numbers to one of four words, and a sentence a person can check against the table."""
+"""From the numbers to one of five words, and a sentence a person can check against the table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ TOO_FEW = "too few inputs to say"
 REPAIRED = "repaired"
 DAMAGE = "repaired with damage"
 NOT_REPAIRED = "not repaired"
-VERDICTS = (TOO_FEW, REPAIRED, DAMAGE, NOT_REPAIRED)
+NOTHING_WITHIN = "nothing within the budget"
+VERDICTS = (TOO_FEW, REPAIRED, DAMAGE, NOT_REPAIRED, NOTHING_WITHIN)
 
 BREAK_BUDGET = 0.005
 """The break rate that a repair may cost unless the user says otherwise."""

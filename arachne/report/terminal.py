@@ -14,7 +14,7 @@ from rich.text import Text
 
 from arachne.data.confusions import Confusion
 from arachne.evidence import Accuracy, Evidence, PartEvidence, Rate
-from arachne.evidence.verdict import DAMAGE, NOT_REPAIRED, REPAIRED, TOO_FEW, p_value, percent
+from arachne.evidence.verdict import DAMAGE, NOT_REPAIRED, NOTHING_WITHIN, REPAIRED, TOO_FEW, p_value, percent
 from arachne.report.objects import ranked_suspects
 from arachne.report.printable import printable
 from arachne.wording import counted
@@ -30,7 +30,13 @@ MOST_FAULTS = 20
 MOST_WILDCARDS = 3
 MOST_SUSPECTS = 20
 BAR = 20
-STYLES = {REPAIRED: "bold green", DAMAGE: "bold yellow", NOT_REPAIRED: "bold red", TOO_FEW: "bold magenta"}
+STYLES = {
+    REPAIRED: "bold green",
+    DAMAGE: "bold yellow",
+    NOT_REPAIRED: "bold red",
+    TOO_FEW: "bold magenta",
+    NOTHING_WITHIN: "bold red",
+}
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from arachne.search.base import Problem, Searcher
+from arachne.search.budget import Budget
+from arachne.search.choose import Choice
 from arachne.search.de import DifferentialEvolution
 from arachne.search.keep import Keep, KeepHidden
 from arachne.search.last_layer import BiasShift, LastLayer
@@ -11,7 +13,9 @@ from arachne.search.state import Candidate, Generation, SearchResult, SearchStat
 
 __all__ = [
     "BiasShift",
+    "Budget",
     "Candidate",
+    "Choice",
     "DifferentialEvolution",
     "Generation",
     "Keep",

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
 
@@ -161,6 +161,9 @@ class Searcher(Configured, ABC):
 
     Options are fields declared with `arachne.option`; a searcher with options is a frozen dataclass too.
     """
+
+    CROSS_FITS: ClassVar[bool] = False
+    """Whether its candidates have `held_back`, so that no inputs have to be kept for choosing between them."""
 
     @property
     def most_generations(self) -> int | None:

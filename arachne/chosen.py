@@ -1,0 +1,48 @@
+"""From the point of a front that was chosen to its patch and the evidence for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from arachne.backend import ModelBackend
+from arachne.data.split import Split
+from arachne.evidence import Evidence, measure
+from arachne.patch import Patch
+from arachne.report.objects import patch_evidence
+from arachne.search import Candidate, Choice, Problem, SearchResult
+from arachne.suspects import Suspects
+
+SHRUNK = (0.75, 0.5, 0.25)
+"""Where a search hands back one candidate, these shares of its change are the other points of the front."""
+
+
+def with_shrunk(problem: Problem, found: SearchResult) -> SearchResult:
+    """A search's one candidate, and behind it copies that change each weight less."""
+    (best,) = found.front
+    suspects = Suspects.of(problem.backend, best.addresses)
+    place = {address: number for number, address in enumerate(best.addresses)}
+    change = best.values[[place[address] for address in suspects.addresses]] - suspects.values
+    copies = [
+        replace(problem.measured(Candidate(suspects.addresses, suspects.values + share * change)), made_by=best.made_by)
+        for share in SHRUNK
+    ]
+    return replace(found, front=(best, *copies))
+
+
+def take(
+    backend: ModelBackend, split: Split, found: SearchResult, choice: Choice, provenance: Mapping[str, Any]
+) -> tuple[SearchResult, Patch, Evidence]:
+    """The search with the choice in it, the chosen point's patch, and its evidence from every part of the data.
+
+    Where nothing keeps the budget, the patch changes nothing and the evidence says so.
+    """
+    if choice.index is None:
+        patch = Patch.between(backend, (), (), provenance=provenance)
+        evidence = replace(measure(backend, patch, split, budget=choice.budget.max_break), nothing_within=choice.why)
+    else:
+        found = replace(found, chosen=choice.index)
+        patch = Patch.between(backend, found.addresses, found.values, provenance=provenance)
+        evidence = measure(backend, patch, split, budget=choice.budget.max_break, patches_compared=len(found.front))
+    return found, patch.with_evidence(patch_evidence(evidence)), evidence

@@ -1,0 +1,108 @@
+"""The front of a repair for programs and for people: every point, which one was taken, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from arachne.evidence import PartEvidence
+from arachne.evidence.verdict import percent
+from arachne.report.terminal import Ink
+from arachne.search.choose import Choice
+from arachne.search.standing import Point, Standing
+
+
+def choice_objects(
+    points: Sequence[Point],
+    choice: Choice | None,
+    never_break: PartEvidence | None,
+    named: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What `result.json` holds about the choice; nothing where a search left none.
+
+    Args:
+        points: The front.
+        choice: Which point of it was taken, and why.
+        never_break: What became of the inputs that had to stay right.
+        named: Where those came from.
+    """
+    if choice is None:
+        return {}
+    maker = None if choice.index is None else points[choice.index].candidate.made_by
+    kept = None
+    if never_break is not None:
+        right = never_break.positives
+        kept = {**(named or {}), "inputs": never_break.inputs, "right": right, "broken": never_break.broken}
+    return {
+        "front": [point_object(point) for point in points],
+        "chosen": choice.index,
+        "chosen_by": {"searcher": maker, "rule": choice.rule, "why": choice.why},
+        "budgets": {**choice.budget.to_json(), "never_break": kept},
+    }
+
+
+def point_object(point: Point) -> dict[str, Any]:
+    """One point: who made it, how many weights it changes, and what it does to each part."""
+    return {
+        "made_by": point.candidate.made_by,
+        "weights": point.weights,
+        "size": point.size,
+        "seen": _counts(point.seen),
+        "out_of_fold": _counts(point.out_of_fold),
+        "choose": _counts(point.choose),
+        "held_out": _counts(point.held_out),
+        "never_broken": point.never_broken,
+    }
+
+
+def _counts(standing: Standing | None) -> dict[str, int] | None:
+    if standing is None:
+        return None
+    repair, breakage = standing.repair, standing.breakage
+    return {
+        "repaired": repair.count,
+        "negatives": repair.total,
+        "broken": breakage.count,
+        "positives": breakage.total,
+    }
+
+
+@dataclass(frozen=True)
+class FrontTable:
+    """The points of a front, the safest first, with a star at the one that was taken."""
+
+    points: Sequence[Point]
+    choice: Choice
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        """Called by rich when the table is printed."""
+        ink = Ink(options.ascii_only)
+        yield ink.text(f"budget: {self.choice.budget}")
+        table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+        for name in ("", "broken", "repaired", "held out: broken", "repaired"):
+            table.add_column(name, justify="right")
+        table.add_column("made by")
+        table.add_column("weights", justify="right")
+        order = sorted(range(len(self.points)), key=lambda n: (self.points[n].judged.breakage.value, n))
+        for number in order:
+            point = self.points[number]
+            mark = "*" if number == self.choice.index else ""
+            cells = [*_shares(point.judged), *_shares(point.held_out)]
+            table.add_row(mark, *map(ink.text, cells), ink.text(point.candidate.made_by), f"{point.weights:,}")
+        yield table
+        if self.choice.index is None:
+            yield Text.assemble(("NOTHING WITHIN THE BUDGET", "bold red"), ": ", ink.text(self.choice.why), ".")
+        else:
+            yield ink.text(f"* {self.choice.rule}: {self.choice.why}.")
+
+
+def _shares(standing: Standing | None) -> tuple[str, str]:
+    if standing is None:
+        return "-", "-"
+    return percent(standing.breakage.value), percent(standing.repair.value)

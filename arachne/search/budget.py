@@ -1,0 +1,129 @@
+"""What a repair may cost: how much may break, how sure one wants to be of it, and what no class may lose."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from arachne.errors import UsageError, did_you_mean
+from arachne.evidence.verdict import BREAK_BUDGET, percent
+from arachne.values import Array
+
+EVERY_CLASS = "*"
+"""As a class of `max_class_drop`: every class that is not named."""
+
+CHOOSE_SHARE = 0.3
+"""How much of the seen part is kept for choosing, where candidates are not judged by siblings that never saw an input."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a repair may cost; rates are shares of 1.
+
+    Attributes:
+        max_break: The largest share of inputs that were right and may become wrong.
+        confidence: How sure to be that new inputs keep `max_break`: a guarantee, for which 30 % of the seen inputs are
+            kept from the search. None for a careful estimate without one.
+        max_class_drop: By class, its name or number: how far its accuracy may fall. `*` stands for all that are not
+            named.
+    """
+
+    max_break: float = BREAK_BUDGET
+    confidence: float | None = None
+    max_class_drop: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not _is_share(self.max_break):
+            raise UsageError(f"a budget is a share from 0 to below 1, 0.005 for half a per cent, got {self.max_break}")
+        drops = {str(name): share for name, share in dict(self.max_class_drop).items()}
+        for name, share in drops.items():
+            if not _is_share(share):
+                raise UsageError(f"class '{name}' may lose a share from 0 to below 1 of its accuracy, got {share}")
+        object.__setattr__(self, "max_class_drop", drops)
+        if self.confidence is None:
+            return
+        if not _is_share(self.confidence) or self.confidence < 0.5:
+            raise UsageError(f"a confidence is a share from 0.5 to below 1, 0.9 for 90 %, got {self.confidence}")
+        if not self.max_break:
+            raise UsageError("no number of inputs can guarantee that nothing at all breaks; give a budget above 0")
+
+    def __str__(self) -> str:
+        """`at most 0.20 % broken, with 90.0 % confidence; stop at most 0 % less accurate`."""
+        sure = "" if self.confidence is None else f", with {percent(self.confidence)} confidence"
+        drops = [
+            f"{'every class' if name == EVERY_CLASS else name} at most {percent(share)} less accurate"
+            for name, share in self.max_class_drop.items()
+        ]
+        return "; ".join([f"at most {percent(self.max_break)} broken{sure}", *drops])
+
+    @property
+    def fewest_positives(self) -> int:
+        """How many inputs that are right a guarantee needs at least: so many that none broken is proof enough."""
+        if self.confidence is None:
+            return 0
+        return math.ceil(math.log1p(-self.confidence) / math.log1p(-self.max_break))
+
+    def class_limits(self, names: Sequence[str]) -> Array:
+        """How far the accuracy of each class may fall, `(classes,)`; infinity where nothing is said.
+
+        Raises:
+            UsageError: A class the model does not have.
+        """
+        limits = np.full(len(names), self.max_class_drop.get(EVERY_CLASS, np.inf))
+        for name, share in self.max_class_drop.items():
+            if name != EVERY_CLASS:
+                limits[_number(name, names)] = share
+        return limits
+
+    def to_json(self) -> dict[str, Any]:
+        """What goes into provenance and the result file."""
+        return {
+            "max_break": self.max_break,
+            "confidence": self.confidence,
+            "max_class_drop": dict(self.max_class_drop),
+        }
+
+
+def read_share(text: str) -> float:
+    """A share from what a person writes: `0.5%`, `0.5 %` or `0.005`.
+
+    Raises:
+        UsageError: No share below 1.
+    """
+    found = re.fullmatch(r"(\d*\.?\d+(?:[eE][-+]?\d+)?)\s*(%?)", text.strip())
+    if found is None:
+        raise UsageError(f"expected a share such as 0.5% or 0.005, got '{text}'")
+    share = round(float(found[1]) / 100, 15) if found[2] else float(found[1])
+    if share >= 1:
+        near = "" if found[2] or share >= 100 else f"; did you mean {found[1]}%?"
+        raise UsageError(f"expected a share below 100 %, such as 0.5% or 0.005, got '{text}'{near}")
+    return share
+
+
+def read_class_drop(text: str) -> tuple[str, float]:
+    """A class and how far its accuracy may fall, from `stop=0` or `*=1%`.
+
+    Raises:
+        UsageError: Not of that form.
+    """
+    name, sign, share = text.rpartition("=")
+    if not sign or not name.strip():
+        raise UsageError(f"expected CLASS=SHARE such as stop=0 or *=1%, got '{text}'")
+    return name.strip(), read_share(share)
+
+
+def _number(name: str, names: Sequence[str]) -> int:
+    if name in names:
+        return list(names).index(name)
+    if name.isdecimal() and int(name) < len(names):
+        return int(name)
+    raise UsageError(f"the budget names the class '{name}', which the model does not have{did_you_mean(name, names)}")
+
+
+def _is_share(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1

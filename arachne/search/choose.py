@@ -1,0 +1,175 @@
+"""One point of a front: the most repaired within a budget, by a careful estimate or with a guarantee."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import bdtr
+
+from arachne.evidence.verdict import percent
+from arachne.search.budget import Budget
+from arachne.search.standing import Point, Standing
+from arachne.values import Array
+from arachne.wording import counted
+
+SAFETY = 0.8
+"""How much of the budget a candidate may use up where it is judged.
+
+Of many candidates that all look alike the luckiest one is taken, so its damage on new inputs is larger than where it was
+chosen. Judged out of fold, a choice at 0.8 of the budget kept the whole of it on held-out inputs in most runs.
+"""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which point of a front was taken, and why.
+
+    Attributes:
+        index: Its number; None when none keeps the budget.
+        budget: What it had to keep.
+        rule: How points were compared, in words.
+        why: What speaks for the point that was taken, or why none was, in words and numbers.
+        within: The numbers of all points that keep the budget.
+        beyond: When none does, the number of the one that misses it by least.
+    """
+
+    index: int | None
+    budget: Budget
+    rule: str
+    why: str
+    within: tuple[int, ...] = ()
+    beyond: int | None = None
+
+
+def choose(points: Sequence[Point], budget: Budget, names: Sequence[str]) -> Choice:
+    """Take the point that repairs most within a budget. Held-out inputs are never looked at.
+
+    Args:
+        points: The front.
+        budget: What may break.
+        names: The model's classes in order.
+
+    Raises:
+        UsageError: The budget names a class the model does not have.
+    """
+    limits = budget.class_limits(names)
+    if budget.confidence is not None:
+        return _guaranteed(points, budget, limits)
+    within = [n for n, p in enumerate(points) if _keeps(p, p.judged, limits) and _careful(p, budget)]
+    rule = (
+        f"most repaired among the points that break at most {percent(SAFETY * budget.max_break)}, {SAFETY:g} of the "
+        f"budget, {_judged_on(points)}"
+    )
+    if not within:
+        return _nothing(points, budget, rule, "judged", f"breaks at most {percent(SAFETY * budget.max_break)}")
+    index = min(within, key=lambda number: _preference(points[number], points[number].judged))
+    return Choice(index, budget, rule, _told(points[index], points[index].judged), tuple(within))
+
+
+def _guaranteed(points: Sequence[Point], budget: Budget, limits: Array) -> Choice:
+    """Learn-then-Test: walk from the safest point to the boldest, and stop at the first that fails an exact test.
+
+    The order and what is left out of it rest on what the search saw alone, so the tests on the inputs kept for choosing
+    are a fixed sequence: the chance that any point that passed breaks more than the budget is at most 1 - confidence.
+    Dropping some of those that passed afterwards, for any reason, keeps that.
+    """
+    sure = f"{100 * (budget.confidence or 0):g} %"
+    rule = (
+        f"most repaired among the points that break at most {percent(budget.max_break)} with {sure} confidence (exact "
+        "binomial test on inputs the search never had, from the safest point on, up to the first that fails)"
+    )
+    kept = next((point.choose.breakage.total for point in points if point.choose is not None), 0)
+    if kept < budget.fewest_positives:
+        return Choice(None, budget, rule, too_few(budget, kept))
+    order = [number for number, point in enumerate(points) if _keeps(point, point.searched, limits)]
+    order.sort(key=lambda number: (points[number].searched.breakage.value, points[number].size))
+    passed: list[int] = []
+    for number in order:
+        if p_above(points[number].choose, budget) > 1 - (budget.confidence or 0):
+            break
+        passed.append(number)
+    within = [number for number in passed if _class_drops_kept(points[number].choose, limits)]
+    if not within:
+        return _nothing(points, budget, rule, "choose", f"is shown to break at most {percent(budget.max_break)}")
+    index = min(within, key=lambda number: _preference(points[number], points[number].searched))
+    chosen = points[index].choose
+    assert chosen is not None
+    why = f"{_told(points[index], chosen)}, p = {p_above(chosen, budget):.2g} for more than {percent(budget.max_break)}"
+    return Choice(index, budget, rule, why, tuple(within))
+
+
+def p_above(standing: Standing | None, budget: Budget) -> float:
+    """The exact p-value of "breaks more than the budget": P(Bin(n, max_break) <= broken); 1 without inputs."""
+    if standing is None or not standing.breakage.total:
+        return 1.0
+    return float(bdtr(standing.breakage.count, standing.breakage.total, budget.max_break))
+
+
+def too_few(budget: Budget, kept: int) -> str:
+    """Why a guarantee cannot be given, and how many inputs it takes."""
+    return (
+        f"a guarantee of at most {percent(budget.max_break)} broken with {100 * (budget.confidence or 0):g} % "
+        f"confidence takes {budget.fewest_positives:,} inputs that are right and kept from the search, and there "
+        f"{'is' if kept == 1 else 'are'} {kept:,}; give more data, a larger budget or less confidence"
+    )
+
+
+def most_broken(budget: Budget, positives: int) -> int:
+    """How many of so many positives a candidate may break where it is judged."""
+    return math.floor(SAFETY * budget.max_break * positives + 1e-9)
+
+
+def _careful(point: Point, budget: Budget) -> bool:
+    breakage = point.judged.breakage
+    return breakage.count <= most_broken(budget, breakage.total)
+
+
+def _keeps(point: Point, standing: Standing, limits: Array) -> bool:
+    """All but the break rate: something is repaired, no never-break input is wrong, no class loses too much."""
+    return standing.repair.count > 0 and not point.never_broken and _class_drops_kept(standing, limits)
+
+
+def _class_drops_kept(standing: Standing | None, limits: Array) -> bool:
+    return standing is not None and bool(np.all(standing.class_drops(len(limits)) <= limits + 1e-12))
+
+
+def _preference(point: Point, standing: Standing) -> tuple[float, float, float]:
+    """Most repaired, then fewest broken, then the smaller change; rates, since points may be judged on other inputs."""
+    return -standing.repair.value, standing.breakage.value, point.size
+
+
+def _judged_on(points: Sequence[Point]) -> str:
+    return " or ".join(dict.fromkeys(point.judged_on for point in points))
+
+
+def _told(point: Point, standing: Standing) -> str:
+    return f"{point.candidate.made_by}: {_counts(standing)}"
+
+
+def _counts(standing: Standing) -> str:
+    repair, breakage = standing.repair, standing.breakage
+    return (
+        f"{repair.count:,} of {repair.total:,} repaired and {breakage.count:,} of {breakage.total:,} broken "
+        f"({percent(breakage.value)})"
+    )
+
+
+def _nothing(points: Sequence[Point], budget: Budget, rule: str, where: str, wanted: str) -> Choice:
+    """No point keeps the budget: the best of those beyond it, and what it does."""
+    standings = {n: getattr(point, where) or point.seen for n, point in enumerate(points)}
+    repairing = [n for n in standings if standings[n].repair.count]
+    whole = f"none of {counted(len(points), 'candidate')}"
+    if not repairing:
+        return Choice(None, budget, rule, f"{whole} repairs anything")
+    beyond = min(
+        repairing, key=lambda n: (points[n].never_broken, standings[n].breakage.value, -standings[n].repair.value)
+    )
+    more = ["keeps all never-break inputs right"] if any(point.never_broken for point in points) else []
+    more += ["keeps every class within its limit"] if budget.max_class_drop else []
+    best = f"the best beyond the budget, by {points[beyond].candidate.made_by}, has {_counts(standings[beyond])}"
+    if points[beyond].never_broken:
+        best += f" and gets {counted(points[beyond].never_broken, 'never-break input')} wrong"
+    return Choice(None, budget, rule, f"{whole} {' and '.join([wanted, *more])}; {best}", beyond=beyond)

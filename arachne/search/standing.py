@@ -1,0 +1,222 @@
+"""What every candidate of a front does to each part of the data: which inputs are right with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from arachne.backend import ModelBackend, restored
+from arachne.data.split import Part, Split
+from arachne.evidence.statistics import Rate
+from arachne.search.state import Candidate
+from arachne.suspects import Suspects
+from arachne.values import Address, Array, Weights
+
+
+@dataclass(frozen=True, eq=False)
+class Baseline:
+    """What the original model makes of some inputs; all arrays `(n,)`.
+
+    Attributes:
+        rows: Their row numbers in the user's data.
+        labels: Their true classes.
+        right: Which of them it gets right: the positives.
+        negative: Which of them show the fault.
+    """
+
+    rows: Array
+    labels: Array
+    right: Array
+    negative: Array
+
+    @classmethod
+    def of(cls, part: Part) -> Baseline:
+        """That of a part."""
+        negative = np.zeros(len(part), bool)
+        negative[part.negatives] = True
+        return cls(part.rows, part.data.labels, part.data.labels == part.predictions, negative)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True, eq=False)
+class Standing:
+    """What a candidate does to some inputs: `right` tells which are right with it, bool `(n,)`."""
+
+    baseline: Baseline
+    right: Array
+
+    @property
+    def repair(self) -> Rate:
+        """Negatives that are right now."""
+        negative = self.baseline.negative
+        return Rate(int((negative & self.right).sum()), int(negative.sum()))
+
+    @property
+    def breakage(self) -> Rate:
+        """Positives that are wrong now."""
+        was = self.baseline.right
+        return Rate(int((was & ~self.right).sum()), int(was.sum()))
+
+    def class_drops(self, n_classes: int) -> Array:
+        """By how much the accuracy of each class falls, `(classes,)`; 0 for classes without inputs."""
+        labels = self.baseline.labels
+        total = np.bincount(labels, minlength=n_classes)
+        lost = np.bincount(labels[self.baseline.right], minlength=n_classes)
+        lost = lost - np.bincount(labels[self.right], minlength=n_classes)
+        return np.asarray(lost / np.maximum(total, 1))
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """A candidate of a front, and what it does.
+
+    Attributes:
+        candidate: The candidate.
+        weights: How many weights it changes.
+        size: How far, the Euclidean length of the change.
+        seen: What it does to the seen inputs.
+        choose: To those that were kept for choosing, where there are any.
+        out_of_fold: To the seen inputs, each judged with a sibling that was fitted without it. Errors off the target
+            count as still wrong there.
+        never_broken: How many never-break inputs it gets wrong.
+        held_out: What it does to the held-out inputs; measured after the choice, which never looks at it.
+    """
+
+    candidate: Candidate
+    weights: int
+    size: float
+    seen: Standing
+    choose: Standing | None = None
+    out_of_fold: Standing | None = None
+    never_broken: int = 0
+    held_out: Standing | None = None
+
+    @property
+    def searched(self) -> Standing:
+        """The fairest thing that can be said from inputs the search had."""
+        return self.out_of_fold or self.seen
+
+    @property
+    def judged(self) -> Standing:
+        """What candidates are compared on."""
+        return self.out_of_fold or self.choose or self.seen
+
+    @property
+    def judged_on(self) -> str:
+        """The same in words."""
+        if self.out_of_fold is not None:
+            return "out of fold"
+        return "on inputs kept for choosing" if self.choose is not None else "on seen inputs"
+
+
+def measure_front(backend: ModelBackend, split: Split, front: Sequence[Candidate], folded: Array) -> tuple[Point, ...]:
+    """What every candidate does to all parts but `held_out`.
+
+    Args:
+        backend: The model; it keeps its weights.
+        split: The parts.
+        front: The candidates.
+        folded: The rows of the seen part that `Candidate.held_back` begins with.
+    """
+    on = _Front(backend, front)
+    baseline = Baseline.of(split.seen)
+    seen, choose = on.right(split.seen), on.right(split.choose)
+    never_broken = [0] * len(front) if split.never_break is None else on.broken_in_full(split.never_break)
+    points = []
+    for number, candidate in enumerate(front):
+        change = on.change(number)
+        points.append(
+            Point(
+                candidate=candidate,
+                weights=int(np.count_nonzero(change)),
+                size=float(np.linalg.norm(change)),
+                seen=Standing(baseline, seen[number]),
+                choose=Standing(Baseline.of(split.choose), choose[number]) if len(split.choose) else None,
+                out_of_fold=_out_of_fold(candidate, baseline, folded),
+                never_broken=never_broken[number],
+            )
+        )
+    return tuple(points)
+
+
+def with_held_out(backend: ModelBackend, split: Split, points: Sequence[Point]) -> tuple[Point, ...]:
+    """The same points with what they do to the held-out inputs, for showing; call it when the choice is made."""
+    right = _Front(backend, [point.candidate for point in points]).right(split.held_out)
+    baseline = Baseline.of(split.held_out)
+    return tuple(replace(point, held_out=Standing(baseline, own)) for point, own in zip(points, right, strict=True))
+
+
+def _out_of_fold(candidate: Candidate, baseline: Baseline, folded: Array) -> Standing | None:
+    if candidate.held_back is None:
+        return None
+    right = np.zeros(len(baseline), bool)
+    right[folded] = candidate.held_back[: len(folded)]
+    return Standing(baseline, right)
+
+
+class _Front:
+    """Candidates by the layers they touch, so that those of one search share a cut."""
+
+    def __init__(self, backend: ModelBackend, front: Sequence[Candidate]) -> None:
+        self._backend = backend
+        known: dict[tuple[Address, ...], Suspects] = {}
+        self._suspects: list[Suspects] = []
+        self._values: list[Array] = []
+        self._by_layers: dict[tuple[str, ...], list[int]] = {}
+        for number, candidate in enumerate(front):
+            if candidate.addresses not in known:
+                known[candidate.addresses] = Suspects.of(backend, candidate.addresses)
+            suspects = known[candidate.addresses]
+            place = {address: at for at, address in enumerate(candidate.addresses)}
+            self._suspects.append(suspects)
+            self._values.append(candidate.values[[place[address] for address in suspects.addresses]])
+            layers = tuple(dict.fromkeys(layer for layer, _ in suspects.parameters))
+            self._by_layers.setdefault(layers, []).append(number)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def change(self, number: int) -> Array:
+        """How far a candidate moves each of its weights, `(k,)`."""
+        return np.asarray(self._values[number] - self._suspects[number].values)
+
+    def right(self, part: Part) -> Array:
+        """Which inputs of a part are right with each candidate, bool `(candidates, n)`."""
+        found = np.zeros((len(self), len(part)), bool)
+        for layers, members in self._by_layers.items() if len(part) else ():
+            cut = self._backend.cut(part.data.inputs, layers) if layers else None
+            for member in members:
+                with np.errstate(over="ignore", invalid="ignore"):  # a candidate that overflows simply loses
+                    scores = part.scores if cut is None else cut.scores_with(self._weights(member))
+                found[member] = _is_right(scores, part.data.labels)
+        return found
+
+    def broken_in_full(self, part: Part) -> list[int]:
+        """How many positives of a part each candidate breaks, by full passes, exactly as the evidence has it."""
+        return [self._broken(member, part) for member in range(len(self))]
+
+    def _broken(self, member: int, part: Part) -> int:
+        weights = self._weights(member)
+        with restored(self._backend, weights), np.errstate(over="ignore", invalid="ignore"):
+            for (layer, parameter), values in weights.items():
+                self._backend.set_weights(layer, parameter, values)
+            right = _is_right(self._backend.forward(part.data.inputs), part.data.labels)
+        return int((~right[part.positives]).sum())
+
+    def _weights(self, member: int) -> Weights:
+        """The whole parameters a candidate changes, with its values in them."""
+        weights = {}
+        for place in self._suspects[member].places:
+            values = self._backend.get_weights(place.layer)[place.parameter].copy()
+            values[place.index] = self._values[member][place.numbers]
+            weights[place.layer, place.parameter] = values
+        return weights
+
+
+def _is_right(scores: Array, labels: Array) -> Array:
+    """Scores that are not numbers are never right."""
+    return np.asarray((np.argmax(scores, axis=1) == labels) & ~np.isnan(scores).any(axis=1))
