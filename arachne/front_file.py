@@ -34,10 +34,18 @@ LARGEST = 1 << 30
 
 @dataclass(frozen=True, eq=False)
 class StoredFront:
-    """What a front's file holds: the points, the search they come from, and where model and data were."""
+    """What a front's file holds.
+
+    Attributes:
+        points: The front.
+        search: The search it comes from.
+        class_names: The model's classes.
+        sources: Where model and data were, in the words of the command line.
+    """
 
     points: tuple[Point, ...]
     search: SearchResult
+    class_names: tuple[str, ...]
     sources: Mapping[str, Any]
 
     def rows(self, part: str) -> Array:
@@ -46,8 +54,9 @@ class StoredFront:
         return np.zeros(0, np.int64) if standing is None else np.asarray(standing.baseline.rows)
 
 
-def write_front(path: Path, points: Sequence[Point], search: SearchResult, sources: Mapping[str, Any]) -> None:
+def write_front(path: Path, front: StoredFront) -> None:
     """Write the file, whole or not at all."""
+    points, search = front.points, front.search
     groups: dict[tuple[Address, ...], list[int]] = {}
     for number, point in enumerate(points):
         groups.setdefault(point.candidate.addresses, []).append(number)
@@ -79,7 +88,8 @@ def write_front(path: Path, points: Sequence[Point], search: SearchResult, sourc
             "stopped": search.stopped,
             "chosen": search.chosen,
         },
-        "sources": dict(sources),
+        "class_names": front.class_names,
+        "sources": dict(front.sources),
     }
     arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
     stream = io.BytesIO()
@@ -126,7 +136,7 @@ def _front(arrays: Mapping[str, Array], about: Mapping[str, Any]) -> StoredFront
     )
     if not 0 <= search.chosen < len(points):
         raise ValueError("it has no such chosen point")
-    return StoredFront(tuple(points), search, dict(about["sources"]))
+    return StoredFront(tuple(points), search, tuple(map(str, about["class_names"])), dict(about["sources"]))
 
 
 def _candidates(arrays: Mapping[str, Array], about: Mapping[str, Any]) -> list[Candidate]:
@@ -196,7 +206,7 @@ def _arrays(path: Path) -> dict[str, Array]:
     try:
         with zipfile.ZipFile(path) as file:
             if sum(info.file_size for info in file.infolist()) > LARGEST:
-                raise InputError(f"'{path}' holds more than {LARGEST:,} bytes, too many for a front")
+                raise ValueError(f"it holds more than {LARGEST:,} bytes")
             return {info.filename.removesuffix(".npy"): _array(file.read(info)) for info in file.infolist()}
     except (zipfile.BadZipFile, ValueError, EOFError, OSError, NotImplementedError, RuntimeError) as error:
         raise InputError(f"'{path}' is no front, or a damaged one: {error}") from error

@@ -16,7 +16,7 @@ from arachne.errors import ModelError, NothingWithinBudgetError, UsageError
 from arachne.evidence import BREAK_BUDGET, Doubtful, Evidence, Gate, SplitScores, compare, score
 from arachne.evidence.verdict import NOTHING_WITHIN
 from arachne.files import atomic_write, environment_faults
-from arachne.front_file import FRONT, write_front
+from arachne.front_file import FRONT, StoredFront, write_front
 from arachne.localise import Localisation
 from arachne.patch import Patch
 from arachne.report.front import choice_objects
@@ -204,10 +204,18 @@ class RepairResult:
             result = replace(self, evidence=evidence, patch=self.patch.with_evidence(patch_evidence(evidence)))
         result.patch.save(folder / "patch.json")
         if self.points:
-            write_front(folder / FRONT, self.points, self.search, sources or {})
+            front = StoredFront(self.points, self.search, self.split.class_names, sources or self._sources())
+            write_front(folder / FRONT, front)
         atomic_write(folder / "result.json", (dumps(result.to_json()) + "\n").encode())
         write_report(folder, result.page(command), result.patch, result.search, self.backend.describe())
         return result
+
+    def _sources(self) -> dict[str, Any]:
+        """Where model and data came from, as far as they tell."""
+        told = self.patch.provenance
+        names = {name: (told.get(name) or {}).get("name") for name in ("data", "holdout", "never_break")}
+        data = {"data": names.pop("data")}
+        return {"model": {"model_file": self.backend.describe().source}, "data": data, **names}
 
     def _compared(self, scores: SplitScores) -> Evidence:
         """The evidence from the scores of the same patch in a model that was opened again."""

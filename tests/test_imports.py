@@ -22,7 +22,7 @@ LEVELS = (
     ("report", "settings"),
     ("chosen", "front_file"),
     ("result",),
-    ("engine", "measuring"),
+    ("engine", "measuring", "reopening"),
     ("api",),
     ("cli",),
     ("__main__",),

@@ -35,7 +35,19 @@ class Size(click.ParamType[int]):
         return int(float(parts[1]) * self.UNITS[parts[2]])
 
 
+class Share(click.ParamType[float]):
+    """A share of 1, such as `0.5%` or `0.005`."""
+
+    name = "share"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        from arachne.search.budget import read_share
+
+        return float(value) if isinstance(value, (int, float)) else read_share(str(value))
+
+
 SIZE = Size()
+SHARE = Share()
 
 MOST_CLASSES = 12
 """How many classes are listed on one line."""

@@ -8,6 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from arachne.cli.budgeting import (
+    budget_from,
+    budget_options,
+    nothing_within_told,
+    sources_of,
+    tell_never_break,
+)
 from arachne.cli.config import ConfiguredCommand, again
 from arachne.cli.gating import gate_options, pass_gates, read_gates
 from arachne.cli.options import (
@@ -41,6 +48,7 @@ if TYPE_CHECKING:
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Same seed, same patch.")
 @click.option("--alpha", type=float, default=10.0, show_default=True, help="What a negative counts against a positive.")
 @click.option("--faithful", is_flag=True, help="The paper to the letter: no widening, no clipping, its Gaussians.")
+@budget_options
 @repair_flags
 @click.option(
     "--evaluator",
@@ -63,6 +71,7 @@ def command(
     targets: tuple[str, ...],
     out: Path | None,
     holdout: str | None,
+    never_break: str | None,
     conditions: tuple[str, ...],
     junit: Path | None,
     **arguments: Any,
@@ -72,10 +81,13 @@ def command(
     from arachne.cli.console import Output
     from arachne.evidence.verdict import DAMAGE
     from arachne.report.terminal import EvidenceTable
+    from arachne.search import Budget
 
     output = Output(as_json=as_json, quiet=quiet)
     model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
     settings = settings_from(context, arguments)
+    if never_break is not None and settings.budget is None:
+        settings = replace(settings, budget=Budget())
     gates = read_gates(conditions, junit)
     if out is not None and out.exists() and not out.is_dir():
         raise UsageError(f"'{out}' is a file, expected a folder for the result")
@@ -84,13 +96,15 @@ def command(
     output.say(f"model: {description.source or description.format} ({description.framework}, {description.device})")
     labelled = data.read(backend, tell=output.say)
     other = None if holdout is None else data.read(backend, holdout)
-    with output.search_progress(settings.searcher.most_generations) as on_generation:
+    golden = None if never_break is None else data.read(backend, never_break)
+    with output.search_progress(settings.searcher.most_generations) as on_generation, nothing_within_told(output):
         result = engine.repair(
             backend,
             labelled,
             targets,
             settings=settings,
             holdout=other,
+            never_break=golden,
             raw=lambda: data.raw(backend),
             on_step=output.step,
             on_doubtful=lambda doubtful: output.say(f"note: {doubtful}"),
@@ -98,7 +112,8 @@ def command(
         )
     result = replace(result, gates=gates)
     if out is not None:
-        result = result.save(out, reopen=model.load, command=again(context))
+        sources = sources_of(model, data, holdout=holdout, never_break=never_break)
+        result = result.save(out, reopen=model.load, command=again(context), sources=sources)
     tell(output, result)
     output.result(EvidenceTable(result.evidence, result.patch), result.to_json())
     if out is not None:
@@ -115,11 +130,15 @@ def settings_from(context: click.Context, arguments: dict[str, Any]) -> Settings
     from arachne.settings import Settings, make_localiser, make_searcher
 
     faithful = bool(arguments.pop("faithful"))
+    budget = budget_from(arguments)
+    if faithful and budget is not None:
+        raise UsageError("--faithful is the paper to the letter, which knows no budget; leave out one of them")
     localiser, localiser_options = taken_options(context, LOCALISERS, arguments)
     searcher, searcher_options = taken_options(context, SEARCHERS, arguments)
     return Settings(
         localiser=make_localiser(localiser, faithful=faithful, **localiser_options),
         searcher=make_searcher(searcher, faithful=faithful, **searcher_options),
+        budget=budget,
         **arguments,
     )
 
@@ -134,4 +153,8 @@ def tell(output: Output, result: RepairResult) -> None:
     widened = f", widened from a front of {found.front}" if found.widened else ""
     output.say(f"localised {len(found.suspects)} of {found.n_candidates:,} weights ({found.method}{widened})")
     output.say(f"searched {counted(result.search.generations, 'generation')} ({result.search.stopped})")
+    if result.choice is not None:
+        output.say(f"chose 1 of {counted(len(result.points), 'candidate')}: {result.choice.rule}; {result.choice.why}")
+    if result.split.never_break is not None:
+        tell_never_break(output, result.split.never_break)
     output.say("seconds: " + ", ".join(f"{step} {seconds:.1f}" for step, seconds in result.seconds.items()))

@@ -192,11 +192,6 @@ def never_break_part(backend: ModelBackend, data: LabelledData) -> Part:
     return part
 
 
-def part_of_rows(whole: Part, rows: Array) -> Part:
-    """Some rows of a whole, by their row numbers there."""
-    return _part(whole, rows)
-
-
 def whole_part(backend: ModelBackend, data: LabelledData, target: str | Target | Sequence[str | Target]) -> Part:
     """All of the data as one part. This is where the original model runs over it."""
     data = with_model_names(backend, data)

@@ -18,6 +18,9 @@ from arachne.search.choose import Choice
 from arachne.search.standing import Point, Standing
 
 
+FRONT_SCHEMA = "arachne.front/1"
+
+
 def choice_objects(
     points: Sequence[Point],
     choice: Choice | None,

@@ -1,0 +1,73 @@
+"""Options about budgets, and what `repair` and `choose` do with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from arachne.cli.options import SHARE, DataChoice, ModelChoice, options
+from arachne.errors import NothingWithinBudgetError
+from arachne.wording import are, counted
+
+if TYPE_CHECKING:
+    from arachne.cli.console import Output
+    from arachne.data.split import Part
+    from arachne.search import Budget
+
+choice_options = options(
+    click.option("--max-break", type=SHARE, help="Break at most this share of what is right: 0.5% or 0.005."),
+    click.option(
+        "--confidence", type=SHARE, help="How sure to be of --max-break: 90% gives a guarantee, and takes more data."
+    ),
+    click.option(
+        "--max-class-drop",
+        multiple=True,
+        metavar="CLASS=SHARE",
+        help="How far a class's accuracy may fall: stop=0, or *=1% for every class. Repeatable.",
+    ),
+)
+never_break_option = click.option(
+    "--never-break", metavar="SOURCE", help="Labelled inputs that must stay right, read as --data is."
+)
+budget_options = options(choice_options, never_break_option)
+
+
+def budget_from(arguments: dict[str, Any]) -> Budget | None:
+    """Take the budget's options out of a command's arguments; None when none was given."""
+    from arachne.search import Budget
+    from arachne.search.budget import read_class_drop
+
+    names = ("max_break", "confidence", "max_class_drop")
+    told = {name: value for name in names if (value := arguments.pop(name)) not in (None, ())}
+    if "max_class_drop" in told:
+        told["max_class_drop"] = dict(read_class_drop(text) for text in told["max_class_drop"])
+    return Budget(**told) if told else None
+
+
+def sources_of(model: ModelChoice, data: DataChoice, **others: str | None) -> dict[str, Any]:
+    """Where everything came from, so that another point can be chosen later; whether code is trusted is not kept."""
+    told = {name: None if value is None else str(value) for name, value in asdict(model).items()}
+    told.pop("trust_code")
+    return {"model": told, "data": asdict(data), **others}
+
+
+@contextmanager
+def nothing_within_told(output: Output) -> Iterator[None]:
+    """Where nothing keeps the budget, a program gets the same object as otherwise before the error."""
+    try:
+        yield
+    except NothingWithinBudgetError as error:
+        if output.as_json and error.result is not None:
+            output.result("", error.result.to_json())
+        raise
+
+
+def tell_never_break(output: Output, kept: Part) -> None:
+    """How many never-break inputs bind, and how many were wrong from the start."""
+    wrong = len(kept) - len(kept.positives)
+    more = f"; {counted(wrong, 'other')} {are(wrong)} wrong already and not constrained" if wrong else ""
+    output.say(f"never break: {counted(len(kept.positives), 'input')} stayed right{more}")

@@ -1,0 +1,59 @@
+"""The parts of an earlier split again, from the row numbers it had."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from arachne.data.labelled import LabelledData
+from arachne.data.split import Part, Split, checked_scores, never_break_part, whole_part, with_model_names
+from arachne.errors import DataError
+from arachne.values import Array
+
+if TYPE_CHECKING:
+    from arachne.backend import ModelBackend
+
+
+def split_by_rows(
+    backend: ModelBackend,
+    data: LabelledData,
+    targets: Sequence[str],
+    rows: Mapping[str, Array],
+    *,
+    holdout: LabelledData | None = None,
+    never_break: LabelledData | None = None,
+) -> Split:
+    """The same parts as before.
+
+    Args:
+        backend: The original model.
+        data: The same data.
+        targets: What was repaired.
+        rows: Row numbers of `seen`, `choose` and `held_out`; the last are of `holdout` where that is given.
+        holdout: The same held-out data.
+        never_break: The same never-break inputs.
+
+    Raises:
+        DataError: Rows the data does not have.
+    """
+    whole = whole_part(backend, data, list(targets))
+    judged = whole
+    if holdout is not None:
+        other = with_model_names(backend, holdout)
+        elsewhere = tuple(target.elsewhere(other) for target in whole.targets)
+        judged = Part(other, np.arange(len(other)), checked_scores(backend, other), elsewhere)
+    return Split(
+        seen=_rows_of(whole, rows["seen"]),
+        choose=_rows_of(whole, rows["choose"]),
+        held_out=_rows_of(judged, rows["held_out"]),
+        targets=whole.targets,
+        never_break=None if never_break is None else never_break_part(backend, never_break),
+    )
+
+
+def _rows_of(whole: Part, rows: Array) -> Part:
+    if len(rows) and rows.max() >= len(whole):
+        raise DataError(f"the front has a row {rows.max()}, and the data only {len(whole)} rows")
+    return Part(whole.data.take(rows), whole.rows[rows], whole.scores[rows], whole.targets)

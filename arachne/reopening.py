@@ -1,0 +1,147 @@
+"""A repair's folder opened again: the same model, the same data, and the front, ready for another choice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from arachne.backend import ModelBackend
+from arachne.data.labelled import LabelledData
+from arachne.data.resplit import split_by_rows
+from arachne.errors import DataError, InputError, ModelError
+from arachne.evidence import doubtful_labels, measure
+from arachne.files import sha256_of
+from arachne.front_file import FRONT, PARTS, StoredFront, read_front
+from arachne.localise import Localisation
+from arachne.patch import Patch
+from arachne.report.folder import LARGEST, PAGE_DATA, read_page
+from arachne.result import RepairResult
+from arachne.search.budget import Budget
+from arachne.search.choose import Choice
+from arachne.settings import Settings
+from arachne.suspects import Suspects
+
+RESULT = "result.json"
+
+
+def stored_result(folder: Path) -> dict[str, Any]:
+    """What `result.json` of a repair's folder holds.
+
+    Raises:
+        InputError: The folder has none, or something else under its name.
+    """
+    path = folder / RESULT
+    if not path.is_file():
+        raise InputError(f"'{folder}' has no {RESULT}; expected a folder that a repair was saved to")
+    if path.stat().st_size > LARGEST:
+        raise InputError(f"'{path}' has {path.stat().st_size:,} bytes, too many for a result")
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"'{path}' is not JSON: {error}") from error
+    if not isinstance(found, dict) or found.get("command") != "repair":
+        raise InputError(f"'{path}' is not the result of a repair")
+    return found
+
+
+def stored_front(folder: Path) -> tuple[StoredFront, Choice]:
+    """The front of a repair's folder, and the choice that was made there.
+
+    Raises:
+        InputError: No result, or one without a front: it was repaired without a budget.
+    """
+    told = stored_result(folder)
+    if not (folder / FRONT).is_file():
+        raise InputError(f"'{folder}' holds a repair without a budget, which leaves one patch and no front to choose from")
+    front = read_front(folder / FRONT)
+    budgets, by = told.get("budgets", {}), told.get("chosen_by", {})
+    budget = Budget(budgets.get("max_break", 0.0), budgets.get("confidence"), budgets.get("max_class_drop", {}))
+    choice = Choice(front.search.chosen, budget, str(by.get("rule", "")), str(by.get("why", "")))
+    return front, choice
+
+
+def open_repair(
+    folder: str | Path,
+    backend: ModelBackend,
+    data: LabelledData,
+    *,
+    holdout: LabelledData | None = None,
+    never_break: LabelledData | None = None,
+) -> RepairResult:
+    """A saved repair with its front, as it was when it had been made.
+
+    Args:
+        folder: Where it was saved.
+        backend: The original model.
+        data: The data it was made with.
+        holdout: The held-out data, if it had its own.
+        never_break: The inputs that had to stay right, if there were any.
+
+    Raises:
+        InputError: The folder holds no repair with a front, or model or data are others than they were.
+    """
+    folder = Path(folder)
+    told = stored_result(folder)
+    front, choice = stored_front(folder)
+    patch = Patch.load(folder / "patch.json")
+    _check_model(backend, patch)
+    given = {"data": data, "holdout": holdout, "never_break": never_break}
+    for name, labelled in given.items():
+        _check_data(name, labelled, patch.provenance.get(name))
+    rows = {part: front.rows(part) for part in PARTS}
+    targets = [str(target) for target in patch.provenance["target"]]
+    split = split_by_rows(backend, data, targets, rows, holdout=holdout, never_break=never_break)
+    addresses = max((candidate.addresses for candidate in front.search.front), key=len)
+    where = told.get("localised", {})
+    localisation = Localisation(
+        str(where.get("method", "")),
+        Suspects.of(backend, addresses),
+        (),
+        int(where.get("front", len(addresses))),
+        int(where.get("candidates", len(addresses))),
+    )
+    settings = told.get("provenance", {}).get("settings", {})
+    return RepairResult(
+        backend=backend,
+        split=split,
+        localisation=localisation,
+        search=front.search,
+        patch=patch,
+        evidence=measure(
+            backend, patch, split, budget=choice.budget.max_break, patches_compared=len(front.points)
+        ),
+        settings=Settings(seed=int(told["seed"]), alpha=float(settings.get("alpha", 10.0)), budget=choice.budget),
+        seconds=told.get("seconds", {}),
+        doubtful=doubtful_labels(split.seen),
+        points=front.points,
+        choice=choice,
+        kept=_kept(folder),
+    )
+
+
+def _kept(folder: Path) -> dict[str, Any]:
+    """What the page shows of the localisation, which is not done again."""
+    return {"localisation": read_page(folder).get("localisation")} if (folder / PAGE_DATA).is_file() else {}
+
+
+def _check_model(backend: ModelBackend, patch: Patch) -> None:
+    source = backend.describe().source
+    if patch.base.sha256 is None or source is None or not Path(source).is_file():
+        return  # an object: the patch itself checks the tensors it changes
+    now = sha256_of(source)
+    if now != patch.base.sha256:
+        raise ModelError(f"'{source}' is not the model that was repaired: its sha256 is {now}, expected {patch.base.sha256}")
+
+
+def _check_data(name: str, data: LabelledData | None, told: Any) -> None:
+    what = {"data": "data", "holdout": "held-out data", "never_break": "never-break inputs"}[name]
+    if told is None:
+        if data is not None:
+            raise DataError(f"the repair was made without {what} of its own")
+        return
+    if data is None:
+        raise DataError(f"the repair had {what} ('{told['name']}'), which are needed to measure another point")
+    now = data.sha256()
+    if now != told["sha256"]:
+        raise DataError(f"'{data.source}' is not the {what} the repair was made with: its sha256 is {now}, expected {told['sha256']}")
