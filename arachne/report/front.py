@@ -78,7 +78,10 @@ def _counts(standing: Standing | None) -> dict[str, int] | None:
 
 @dataclass(frozen=True)
 class FrontTable:
-    """The points of a front, the safest first, with a star at the one that was taken."""
+    """The points of a front, the safest first, with a star at the one that was taken.
+
+    What they do to held-out inputs is left out: whoever chooses by it has none left for a verdict.
+    """
 
     points: Sequence[Point]
     choice: Choice
@@ -88,7 +91,7 @@ class FrontTable:
         ink = Ink(options.ascii_only)
         yield ink.text(f"budget: {self.choice.budget}")
         table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-        for name in ("", "broken", "repaired", "held out: broken", "repaired"):
+        for name in ("", "broken", "repaired"):
             table.add_column(name, justify="right")
         table.add_column("made by")
         table.add_column("weights", justify="right")
@@ -96,16 +99,10 @@ class FrontTable:
         for number in order:
             point = self.points[number]
             mark = "*" if number == self.choice.index else ""
-            cells = [*_shares(point.judged), *_shares(point.held_out)]
-            table.add_row(mark, *map(ink.text, cells), ink.text(point.candidate.made_by), f"{point.weights:,}")
+            shares = percent(point.judged.breakage.value), percent(point.judged.repair.value)
+            table.add_row(mark, *shares, ink.text(point.candidate.made_by), f"{point.weights:,}")
         yield table
         if self.choice.index is None:
             yield Text.assemble(("NOTHING WITHIN THE BUDGET", "bold red"), ": ", ink.text(self.choice.why), ".")
         else:
             yield ink.text(f"* {self.choice.rule}: {self.choice.why}.")
-
-
-def _shares(standing: Standing | None) -> tuple[str, str]:
-    if standing is None:
-        return "-", "-"
-    return percent(standing.breakage.value), percent(standing.repair.value)

@@ -110,7 +110,7 @@ class Point:
         """The same in words."""
         if self.out_of_fold is not None:
             return "out of fold"
-        return "on inputs kept for choosing" if self.choose is not None else "on seen inputs"
+        return "on inputs kept for choosing and on seen ones" if self.choose is not None else "on seen inputs"
 
 
 def measure_front(backend: ModelBackend, split: Split, front: Sequence[Candidate], folded: Array) -> tuple[Point, ...]:

@@ -1,0 +1,230 @@
+"""Choosing one point of a front: the careful rule, the guarantee, hard constraints, and what a budget may say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from arachne.errors import UsageError
+from arachne.search import Budget, Candidate
+from arachne.search.budget import read_class_drop, read_share
+from arachne.search.choose import choose, p_above, too_few
+from arachne.search.standing import Baseline, Point, Standing
+from arachne.values import Array
+
+NAMES = ("go", "slow", "stop")
+
+
+def baseline(positives: int, negatives: int) -> Baseline:
+    n = positives + negatives
+    right = np.arange(n) < positives
+    return Baseline(np.arange(n), np.arange(n) % 3, right, ~right)
+
+
+def standing(repaired: int, broken: int, positives: int = 1000, negatives: int = 50) -> Standing:
+    right = np.ones(positives + negatives, bool)
+    right[:broken] = False
+    right[positives + repaired :] = False
+    return Standing(baseline(positives, negatives), right)
+
+
+def only_broken(repaired: int, broken: list[int]) -> Standing:
+    """As `standing`; the inputs are of the classes 0, 1, 2 in turn, those to repair of class 0."""
+    made = standing(repaired, 0)
+    labels, right = made.baseline.labels.copy(), made.right.copy()
+    labels[~made.baseline.right], right[broken] = 0, False
+    return Standing(replace(made.baseline, labels=labels), right)
+
+
+def point(seen: Standing, *, size: float = 1.0, never_broken: int = 0, **others: Standing | None) -> Point:
+    return Point(Candidate((), np.zeros(0), made_by="hand"), 3, size, seen, never_broken=never_broken, **others)
+
+
+def chosen(points: Sequence[Point], **budget: Any) -> int | None:
+    return choose(points, Budget(**budget), NAMES).index
+
+
+def test_most_repaired_within_the_budget_is_taken() -> None:
+    points = [point(standing(*counts)) for counts in ((10, 0), (30, 3), (40, 4), (45, 9))]
+    assert chosen(points) == 1  # 3 + 0.7 √3 is 4.2 and 4 + 0.7 √4 is 5.4, and 0.5 % of 1,000 is 5
+    assert chosen(points, max_break=0.012) == 3
+    assert choose(points, Budget(), NAMES).within == (0, 1)
+
+
+def test_of_equal_repairs_the_one_that_breaks_less_and_then_the_smaller_change_is_taken() -> None:
+    points = [
+        point(standing(30, 3)),
+        point(standing(30, 2), size=2.0),
+        point(standing(30, 2), size=1.0),
+        point(standing(28, 0)),
+    ]
+    assert chosen(points) == 2
+
+
+def test_a_point_that_repairs_about_as_much_and_breaks_less_is_taken() -> None:
+    points = [point(standing(30, 3)), point(standing(29, 0)), point(standing(28, 0))]
+    assert chosen(points) == 1  # 1 of 50 negatives is 2 %
+
+
+def test_out_of_fold_counts_decide_before_the_inputs_kept_for_choosing_and_those_before_seen_ones() -> None:
+    seen, worse, worst = standing(40, 0), standing(20, 3), standing(10, 8)
+    assert chosen([point(seen, out_of_fold=worse, choose=worst)]) == 0
+    assert chosen([point(seen, out_of_fold=worst, choose=worse)]) is None
+    assert chosen([point(seen, choose=worst)]) is None
+    assert chosen([point(seen, choose=worse)]) == 0
+
+
+def test_a_candidate_that_breaks_too_much_of_what_it_was_fitted_to_is_out_however_lucky_it_was() -> None:
+    assert chosen([point(standing(40, 9), choose=standing(40, 0))]) is None
+    assert chosen([point(standing(40, 9), out_of_fold=standing(40, 0))]) == 0
+
+
+def test_held_out_inputs_play_no_part_in_the_choice() -> None:
+    points = [point(standing(10, 0)), point(standing(30, 3))]
+    flattered = [point(standing(10, 0), held_out=standing(50, 0)), point(standing(30, 3), held_out=standing(0, 900))]
+    assert chosen(points) == chosen(flattered) == 1
+    assert chosen(flattered, max_break=0.001) == 0
+
+
+def test_nothing_within_the_budget_describes_the_best_beyond_it() -> None:
+    choice = choose([point(standing(20, 30)), point(standing(9, 7)), point(standing(0, 0))], Budget(), NAMES)
+    assert (choice.index, choice.beyond, choice.within) == (None, 1, ())
+    assert "none of 3 candidates keeps 0.50 % with room to spare" in choice.why
+    assert "by hand, has 9 of 50 repaired and 7 of 1,000 broken (0.70 %)" in choice.why
+
+
+def test_candidates_that_repair_nothing_are_never_taken() -> None:
+    choice = choose([point(standing(0, 0))], Budget(), NAMES)
+    assert choice.index is None
+    assert choice.why == "none of 1 candidate repairs anything"
+
+
+def test_a_candidate_that_breaks_a_never_break_input_is_never_taken() -> None:
+    points = [point(standing(10, 0)), point(standing(40, 0), never_broken=1)]
+    assert chosen(points) == 0
+    choice = choose(points[1:], Budget(), NAMES)
+    assert choice.index is None
+    assert "1 never-break input wrong" in choice.why
+
+
+def test_a_class_that_may_lose_nothing_loses_nothing() -> None:
+    one = point(only_broken(30, [0, 1, 2]))  # one of each class
+    two = point(only_broken(20, [0, 1]))  # none of the class 'stop'
+    assert chosen([one, two]) == 0
+    assert chosen([one, two], max_class_drop={"stop": 0}) == 1
+    assert chosen([one, two], max_class_drop={"2": 0}) == 1
+    assert chosen([one, two], max_class_drop={"*": 0.5, "stop": 0}) == 1
+    assert chosen([one, two], max_class_drop={"*": 0.5}) == 0
+
+
+def test_a_class_the_model_does_not_have_is_named_with_the_nearest() -> None:
+    with pytest.raises(UsageError, match=r"the class 'stob', which the model does not have; did you mean 'stop'\?"):
+        chosen([point(standing(30, 3))], max_class_drop={"stob": 0})
+
+
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [
+        ({"max_break": 1.5}, "a share from 0 to below 1"),
+        ({"max_break": -0.1}, "a share from 0 to below 1"),
+        ({"confidence": 90}, "0.9 for 90 %, got 90"),
+        ({"confidence": 0.2}, "from 0.5 to below 1"),
+        ({"max_break": 0, "confidence": 0.9}, "no number of inputs can guarantee"),
+        ({"max_class_drop": {"stop": 3}}, "class 'stop' may lose a share"),
+    ],
+)
+def test_a_budget_that_makes_no_sense_is_refused(budget: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(words)):
+        Budget(**budget)
+
+
+@pytest.mark.parametrize(("text", "share"), [("0.5%", 0.005), ("0.005", 0.005), ("1 %", 0.01), ("0", 0.0), (".2%", 0.002)])
+def test_shares_are_read_as_people_write_them(text: str, share: float) -> None:
+    assert read_share(text) == share
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("150%", "below 100 %"), ("90", "did you mean 90%?"), ("half", "such as 0.5% or 0.005"), ("-1%", "such as")],
+)
+def test_what_is_no_share_is_refused_in_one_sentence(text: str, words: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(words)):
+        read_share(text)
+
+
+def test_a_class_with_an_equals_sign_in_its_name_can_be_limited() -> None:
+    assert read_class_drop("x=y=1%") == ("x=y", 0.01)
+    with pytest.raises(UsageError, match="CLASS=SHARE"):
+        read_class_drop("stop")
+
+
+def test_the_p_value_is_the_binomial_tail() -> None:
+    budget = Budget(0.01, 0.9)
+    assert p_above(standing(1, 0, positives=3), budget) == pytest.approx(0.99**3)
+    assert p_above(standing(1, 1, positives=3), budget) == pytest.approx(0.99**3 + 3 * 0.01 * 0.99**2)
+    assert p_above(None, budget) == 1
+
+
+def test_a_guarantee_stops_at_the_first_point_that_fails_even_if_a_bolder_one_would_pass() -> None:
+    counts = [((10, 0), (10, 0)), ((20, 1), (20, 1)), ((30, 2), (30, 9)), ((40, 3), (40, 0))]
+    points = [point(standing(*seen), choose=standing(*kept)) for seen, kept in counts]
+    assert choose(points, Budget(0.005, 0.9), NAMES).within == (0, 1)
+    assert chosen(points, confidence=0.9) == 1
+
+
+def test_the_order_of_the_tests_rests_on_what_the_search_saw_alone() -> None:
+    luck = point(standing(40, 9), choose=standing(40, 0))
+    safe = point(standing(10, 0), choose=standing(10, 9))
+    assert chosen([luck, safe], confidence=0.9) is None  # the safest fails, so the lucky one is never tested
+
+
+def test_too_few_inputs_for_a_guarantee_are_counted() -> None:
+    budget = Budget(0.005, 0.9)
+    assert budget.fewest_positives == 460
+    enough, short = standing(5, 0, positives=460), standing(5, 0, positives=459)
+    assert chosen([point(enough, choose=enough)], confidence=0.9) == 0
+    choice = choose([point(short, choose=short)], budget, NAMES)
+    assert choice.index is None
+    assert choice.why == too_few(budget, 459)
+    assert "takes 460 inputs" in choice.why
+
+
+RATES = np.array([0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.006, 0.007, 0.008, 0.01, 0.015])
+"""How much of all inputs each of the simulated points truly breaks; bolder ones repair more."""
+
+
+def simulated(rng: np.random.Generator, positives: int = 1500) -> list[Point]:
+    """A front whose points truly break `RATES`, each seen on one sample and kept for choosing on another."""
+
+    def drawn() -> list[Standing]:
+        fragile = rng.random(positives)
+        return [_with_broken(fragile < rate, 5 + 4 * number) for number, rate in enumerate(RATES)]
+
+    pairs = zip(drawn(), drawn(), strict=True)
+    return [point(seen, size=float(n), choose=kept) for n, (seen, kept) in enumerate(pairs)]
+
+
+def _with_broken(broken: Array, repaired: int) -> Standing:
+    negatives = 60
+    right = np.concatenate([~broken, np.arange(negatives) < repaired])
+    return Standing(baseline(len(broken), negatives), right)
+
+
+def test_the_guarantee_holds_over_hundreds_of_splits_and_the_naive_rule_does_not() -> None:
+    budget = Budget(0.005, 0.9)
+    violated = naive = found = 0
+    for seed in range(400):
+        points = simulated(np.random.default_rng(seed))
+        index = choose(points, budget, NAMES).index
+        found += index is not None
+        violated += index is not None and RATES[index] > budget.max_break
+        counts = [one.choose.breakage for one in points if one.choose is not None]
+        naive += RATES[max(n for n, rate in enumerate(counts) if rate.value <= budget.max_break)] > budget.max_break
+    assert found > 300
+    assert violated <= 40
+    assert naive > 120
