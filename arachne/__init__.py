@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from arachne.api import apply, diff, localise_weights, repair, revert, scan
+    from arachne.api import apply, diff, localise_weights, open_repair, repair, revert, scan
     from arachne.backend import Cut, ModelBackend, Trace, WeightFile
     from arachne.data.labelled import LabelledData
     from arachne.data.readers import read_data
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from arachne.registry import load
     from arachne.result import PatchedModel, RepairResult
     from arachne.search import (
+        Budget,
         Candidate,
         DifferentialEvolution,
         Generation,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "arachne.api": ("apply", "diff", "localise_weights", "repair", "revert", "scan"),
+    "arachne.api": ("apply", "diff", "localise_weights", "open_repair", "repair", "revert", "scan"),
     "arachne.backend": ("Cut", "ModelBackend", "Trace", "WeightFile"),
     "arachne.data.labelled": ("LabelledData",),
     "arachne.data.readers": ("read_data",),
@@ -50,6 +51,7 @@ _HOMES = {
     "arachne.registry": ("load",),
     "arachne.options": ("option",),
     "arachne.search": (
+        "Budget",
         "Candidate",
         "DifferentialEvolution",
         "Generation",
@@ -67,6 +69,7 @@ __all__ = [
     "Address",
     "ArachneError",
     "Bidirectional",
+    "Budget",
     "Candidate",
     "Cut",
     "DifferentialEvolution",
@@ -100,6 +103,7 @@ __all__ = [
     "localise_weights",
     "measure",
     "measure_survival",
+    "open_repair",
     "option",
     "read_data",
     "repair",

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from arachne import engine
+from arachne import engine, reopening
 from arachne.data.readers import read_data
 from arachne.data.split import checked_scores, whole_part, with_model_names
 from arachne.engine import OnStep
@@ -104,6 +104,26 @@ def repair(
         on_step=on_step,
         on_generation=on_generation,
     )
+
+
+def open_repair(
+    folder: str | Path, model: Any, data: Any, *, holdout: Any = None, never_break: Any = None
+) -> RepairResult:
+    """A repair that was saved with its front, so that another point of it can be chosen.
+
+    Args:
+        folder: Where it was saved.
+        model: The original model: a file, a framework's model object, or a backend.
+        data: The data it was made with; whatever `read_data` takes.
+        holdout: The held-out data, if it had its own.
+        never_break: The inputs that had to stay right, if there were any.
+
+    Raises:
+        InputError: The folder holds no repair with a front, or model or data are others than they were.
+    """
+    more = {"holdout": holdout, "never_break": never_break}
+    read = {name: None if source is None else read_data(source) for name, source in more.items()}
+    return reopening.open_repair(folder, load(model), read_data(data), **read)
 
 
 def apply(

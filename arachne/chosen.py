@@ -32,13 +32,17 @@ def with_shrunk(problem: Problem, found: SearchResult) -> SearchResult:
 
 
 def take(
-    backend: ModelBackend, split: Split, found: SearchResult, choice: Choice, provenance: Mapping[str, Any]
+    backend: ModelBackend, split: Split, found: SearchResult, choice: Choice | None, provenance: Mapping[str, Any]
 ) -> tuple[SearchResult, Patch, Evidence]:
     """The search with the choice in it, the chosen point's patch, and its evidence from every part of the data.
 
-    Where nothing keeps the budget, the patch changes nothing and the evidence says so.
+    Without a choice the search's own candidate is taken. Where nothing keeps the budget, the patch changes nothing and
+    the evidence says so.
     """
-    if choice.index is None:
+    if choice is None:
+        patch = Patch.between(backend, found.addresses, found.values, provenance=provenance)
+        evidence = measure(backend, patch, split)
+    elif choice.index is None:
         patch = Patch.between(backend, (), (), provenance=provenance)
         evidence = replace(measure(backend, patch, split, budget=choice.budget.max_break), nothing_within=choice.why)
     else:

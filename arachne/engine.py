@@ -20,9 +20,7 @@ from arachne.data.labelled import LabelledData
 from arachne.data.split import Split, Term, never_break_part, split_by_outcome
 from arachne.errors import DataError
 from arachne.evaluate import FitnessInputs, make_evaluator
-from arachne.evidence import Doubtful, doubtful_labels, measure
-from arachne.patch import Patch
-from arachne.report.objects import patch_evidence
+from arachne.evidence import Doubtful, doubtful_labels
 from arachne.result import RepairResult
 from arachne.search import Budget, Choice, Problem, SearchResult
 from arachne.search.choose import choose, too_few
@@ -88,10 +86,7 @@ def repair(
             drop_overlap=settings.drop_overlap,
             group_by=settings.group_by,
         )
-        if never_break is not None:
-            split = replace(split, never_break=never_break_part(backend, never_break))
-        if settings.budget is not None:
-            check_budget(settings.budget, split)
+        split = with_constraints(backend, split, settings.budget, never_break)
         if not settings.accept_near_chance:
             check_accuracy(backend, split.seen, raw=raw)
         doubtful = doubtful_labels(split.seen)
@@ -115,33 +110,33 @@ def repair(
     choice: Choice | None = None
     if settings.budget is not None:
         with clock.step("choose"):
-            folded = np.concatenate([term.rows for term in terms])
-            points = measure_front(backend, split, found.front, folded)
+            points = measure_front(backend, split, found.front, np.concatenate([term.rows for term in terms]))
             choice = choose(points, settings.budget, split.class_names)
     told = provenance(backend, data, split, settings, holdout, never_break)
     with clock.step("measure"):
-        if choice is None:
-            patch = Patch.between(backend, found.addresses, found.values, provenance=told)
-            evidence = measure(backend, patch, split)
-            patch = patch.with_evidence(patch_evidence(evidence))
-        else:
-            found, patch, evidence = take(backend, split, found, choice, told)
-            points = with_held_out(backend, split, points)
+        found, patch, evidence = take(backend, split, found, choice, told)
+        points = with_held_out(backend, split, points)
     result = RepairResult(backend, split, localisation, found, patch, evidence, settings, clock.seconds, doubtful)
     return replace(result, points=points, choice=choice).within_budget()
 
 
-def check_budget(budget: Budget, split: Split) -> None:
-    """Refuse a budget that can never be kept before a search has cost anything.
+def with_constraints(
+    backend: ModelBackend, split: Split, budget: Budget | None, never_break: LabelledData | None
+) -> Split:
+    """The split with the inputs that must stay right; a budget that can never be kept ends the run here.
 
     Raises:
-        UsageError: It names a class the model does not have.
-        DataError: There are too few inputs for the guarantee it asks for.
+        UsageError: The budget names a class the model does not have.
+        DataError: There are too few inputs for the guarantee it asks for, or none of `never_break` is right.
     """
-    budget.class_limits(split.class_names)
-    kept = len(split.choose.positives)
-    if kept < budget.fewest_positives:
-        raise DataError(too_few(budget, kept))
+    if never_break is not None:
+        split = replace(split, never_break=never_break_part(backend, never_break))
+    if budget is not None:
+        budget.class_limits(split.class_names)
+        kept = len(split.choose.positives)
+        if kept < budget.fewest_positives:
+            raise DataError(too_few(budget, kept))
+    return split
 
 
 def fitness_inputs(split: Split, terms: Sequence[Term]) -> FitnessInputs:

@@ -53,7 +53,9 @@ def stored_front(folder: Path) -> tuple[StoredFront, Choice]:
     """
     told = stored_result(folder)
     if not (folder / FRONT).is_file():
-        raise InputError(f"'{folder}' holds a repair without a budget, which leaves one patch and no front to choose from")
+        raise InputError(
+            f"'{folder}' holds a repair without a budget, which leaves one patch and no front to choose from"
+        )
     front = read_front(folder / FRONT)
     budgets, by = told.get("budgets", {}), told.get("chosen_by", {})
     budget = Budget(budgets.get("max_break", 0.0), budgets.get("confidence"), budgets.get("max_class_drop", {}))
@@ -108,9 +110,7 @@ def open_repair(
         localisation=localisation,
         search=front.search,
         patch=patch,
-        evidence=measure(
-            backend, patch, split, budget=choice.budget.max_break, patches_compared=len(front.points)
-        ),
+        evidence=measure(backend, patch, split, budget=choice.budget.max_break, patches_compared=len(front.points)),
         settings=Settings(seed=int(told["seed"]), alpha=float(settings.get("alpha", 10.0)), budget=choice.budget),
         seconds=told.get("seconds", {}),
         doubtful=doubtful_labels(split.seen),
@@ -131,7 +131,9 @@ def _check_model(backend: ModelBackend, patch: Patch) -> None:
         return  # an object: the patch itself checks the tensors it changes
     now = sha256_of(source)
     if now != patch.base.sha256:
-        raise ModelError(f"'{source}' is not the model that was repaired: its sha256 is {now}, expected {patch.base.sha256}")
+        raise ModelError(
+            f"'{source}' is not the model that was repaired: its sha256 is {now}, expected {patch.base.sha256}"
+        )
 
 
 def _check_data(name: str, data: LabelledData | None, told: Any) -> None:
@@ -144,4 +146,7 @@ def _check_data(name: str, data: LabelledData | None, told: Any) -> None:
         raise DataError(f"the repair had {what} ('{told['name']}'), which are needed to measure another point")
     now = data.sha256()
     if now != told["sha256"]:
-        raise DataError(f"'{data.source}' is not the {what} the repair was made with: its sha256 is {now}, expected {told['sha256']}")
+        wanted = told["sha256"]
+        raise DataError(
+            f"'{data.source}' is not the {what} the repair was made with: its sha256 is {now}, expected {wanted}"
+        )

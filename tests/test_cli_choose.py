@@ -16,7 +16,18 @@ from tests.commands import Ran, arachne
 pytestmark = pytest.mark.backend("onnx")
 
 DEMO = Path(__file__).parent.parent / "arachne" / "demo"
-REPAIR = ["repair", "digits.onnx", "--data", "digits.npz", "--target", "*:7", "--population", "24", "--generations", "12"]
+REPAIR = [
+    "repair",
+    "digits.onnx",
+    "--data",
+    "digits.npz",
+    "--target",
+    "*:7",
+    "--population",
+    "24",
+    "--generations",
+    "12",
+]
 
 
 @pytest.fixture(scope="module")

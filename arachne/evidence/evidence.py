@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from arachne.backend import ModelBackend
-from arachne.data.split import Part, Split
+from arachne.data.split import Part, Split, overlap
 from arachne.evidence.measures import PartEvidence
 from arachne.evidence.statistics import LEVEL, holm
 from arachne.evidence.verdict import BREAK_BUDGET, NOTHING_WITHIN, Verdict, judge, p_value
@@ -28,6 +28,7 @@ class Evidence:
         budget: The break rate the repair may cost.
         patches_compared: How many finished patches were compared before this one was taken.
         never_break: The inputs that had to stay right; None when there were none.
+        watched: How many held-out inputs are never-break inputs too, so that the repair could see them.
         nothing_within: Why no patch was taken, where a budget allowed none.
     """
 
@@ -37,6 +38,7 @@ class Evidence:
     budget: float = BREAK_BUDGET
     patches_compared: int = 1
     never_break: PartEvidence | None = None
+    watched: int = 0
     nothing_within: str | None = None
 
     def __str__(self) -> str:
@@ -55,7 +57,7 @@ class Evidence:
         """What a careful reader should know beside the verdict, in whole sentences."""
         if self.nothing_within is not None:
             return ()
-        return (*_moved(self.held_out), *_several_targets(self.held_out), *_several_patches(self))
+        return (*_moved(self.held_out), *_several_targets(self.held_out), *_several_patches(self), *_watched(self))
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ def compare(split: Split, after: SplitScores, *, budget: float = BREAK_BUDGET, p
         never_break=None
         if kept is None or after.never_break is None
         else PartEvidence.measure(kept, after.never_break),
+        watched=0 if kept is None else len(overlap(kept.data, split.held_out.data)),
     )
 
 
@@ -137,4 +140,13 @@ def _several_patches(evidence: Evidence) -> tuple[str, ...]:
     return (
         f"{evidence.patches_compared} patches were compared and the best was taken on inputs the repair could see. Its "
         "numbers on those inputs flatter it; the held-out numbers do not, because they played no part in the choice.",
+    )
+
+
+def _watched(evidence: Evidence) -> tuple[str, ...]:
+    if not evidence.watched:
+        return ()
+    return (
+        f"{evidence.watched} of the {evidence.held_out.inputs} held-out inputs are also never-break inputs, which the "
+        "repair could see: the held-out break rate is a little too good.",
     )

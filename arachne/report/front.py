@@ -17,7 +17,6 @@ from arachne.report.terminal import Ink
 from arachne.search.choose import Choice
 from arachne.search.standing import Point, Standing
 
-
 FRONT_SCHEMA = "arachne.front/1"
 
 

@@ -18,7 +18,7 @@ EVERY_CLASS = "*"
 """As a class of `max_class_drop`: every class that is not named."""
 
 CHOOSE_SHARE = 0.3
-"""How much of the seen part is kept for choosing, where candidates are not judged by siblings that never saw an input."""
+"""How much of the seen part is kept for choosing, where candidates do not say how they do out of fold."""
 
 
 @dataclass(frozen=True)

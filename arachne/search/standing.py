@@ -145,6 +145,8 @@ def measure_front(backend: ModelBackend, split: Split, front: Sequence[Candidate
 
 def with_held_out(backend: ModelBackend, split: Split, points: Sequence[Point]) -> tuple[Point, ...]:
     """The same points with what they do to the held-out inputs, for showing; call it when the choice is made."""
+    if not points:
+        return ()
     right = _Front(backend, [point.candidate for point in points]).right(split.held_out)
     baseline = Baseline.of(split.held_out)
     return tuple(replace(point, held_out=Standing(baseline, own)) for point, own in zip(points, right, strict=True))

@@ -39,7 +39,9 @@ class Slope(Searcher):
 
     def result(self, problem: Problem, state: SearchState) -> SearchResult:
         """A candidate for each size."""
-        return problem.result(state, *(self._candidate(problem, state.arrays["slope"], step) for step in STEPS[self.first :]))
+        return problem.result(
+            state, *(self._candidate(problem, state.arrays["slope"], step) for step in STEPS[self.first :])
+        )
 
     def _candidate(self, problem: Problem, slope: Array, step: float) -> Candidate:
         suspects = problem.suspects

@@ -113,7 +113,12 @@ def test_nothing_within_the_budget_raises_with_what_was_found(model: ReferenceBa
     told = caught.value.result.to_json()
     assert (told["verdict"], told["chosen"], told["weights"]) == ("nothing within the budget", None, 0)
     assert [point["out_of_fold"]["broken"] for point in told["front"]] == [8, 33, 796]
-    assert told["budgets"] == {"max_break": 0.002, "confidence": None, "max_class_drop": {"*": 0.1}, "never_break": None}
+    assert told["budgets"] == {
+        "max_break": 0.002,
+        "confidence": None,
+        "max_class_drop": {"*": 0.1},
+        "never_break": None,
+    }
     jsonschema = pytest.importorskip("jsonschema")
     jsonschema.validate(told, result_schema())
 
@@ -130,9 +135,7 @@ def test_never_break_inputs_stay_right(model: ReferenceBackend, digits: Labelled
     assert bold.evidence.seen is not None
     damaged = digits.take(bold.evidence.seen.damaged.rows)
     golden = replace(damaged, labels=damaged.labels)
-    result = arachne.repair(
-        model, digits, "8:1", searcher=Slope(folds=True), max_break=0.05, never_break=golden
-    )
+    result = arachne.repair(model, digits, "8:1", searcher=Slope(folds=True), max_break=0.05, never_break=golden)
     assert result.choice is not None
     assert result.choice.index is not None
     assert result.choice.index < 6
@@ -175,7 +178,7 @@ def test_a_saved_model_that_breaks_a_never_break_input_is_not_kept(
         backend.set_weights(last, "weight", -backend.get_weights(last)["weight"])
         return backend
 
-    with pytest.raises(ModelError, match="never-break inputs? wrong"):
+    with pytest.raises(ModelError, match=r"never-break inputs? wrong"):
         result.save(tmp_path / "fix", reopen=ruined)
     assert not list((tmp_path / "fix").iterdir())
 
@@ -187,7 +190,9 @@ def test_a_guarantee_keeps_inputs_from_the_search_and_counts_how_many_it_needs(
     assert result.choice is not None
     assert len(result.split.choose.positives) >= result.choice.budget.fewest_positives == 114
     assert "p = " in result.choice.why
-    with pytest.raises(DataError, match=r"takes 460 inputs that are right and kept from the search, and there are 2\d\d"):
+    with pytest.raises(
+        DataError, match=r"takes 460 inputs that are right and kept from the search, and there are 2\d\d"
+    ):
         arachne.repair(model, digits, "8:1", searcher=Slope(), confidence=0.9)
 
 
@@ -258,7 +263,7 @@ def test_a_model_or_data_that_changed_is_refused_with_both_hashes(
     last = stored.layers[-1].name
     stored.set_weights(last, "weight", 2 * stored.get_weights(last)["weight"])
     stored.save(tmp_path / "other.refnet")
-    with pytest.raises(ModelError, match="is not the model that was repaired: its sha256 is .*, expected"):
+    with pytest.raises(ModelError, match=r"is not the model that was repaired: its sha256 is .*, expected"):
         open_repair(tmp_path / "fix", ReferenceBackend.load(tmp_path / "other.refnet"), digits)
 
 

@@ -143,7 +143,9 @@ def test_a_budget_that_makes_no_sense_is_refused(budget: dict[str, Any], words: 
         Budget(**budget)
 
 
-@pytest.mark.parametrize(("text", "share"), [("0.5%", 0.005), ("0.005", 0.005), ("1 %", 0.01), ("0", 0.0), (".2%", 0.002)])
+@pytest.mark.parametrize(
+    ("text", "share"), [("0.5%", 0.005), ("0.005", 0.005), ("1 %", 0.01), ("0", 0.0), (".2%", 0.002)]
+)
 def test_shares_are_read_as_people_write_them(text: str, share: float) -> None:
     assert read_share(text) == share
 
