@@ -120,7 +120,9 @@ def command(
         output.say(f"wrote {', '.join(sorted(path.name for path in out.iterdir()))} to '{out}'")
     else:
         output.say("nothing was written; -o FOLDER keeps the patch, the patched model and the page")
-    if result.evidence.verdict.word == DAMAGE and settings.alpha > 1:
+    if result.evidence.verdict.word == DAMAGE and result.choice is not None:
+        output.say("hint: a smaller --max-break breaks less, and may repair less")
+    elif result.evidence.verdict.word == DAMAGE and settings.alpha > 1:
         output.say(f"hint: an --alpha below {settings.alpha:g} breaks less, and may repair less")
     pass_gates(output, [gate.check(result.evidence) for gate in gates], result.evidence, junit)
 

@@ -155,7 +155,7 @@ def _judged_on(points: Sequence[Point]) -> str:
 
 
 def _told(point: Point, standing: Standing) -> str:
-    return f"{point.candidate.made_by}: {_counts(standing)}"
+    return f"by {point.candidate.made_by}, {_counts(standing)}"
 
 
 def _counts(standing: Standing) -> str:
