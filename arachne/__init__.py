@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from arachne.registry import load
     from arachne.result import PatchedModel, RepairResult
     from arachne.search import (
-        Budget,
         Candidate,
         DifferentialEvolution,
         Generation,
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
         SearchResult,
         SearchState,
     )
+    from arachne.search.budget import Budget
     from arachne.settings import Settings
     from arachne.survival import Survival
     from arachne.values import Address, LayerInfo
@@ -51,7 +51,6 @@ _HOMES = {
     "arachne.registry": ("load",),
     "arachne.options": ("option",),
     "arachne.search": (
-        "Budget",
         "Candidate",
         "DifferentialEvolution",
         "Generation",
@@ -60,6 +59,7 @@ _HOMES = {
         "SearchState",
         "Searcher",
     ),
+    "arachne.search.budget": ("Budget",),
     "arachne.survival": ("Survival",),
     "arachne.values": ("Address", "LayerInfo"),
 }

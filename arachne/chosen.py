@@ -11,7 +11,8 @@ from arachne.data.split import Split
 from arachne.evidence import Evidence, measure
 from arachne.patch import Patch
 from arachne.report.objects import patch_evidence
-from arachne.search import Candidate, Choice, Problem, SearchResult
+from arachne.search import Candidate, Problem, SearchResult
+from arachne.search.choose import Choice
 from arachne.suspects import Suspects
 
 SHRUNK = (0.75, 0.5, 0.25)

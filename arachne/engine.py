@@ -22,8 +22,9 @@ from arachne.errors import DataError
 from arachne.evaluate import FitnessInputs, make_evaluator
 from arachne.evidence import Doubtful, doubtful_labels
 from arachne.result import RepairResult
-from arachne.search import Budget, Choice, Problem, SearchResult
-from arachne.search.choose import choose, too_few
+from arachne.search import Problem, SearchResult
+from arachne.search.budget import Budget
+from arachne.search.choose import Choice, choose, too_few
 from arachne.search.standing import Point, measure_front, with_held_out
 from arachne.search.state import OnGeneration, each_generation
 from arachne.settings import Settings

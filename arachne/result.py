@@ -23,8 +23,9 @@ from arachne.report.front import choice_objects
 from arachne.report.json import dumps
 from arachne.report.objects import doubtful_objects, gate_objects, patch_evidence, result_object
 from arachne.report.terminal import EvidenceTable, as_text
-from arachne.search import Budget, Choice, SearchResult
-from arachne.search.choose import choose
+from arachne.search import SearchResult
+from arachne.search.budget import Budget
+from arachne.search.choose import Choice, choose
 from arachne.search.standing import Point
 from arachne.settings import Settings
 from arachne.values import Array, Inputs

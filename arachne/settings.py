@@ -10,8 +10,8 @@ from arachne.evaluate import EVALUATORS, MEMORY
 from arachne.localise import MIN_WEIGHTS, Bidirectional, Localiser
 from arachne.options import Configured, check_choice, options_of
 from arachne.plugins import LOCALISERS, SEARCHERS, Table
-from arachne.search import Budget, DifferentialEvolution, Searcher
-from arachne.search.budget import CHOOSE_SHARE
+from arachne.search import DifferentialEvolution, Searcher
+from arachne.search.budget import CHOOSE_SHARE, Budget
 
 
 @dataclass(frozen=True)

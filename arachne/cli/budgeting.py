@@ -16,7 +16,7 @@ from arachne.wording import are, counted
 if TYPE_CHECKING:
     from arachne.cli.console import Output
     from arachne.data.split import Part
-    from arachne.search import Budget
+    from arachne.search.budget import Budget
 
 choice_options = options(
     click.option("--max-break", type=SHARE, help="Break at most this share of what is right: 0.5% or 0.005."),
@@ -38,8 +38,7 @@ budget_options = options(choice_options, never_break_option)
 
 def budget_from(arguments: dict[str, Any]) -> Budget | None:
     """Take the budget's options out of a command's arguments; None when none was given."""
-    from arachne.search import Budget
-    from arachne.search.budget import read_class_drop
+    from arachne.search.budget import Budget, read_class_drop
 
     names = ("max_break", "confidence", "max_class_drop")
     told = {name: value for name in names if (value := arguments.pop(name)) not in (None, ())}

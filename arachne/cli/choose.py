@@ -22,7 +22,7 @@ from arachne.errors import UsageError
 
 if TYPE_CHECKING:
     from arachne.cli.console import Output
-    from arachne.search import Budget
+    from arachne.search.budget import Budget
 
 
 @click.command(cls=ConfiguredCommand, short_help="Take another point of a repair's front, without a new search.")

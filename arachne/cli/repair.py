@@ -81,7 +81,7 @@ def command(
     from arachne.cli.console import Output
     from arachne.evidence.verdict import DAMAGE
     from arachne.report.terminal import EvidenceTable
-    from arachne.search import Budget
+    from arachne.search.budget import Budget
 
     output = Output(as_json=as_json, quiet=quiet)
     model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from arachne.search.base import Problem, Searcher
-from arachne.search.budget import Budget
-from arachne.search.choose import Choice
 from arachne.search.de import DifferentialEvolution
 from arachne.search.keep import Keep, KeepHidden
 from arachne.search.last_layer import BiasShift, LastLayer
@@ -13,9 +11,7 @@ from arachne.search.state import Candidate, Generation, SearchResult, SearchStat
 
 __all__ = [
     "BiasShift",
-    "Budget",
     "Candidate",
-    "Choice",
     "DifferentialEvolution",
     "Generation",
     "Keep",

@@ -23,7 +23,8 @@ from arachne.patch import Patch
 from arachne.reopening import open_repair, stored_front
 from arachne.report.objects import result_schema
 from arachne.result import RepairResult
-from arachne.search import Budget, DifferentialEvolution
+from arachne.search import DifferentialEvolution
+from arachne.search.budget import Budget
 from arachne.settings import Settings
 from arachne.testing import ReferenceBackend
 from tests.unit.fronts import STEPS, Slope

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from arachne.errors import UsageError
-from arachne.search import Budget, Candidate
-from arachne.search.budget import read_class_drop, read_share
+from arachne.search import Candidate
+from arachne.search.budget import Budget, read_class_drop, read_share
 from arachne.search.choose import choose, p_above, too_few
 from arachne.search.standing import Baseline, Point, Standing
 from arachne.values import Array

@@ -27,6 +27,7 @@ OF_THE_COMMAND = (
     "targets",
     "out",
     "holdout",
+    "never_break",
     "conditions",
     "junit",
     "config",
