@@ -17,7 +17,7 @@ from arachne.backend import ModelBackend, restored
 from arachne.chosen import take, with_shrunk
 from arachne.data.chance import check_accuracy
 from arachne.data.labelled import LabelledData
-from arachne.data.split import Split, Term, never_break_part, split_by_outcome
+from arachne.data.split import Split, Term, never_break_part, overlap, split_by_outcome
 from arachne.errors import DataError
 from arachne.evaluate import FitnessInputs, make_evaluator
 from arachne.evidence import Doubtful, doubtful_labels
@@ -126,17 +126,21 @@ def with_constraints(
 ) -> Split:
     """The split with the inputs that must stay right; a budget that can never be kept ends the run here.
 
+    A search sees the never-break inputs, so those that were kept for choosing as well are taken out there.
+
     Raises:
         UsageError: The budget names a class the model does not have.
         DataError: There are too few inputs for the guarantee it asks for, or none of `never_break` is right.
     """
     if never_break is not None:
-        split = replace(split, never_break=never_break_part(backend, never_break))
+        kept = never_break_part(backend, never_break)
+        unseen = np.setdiff1d(np.arange(len(split.choose)), overlap(kept.data, split.choose.data))
+        split = replace(split, never_break=kept, choose=split.choose.take(unseen))
     if budget is not None:
         budget.class_limits(split.class_names)
-        kept = len(split.choose.positives)
-        if kept < budget.fewest_positives:
-            raise DataError(too_few(budget, kept))
+        positives = len(split.choose.positives)
+        if positives < budget.fewest_positives:
+            raise DataError(too_few(budget, positives))
     return split
 
 

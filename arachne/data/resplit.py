@@ -56,4 +56,4 @@ def split_by_rows(
 def _rows_of(whole: Part, rows: Array) -> Part:
     if len(rows) and rows.max() >= len(whole):
         raise DataError(f"the front has a row {rows.max()}, and the data only {len(whole)} rows")
-    return Part(whole.data.take(rows), whole.rows[rows], whole.scores[rows], whole.targets)
+    return whole.take(rows)

@@ -87,6 +87,10 @@ class Part:
             shown |= self.shows(target)
         return np.flatnonzero(shown)
 
+    def take(self, positions: Array) -> Part:
+        """Some inputs of the part, by their positions in it."""
+        return Part(self.data.take(positions), self.rows[positions], self.scores[positions], self.targets)
+
     def shows(self, target: Target) -> Array:
         """Which rows of the part show a target, bool `(n,)`."""
         return target.shows(self.data.labels, self.predictions, self.rows)
@@ -165,7 +169,7 @@ def split_by_outcome(
     groups = None if group_by is None else groups_of(whole.data, group_by)
     if holdout is None:
         in_seen = divide(_outcomes(whole), 0.5, rng=rng, groups=groups)
-        seen, held_out = whole.rows[in_seen], _part(whole, whole.rows[~in_seen])
+        seen, held_out = whole.rows[in_seen], whole.take(whole.rows[~in_seen])
     else:
         held_out = _holdout(backend, whole, with_model_names(backend, holdout), drop_overlap)
         seen = whole.rows
@@ -173,7 +177,7 @@ def split_by_outcome(
     if choose > 0:
         part_groups = None if groups is None else groups[seen]
         in_choose = ~divide(_outcomes(whole)[seen], 1 - choose, rng=rng, groups=part_groups)
-    split = Split(_part(whole, seen[~in_choose]), _part(whole, seen[in_choose]), held_out, whole.targets)
+    split = Split(whole.take(seen[~in_choose]), whole.take(seen[in_choose]), held_out, whole.targets)
     if not len(split.seen.negatives):
         raise NothingToRepairError(_nothing(whole, holdout is not None))
     return split
@@ -293,10 +297,6 @@ def _outcomes(part: Part) -> Array:
     return outcomes
 
 
-def _part(whole: Part, rows: Array) -> Part:
-    return Part(whole.data.take(rows), whole.rows[rows], whole.scores[rows], whole.targets)
-
-
 def _holdout(backend: ModelBackend, whole: Part, holdout: LabelledData, drop_overlap: bool) -> Part:
     shared = overlap(whole.data, holdout)
     rows = np.arange(len(holdout))
@@ -311,7 +311,7 @@ def _holdout(backend: ModelBackend, whole: Part, holdout: LabelledData, drop_ove
         if not len(rows):
             raise DataError(f"all {len(holdout)} held-out inputs are also in the data, so none is left to judge by")
     targets = tuple(target.elsewhere(holdout) for target in whole.targets)
-    return _part(Part(holdout, np.arange(len(holdout)), checked_scores(backend, holdout), targets), rows)
+    return Part(holdout, np.arange(len(holdout)), checked_scores(backend, holdout), targets).take(rows)
 
 
 def _nothing(whole: Part, all_seen: bool) -> str:

@@ -161,6 +161,28 @@ def test_never_break_inputs_are_a_term_of_the_fitness(model: ReferenceBackend, r
     assert wrong[-1] == 0
 
 
+def test_never_break_inputs_are_not_kept_for_choosing_too(model: ReferenceBackend, digits: LabelledData) -> None:
+    golden = digits.take(np.arange(300))
+    settings = {"searcher": Slope(), "max_break": 0.05, "confidence": 0.9}
+    alone = arachne.repair(model, digits, "8:1", **settings).split
+    split = arachne.repair(model, digits, "8:1", never_break=golden, **settings).split
+    assert (alone.choose.rows < 300).any()
+    np.testing.assert_array_equal(split.choose.rows, alone.choose.rows[alone.choose.rows >= 300])
+    np.testing.assert_array_equal(split.held_out.rows, alone.held_out.rows)
+
+
+def test_held_out_inputs_that_are_never_break_inputs_too_are_counted(
+    model: ReferenceBackend, digits: LabelledData
+) -> None:
+    golden = digits.take(np.arange(300))
+    result = arachne.repair(model, digits, "8:1", searcher=Slope(folds=True), never_break=golden)
+    shared = int((result.split.held_out.rows < 300).sum())
+    assert result.evidence.watched == shared > 0
+    assert f"{shared} of the {len(result.split.held_out)} held-out inputs are also never-break inputs" in str(
+        result.evidence
+    )
+
+
 def test_never_break_inputs_that_are_all_wrong_are_refused(model: ReferenceBackend, digits: LabelledData) -> None:
     wrong = digits.take(np.flatnonzero(model.predict(digits.inputs) != digits.labels))
     with pytest.raises(DataError, match="gets none of the"):
