@@ -7,6 +7,7 @@ import json
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -163,7 +164,7 @@ def test_never_break_inputs_are_a_term_of_the_fitness(model: ReferenceBackend, r
 
 def test_never_break_inputs_are_not_kept_for_choosing_too(model: ReferenceBackend, digits: LabelledData) -> None:
     golden = digits.take(np.arange(300))
-    settings = {"searcher": Slope(), "max_break": 0.05, "confidence": 0.9}
+    settings: dict[str, Any] = {"searcher": Slope(), "max_break": 0.05, "confidence": 0.9}
     alone = arachne.repair(model, digits, "8:1", **settings).split
     split = arachne.repair(model, digits, "8:1", never_break=golden, **settings).split
     assert (alone.choose.rows < 300).any()
