@@ -68,7 +68,7 @@ SUBJECTS = {
         Subject("fm-mlp", "fm", networks.fm_mlp, Recipe(epochs=14, rate=4e-3)),
         Subject("fm-cnn", "fm", networks.fm_cnn, Recipe(epochs=6, rate=4e-3, bfloat16=True)),
         Subject("c10-cnn", "c10", networks.c10_cnn, Recipe(7, rate=2e-3, batch=256, decay=0.05, bfloat16=True)),
-        Subject("gtsrb-cnn", "gtsrb", networks.gtsrb_cnn, Recipe(5, rate=2e-3, batch=256, decay=0.05, bfloat16=True)),
+        Subject("gtsrb-cnn", "gtsrb", networks.gtsrb_cnn, Recipe(5, rate=1e-3, batch=64, decay=0.05, bfloat16=True)),
         Subject(
             "tweets-lstm",
             "tweets",
