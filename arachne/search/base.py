@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, final
 
@@ -23,6 +23,7 @@ from arachne.values import Address, Array
 if TYPE_CHECKING:
     from arachne.evaluate.base import Evaluator
     from arachne.evaluate.fitness import FitnessInputs
+    from arachne.search.tail_inputs import TailInputs
     from arachne.search.tunable import Tunable
 
 MakeEvaluator = Callable[[ModelBackend, "FitnessInputs", Suspects], "Evaluator"]
@@ -39,6 +40,7 @@ class Problem:
         fitness_inputs: The inputs the fitness counts, with their weights; all from the seen part.
         make_evaluator: Makes the evaluator of this problem when somebody asks for it.
         training: Training inputs, where the user gave them.
+        shared: What problems over other weights of the same model and inputs have in common, once it was computed.
     """
 
     backend: ModelBackend
@@ -47,6 +49,7 @@ class Problem:
     fitness_inputs: FitnessInputs
     make_evaluator: MakeEvaluator
     training: LabelledData | None = None
+    shared: dict[str, TailInputs | None] = field(default_factory=dict, repr=False)
 
     @cached_property
     def evaluator(self) -> Evaluator:
@@ -58,7 +61,15 @@ class Problem:
         """Scores and gradients of the fitness inputs by the suspects' values; made on first use."""
         from arachne.search.dense_tunable import make_tunable
 
-        return make_tunable(self.backend, self.fitness_inputs.inputs, self.suspects)
+        return make_tunable(self.backend, self.fitness_inputs.inputs, self.suspects, self._tail)
+
+    @property
+    def _tail(self) -> TailInputs | None:
+        from arachne.search.tail_inputs import TailInputs
+
+        if "tail" not in self.shared:
+            self.shared["tail"] = TailInputs.of(self.backend, self.fitness_inputs.inputs)
+        return self.shared["tail"]
 
     @cached_property
     def original_scores(self) -> Array:
@@ -161,6 +172,9 @@ class Searcher(Configured, ABC):
 
     Options are fields declared with `arachne.option`; a searcher with options is a frozen dataclass too.
     """
+
+    LOCALISER: ClassVar[str] = "bl"
+    """The localiser that finds its suspects unless the user names another."""
 
     CROSS_FITS: ClassVar[bool] = False
     """Whether its candidates have `held_back`, so that no inputs have to be kept for choosing between them."""

@@ -18,12 +18,10 @@ import numpy as np
 from arachne.backend import ModelBackend, Pull
 from arachne.evaluate.routes.functions import apply, slope
 from arachne.evaluate.routes.tail_layers import DenseLayer, find_tail
+from arachne.search.tail_inputs import ROWS, TailInputs
 from arachne.search.tunable import BehindCut, Tunable
 from arachne.suspects import Suspects
-from arachne.values import Array, Inputs, batches, count, take
-
-ROWS = 512
-"""How many inputs are run at a time while the tail is prepared, and how many when scores are asked for."""
+from arachne.values import Array, Inputs, batches
 
 
 class DenseTunable(Tunable):
@@ -43,19 +41,13 @@ class DenseTunable(Tunable):
         self._k = sum(len(layer.touched) for layer in layers)
 
     @classmethod
-    def of(cls, backend: ModelBackend, inputs: Inputs, suspects: Suspects) -> DenseTunable | None:
-        """The tail behind the first suspect; None where a layer of it is not dense, or takes no vectors."""
+    def of(cls, backend: ModelBackend, suspects: Suspects, tail: TailInputs) -> DenseTunable | None:
+        """The tail behind the first suspect; None where a layer of it is not dense, or lies before `tail`."""
         layers = find_tail(backend, suspects)
-        if layers is None or any(slope(layer.functions) is None for layer in layers):
+        if layers is None or layers[0].info.name not in tail or any(slope(one.functions) is None for one in layers):
             return None
-        entering, leaving = [], []
-        for rows in batches(count(inputs), ROWS):
-            (use,) = backend.activations(take(inputs, rows), layers[0].info.name)
-            if use.leaving.ndim != 2 or use.entering["weight"].ndim != 2:
-                return None
-            entering.append(layers[0].touched.entering(use.entering["weight"].T.astype(np.float32)).T)
-            leaving.append(use.leaving.astype(np.float32))
-        return cls(layers, np.concatenate(entering), np.concatenate(leaving))
+        name, touched = layers[0].info.name, layers[0].touched
+        return cls(layers, np.ascontiguousarray(touched.entering(tail.entering(name).T).T), tail.leaving(name))
 
     def scores(self, values: Array, rows: Array) -> Array:
         weights = self._weights(values)
@@ -118,6 +110,15 @@ class DenseTunable(Tunable):
                 gradient = (gradient @ weights[number][0]) * steepness(passed[number - 1])
 
 
-def make_tunable(backend: ModelBackend, inputs: Inputs, suspects: Suspects) -> Tunable:
-    """The fastest one there is: dense layers at the end of a model are run in NumPy, all else behind a cut."""
-    return DenseTunable.of(backend, inputs, suspects) or BehindCut(backend, inputs, suspects)
+def make_tunable(backend: ModelBackend, inputs: Inputs, suspects: Suspects, tail: TailInputs | None = None) -> Tunable:
+    """The fastest one there is: dense layers at the end of a model are run in NumPy, all else behind a cut.
+
+    Args:
+        backend: The model.
+        inputs: The inputs.
+        suspects: The weights whose values vary.
+        tail: What flows through the model's dense tail for these inputs, where somebody has it already.
+    """
+    tail = tail or TailInputs.of(backend, inputs)
+    found = None if tail is None else DenseTunable.of(backend, suspects, tail)
+    return found or BehindCut(backend, inputs, suspects)

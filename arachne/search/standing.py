@@ -10,7 +10,9 @@ import numpy as np
 from arachne.backend import ModelBackend, restored
 from arachne.data.split import Part, Split
 from arachne.evidence.statistics import Rate
+from arachne.search.dense_tunable import make_tunable
 from arachne.search.state import Candidate
+from arachne.search.tail_inputs import TailInputs
 from arachne.suspects import Suspects
 from arachne.values import Address, Array, Weights
 
@@ -84,6 +86,7 @@ class Point:
             count as still wrong there.
         never_broken: How many never-break inputs it gets wrong.
         held_out: What it does to the held-out inputs; measured after the choice, which never looks at it.
+        minimised_from: How many weights it changed before those it can do without were dropped; None if none were.
     """
 
     candidate: Candidate
@@ -94,6 +97,7 @@ class Point:
     out_of_fold: Standing | None = None
     never_broken: int = 0
     held_out: Standing | None = None
+    minimised_from: int | None = None
 
     @property
     def searched(self) -> Standing:
@@ -161,14 +165,14 @@ def _out_of_fold(candidate: Candidate, baseline: Baseline, folded: Array) -> Sta
 
 
 class _Front:
-    """Candidates by the layers they touch, so that those of one search share a cut."""
+    """Candidates by the weights they change: those of one search share what has to be computed only once."""
 
     def __init__(self, backend: ModelBackend, front: Sequence[Candidate]) -> None:
         self._backend = backend
         known: dict[tuple[Address, ...], Suspects] = {}
         self._suspects: list[Suspects] = []
         self._values: list[Array] = []
-        self._by_layers: dict[tuple[str, ...], list[int]] = {}
+        self._by_weights: dict[tuple[Address, ...], list[int]] = {}
         for number, candidate in enumerate(front):
             if candidate.addresses not in known:
                 known[candidate.addresses] = Suspects.of(backend, candidate.addresses)
@@ -176,8 +180,7 @@ class _Front:
             place = {address: at for at, address in enumerate(candidate.addresses)}
             self._suspects.append(suspects)
             self._values.append(candidate.values[[place[address] for address in suspects.addresses]])
-            layers = tuple(dict.fromkeys(layer for layer, _ in suspects.parameters))
-            self._by_layers.setdefault(layers, []).append(number)
+            self._by_weights.setdefault(suspects.addresses, []).append(number)
 
     def __len__(self) -> int:
         return len(self._values)
@@ -189,11 +192,14 @@ class _Front:
     def right(self, part: Part) -> Array:
         """Which inputs of a part are right with each candidate, bool `(candidates, n)`."""
         found = np.zeros((len(self), len(part)), bool)
-        for layers, members in self._by_layers.items() if len(part) else ():
-            cut = self._backend.cut(part.data.inputs, layers) if layers else None
+        rows = np.arange(len(part))
+        tail = TailInputs.of(self._backend, part.data.inputs) if len(part) else None
+        for addresses, members in self._by_weights.items() if len(part) else ():
+            suspects = self._suspects[members[0]]
+            tunable = make_tunable(self._backend, part.data.inputs, suspects, tail) if addresses else None
             for member in members:
                 with np.errstate(over="ignore", invalid="ignore"):  # a candidate that overflows simply loses
-                    scores = part.scores if cut is None else cut.scores_with(self._weights(member))
+                    scores = part.scores if tunable is None else tunable.scores(self._values[member], rows)
                 found[member] = _is_right(scores, part.data.labels)
         return found
 
