@@ -6,13 +6,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from arachne.backend import ModelBackend
 from arachne.data.split import Split
 from arachne.evidence import Evidence, measure
 from arachne.patch import Patch
 from arachne.report.objects import patch_evidence
 from arachne.search import Candidate, Problem, SearchResult
-from arachne.search.choose import Choice
+from arachne.search.choose import Choice, choose
+from arachne.search.minimise import minimised
+from arachne.search.standing import Point, measure_front
 from arachne.suspects import Suspects
 
 SHRUNK = (0.75, 0.5, 0.25)
@@ -30,6 +34,26 @@ def with_shrunk(problem: Problem, found: SearchResult) -> SearchResult:
         for share in SHRUNK
     ]
     return replace(found, front=(best, *copies))
+
+
+def smaller(
+    problem: Problem, found: SearchResult, points: tuple[Point, ...], choice: Choice
+) -> tuple[SearchResult, tuple[Point, ...]]:
+    """The front with the chosen point minimised, where it then still keeps the budget.
+
+    A guarantee was tested for the very patch that was chosen, so that one stays as it is.
+    """
+    if choice.index is None or choice.budget.confidence is not None or found.front[choice.index].held_back is None:
+        return found, points
+    large = points[choice.index]
+    candidate = minimised(problem, large.candidate)
+    (small,) = measure_front(problem.backend, problem.split, [candidate], np.zeros(0, np.int64))
+    small = replace(small, out_of_fold=large.out_of_fold, minimised_from=large.weights)
+    if small.weights >= large.weights or choose([small], choice.budget, problem.split.class_names).index is None:
+        return found, points
+    front, told = list(found.front), list(points)
+    front[choice.index], told[choice.index] = candidate, small
+    return replace(found, front=tuple(front)), tuple(told)
 
 
 def take(

@@ -23,22 +23,28 @@ def influence_scale(problem: Problem, *, rng: np.random.Generator) -> Array:
     through some weights, such as those on a corner that is always dark, nothing flows in positives. The sum is
     estimated from gradients of sums with random signs: the expectation of |Σ_n ± g_n|^2 is Σ_n |g_n|^2.
     """
-    inputs, suspects = problem.fitness_inputs, problem.suspects
-    squares = np.zeros(len(suspects))
+    squares = influences(problem, problem.suspects.values, rng=rng)
+    scale = np.zeros(len(squares))
+    layers = np.array([address.layer for address in problem.suspects.addresses])
+    for layer in np.unique(layers):
+        total = float(squares[layers == layer].sum())
+        scale[layers == layer] = problem.unit / np.sqrt(total) if total > 0 else 0.0
+    return scale
+
+
+def influences(problem: Problem, values: Array, *, rng: np.random.Generator) -> Array:
+    """F_i of the positives + F_i of the negatives for every suspect, float64 `(k,)`, where they have these values."""
+    inputs = problem.fitness_inputs
+    squares = np.zeros(len(values))
     negative = inputs.of_kind("negative")
     for rows in (np.flatnonzero(negative), np.flatnonzero(~negative)):
         if len(rows) > PROBED:
             rows = np.sort(rng.choice(rows, PROBED, replace=False))
         for _ in range(DRAWS if len(rows) else 0):
             signs = rng.choice(np.array([-1.0, 1.0]), len(rows))
-            slope = problem.tunable.gradients(suspects.values, _signed_margins(inputs.labels[rows], signs), rows)
+            slope = problem.tunable.gradients(values, _signed_margins(inputs.labels[rows], signs), rows)
             squares += slope * slope / (DRAWS * len(rows))
-    scale = np.zeros(len(suspects))
-    layers = np.array([address.layer for address in suspects.addresses])
-    for layer in np.unique(layers):
-        total = float(squares[layers == layer].sum())
-        scale[layers == layer] = problem.unit / np.sqrt(total) if total > 0 else 0.0
-    return scale
+    return squares
 
 
 def rounded_scale(scale: Array) -> Array:
