@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from arachne.backend import ModelBackend, restored
-from arachne.chosen import take, with_shrunk
+from arachne.chosen import smaller, take, with_shrunk
 from arachne.data.chance import check_accuracy
 from arachne.data.labelled import LabelledData
 from arachne.data.split import Split, Term, never_break_part, overlap, split_by_outcome
@@ -72,6 +72,7 @@ def repair(
         NothingWithinBudgetError: No candidate keeps the budget; its `result` is what was found all the same.
     """
     settings = settings or Settings()
+    settings = replace(settings, localiser=settings.finder(backend))
     if never_break is not None and settings.budget is None:
         settings = replace(settings, budget=Budget())
     clock = Stopwatch(on_step)
@@ -94,7 +95,7 @@ def repair(
     if on_doubtful is not None and len(doubtful):
         on_doubtful(doubtful)
     with clock.step("localise"):
-        localisation = settings.localiser.localise(backend, split.seen, rng=rng)
+        localisation = settings.finder(backend).localise(backend, split.seen, rng=rng)
     suspects = localisation.suspects
     with clock.step("search"), restored(backend, suspects.parameters):
         terms = split.seen.terms(settings.alpha)
@@ -113,6 +114,7 @@ def repair(
         with clock.step("choose"):
             points = measure_front(backend, split, found.front, np.concatenate([term.rows for term in terms]))
             choice = choose(points, settings.budget, split.class_names)
+            found, points = smaller(problem, found, points, choice)
     told = provenance(backend, data, split, settings, holdout, never_break)
     with clock.step("measure"):
         found, patch, evidence = take(backend, split, found, choice, told)

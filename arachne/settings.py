@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from arachne.backend import ModelBackend
 from arachne.errors import UsageError, did_you_mean
 from arachne.evaluate import EVALUATORS, MEMORY
-from arachne.localise import MIN_WEIGHTS, Bidirectional, Localiser
+from arachne.localise import MIN_WEIGHTS, Bidirectional, Localiser, RandomChoice
 from arachne.options import Configured, check_choice, options_of
 from arachne.plugins import LOCALISERS, SEARCHERS, Table
-from arachne.search import DifferentialEvolution, Searcher
+from arachne.search import DifferentialEvolution, Pool, Searcher
 from arachne.search.budget import CHOOSE_SHARE, Budget
 
 
@@ -21,7 +22,7 @@ class Settings:
     Attributes:
         alpha: How much a negative counts against a positive.
         seed: What all randomness starts from.
-        localiser: Finds the suspects.
+        localiser: Finds the suspects; None takes the one that goes with the searcher.
         searcher: Finds their new values.
         evaluator: `fast`, or `plain` for the reference; both accept the same candidates.
         memory: What the fast evaluator may keep between candidates, in bytes.
@@ -35,8 +36,8 @@ class Settings:
 
     alpha: float = 10.0
     seed: int = 0
-    localiser: Localiser = field(default_factory=lambda: Bidirectional(min_weights=MIN_WEIGHTS))
-    searcher: Searcher = field(default_factory=DifferentialEvolution)
+    localiser: Localiser | None = None
+    searcher: Searcher = field(default_factory=Pool)
     evaluator: str = "fast"
     memory: int = MEMORY
     choose: float = 0.0
@@ -51,10 +52,16 @@ class Settings:
         if self.seed < 0:
             raise UsageError(f"a seed is 0 or more, got {self.seed}")
         check_choice("evaluator", self.evaluator, EVALUATORS)
-        if not isinstance(self.localiser, Localiser):
+        if self.localiser is not None and not isinstance(self.localiser, Localiser):
             raise UsageError(f"expected a localiser such as arachne.Bidirectional(), got {self.localiser!r}")
         if not isinstance(self.searcher, Searcher):
             raise UsageError(f"expected a searcher such as arachne.DifferentialEvolution(), got {self.searcher!r}")
+
+    def finder(self, backend: ModelBackend) -> Localiser:
+        """The localiser: the user's, or the one that goes with the searcher; chance where a model has no gradients."""
+        if self.localiser is not None:
+            return self.localiser
+        return make_localiser(self.searcher.LOCALISER) if backend.SUPPORTS_GRADIENTS else RandomChoice()
 
     @property
     def choose_share(self) -> float:
@@ -73,7 +80,7 @@ class Settings:
         """What goes into provenance: names and plain values, enough to make the same settings again."""
         return {
             "alpha": self.alpha,
-            "localiser": _told(LOCALISERS, self.localiser),
+            "localiser": None if self.localiser is None else _told(LOCALISERS, self.localiser),
             "searcher": _told(SEARCHERS, self.searcher),
             "evaluator": self.evaluator,
             "choose": self.choose,

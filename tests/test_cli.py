@@ -19,7 +19,7 @@ from tests.commands import Ran, arachne
 pytestmark = pytest.mark.backend("torch")
 
 DEMO = Path(__file__).parent.parent / "arachne" / "demo"
-QUICK = ["--population", "16", "--generations", "8"]
+QUICK = ["--search", "de", "--population", "16", "--generations", "8"]
 
 
 def in_a_process_of_its_own(*arguments: str, cwd: Path) -> Ran:

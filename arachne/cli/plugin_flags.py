@@ -19,8 +19,14 @@ from arachne.localise import MIN_WEIGHTS
 from arachne.options import Configured, Option, options_of
 from arachne.plugins import LOCALISERS, SEARCHERS, Table
 
-CHOOSERS = {"localiser": ("localiser", "bl"), "searcher": ("search", "de")}
-"""The option that chooses a plug-in of a kind, and which it chooses when left out."""
+CHOOSERS = {"localiser": "localiser", "searcher": "search"}
+"""The option that chooses a plug-in of a kind."""
+
+PAPERS = ("bl", "de")
+"""The localiser and the searcher of the paper."""
+
+SHOWN = {"localiser": "contrast; bl with --search de", "searcher": "auto; de when faithful"}
+"""What a repair takes when neither is named."""
 
 WIDENED = {"min_weights": f"{MIN_WEIGHTS}; 0 when faithful"}
 """What a repair takes where it differs from the option's own default."""
@@ -91,10 +97,10 @@ def flags_of(table: Table) -> list[Flag]:
 
 def plugin_flags(table: Table, *, faithful: bool = False) -> Callable[[Command], Command]:
     """The flag that chooses a plug-in of a kind, and those of all their options."""
-    chooser, default = CHOOSERS[table.kind]
-    names = [f"{name} (the paper's)" if name == default else name for name in table.names()]
+    names = [f"{name} (the paper's)" if name in PAPERS else name for name in table.names()]
     listed = f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
-    choose = click.option(f"--{chooser}", default=default, show_default=True, metavar="NAME", help=f"{listed}.")
+    usual: dict[str, Any] = {"show_default": SHOWN[table.kind]} if faithful else {"default": "bl", "show_default": True}
+    choose = click.option(f"--{CHOOSERS[table.kind]}", metavar="NAME", help=f"{listed}.", **usual)
     return options(choose, *(flag.decorator(faithful=faithful) for flag in flags_of(table)))
 
 
@@ -104,7 +110,7 @@ def taken_options(context: click.Context, table: Table, arguments: dict[str, Any
     Raises:
         UsageError: There is no such plug-in, or an option belongs to another one.
     """
-    chosen = str(arguments.pop(CHOOSERS[table.kind][0]))
+    chosen = str(arguments.pop(CHOOSERS[table.kind]))
     given: dict[str, Any] = {}
     name = chosen if chosen in table.names() else chosen.lower()
     table.get(name)
@@ -115,7 +121,8 @@ def taken_options(context: click.Context, table: Table, arguments: dict[str, Any
         if name not in flag.owners:
             owners = " and ".join(f"'{owner}'" for owner in flag.owners)
             raise UsageError(
-                f"--{flag.name.replace('_', '-')} is an option of the {table.kind} {owners}, not of '{name}'"
+                f"--{flag.name.replace('_', '-')} is an option of the {table.kind} {owners}, not of '{name}'; "
+                f"--{CHOOSERS[table.kind]} {flag.owners[0]} chooses it"
             )
         given[flag.option.name] = value
     return name, given

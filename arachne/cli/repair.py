@@ -135,10 +135,14 @@ def settings_from(context: click.Context, arguments: dict[str, Any]) -> Settings
     budget = budget_from(arguments)
     if faithful and budget is not None:
         raise UsageError("--faithful is the paper to the letter, which knows no budget; leave out one of them")
-    localiser, localiser_options = taken_options(context, LOCALISERS, arguments)
+    arguments["search"] = arguments["search"] or ("de" if faithful else "auto")
     searcher, searcher_options = taken_options(context, SEARCHERS, arguments)
+    named = arguments["localiser"] is not None
+    arguments["localiser"] = arguments["localiser"] or SEARCHERS.get(searcher).LOCALISER
+    localiser, localiser_options = taken_options(context, LOCALISERS, arguments)
+    chosen = named or faithful or bool(localiser_options)
     return Settings(
-        localiser=make_localiser(localiser, faithful=faithful, **localiser_options),
+        localiser=make_localiser(localiser, faithful=faithful, **localiser_options) if chosen else None,
         searcher=make_searcher(searcher, faithful=faithful, **searcher_options),
         budget=budget,
         **arguments,
@@ -157,6 +161,9 @@ def tell(output: Output, result: RepairResult) -> None:
     output.say(f"searched {counted(result.search.generations, 'generation')} ({result.search.stopped})")
     if result.choice is not None:
         output.say(f"chose 1 of {counted(len(result.points), 'candidate')}: {result.choice.rule}; {result.choice.why}")
+        chosen = None if result.choice.index is None else result.points[result.choice.index]
+        if chosen is not None and chosen.minimised_from is not None:
+            output.say(f"minimised: {chosen.weights} of {chosen.minimised_from} changed weights suffice")
     if result.split.never_break is not None:
         tell_never_break(output, result.split.never_break)
     output.say("seconds: " + ", ".join(f"{step} {seconds:.1f}" for step, seconds in result.seconds.items()))

@@ -47,6 +47,9 @@ class GradientSearch(Searcher):
             its layer's weights.
     """
 
+    LOCALISER = "contrast"
+    CROSS_FITS = True
+
     steps: int = option(128, "Gradient steps of each run.", least=EVERY)
     folds: int = option(4, "Runs, each over all seen inputs but a share of them.", least=2)
     batch: int = option(1000, "Negatives, and positives, that one step looks at.", least=1)

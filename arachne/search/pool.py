@@ -13,19 +13,26 @@ from arachne.search.base import Problem, Searcher
 from arachne.search.state import Candidate, Generation, SearchResult, SearchState
 from arachne.values import Array
 
+LAST_RESORT = "de"
+"""What runs where no member can: it needs nothing but scores."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Pool(Searcher):
     """Runs its members one after the other and puts their candidates into one front.
 
     A member that cannot run here (a last layer without biases, a backend without gradients) is left out, and the reason
-    is kept. Its state holds the members' states side by side, under `name/`.
+    is kept; where none can run, differential evolution does. The pool's state holds the members' states side by side,
+    under `name/`.
 
     Attributes:
         members: Searchers by name, in the order in which they run.
     """
 
     name = "auto"
+
+    LOCALISER = "contrast"
+    CROSS_FITS = True
 
     members: tuple[str, ...] = option(("bias", "last", "keep", "hidden"), "Searchers to run, by name.", metavar="NAME")
 
@@ -39,6 +46,10 @@ class Pool(Searcher):
             SEARCHERS.get(name)
 
     @property
+    def _all(self) -> tuple[str, ...]:
+        return self.members if LAST_RESORT in self.members else (*self.members, LAST_RESORT)
+
+    @property
     def most_generations(self) -> int | None:
         counts = [self._member(name).most_generations for name in self.members]
         return None if any(count is None for count in counts) else sum(1 + (count or 0) for count in counts) - 1
@@ -47,7 +58,7 @@ class Pool(Searcher):
         return self._next(problem, SearchState({}, {"member": -1}), rng=rng)
 
     def step(self, problem: Problem, state: SearchState, *, rng: np.random.Generator) -> SearchState:
-        name = self.members[int(state.values["member"] or 0)]
+        name = self._all[int(state.values["member"] or 0)]
         own = _part(state, name)
         if own.stopped is not None:
             return self._next(problem, state, rng=rng)
@@ -55,9 +66,7 @@ class Pool(Searcher):
 
     def result(self, problem: Problem, state: SearchState) -> SearchResult:
         found = {
-            name: self._member(name).result(problem, own)
-            for name in self.members
-            if (own := _part(state, name)).history
+            name: self._member(name).result(problem, own) for name in self._all if (own := _part(state, name)).history
         }
         front = [
             replace(candidate, made_by=candidate.made_by or name)
@@ -74,16 +83,15 @@ class Pool(Searcher):
 
     def _next(self, problem: Problem, state: SearchState, *, rng: np.random.Generator) -> SearchState:
         """Begin the next member that can run, or stop."""
-        for number in range(int(state.values["member"] or 0) + 1, len(self.members)):
-            name = self.members[number]
+        for number in range(int(state.values["member"] or 0) + 1, len(self._all)):
+            name = self._all[number]
+            if name not in self.members and state.history:
+                break
             state = replace(state, values={**state.values, "member": number})
             try:
                 return self._with(state, name, self._member(name).begin(problem, rng=rng))
             except UsageError as error:
                 state = replace(state, values={**state.values, f"{name}/stopped": f"left out: {error}"})
-        if not state.history:
-            reasons = "; ".join(f"'{name}' {state.values[f'{name}/stopped']}" for name in self.members)
-            raise UsageError(f"no searcher of the pool can run here: {reasons}")
         return replace(state, stopped="all members are done")
 
     def _with(self, state: SearchState, name: str, own: SearchState) -> SearchState:

@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning"),
 ]
 
-QUICK = ["--population", "24", "--generations", "16"]
+QUICK = ["--search", "de", "--population", "24", "--generations", "16"]
 
 
 def arachne(*arguments: str | Path, cwd: Path, code: int = 0) -> Ran:

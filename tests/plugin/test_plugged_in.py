@@ -93,10 +93,16 @@ def test_options_of_a_plugin_may_stand_in_a_file(installed: Path, folder: Path) 
     [
         (
             ("--search", "polling", "--population", "9"),
-            "--population is an option of the searcher 'de', not of 'polling'",
+            "--population is an option of the searcher 'de', not of 'polling'; --search de chooses it",
         ),
-        (("--polling-rounds", "9"), "--polling-rounds is an option of the searcher 'polling', not of 'de'"),
-        (("--min-weights", "9"), "--min-weights is an option of the localiser 'bl' and 'gl', not of 'loudest'"),
+        (
+            ("--polling-rounds", "9"),
+            "--polling-rounds is an option of the searcher 'polling', not of 'auto'; --search polling chooses it",
+        ),
+        (
+            ("--min-weights", "9"),
+            "--min-weights is an option of the localiser 'bl' and 'gl', not of 'loudest'; --localiser bl chooses it",
+        ),
         (("--search", "polling", "--polling-rounds", "0"), "rounds must be 1 or more, got 0"),
         (("--search", "poling"), "no searcher named 'poling'; did you mean 'polling'?"),
     ],

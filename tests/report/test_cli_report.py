@@ -18,7 +18,7 @@ from arachne.report.objects import result_schema
 from tests.commands import arachne
 
 pytestmark = pytest.mark.backend("onnx")
-QUICK = ("--population", "16", "--generations", "6")
+QUICK = ("--search", "de", "--population", "16", "--generations", "6")
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +172,8 @@ def test_an_evaluation_can_have_a_page(folder: Path, tmp_path: Path) -> None:
 
 def test_command_line_beats_environment_beats_file(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (here / "arachne.toml").write_text(
-        'data = "digits.npz"\n[repair]\ntarget = ["*:7"]\nalpha = 4\nseed = 1\npopulation = 10\n', encoding="utf-8"
+        'data = "digits.npz"\n[repair]\ntarget = ["*:7"]\nalpha = 4\nseed = 1\nsearch = "de"\npopulation = 10\n',
+        encoding="utf-8",
     )
     monkeypatch.setenv("ARACHNE_REPAIR_SEED", "2")
     monkeypatch.setenv("ARACHNE_REPAIR_POPULATION", "11")
@@ -217,7 +218,18 @@ def test_a_file_that_makes_no_sense_is_refused(here: Path, content: str, code: i
 
 
 def test_quiet_says_nothing_and_verbose_every_generation(here: Path) -> None:
-    arguments = ("repair", "digits.onnx", "--data", "digits.npz", "--target", "*:7", "--population", "8")
+    arguments = (
+        "repair",
+        "digits.onnx",
+        "--data",
+        "digits.npz",
+        "--target",
+        "*:7",
+        "--search",
+        "de",
+        "--population",
+        "8",
+    )
     quiet = arachne(*arguments, "--generations", "2", "-q", "--log-file", "log.txt", cwd=here)
     assert quiet.err == ""
     assert quiet.out.splitlines()[0].split(":")[0] in ("REPAIRED", "REPAIRED WITH DAMAGE", "NOT REPAIRED")

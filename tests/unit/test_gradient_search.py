@@ -109,11 +109,20 @@ def test_a_member_that_cannot_run_is_left_out_and_the_reason_kept(problem: Probl
     split = split_by_outcome(backend, golden.digits(), "top:1", rng=np.random.default_rng(0))
     suspects = Contrast(depth="tail").localise(backend, split.seen, rng=np.random.default_rng(0)).suspects
     fault = Problem(backend, split, suspects, FitnessInputs.of(split.seen, split.seen.terms(10.0)), FastEvaluator)
-    pool = Pool(members=("hidden", "bias"))
-    state = pool.begin(fault, rng=np.random.default_rng(0))
+    state = Pool(members=("hidden", "bias")).begin(fault, rng=np.random.default_rng(0))
     assert "no hidden dense layer" in str(state.values["hidden/stopped"])
-    with pytest.raises(UsageError, match="no searcher of the pool can run here"):
-        Pool(members=("hidden",)).begin(fault, rng=np.random.default_rng(0))
+    found = Pool(members=("hidden", "bias")).search(fault, rng=np.random.default_rng(0))
+    assert {candidate.made_by for candidate in found.front} == {"bias"}
+
+
+def test_differential_evolution_runs_where_no_member_can(problem: Problem) -> None:
+    class NoGradients(ReferenceBackend):
+        SUPPORTS_GRADIENTS = False
+
+    few = Suspects.of(problem.backend, problem.suspects.addresses[:4])
+    without = replace(problem, backend=NoGradients(golden.network("mlp")), suspects=few)
+    found = Pool().search(without, rng=np.random.default_rng(0))
+    assert {candidate.made_by for candidate in found.front} == {"de"}
 
 
 def test_a_pool_of_itself_or_of_strangers_is_refused() -> None:

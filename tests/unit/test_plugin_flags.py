@@ -53,7 +53,7 @@ def test_a_command_line_without_options_is_our_settings_or_the_papers() -> None:
     ("words", "settings"),
     [
         (
-            ("--population", "9", "--scale", "0.4", "0.9", "--no-clip", "--start", "near"),
+            ("--search", "de", "--population", "9", "--scale", "0.4", "0.9", "--no-clip", "--start", "near"),
             Settings(searcher=DifferentialEvolution(population=9, scale=(0.4, 0.9), clip=False, start="near")),
         ),
         (
@@ -83,8 +83,8 @@ def test_flags_set_the_options_they_are_named_for(words: tuple[str, ...], settin
             "--min-weights is an option of the localiser 'bl' and 'gl', not of 'rs'",
         ),
         (("--count", "0"), "count must be 1 or more, got 0"),
-        (("--population", "3"), "population must be 4 or more, got 3"),
-        (("--search", "xy"), "no searcher named 'xy'; available: de"),
+        (("--search", "de", "--population", "3"), "population must be 4 or more, got 3"),
+        (("--search", "xy"), "no searcher named 'xy'; available: auto, bias, de"),
     ],
 )
 def test_flags_that_make_no_sense_are_refused(words: tuple[str, ...], sentence: str) -> None:

@@ -8,9 +8,10 @@ import pytest
 
 import arachne
 from arachne.errors import UsageError
-from arachne.localise import MIN_WEIGHTS, Bidirectional, GradientLoss, RandomChoice
+from arachne.localise import MIN_WEIGHTS, Bidirectional, Contrast, GradientLoss, RandomChoice
 from arachne.search import DifferentialEvolution
 from arachne.settings import Settings, make_localiser, make_searcher, make_settings
+from arachne.testing import ReferenceBackend, mlp
 
 
 @pytest.mark.parametrize(
@@ -35,8 +36,8 @@ def test_settings_that_make_no_sense_are_refused(changes: dict[str, Any], messag
         ({"sead": 3}, "unknown setting 'sead'; available: alpha, seed, localiser"),
         ({"generations": 3}, r"it is the searcher's: searcher=arachne.DifferentialEvolution\(generations=…\)"),
         ({"include": ["fc1"]}, r"it is the localiser's: localiser=arachne.Bidirectional\(include=…\)"),
-        ({"localiser": "xl"}, "no localiser named 'xl'; available: bl, gl, rs"),
-        ({"searcher": "ed"}, "no searcher named 'ed'; available: de"),
+        ({"localiser": "xl"}, "no localiser named 'xl'; available: bl, contrast, gl, rs"),
+        ({"searcher": "ed"}, "no searcher named 'ed'; available: auto, bias, de"),
     ],
 )
 def test_keywords_that_are_no_settings_are_told_where_they_belong(changes: dict[str, Any], message: str) -> None:
@@ -64,13 +65,20 @@ def test_a_searcher_by_its_name_is_the_papers_when_faithful() -> None:
 
 
 def test_settings_are_written_down_with_all_options_of_localiser_and_searcher() -> None:
-    told = Settings(group_by="patient", evaluator="plain", drop_overlap=True).to_json()
+    settings = Settings(
+        localiser=Bidirectional(min_weights=3),
+        searcher=DifferentialEvolution(population=9),
+        group_by="patient",
+        evaluator="plain",
+        drop_overlap=True,
+    )
+    told = settings.to_json()
     assert (told["group_by"], told["evaluator"], told["drop_overlap"]) == ("patient", "plain", True)
     localiser, searcher = dict(told["localiser"]), dict(told["searcher"])
     assert localiser.pop("name") == "bl"
-    assert Bidirectional(**localiser) == Settings().localiser
+    assert Bidirectional(**localiser) == settings.localiser
     assert searcher.pop("name") == "de"
-    assert DifferentialEvolution(**searcher) == Settings().searcher
+    assert DifferentialEvolution(**searcher) == settings.searcher
 
 
 def test_a_searcher_of_no_package_is_written_down_with_its_class() -> None:
@@ -95,3 +103,14 @@ def test_keywords_change_the_settings_given_and_faithful_cannot() -> None:
     assert (changed.alpha, changed.seed, changed.localiser.name) == (3, 2, "rs")
     with pytest.raises(UsageError, match="give settings or faithful, not both"):
         arachne.repair("model.onnx", "data.npz", "6:0", settings=Settings(), faithful=True)
+
+
+def test_the_localiser_goes_with_the_searcher_unless_it_is_named() -> None:
+    class NoGradients(ReferenceBackend):
+        SUPPORTS_GRADIENTS = False
+
+    backend = ReferenceBackend(mlp([4, 3], seed=0))
+    assert Settings().finder(backend) == Contrast()
+    assert Settings(searcher=DifferentialEvolution()).finder(backend) == Bidirectional(min_weights=MIN_WEIGHTS)
+    assert Settings(localiser=GradientLoss()).finder(backend) == GradientLoss()
+    assert Settings().finder(NoGradients(mlp([4, 3], seed=0))) == RandomChoice()
