@@ -8,17 +8,29 @@ import click
 
 from arachne.cli.options import output_options
 from arachne.cli.patching import Plain
+from arachne.errors import UsageError, did_you_mean
 
 
 @click.command(short_help="Show what a patch changes, with its evidence.")
 @click.argument("patch_file", metavar="PATCH", type=click.Path(path_type=Path))
+@click.option("--layer", metavar="NAME", help="Only this layer's weights.")
+@click.option("--all", "everything", is_flag=True, help="Every weight; the 40 largest changes when left out.")
 @output_options
-def command(patch_file: Path, as_json: bool, quiet: bool, debug: bool) -> None:
-    """Show what PATCH changes, by layer, old → new, and what it was accepted with; the file is checked on the way."""
+def command(patch_file: Path, layer: str | None, everything: bool, as_json: bool, quiet: bool, debug: bool) -> None:
+    """Show what PATCH changes, by layer, old → new, and what it was accepted with; the file is checked on the way.
+
+    A long patch is summed up by layer and row (of a convolution: channel) before its values. --json prints all of it.
+    """
     import json
 
     from arachne.cli.console import Output
     from arachne.patch import Patch
+    from arachne.report.patch_rows import LONG
+    from arachne.report.patch_text import as_text
 
     patch = Patch.load(patch_file)
-    Output(as_json=as_json, quiet=quiet).result(Plain(str(patch)), json.loads(patch.to_json()))
+    layers = list(dict.fromkeys(change.tensor.layer for change in patch.changes))
+    if layer is not None and layer not in layers:
+        raise UsageError(f"the patch changes nothing in a layer '{layer}'" + did_you_mean(layer, layers))
+    text = as_text(patch, most=None if everything else LONG, layer=layer, hint="; --all shows every one")
+    Output(as_json=as_json, quiet=quiet).result(Plain(text), json.loads(patch.to_json()))

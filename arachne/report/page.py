@@ -9,6 +9,7 @@ import numpy as np
 
 from arachne.evidence import Changed, Doubtful, Evidence, PartEvidence
 from arachne.report.json import clean
+from arachne.report.patch_rows import LONG, change_of, row_changes
 from arachne.report.pictures import show_inputs
 from arachne.values import Array, LayerInfo, batches
 
@@ -22,6 +23,7 @@ PAGE_SCHEMA = "arachne.report/1"
 MOST_SHOWN = 50
 MOST_DOUBTFUL = 12
 MOST_WEIGHTS = 200
+MOST_ROWS = 24
 MOST_MARKS = 500
 MOST_CLASSES = 30
 CELLS = (64, 44)
@@ -143,24 +145,37 @@ def _doubtful(doubtful: Doubtful, seen: Part) -> list[dict[str, Any]]:
 
 
 def _weights(patch: Patch | None, localisation: Localisation | None) -> dict[str, Any]:
-    entries = () if patch is None else patch.entries
+    """The largest changes; of a long patch also how much changes in which rows."""
+    changes = () if patch is None else patch.changes
+    weights = [entry for change in changes for entry in change.entries]
+    total = len(weights)
+    if total > LONG:
+        weights.sort(key=lambda entry: -abs(change_of(entry)))
     spread: dict[Any, float] = {}
     if localisation is not None:
         suspects = localisation.suspects
         spread = dict(zip(suspects.addresses, suspects.deviations.tolist(), strict=True))
-    return {
-        "total": len(entries),
+    shown: dict[str, Any] = {
+        "total": total,
         "entries": [
             {
                 "address": str(entry.address),
                 "layer": entry.address.layer,
                 "old": entry.old,
                 "new": entry.new,
-                "deviations": (entry.new - entry.old) / spread[entry.address] if spread.get(entry.address) else None,
+                "deviations": change_of(entry) / spread[entry.address] if spread.get(entry.address) else None,
             }
-            for entry in entries[:MOST_WEIGHTS]
+            for entry in weights[:MOST_WEIGHTS]
         ],
     }
+    if total > LONG:
+        rows = sorted((row for change in changes for row in row_changes(change)), key=lambda row: -row.size)
+        shown["touched_rows"] = len(rows)
+        shown["rows"] = [
+            {"tensor": row.tensor, "row": row.name, "weights": row.weights, "size": row.size, "largest": row.largest}
+            for row in rows[:MOST_ROWS]
+        ]
+    return shown
 
 
 def _layers(layers: Sequence[LayerInfo], patch: Patch | None) -> list[dict[str, Any]]:

@@ -1,4 +1,7 @@
-"""A patch for people: the changed weights by layer, old → new, and the evidence, as text and as HTML."""
+"""A patch for people: the changed weights by layer, old → new, and the evidence, as text and as HTML.
+
+A patch of hundreds of weights is summed up by tensor and row first; then come its largest changes.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from arachne.dtypes import shortest
 from arachne.report.markup import table
+from arachne.report.patch_rows import LONG, first_by_size, row_changes, size_of, summed_up
 from arachne.report.printable import printable
 from arachne.wording import counted
 
@@ -19,19 +23,55 @@ if TYPE_CHECKING:
 WIDTH = 80
 """How wide the text is."""
 
-MOST = 30
-"""How many weights of one tensor are shown."""
+MOST_ROWS = 12
+"""How many rows of one tensor a summary lists."""
 
 
-def as_text(patch: Patch) -> str:
-    """The patch as lines of plain text."""
-    lines = [headline(patch.changes)]
-    for change in patch.changes:
-        lines += ["", tensor_line(change)]
-        rows = [(place(entry), *values(entry)) for entry in change.entries[:MOST]]
+def as_text(patch: Patch, *, most: int | None = LONG, layer: str | None = None, hint: str = "") -> str:
+    """The patch as lines of plain text.
+
+    Args:
+        patch: The patch.
+        most: How many values to show, the largest changes first; all of them when None.
+        layer: The only layer to show; all of them when None.
+        hint: What to add where values are left out, such as how to see them.
+    """
+    changes = [change for change in patch.changes if layer in (None, change.tensor.layer)]
+    lines = [headline(patch.changes) if layer is None else f"{headline(changes)} of layer {layer}"]
+    weights = sum(len(change.entries) for change in changes)
+    if weights > LONG:
+        lines += ["by row, the size of a change being the root of the sum of squares:"]
+        for change in changes:
+            lines += ["", *summary(change)]
+        lines += ["", "values:" if most is None or most >= weights else f"the {most} largest changes:"]
+    for change, entries in first_by_size(changes, most):
+        lines += ["", tensor_line(change) if weights <= LONG else change.tensor.name]
+        rows = [(place(entry), *values(entry)) for entry in entries]
         wide = [max(len(row[column]) for row in rows) for column in range(3)]
         lines += [f"  {a:<{wide[0]}}  {b:>{wide[1]}} → {c:>{wide[2]}}" for a, b, c in rows]
-        lines += [f"  … and {len(change.entries) - MOST:,} more"] if len(change.entries) > MOST else []
+    if most is not None and weights > most:
+        lines += ["", f"… and {weights - most:,} more{hint}"]
+    lines += _told(patch)
+    return "\n".join(map(printable, lines))
+
+
+def summary(change: TensorChange) -> list[str]:
+    """A tensor in a few lines: how much changes in all, and in which rows."""
+    rows = row_changes(change)
+    lines = [f"{tensor_line(change)} by {size_of(change.entries):.3g}"]
+    if len(change.tensor.shape) > 1:
+        wide = max(len(row.name) for row in rows[:MOST_ROWS])
+        lines += [f"  {row.name:<{wide}}  {summed_up(row)}" for row in rows[:MOST_ROWS]]
+        more = rows[MOST_ROWS:]
+        if more:
+            inside = counted(sum(row.weights for row in more), "weight")
+            lines.append(f"  … and {counted(len(more), f'more {more[0].word}')} with {inside}")
+    return lines
+
+
+def _told(patch: Patch) -> list[str]:
+    """Where the patch comes from and what it was accepted with, as lines."""
+    lines: list[str] = []
     told = [*facts(patch.provenance), *verdict(patch.evidence)]
     if told:
         wide_name = max(len(name) for name, _ in told)
@@ -46,18 +86,28 @@ def as_text(patch: Patch) -> str:
                 break_long_words=False,
                 break_on_hyphens=False,
             )
-    return "\n".join(map(printable, lines))
+    return lines
 
 
 def as_html(patch: Patch) -> str:
     """The patch as a fragment of HTML for notebooks."""
-    rows = []
-    for change in patch.changes:
-        rows += [(change.tensor.name, place(entry), *values(entry)) for entry in change.entries[:MOST]]
-        if len(change.entries) > MOST:
-            rows.append((f"… and {len(change.entries) - MOST:,} more in {change.tensor.name}", "", "", ""))
+    above = f"Patch: {headline(patch.changes)}"
+    rows = [
+        (change.tensor.name, place(entry), *values(entry))
+        for change, entries in first_by_size(patch.changes, LONG)
+        for entry in entries
+    ]
+    if len(patch) > LONG:
+        parts = [f"{change.tensor.name} {_rows(change)}" for change in patch.changes]
+        above += f" ({'; '.join(parts)}); the {LONG} largest changes"
+        rows.append((f"… and {len(patch) - LONG:,} more", "", "", ""))
     below = "; ".join(f"{name}: {value}" for name, value in [*facts(patch.provenance), *verdict(patch.evidence)])
-    return table(["tensor", "index", "old", "new"], rows, above=f"Patch: {headline(patch.changes)}", below=below)
+    return table(["tensor", "index", "old", "new"], rows, above=above, below=below)
+
+
+def _rows(change: TensorChange) -> str:
+    rows = row_changes(change)
+    return f"{counted(len(change.entries), 'weight')} in {counted(len(rows), rows[0].word)}"
 
 
 def headline(changes: Sequence[TensorChange]) -> str:

@@ -1,0 +1,90 @@
+"""A long patch in a few lines: how much changes in each row of each tensor. A row is a neuron's, or a channel's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from arachne.wording import counted
+
+if TYPE_CHECKING:
+    from arachne.patch import WeightChange
+    from arachne.patch.change import TensorChange
+
+LONG = 40
+"""A patch of more weights than this is summed up before its values, and only so many values are shown."""
+
+
+@dataclass(frozen=True)
+class RowChange:
+    """What changes in one row of a tensor.
+
+    Attributes:
+        tensor: The tensor's name.
+        row: The first index; of a convolution's kernel the output channel.
+        word: What such a row is called.
+        weights: How many weights of it change.
+        size: The root of the sum of their squared changes.
+        largest: The largest single change, with its sign.
+    """
+
+    tensor: str
+    row: int
+    word: str
+    weights: int
+    size: float
+    largest: float
+
+    @property
+    def name(self) -> str:
+        """`row 7` or `channel 7`."""
+        return f"{self.word} {self.row}"
+
+
+def change_of(entry: WeightChange) -> float:
+    """How much a weight changes."""
+    return entry.new - entry.old
+
+
+def size_of(entries: Sequence[WeightChange]) -> float:
+    """The root of the sum of squared changes."""
+    return math.sqrt(math.fsum(change_of(entry) ** 2 for entry in entries))
+
+
+def row_changes(change: TensorChange) -> list[RowChange]:
+    """The touched rows of a tensor, the largest change first. A tensor of one axis, such as a bias, is one row."""
+    tensor = change.tensor
+    rows = {0: change.entries} if len(tensor.shape) < 2 else change.rows
+    word = "channel" if len(tensor.shape) > 2 else "row"
+    found = [
+        RowChange(
+            tensor.name, row, word, len(entries), size_of(entries), max(map(change_of, entries), key=abs, default=0.0)
+        )
+        for row, entries in rows.items()
+    ]
+    return sorted(found, key=lambda row: (-row.size, row.row))
+
+
+def first_by_size(changes: Sequence[TensorChange], most: int | None) -> list[tuple[TensorChange, list[WeightChange]]]:
+    """Each tensor with those of its weights that are among the `most` largest changes of all, largest first.
+
+    All of them in the tensor's own order when there are no more than `most`, or `most` is None.
+    """
+    everything = [entry for change in changes for entry in change.entries]
+    if most is None or len(everything) <= most:
+        return [(change, list(change.entries)) for change in changes]
+    ranked = sorted(everything, key=lambda entry: -abs(change_of(entry)))[:most]
+    place = {entry.address: number for number, entry in enumerate(ranked)}
+    found = []
+    for change in changes:
+        own = [entry for entry in change.entries if entry.address in place]
+        if own:
+            found.append((change, sorted(own, key=lambda entry: place[entry.address])))
+    return found
+
+
+def summed_up(row: RowChange) -> str:
+    """`35 weights by 0.412, the largest by -0.051`."""
+    return f"{counted(row.weights, 'weight')} by {row.size:.3g}, the largest by {row.largest:+.3g}"
