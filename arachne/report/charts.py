@@ -42,6 +42,12 @@ class Drawing:
         pairs = " ".join(f'{key.replace("cls", "class")}="{escape(str(value))}"' for key, value in attributes.items())
         self._body.append(f'<circle cx="{x:.2f}" cy="{y:.2f}" {pairs}><title>{escape(label)}</title></circle>')
 
+    def mark(self, shape: str, attributes: str, label: str) -> None:
+        """A shape of numbers only that says what it is when pointed at."""
+        name = shape.partition(" ")[0]
+        title = f"<title>{escape(label)}</title>" if label else ""
+        self._body.append(f"<{shape} {attributes}>{title}</{name}>")
+
     def line(self, points: Iterable[tuple[float, float]], cls: str) -> None:
         """A line through points."""
         self.add("polyline", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in points), cls=cls)

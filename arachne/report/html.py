@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from arachne.errors import InputError
 from arachne.evidence.statistics import interval
 from arachne.evidence.verdict import DAMAGE, NOT_REPAIRED, REPAIRED, TOO_FEW, p_value, percent
-from arachne.report import charts
+from arachne.report import charts, front_charts
+from arachne.report.front_page import makers
 from arachne.report.json import dumps
 from arachne.report.page import PAGE_SCHEMA
 from arachne.report.printable import printable
@@ -45,6 +46,8 @@ def render(page: Mapping[str, Any]) -> str:
         moves=_moves(page["confusion"]),
         classes=sorted(page["result"]["held_out"]["classes"], key=_change, reverse=True),
         runs=layer_runs(page["layers"]),
+        front=page.get("front"),
+        makers=makers(page["front"]) if page.get("front") else [],
         script=script,
         script_hash=f"sha256-{digest}",
     )
@@ -86,7 +89,7 @@ def _environment() -> Environment:
         printable=printable,
         short=_short,
     )
-    environment.globals.update(interval=interval, charts=charts)
+    environment.globals.update(interval=interval, charts=charts, front_charts=front_charts)
     return environment
 
 

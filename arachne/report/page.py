@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from arachne.evidence import Changed, Doubtful, Evidence, PartEvidence
+from arachne.report.front_page import front_object
 from arachne.report.json import clean
 from arachne.report.patch_rows import LONG, change_of, row_changes
 from arachne.report.pictures import show_inputs
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from arachne.data.split import Part
     from arachne.localise.base import Localisation
     from arachne.patch import Patch
+    from arachne.search.standing import Point
     from arachne.search.state import SearchResult
 
 PAGE_SCHEMA = "arachne.report/1"
@@ -44,6 +46,8 @@ def page_object(
     search: SearchResult | None = None,
     seen: Part | None = None,
     doubtful: Doubtful | None = None,
+    front: Sequence[Point] = (),
+    chosen: int | None = None,
     command: str | None = None,
 ) -> dict[str, Any]:
     """Everything the page shows, with nothing in it that is not JSON.
@@ -58,6 +62,8 @@ def page_object(
         search: How the search went.
         seen: The inputs the repair worked on.
         doubtful: Those of them whose labels look wrong.
+        front: All patches the search found, with what they do.
+        chosen: Which of them was taken, if any.
         command: What to type to get the same again.
     """
     part = evidence.held_out
@@ -76,6 +82,10 @@ def page_object(
             "search": None if search is None else _search(search),
         }
     )
+    if len(front) > 1:
+        galleries = (card["row"] for gallery in page["gallery"].values() for card in gallery["cards"])
+        told = front_object(front, chosen=chosen, budget=evidence.budget, held_out=held_out, shown_already=galleries)
+        page["front"] = clean(told)
     return page
 
 

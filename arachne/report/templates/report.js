@@ -48,6 +48,74 @@
     });
   }
 
+  const walk = document.getElementById("front-walk");
+  if (walk) {
+    const MOST = 18;
+    const slider = document.getElementById("front-slider");
+    const told = document.getElementById("front-told");
+    const points = [...document.querySelectorAll("[data-front]")];
+    const marks = [...document.querySelectorAll("svg [data-point]")];
+    const known = new Map();
+    for (const card of document.querySelectorAll("#front-inputs > li, .gallery > li[data-row]")) {
+      known.set(card.dataset.row, card);
+    }
+    const write = (tag, text, parent) => parent.appendChild(Object.assign(document.createElement(tag), { textContent: text }));
+    const picture = (card, kind) => {
+      const item = document.createElement("li");
+      const figure = item.appendChild(document.createElement("figure"));
+      figure.append(card.querySelector("img, blockquote, svg").cloneNode(true));
+      const caption = figure.appendChild(document.createElement("figcaption"));
+      write("b", card.dataset.label, caption);
+      caption.append(document.createElement("br"));
+      if (kind === "fixed") {
+        write("span", card.dataset.before, caption).className = "was";
+        caption.append(document.createElement("br"));
+      }
+      write("span", card.dataset.name, caption).className = "mono";
+      return item;
+    };
+    const fill = (point) => {
+      for (const list of point.querySelectorAll("[data-kind]")) {
+        const left = list.nextElementSibling;
+        const rows = left.dataset.rows.split(" ").filter((row) => row);
+        const shown = rows.filter((row) => known.has(row)).slice(0, MOST);
+        list.replaceChildren(...shown.map((row) => picture(known.get(row), list.dataset.kind)));
+        const rest = rows.filter((row) => !shown.includes(row));
+        const more = Number(left.dataset.total) - rows.length;
+        left.textContent = rest.length
+          ? `${shown.length ? "and inputs" : "inputs"} ${rest.join(", ")}${more ? `, and ${more} more` : ""}`
+          : "";
+      }
+    };
+    const show = () => {
+      const now = Number(slider.value);
+      points.forEach((point, number) => {
+        point.hidden = number !== now;
+      });
+      const words = points[now].querySelector("[data-told]");
+      words.hidden = true;
+      told.textContent = words.textContent;
+      slider.setAttribute("aria-valuetext", words.textContent);
+      fill(points[now]);
+      for (const mark of marks) {
+        mark.classList.toggle("now", Number(mark.dataset.point) === now);
+      }
+    };
+    const go = (number) => {
+      slider.value = String(number);
+      show();
+    };
+    walk.hidden = false;
+    document.getElementById("front-table").open = false;
+    slider.addEventListener("input", show);
+    document.getElementById("front-back").addEventListener("click", () => go(Number(slider.value) - 1));
+    document.getElementById("front-on").addEventListener("click", () => go(Number(slider.value) + 1));
+    for (const mark of marks) {
+      mark.addEventListener("click", () => go(mark.dataset.point));
+    }
+    show();
+  }
+
   const copy = document.getElementById("copy");
   if (copy) {
     copy.hidden = false;

@@ -1,0 +1,127 @@
+"""The front of a repair for the page: what every point fixes and breaks, with each input's picture stored once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from arachne.report.pictures import show_inputs
+from arachne.values import Array
+
+if TYPE_CHECKING:
+    from arachne.data.split import Part
+    from arachne.search.standing import Point, Standing
+
+MOST_POINTS = 60
+MOST_ROWS = 100
+"""How many rows fixed, and how many broken, are listed of one point; the counts are always of all."""
+
+MOST_PICTURES = 120
+"""How many inputs the points show together, besides those in the galleries."""
+
+
+def front_object(
+    points: Sequence[Point],
+    *,
+    chosen: int | None,
+    budget: float,
+    held_out: Part,
+    shown_already: Iterable[int] = (),
+) -> dict[str, Any] | None:
+    """The front as the page has it, by rising damage on held-out inputs; None where there is nothing to choose.
+
+    Args:
+        points: The candidates with what they do, held out included.
+        chosen: Which of them the patch is; None when none was taken.
+        budget: The break rate the repair may cost.
+        held_out: The inputs the verdict comes from.
+        shown_already: Row numbers in the user's data of inputs that the page shows elsewhere.
+    """
+    if len(points) < 2:
+        return None
+    kept = _kept(points, chosen)
+    told = [_point(points[number], chosen == number) for number in kept]
+    changed = [_changed(points[number].held_out) for number in kept]
+    for point, (fixed, broken) in zip(told, changed, strict=True):
+        for name, rows in (("fixed", fixed), ("broken", broken)):
+            point[name], point[f"{name}_total"] = held_out.rows[rows[:MOST_ROWS]], len(rows)
+    already = set(shown_already)
+    counts = Counter(int(row) for pair in changed for rows in pair for row in rows[:MOST_ROWS])
+    wanted = [row for row, _ in counts.most_common() if int(held_out.rows[row]) not in already][:MOST_PICTURES]
+    return {
+        "budget": budget,
+        "points": told,
+        "left_out": len(points) - len(kept),
+        "judged_on": points[0].judged_on,
+        "inputs": _inputs(held_out, sorted(wanted)),
+    }
+
+
+def _kept(points: Sequence[Point], chosen: int | None) -> list[int]:
+    """Which points to show, by rising damage: all, or so many at even distances, the chosen one among them."""
+
+    def place(number: int) -> tuple[float, float, int]:
+        standing = points[number].held_out or points[number].judged
+        return standing.breakage.value, standing.repair.value, number
+
+    order = sorted(range(len(points)), key=place)
+    if len(order) <= MOST_POINTS:
+        return order
+    even = {order[round(k * (len(order) - 1) / (MOST_POINTS - 2))] for k in range(MOST_POINTS - 1)}
+    return [number for number in order if number in even or number == chosen]
+
+
+def _point(point: Point, chosen: bool) -> dict[str, Any]:
+    compared = point.out_of_fold or point.choose
+    return {
+        "made_by": point.candidate.made_by,
+        "weights": point.weights,
+        "chosen": chosen,
+        "seen": _counts(point.seen),
+        "choose": None if compared is None else _counts(compared),
+        "held_out": None if point.held_out is None else _counts(point.held_out),
+    }
+
+
+def _counts(standing: Standing) -> dict[str, Any]:
+    repair, breakage = standing.repair, standing.breakage
+    return {
+        "repaired": repair.count,
+        "negatives": repair.total,
+        "repair_interval": repair.interval,
+        "broken": breakage.count,
+        "positives": breakage.total,
+        "break_interval": breakage.interval,
+    }
+
+
+def _changed(standing: Standing | None) -> tuple[Array, Array]:
+    """Positions of the inputs that are fixed and of those that break; those that showed the fault come first."""
+    if standing is None:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    was, now = standing.baseline.right, standing.right
+    fixed = np.flatnonzero(~was & now)
+    order = np.argsort(~standing.baseline.negative[fixed], kind="stable")
+    return fixed[order], np.flatnonzero(was & ~now)
+
+
+def _inputs(held_out: Part, positions: list[int]) -> list[dict[str, Any]]:
+    data = held_out.data
+    return [
+        {
+            "row": int(held_out.rows[position]),
+            "name": None if data.names is None else data.names[position],
+            "label": data.class_name(int(data.labels[position])),
+            "before": data.class_name(int(held_out.predictions[position])),
+            "input": shown,
+        }
+        for position, shown in zip(positions, show_inputs(data, positions), strict=True)
+    ]
+
+
+def makers(front: Mapping[str, Any]) -> list[str]:
+    """Who made the points, in order of appearance."""
+    return list(dict.fromkeys(point["made_by"] for point in front["points"]))
