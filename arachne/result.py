@@ -158,6 +158,8 @@ class RepairResult:
             search=self.search,
             seen=self.split.seen,
             doubtful=self.doubtful,
+            front=self.points,
+            chosen=None if self.choice is None else self.choice.index,
             command=command,
         )
         return page | dict(self.kept)

@@ -55,7 +55,7 @@ def front_object(
         "budget": budget,
         "points": told,
         "left_out": len(points) - len(kept),
-        "judged_on": points[0].judged_on,
+        "judged_on": " or ".join(dict.fromkeys(point.judged_on for point in points)),
         "inputs": _inputs(held_out, sorted(wanted)),
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from sklearn.linear_model import LogisticRegression
 from arachne import engine
 from arachne.data.labelled import LabelledData
 from arachne.result import RepairResult
-from arachne.search import DifferentialEvolution
+from arachne.search import Budget, Candidate, Choice, DifferentialEvolution
+from arachne.search.standing import measure_front, with_held_out
 from arachne.settings import Settings
 from arachne.testing import ReferenceBackend, mlp
 
@@ -62,6 +64,22 @@ def repaired(backend: ReferenceBackend, data: LabelledData, settings: Settings) 
 
 
 @pytest.fixture(scope="session")
+def with_front(repaired: RepairResult) -> RepairResult:
+    """The same repair as if the search had handed back a front: smaller changes, some of them by another searcher."""
+    suspects = repaired.localisation.suspects
+    step = repaired.search.values - suspects.values
+    front = [
+        Candidate(suspects.addresses, suspects.values + share * step, made_by=maker)
+        for share, maker in ((0.2, "de"), (0.4, "<b>bias</b>"), (0.6, "de"), (0.8, "<b>bias</b>"), (1.0, "de"))
+    ]
+    split = repaired.split
+    points = measure_front(repaired.backend, split, front, np.arange(0))
+    points = with_held_out(repaired.backend, split, points)
+    choice = Choice(len(front) - 1, Budget(0.02), "by hand", "it is the one that was found", (len(front) - 1,))
+    return replace(repaired, points=points, choice=choice)
+
+
+@pytest.fixture(scope="session")
 def page_of() -> Callable[[RepairResult], dict[str, Any]]:
     def page_of(result: RepairResult) -> dict[str, Any]:
         return result.page("arachne repair digits.npz --target '8:<b>1</b>' --seed 3")
@@ -72,3 +90,8 @@ def page_of() -> Callable[[RepairResult], dict[str, Any]]:
 @pytest.fixture(scope="session")
 def page(repaired: RepairResult, page_of: Callable[[RepairResult], dict[str, Any]]) -> dict[str, Any]:
     return page_of(repaired)
+
+
+@pytest.fixture(scope="session")
+def front_page(with_front: RepairResult, page_of: Callable[[RepairResult], dict[str, Any]]) -> dict[str, Any]:
+    return page_of(with_front)

@@ -72,6 +72,13 @@ def address(page: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> s
     return path.as_uri()
 
 
+@pytest.fixture(scope="module")
+def front_address(front_page: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("front") / "report.html"
+    path.write_text(render(front_page), encoding="utf-8")
+    return path.as_uri()
+
+
 def show(browser: Any, address: str, *, width: int = 1200, height: int = 900, dark: bool = False) -> None:
     scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
@@ -171,6 +178,50 @@ def test_nothing_runs_over_the_edge(browser: Any, address: str, width: int) -> N
     show(browser, address, width=width)
     inside = browser.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")
     assert inside[0] <= inside[1] == width
+
+
+def test_the_slider_walks_along_the_front(browser: Any, front_address: str, front_page: dict[str, Any]) -> None:
+    show(browser, front_address)
+    points = front_page["front"]["points"]
+    slider = browser.find_element(By.ID, "front-slider")
+    slider.send_keys(Keys.HOME)
+    for number, point in enumerate(points):
+        told = browser.find_element(By.ID, "front-told").text
+        assert told.startswith(f"Point {number + 1} of {len(points)}, by {point['made_by']}")
+        assert f"{point['held_out']['repaired']} of {point['held_out']['negatives']} repaired" in told
+        assert slider.get_attribute("aria-valuetext") == told
+        shown = [block for block in browser.find_elements(By.CSS_SELECTOR, "[data-front]") if block.is_displayed()]
+        assert [block.get_attribute("data-front") for block in shown] == [str(number)]
+        for kind in ("fixed", "broken"):
+            cards = shown[0].find_elements(By.CSS_SELECTOR, f"[data-kind={kind}] > li")
+            assert len(cards) == min(18, point[f"{kind}_total"])
+            names = {card.find_element(By.CLASS_NAME, "mono").text for card in cards}
+            assert names <= {f"digits/<i>{row}</i>.png" for row in point[kind]}
+        slider.send_keys(Keys.ARROW_RIGHT)
+    browser.find_element(By.ID, "front-back").click()
+    assert browser.find_element(By.ID, "front-told").text.startswith(f"Point {len(points) - 1} of ")
+    assert browser.execute_script("return window.hacked") is None
+    assert browser.get_log("browser") == []
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_front_has_enough_contrast_and_fits_a_phone(browser: Any, front_address: str, dark: bool) -> None:
+    show(browser, front_address, width=360, dark=dark)
+    browser.execute_script("document.getElementById('front-table').open = true")
+    ratio, element = browser.execute_script(CONTRAST)
+    assert ratio >= 4.5, element
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 360
+
+
+def test_the_front_is_a_table_without_script(browser: Any, front_address: str, front_page: dict[str, Any]) -> None:
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        show(browser, front_address)
+        assert not browser.find_element(By.ID, "front-walk").is_displayed()
+        rows = browser.find_elements(By.CSS_SELECTOR, "#front-table tbody tr")
+        assert [row.is_displayed() for row in rows] == [True] * len(front_page["front"]["points"])
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
 
 def test_the_page_reads_without_script_and_on_paper(browser: Any, address: str, tmp_path: Path) -> None:
