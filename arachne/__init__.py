@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from arachne.api import apply, diff, localise_weights, open_repair, repair, revert, scan
     from arachne.backend import Cut, ModelBackend, Trace, WeightFile
+    from arachne.comparing import compare_searchers
+    from arachne.comparison import Comparison
     from arachne.data.labelled import LabelledData
     from arachne.data.readers import read_data
     from arachne.errors import ArachneError
@@ -39,6 +41,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "arachne.api": ("apply", "diff", "localise_weights", "open_repair", "repair", "revert", "scan"),
     "arachne.backend": ("Cut", "ModelBackend", "Trace", "WeightFile"),
+    "arachne.comparing": ("compare_searchers",),
+    "arachne.comparison": ("Comparison",),
     "arachne.data.labelled": ("LabelledData",),
     "arachne.data.readers": ("read_data",),
     "arachne.result": ("PatchedModel", "RepairResult"),
@@ -71,6 +75,7 @@ __all__ = [
     "Bidirectional",
     "Budget",
     "Candidate",
+    "Comparison",
     "Cut",
     "DifferentialEvolution",
     "Evidence",
@@ -97,6 +102,7 @@ __all__ = [
     "WeightFile",
     "apply",
     "compare",
+    "compare_searchers",
     "diff",
     "flips",
     "load",

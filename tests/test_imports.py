@@ -22,8 +22,8 @@ LEVELS = (
     ("report", "settings"),
     ("chosen", "front_file"),
     ("result",),
-    ("engine", "measuring", "reopening"),
-    ("api",),
+    ("engine", "measuring", "reopening", "comparison"),
+    ("api", "comparing"),
     ("cli",),
     ("__main__",),
 )

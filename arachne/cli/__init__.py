@@ -18,6 +18,7 @@ COMMANDS = {
     "scan": "List the mistakes a model makes, the most frequent first.",
     "localise": "Find the weights behind a mistake.",
     "repair": "Repair a mistake and show what that did.",
+    "compare": "Compare every searcher on one mistake.",
     "evaluate": "Measure a model, or what a patch does to it.",
     "choose": "Take another point of a repair's front, without a new search.",
     "report": "Make the page of a repair again.",

@@ -6,7 +6,7 @@ third party has the plug-in's name before it, `--tally-rounds`, so that it never
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -102,6 +102,34 @@ def plugin_flags(table: Table, *, faithful: bool = False) -> Callable[[Command],
     usual: dict[str, Any] = {"show_default": SHOWN[table.kind]} if faithful else {"default": "bl", "show_default": True}
     choose = click.option(f"--{CHOOSERS[table.kind]}", metavar="NAME", help=f"{listed}.", **usual)
     return options(choose, *(flag.decorator(faithful=faithful) for flag in flags_of(table)))
+
+
+def option_flags(table: Table) -> Callable[[Command], Command]:
+    """The flags of all options of the plug-ins of a kind, for a command that takes several of them."""
+    return options(*(flag.decorator(faithful=False) for flag in flags_of(table)))
+
+
+def given_options(
+    context: click.Context, table: Table, arguments: dict[str, Any], names: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """Take the options of a kind's plug-ins out of a command's arguments: those given, by the plug-ins that have them.
+
+    Raises:
+        UsageError: An option belongs to none of these plug-ins.
+    """
+    given: dict[str, dict[str, Any]] = {name: {} for name in names}
+    for flag in flags_of(table):
+        value = arguments.pop(flag.name)
+        if context.get_parameter_source(flag.name) in (None, ParameterSource.DEFAULT):
+            continue
+        owners = [name for name in names if name in flag.owners]
+        if not owners:
+            dash = flag.name.replace("_", "-")
+            known = " and ".join(f"'{owner}'" for owner in flag.owners)
+            raise UsageError(f"--{dash} is an option of the {table.kind} {known}, which is not compared")
+        for name in owners:
+            given[name][flag.option.name] = value
+    return given
 
 
 def taken_options(context: click.Context, table: Table, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from arachne.errors import InputError
 from arachne.evidence.statistics import interval
-from arachne.evidence.verdict import DAMAGE, NOT_REPAIRED, REPAIRED, TOO_FEW, p_value, percent
+from arachne.evidence.verdict import DAMAGE, NOT_REPAIRED, NOTHING_WITHIN, REPAIRED, TOO_FEW, p_value, percent
 from arachne.report import charts, front_charts
 from arachne.report.front_page import makers
 from arachne.report.json import dumps
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MOST_LAYERS = 24
 MOST_MOVES = 8
-TONES = {REPAIRED: "good", DAMAGE: "warn", NOT_REPAIRED: "bad", TOO_FEW: "unsure"}
+TONES = {REPAIRED: "good", DAMAGE: "warn", NOT_REPAIRED: "bad", TOO_FEW: "unsure", NOTHING_WITHIN: "bad"}
 
 
 def render(page: Mapping[str, Any]) -> str:
@@ -33,24 +33,33 @@ def render(page: Mapping[str, Any]) -> str:
     """
     if page.get("schema") != PAGE_SCHEMA:
         raise InputError(f"expected a report of schema '{PAGE_SCHEMA}', got '{page.get('schema')}'")
-    environment = _environment()
-    script = environment.get_template("report.js").render()
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
-    return environment.get_template("report.html.j2").render(
-        page=page,
-        result=page["result"],
-        held_out=page["result"]["held_out"],
-        seen=page["result"].get("seen"),
-        tone=TONES.get(page["result"]["verdict"], "unsure"),
-        matrices=_matrices(page["confusion"]),
-        moves=_moves(page["confusion"]),
-        classes=sorted(page["result"]["held_out"]["classes"], key=_change, reverse=True),
-        runs=layer_runs(page["layers"]),
-        front=page.get("front"),
-        makers=makers(page["front"]) if page.get("front") else [],
-        script=script,
-        script_hash=f"sha256-{digest}",
+    script, script_hash = script_and_hash("report.js")
+    return (
+        environment()
+        .get_template("report.html.j2")
+        .render(
+            page=page,
+            result=page["result"],
+            held_out=page["result"]["held_out"],
+            seen=page["result"].get("seen"),
+            tone=TONES.get(page["result"]["verdict"], "unsure"),
+            matrices=_matrices(page["confusion"]),
+            moves=_moves(page["confusion"]),
+            classes=sorted(page["result"]["held_out"]["classes"], key=_change, reverse=True),
+            runs=layer_runs(page["layers"]),
+            front=page.get("front"),
+            makers=makers(page["front"]) if page.get("front") else [],
+            script=script,
+            script_hash=script_hash,
+        )
     )
+
+
+def script_and_hash(name: str) -> tuple[str, str]:
+    """A script of ours, and what a page's security policy names it by."""
+    script = environment().get_template(name).render()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+    return script, f"sha256-{digest}"
 
 
 def layer_runs(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -69,10 +78,11 @@ def layer_runs(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """The templates, with our filters."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    environment = Environment(
+    made = Environment(
         loader=PackageLoader("arachne.report"),
         autoescape=lambda name: name is not None and name.endswith(".j2"),
         undefined=StrictUndefined,
@@ -80,7 +90,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters.update(
+    made.filters.update(
         percent=_percent,
         p_value=lambda p: "-" if p is None else p_value(p),
         json=dumps,
@@ -89,8 +99,8 @@ def _environment() -> Environment:
         printable=printable,
         short=_short,
     )
-    environment.globals.update(interval=interval, charts=charts, front_charts=front_charts)
-    return environment
+    made.globals.update(interval=interval, charts=charts, front_charts=front_charts)
+    return made
 
 
 def _percent(share: float | None) -> str:

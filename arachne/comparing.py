@@ -1,0 +1,156 @@
+"""Every searcher side by side on one fault: the same split, seed and budget, judged on inputs none of them saw."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from arachne import engine
+from arachne.backend import ModelBackend
+from arachne.comparison import Comparison, Contender
+from arachne.data.labelled import LabelledData
+from arachne.data.readers import read_data
+from arachne.errors import ArachneError, NothingWithinBudgetError, UsageError
+from arachne.evidence.verdict import BREAK_BUDGET
+from arachne.localise import Localiser
+from arachne.plugins import SEARCHERS
+from arachne.registry import load
+from arachne.result import RepairResult
+from arachne.search import Budget, Generation, Searcher
+from arachne.settings import make_localiser, make_searcher, make_settings
+
+PAPERS = "de"
+"""The searcher that goes with the paper's localiser."""
+
+PATIENCE = 10.0
+"""Seconds between two lines about a search that goes on."""
+
+Tell = Callable[[str], None]
+
+
+def compare_searchers(
+    model: Any,
+    data: Any,
+    target: str | Sequence[str],
+    *,
+    searchers: Sequence[str | Searcher] | None = None,
+    max_break: float = BREAK_BUDGET,
+    localiser: str | Localiser | None = None,
+    holdout: Any = None,
+    tell: Tell | None = None,
+    **changes: Any,
+) -> Comparison:
+    """Repair one mistake with every searcher, and measure them all on the same inputs that none of them saw.
+
+    A searcher that cannot run here, fails, or finds nothing within the budget has a row that says so.
+
+    Args:
+        model: A model file, a framework's model object, or a backend; it is left as it was.
+        data: Whatever `read_data` takes; inputs the model was not trained on.
+        target: The mistake, such as `6:0`.
+        searchers: Which, by name or as objects; all of Arachne's own when None.
+        max_break: The largest share of inputs that were right and may become wrong.
+        localiser: Finds the suspects for all of them; when None, contrast, and for `de` the paper's.
+        holdout: Other data for the verdict; half of `data` when None.
+        tell: Called with a line about how far it is.
+        **changes: Other attributes of `Settings`, such as `seed`.
+
+    Raises:
+        NothingToRepairError: The model does not make this mistake.
+    """
+    named = list(SEARCHERS.ours) if searchers is None else list(searchers)
+    if not named:
+        raise UsageError("expected at least one searcher to compare, got none")
+    run = _Run(load(model), read_data(data), target, None if holdout is None else read_data(holdout), tell)
+    contenders = []
+    for number, one in enumerate(named):
+        run.begin(one if isinstance(one, str) else one.name, f"{number + 1} of {len(named)}")
+        contenders.append(run.contender(one, localiser, {**changes, "budget": Budget(max_break)}))
+    return Comparison(tuple(contenders), max_break, run.backend.NAME)
+
+
+@dataclass
+class _Run:
+    """One searcher after the other on the same inputs, with lines about how far it is."""
+
+    backend: ModelBackend
+    data: LabelledData
+    target: str | Sequence[str]
+    holdout: LabelledData | None
+    tell: Tell | None
+    name: str = ""
+    step: str = ""
+    started: float = 0.0
+    said: float = 0.0
+    worked: float = 0.0
+    since: float = 0.0
+
+    def begin(self, name: str, place: str) -> None:
+        """Start the clock of a searcher."""
+        self.name, self.step, self.worked = name, "", 0.0
+        self.started = self.said = time.monotonic()
+        self._say(f"{place}: {name} …")
+
+    def contender(self, one: str | Searcher, localiser: str | Localiser | None, changes: dict[str, Any]) -> Contender:
+        """Run a searcher; what goes wrong once the data has been split is its own, and part of the answer."""
+        result: RepairResult | None = None
+        failed: str | None = None
+        suspects = localiser or ("bl" if self.name == PAPERS else "contrast")
+        try:
+            searcher = make_searcher(one) if isinstance(one, str) else one
+            chosen = make_localiser(suspects) if isinstance(suspects, str) else suspects
+            settings = make_settings(searcher=searcher, localiser=chosen, **changes)
+            result = self._repair(settings)
+        except NothingWithinBudgetError as error:
+            result = error.result
+        except UsageError as error:
+            if not self.step and isinstance(one, str) and one not in SEARCHERS.names():
+                raise
+            failed = str(error)
+        except Exception as error:
+            if self.step in ("", "split"):
+                raise
+            failed = str(error) if isinstance(error, ArachneError) else f"{type(error).__name__}: {error}"
+        self._stop()
+        where = suspects if isinstance(suspects, str) else suspects.name
+        contender = Contender(self.name, where, result, failed, round(self.worked, 3))
+        self._say(f"{self.name}: {contender.headline}, {self._so_far()}")
+        return contender
+
+    def _repair(self, settings: Any) -> RepairResult:
+        return engine.repair(
+            self.backend,
+            self.data,
+            self.target,
+            settings=settings,
+            holdout=self.holdout,
+            on_step=self._on_step,
+            on_generation=self._on_generation,
+        )
+
+    def _on_step(self, name: str) -> None:
+        """Processor time counts from localising to choosing; splitting and the final measuring are the same for all."""
+        self._stop()
+        self.step = name
+        if name not in ("split", "measure"):
+            self.since = time.process_time()
+
+    def _stop(self) -> None:
+        if self.since:
+            self.worked += time.process_time() - self.since
+            self.since = 0.0
+
+    def _on_generation(self, at: Generation) -> None:
+        if time.monotonic() - self.said > PATIENCE:
+            self.said = time.monotonic()
+            told = f"{at.repaired} repaired and {at.broken} broken on seen inputs"
+            self._say(f"{self.name}: {self.step}, generation {at.number}, {told}, {self._so_far()} so far")
+
+    def _so_far(self) -> str:
+        return f"{time.monotonic() - self.started:.1f} s"
+
+    def _say(self, text: str) -> None:
+        if self.tell is not None:
+            self.tell(text)

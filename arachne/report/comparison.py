@@ -1,0 +1,89 @@
+"""Searchers side by side, as `compare.json` has them: tables for a terminal, and the schema of that file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.table import Table
+
+from arachne.evidence.verdict import percent
+from arachne.report.terminal import Ink
+
+SCHEMA = "arachne.comparison/1"
+BUDGETS = (0.001, 0.005, 0.01, 0.02)
+"""The break rates of the small table."""
+
+
+def comparison_schema() -> dict[str, Any]:
+    """The JSON Schema of `compare.json`."""
+    text = resources.files("arachne.report").joinpath("comparison.schema.json").read_text(encoding="utf-8")
+    schema: dict[str, Any] = json.loads(text)
+    return schema
+
+
+@dataclass(frozen=True)
+class ComparisonTable:
+    """Both tables and what they say, for a terminal of 80 columns."""
+
+    comparison: Mapping[str, Any]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        """Called by rich when the table is printed."""
+        ink, rows = Ink(options.ascii_only), self.comparison["searchers"]
+        yield ink.text(f"held out, within a budget of {percent(self.comparison['budget'])}, with 95 % intervals")
+        table = _table("searcher", "repaired", "broken", "accuracy", "weights", "seconds")
+        table.add_column("verdict", overflow="fold")
+        for row in rows:
+            cells = ("-", "-", "-") if row["held_out"] is None else _shares(row["held_out"])
+            weights = "-" if row["weights"] is None else f"{row['weights']:,}"
+            told = (*cells, weights, f"{row['seconds']:.1f}", row["verdict"])
+            table.add_row(ink.text(row["searcher"]), *map(ink.text, told))
+        yield table
+        table = _table("repaired and broken within", *(f"{100 * budget:g} %" for budget in BUDGETS))
+        for row in rows:
+            table.add_row(ink.text(row["searcher"]), *(ink.text(_short(at["held_out"])) for at in row["at"]))
+        yield table
+        for row in rows:
+            if row["held_out"] is None:
+                yield ink.text(f"{row['searcher']}: {row['sentence']}.")
+        yield from map(ink.text, self.comparison["sentences"])
+
+
+def _shares(told: Mapping[str, Any]) -> tuple[str, str, str]:
+    repaired, broken = (
+        f"{told[part]:,} of {told[whole]:,}\n{_span(told[interval])}"
+        for part, whole, interval in (
+            ("repaired", "negatives", "repair_interval"),
+            ("broken", "positives", "break_interval"),
+        )
+    )
+    return repaired, broken, f"{percent(told['accuracy_before'])}\n→ {percent(told['accuracy_after'])}"
+
+
+def _span(interval: tuple[float, float]) -> str:
+    low, high = interval
+    return f"{percent(low).removesuffix(' %')}–{percent(high)}"
+
+
+def _short(told: Mapping[str, Any] | None) -> str:
+    if told is None:
+        return "-"
+    rates = [told[part] / told[whole] if told[whole] else float("nan") for part, whole in _SHARES]
+    return "\n".join(map(percent, rates))
+
+
+_SHARES = (("repaired", "negatives"), ("broken", "positives"))
+
+
+def _table(name: str, *columns: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    table.add_column(name, overflow="fold", max_width=20)
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True)
+    return table
