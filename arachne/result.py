@@ -159,7 +159,7 @@ class RepairResult:
             seen=self.split.seen,
             doubtful=self.doubtful,
             front=self.points,
-            chosen=None if self.choice is None else self.choice.index,
+            choice=self.choice,
             command=command,
         )
         return page | dict(self.kept)

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from arachne.report.pictures import show_inputs
+from arachne.search.simpler import simplest_as_good
 from arachne.values import Array
 
 if TYPE_CHECKING:
     from arachne.data.split import Part
+    from arachne.search import Choice
     from arachne.search.standing import Point, Standing
 
 MOST_POINTS = 60
@@ -24,24 +26,17 @@ MOST_PICTURES = 120
 
 
 def front_object(
-    points: Sequence[Point],
-    *,
-    chosen: int | None,
-    budget: float,
-    held_out: Part,
-    shown_already: Iterable[int] = (),
-) -> dict[str, Any] | None:
-    """The front as the page has it, by rising damage on held-out inputs; None where there is nothing to choose.
+    points: Sequence[Point], choice: Choice, held_out: Part, *, shown_already: Iterable[int] = ()
+) -> dict[str, Any]:
+    """The front as the page has it, by rising damage on held-out inputs.
 
     Args:
         points: The candidates with what they do, held out included.
-        chosen: Which of them the patch is; None when none was taken.
-        budget: The break rate the repair may cost.
+        choice: Which of them the patch is, and within what budget.
         held_out: The inputs the verdict comes from.
         shown_already: Row numbers in the user's data of inputs that the page shows elsewhere.
     """
-    if len(points) < 2:
-        return None
+    chosen = choice.index
     kept = _kept(points, chosen)
     told = [_point(points[number], chosen == number) for number in kept]
     changed = [_changed(points[number].held_out) for number in kept]
@@ -52,7 +47,8 @@ def front_object(
     counts = Counter(int(row) for pair in changed for rows in pair for row in rows[:MOST_ROWS])
     wanted = [row for row, _ in counts.most_common() if int(held_out.rows[row]) not in already][:MOST_PICTURES]
     return {
-        "budget": budget,
+        "budget": choice.budget.max_break,
+        "note": simplest_as_good(points, choice, [held_out.data.class_name(n) for n in range(held_out.n_classes)]),
         "points": told,
         "left_out": len(points) - len(kept),
         "judged_on": " or ".join(dict.fromkeys(point.judged_on for point in points)),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from arachne.data.split import Part
     from arachne.localise.base import Localisation
     from arachne.patch import Patch
+    from arachne.search import Choice
     from arachne.search.standing import Point
     from arachne.search.state import SearchResult
 
@@ -47,7 +48,7 @@ def page_object(
     seen: Part | None = None,
     doubtful: Doubtful | None = None,
     front: Sequence[Point] = (),
-    chosen: int | None = None,
+    choice: Choice | None = None,
     command: str | None = None,
 ) -> dict[str, Any]:
     """Everything the page shows, with nothing in it that is not JSON.
@@ -63,7 +64,7 @@ def page_object(
         seen: The inputs the repair worked on.
         doubtful: Those of them whose labels look wrong.
         front: All patches the search found, with what they do.
-        chosen: Which of them was taken, if any.
+        choice: Which of them was taken, and within what budget.
         command: What to type to get the same again.
     """
     part = evidence.held_out
@@ -82,10 +83,9 @@ def page_object(
             "search": None if search is None else _search(search),
         }
     )
-    if len(front) > 1:
+    if len(front) > 1 and choice is not None:
         galleries = (card["row"] for gallery in page["gallery"].values() for card in gallery["cards"])
-        told = front_object(front, chosen=chosen, budget=evidence.budget, held_out=held_out, shown_already=galleries)
-        page["front"] = clean(told)
+        page["front"] = clean(front_object(front, choice, held_out, shown_already=galleries))
     return page
 
 

@@ -71,7 +71,7 @@ def test_the_chart_has_three_series_the_budget_and_a_ring(html: str, front_page:
     chart = chart[: chart.index("</svg>")]
     assert len(re.findall(r'class="series held_out', chart)) == len(points)
     assert len(re.findall(r'class="series seen', chart)) == len(points)
-    assert "budget 0.5 %" in chart
+    assert "budget 2 %" in chart
     assert chart.count('class="ring"') == 1
     assert "<polygon" in chart  # the second maker's mark is no circle
 
@@ -87,8 +87,8 @@ def test_limits_hold_for_a_long_front(with_front: RepairResult) -> None:
         assert point.held_out is not None
         flipped = rng.random(len(point.held_out.right)) < 0.5
         points.append(replace(point, held_out=replace(point.held_out, right=flipped)))
-    told = front_object(points, chosen=7, budget=0.005, held_out=with_front.split.held_out)
-    assert told is not None
+    assert with_front.choice is not None
+    told = front_object(points, replace(with_front.choice, index=7), with_front.split.held_out)
     assert len(told["points"]) <= MOST_POINTS
     assert told["left_out"] == len(points) - len(told["points"])
     assert sum(point["chosen"] for point in told["points"]) == 1

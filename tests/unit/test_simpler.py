@@ -1,0 +1,75 @@
+"""When is something simpler as good? On inputs counted by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from arachne.search import Budget, Candidate, Choice
+from arachne.search.simpler import as_good, simplest_as_good
+from arachne.search.standing import Baseline, Point, Standing
+from arachne.values import Address
+
+NEGATIVES, POSITIVES = 40, 400
+BASELINE = Baseline(
+    rows=np.arange(NEGATIVES + POSITIVES),
+    labels=np.zeros(NEGATIVES + POSITIVES, int),
+    right=np.arange(NEGATIVES + POSITIVES) >= NEGATIVES,
+    negative=np.arange(NEGATIVES + POSITIVES) < NEGATIVES,
+)
+
+
+def standing(repaired: int, broken: int, *, others: bool = False) -> Standing:
+    """So many repaired and broken, the first ones, or with `others` the last ones."""
+    right = BASELINE.right.copy()
+    right[NEGATIVES - repaired : NEGATIVES] = others
+    right[:repaired] |= not others
+    if broken:
+        right[slice(-broken, None) if others else slice(NEGATIVES, NEGATIVES + broken)] = False
+    return Standing(BASELINE, right)
+
+
+def point(maker: str, repaired: int, broken: int) -> Point:
+    seen = standing(repaired, broken)
+    return Point(Candidate((Address("fc", "bias", (0,)),), np.ones(1), made_by=maker), 1, 1.0, seen, held_out=seen)
+
+
+@pytest.mark.parametrize(
+    ("simple", "other", "good"),
+    [
+        ((30, 1), (30, 1), True),
+        ((29, 2), (30, 1), True),  # one input each: chance could do that
+        ((26, 1), (30, 1), False),  # less than nine tenths
+        ((28, 8), (28, 0), False),  # eight broken that the other keeps: p = 0.008
+        ((0, 0), (0, 0), False),  # repairs nothing
+        ((40, 0), (30, 1), True),
+    ],
+)
+def test_as_good_means_nearly_as_many_repaired_and_no_more_broken(
+    simple: tuple[int, int], other: tuple[int, int], good: bool
+) -> None:
+    assert as_good(standing(*simple), standing(*other)) is good
+
+
+def test_only_inputs_on_which_the_two_differ_count() -> None:
+    """Both break 8, but not the same ones: that speaks for neither."""
+    assert as_good(standing(30, 8), standing(30, 8, others=True)) is True
+
+
+def test_a_sentence_names_the_simplest_that_would_have_done() -> None:
+    points = [point("keep", 30, 1), point("last", 30, 1), point("bias", 29, 1)]
+    choice = Choice(0, Budget(0.01), "by hand", "it was asked for", (0, 1, 2))
+    told = simplest_as_good(points, choice, ["zero"])
+    assert told == (
+        "A shift of the class biases ('bias') would have done as well: held out, 29 of 40 repaired and 1 of 400 "
+        "broken, where 'keep' has 30 of 40 repaired and 1 of 400 broken."
+    )
+
+
+def test_nothing_is_said_when_the_simple_ones_do_worse_or_made_the_patch() -> None:
+    choice = Choice(0, Budget(0.01), "by hand", "it was asked for", (0, 1))
+    assert simplest_as_good([point("keep", 30, 1), point("bias", 12, 1)], choice, ["zero"]) is None
+    assert simplest_as_good([point("keep", 30, 1), point("bias", 30, 90)], choice, ["zero"]) is None
+    assert simplest_as_good([point("bias", 30, 1), point("last", 30, 1)], choice, ["zero"]) is None
+    nothing = Choice(None, Budget(0.01), "by hand", "none was taken")
+    assert simplest_as_good([point("keep", 30, 1), point("bias", 30, 1)], nothing, ["zero"]) is None
