@@ -23,9 +23,10 @@ def render(comparison: Mapping[str, Any]) -> str:
         {**row, "colour": number, "css": f"maker-{number % COLOURS}", "tone": TONES.get(row["verdict"], "unsure")}
         for number, row in enumerate(comparison["searchers"])
     ]
+    best = next((row["tone"] for row in rows if row["searcher"] == comparison["best"]), "bad")
     script, script_hash = script_and_hash("compare.js")
     return (
         environment()
         .get_template("compare.html.j2")
-        .render(comparison=comparison, rows=rows, budgets=BUDGETS, script=script, script_hash=script_hash)
+        .render(comparison=comparison, rows=rows, tone=best, budgets=BUDGETS, script=script, script_hash=script_hash)
     )

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from arachne.comparison import Comparison, Contender
 from arachne.report.html import render
+from arachne.result import RepairResult
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="the page is not tested: selenium is not installed")
 
@@ -222,6 +224,30 @@ def test_the_front_is_a_table_without_script(browser: Any, front_address: str, f
         assert [row.is_displayed() for row in rows] == [True] * len(front_page["front"]["points"])
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+@pytest.fixture(scope="module")
+def comparison_address(with_front: RepairResult, tmp_path_factory: pytest.TempPathFactory) -> str:
+    failed = Contender("<b>other</b>", "bl", None, "it could not run here", 0.1)
+    comparison = Comparison((Contender("de", "bl", with_front, None, 1.5), failed), 0.02, "reference")
+    folder = tmp_path_factory.mktemp("comparison")
+    comparison.save(folder)
+    return (folder / "compare.html").as_uri()
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_comparison_opens_reads_and_fits_a_phone(browser: Any, comparison_address: str, dark: bool) -> None:
+    show(browser, comparison_address, width=360, dark=dark)
+    assert browser.get_log("browser") == []
+    assert [url for url in requests(browser) if url != comparison_address and not url.startswith("data:")] == []
+    ratio, element = browser.execute_script(CONTRAST)
+    assert ratio >= 4.5, element
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 360
+    rows = [row.text for row in browser.find_elements(By.CSS_SELECTOR, "#table tbody tr")]
+    assert [row.split("\n")[0] for row in rows] == ["de", "<b>other</b>"]
+    ground = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+    browser.find_element(By.ID, "theme").click()
+    assert browser.execute_script("return getComputedStyle(document.body).backgroundColor") != ground
 
 
 def test_the_page_reads_without_script_and_on_paper(browser: Any, address: str, tmp_path: Path) -> None:
