@@ -9,6 +9,7 @@ import numpy as np
 from arachne.evidence.statistics import LEVEL, sign_test
 from arachne.search.choose import Choice, choose
 from arachne.search.standing import Point, Standing
+from arachne.values import Array
 
 SIMPLE = {
     "bias": "a shift of the class biases",
@@ -63,7 +64,7 @@ def sentence(simple: str, standing: Standing, other: str, others: Standing) -> s
     )
 
 
-def _worse(one: Standing, other: Standing, among: object) -> bool:
+def _worse(one: Standing, other: Standing, among: Array) -> bool:
     """Whether one is right on fewer of some inputs than another, beyond chance."""
     mine = int(np.sum(one.right & ~other.right & among))
     theirs = int(np.sum(~one.right & other.right & among))

@@ -82,7 +82,7 @@ def lines() -> list[str]:
 
 @pytest.fixture(scope="module")
 def comparison(backend: ReferenceBackend, data: LabelledData, lines: list[str]) -> Comparison:
-    searchers = ["keep", QUICK, Idle(), Broken()]
+    searchers: list[str | Searcher] = ["keep", QUICK, Idle(), Broken()]
     return arachne.compare_searchers(
         backend, data, "8:1", searchers=searchers, max_break=0.02, tell=lines.append, seed=3, localiser="gl"
     )
