@@ -22,6 +22,8 @@ from arachne.search.standing import Point, Standing
 
 PAGE, DATA = "compare.html", "compare.json"
 FAILED = "failed"
+GROWING = tuple(5e-4 * 1000 ** (step / 30) for step in range(31))
+"""Budgets from 0.05 % to 50 %, at even ratios."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,10 +72,18 @@ class Contender:
 
     def within(self, budget: Budget) -> Point | None:
         """The point it would take within a budget; held-out inputs play no part in that."""
+        index = self._index(budget)
+        return None if self.result is None or index is None else self.result.points[index]
+
+    def curve(self) -> list[int]:
+        """Which points of its front it would take as the budget grows from 0.05 % to 50 %, each once."""
+        taken = (self._index(Budget(budget)) for budget in GROWING)
+        return list(dict.fromkeys(index for index in taken if index is not None))
+
+    def _index(self, budget: Budget) -> int | None:
         if self.result is None:
             return None
-        index = choose(self.result.points, budget, self.result.split.class_names).index
-        return None if index is None else self.result.points[index]
+        return choose(self.result.points, budget, self.result.split.class_names).index
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,6 +218,7 @@ def _row(one: Contender) -> dict[str, Any]:
         "weights": None if point is None or result is None else len(result.patch),
         "held_out": None if point is None or result is None else _evidence(result),
         "at": [{"budget": budget, **_at(one.within(Budget(budget)))} for budget in BUDGETS],
+        "curve": one.curve(),
         "points": [] if result is None else [_point(point) for point in result.points],
     }
 

@@ -52,18 +52,22 @@ def front_chart(front: Mapping[str, Any]) -> Markup:
 
 
 def searchers_chart(rows: Sequence[Mapping[str, Any]], budget: float) -> Markup:
-    """Held out: one curve or point for each searcher, what it chose ringed, the budget as a line."""
+    """Held out: what each searcher takes as the budget grows, as a curve or a point; the rest of its front is faint.
+
+    What it takes within the budget is ringed; the budget is a line.
+    """
     drawn = [row for row in rows if row["points"]]
     drawing = Drawing(460, HEIGHT, f"held-out repaired against broken of {len(drawn)} searchers, and the budget")
     axes = _axes(drawing, [point for row in drawn for point in row["points"]], budget)
     for row in drawn:
         colour = f"maker-{row['colour'] % COLOURS}"
-        places = sorted(_at(axes, point) for point in row["points"])
+        places = [_at(axes, row["points"][number]) for number in row["curve"]]
         if len(places) > 1:
             drawing.line(places, f"line {colour}")
-        for point in row["points"]:
+        for number, point in enumerate(row["points"]):
             label = f"{row['searcher']}: {_told(point)}"
-            _mark(drawing, _at(axes, point), row["colour"], 3.2, label, f'class="made {colour}"')
+            css = f"made {colour}" + ("" if number in row["curve"] else " faint")
+            _mark(drawing, _at(axes, point), row["colour"], 3.2, label, f'class="{css}"')
     for row in drawn:
         if row["held_out"]:
             x, y = _at(axes, row["held_out"])

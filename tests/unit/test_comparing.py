@@ -17,7 +17,7 @@ from arachne.data.labelled import LabelledData
 from arachne.errors import NothingToRepairError, UsageError
 from arachne.report.comparison import BUDGETS, comparison_schema
 from arachne.report.comparison_page import render
-from arachne.search import DifferentialEvolution, Problem, Searcher, SearchState
+from arachne.search import Budget, DifferentialEvolution, Problem, Searcher, SearchState
 from arachne.testing import ReferenceBackend, mlp
 
 QUICK = DifferentialEvolution(population=12, generations=5)
@@ -122,6 +122,18 @@ def test_a_row_is_what_a_repair_alone_gives(
     assert row["weights"] == len(alone.patch)
     assert [at["budget"] for at in row["at"]] == list(BUDGETS)
     assert row["at"][3]["held_out"]["repaired"] == held_out.repaired  # 2 %, the budget it was compared at
+
+
+def test_the_curve_is_what_is_taken_as_the_budget_grows(comparison: Comparison) -> None:
+    for one in comparison.contenders[:2]:
+        assert one.result is not None
+        points, curve = one.result.points, one.curve()
+        repaired = [points[number].judged.repair.value for number in curve]
+        assert curve
+        assert repaired == sorted(repaired)
+        assert len(set(curve)) == len(curve)
+        assert one.within(Budget(0.5)) is points[curve[-1]]
+    assert comparison.contenders[3].curve() == []
 
 
 def test_json_fits_its_schema(comparison: Comparison) -> None:
