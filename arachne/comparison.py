@@ -83,6 +83,8 @@ class Contender:
     def _index(self, budget: Budget) -> int | None:
         if self.result is None:
             return None
+        if self.result.choice is not None and self.result.choice.budget == budget:
+            return self.result.choice.index
         return choose(self.result.points, budget, self.result.split.class_names).index
 
 

@@ -19,12 +19,15 @@ from arachne.data.targets import Target
 from arachne.errors import InputError
 from arachne.evidence import Evidence, PartEvidence
 from arachne.evidence.verdict import percent
+from arachne.report.front_page import MOST_PICTURES
 from arachne.report.html import layer_runs, render
 from arachne.report.json import dumps
 from arachne.report.objects import result_object
 from arachne.report.page import MOST_CLASSES, MOST_SHOWN, page_object
 from arachne.report.terminal import EvidenceTable, as_text
 from arachne.result import RepairResult
+from arachne.search import Budget, Candidate, Choice
+from arachne.search.standing import Baseline, Point, Standing
 from arachne.settings import Settings
 from arachne.testing import ReferenceBackend
 
@@ -206,6 +209,26 @@ def test_the_page_for_ten_thousand_photographs_is_small_and_quick() -> None:
     assert len(html.encode()) < 5_000_000
     assert html.count("<img ") == 2 * MOST_SHOWN
     assert f"the {MOST_CLASSES} classes with most changes, 13 left out" in html
+
+
+def test_a_front_over_ten_thousand_photographs_keeps_the_page_small() -> None:
+    rng = np.random.default_rng(1)
+    n, classes = 10_000, 10
+    labels = rng.integers(0, classes, n)
+    before = np.where(rng.random(n) < 0.9, labels, rng.integers(0, classes, n))
+    data = LabelledData(np.broadcast_to(rng.random((3, 128, 128)), (n, 3, 128, 128)), labels)
+    part = Part(data, np.arange(n), np.eye(classes)[before] * 9, (Target("*:*"),))
+    baseline = Baseline.of(part)
+    points = [
+        Point(Candidate((), np.zeros(0), made_by="keep"), 300, 1.0, standing, held_out=standing)
+        for standing in (Standing(baseline, baseline.right ^ (rng.random(n) < share / 50)) for share in range(80))
+    ]
+    evidence = Evidence(PartEvidence.measure(part, np.eye(classes)[labels] * 9))
+    result = result_object(evidence, command="evaluate", seed=None, backend="reference", weights=0)
+    choice = Choice(3, Budget(), "by hand", "for the test")
+    html = render(page_object(result, evidence, part, front=points, choice=choice))
+    assert 2_000_000 < len(html.encode()) < 5_000_000
+    assert html.count("<img ") == MOST_SHOWN + MOST_PICTURES
 
 
 def test_a_page_without_search_or_patch_is_whole() -> None:
