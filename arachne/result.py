@@ -26,6 +26,7 @@ from arachne.report.terminal import EvidenceTable, as_text
 from arachne.search import SearchResult
 from arachne.search.budget import Budget
 from arachne.search.choose import Choice, choose
+from arachne.search.simpler import simplest_as_good
 from arachne.search.standing import Point
 from arachne.settings import Settings
 from arachne.values import Array, Inputs
@@ -129,14 +130,17 @@ class RepairResult:
         return chosen.within_budget()
 
     def within_budget(self) -> RepairResult:
-        """This result, unless there is none within the budget.
+        """This result, with a note where something simpler would have done as well; an error if nothing does.
 
         Raises:
             NothingWithinBudgetError: No point keeps the budget.
         """
         if self.choice is not None and self.choice.index is None:
             raise NothingWithinBudgetError(f"{NOTHING_WITHIN}: {self.choice.why}", result=self)
-        return self
+        if self.choice is None:
+            return self
+        note = simplest_as_good(self.points, self.choice, self.split.class_names)
+        return replace(self, evidence=replace(self.evidence, simpler=note))
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
@@ -223,7 +227,8 @@ class RepairResult:
     def _compared(self, scores: SplitScores) -> Evidence:
         """The evidence from the scores of the same patch in a model that was opened again."""
         told = self.evidence
-        return compare(self.split, scores, budget=told.budget, patches_compared=told.patches_compared)
+        evidence = compare(self.split, scores, budget=told.budget, patches_compared=told.patches_compared)
+        return replace(evidence, simpler=told.simpler)
 
     def to_json(self) -> dict[str, Any]:
         """What `result.json` holds."""

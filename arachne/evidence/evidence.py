@@ -30,6 +30,7 @@ class Evidence:
         never_break: The inputs that had to stay right; None when there were none.
         watched: How many held-out inputs are never-break inputs too, so that the repair could see them.
         nothing_within: Why no patch was taken, where a budget allowed none.
+        simpler: A sentence where something simpler would have done as well.
     """
 
     held_out: PartEvidence
@@ -40,6 +41,7 @@ class Evidence:
     never_break: PartEvidence | None = None
     watched: int = 0
     nothing_within: str | None = None
+    simpler: str | None = None
 
     def __str__(self) -> str:
         """The verdict, and what a careful reader should know beside it."""
@@ -57,7 +59,9 @@ class Evidence:
         """What a careful reader should know beside the verdict, in whole sentences."""
         if self.nothing_within is not None:
             return ()
-        return (*_moved(self.held_out), *_several_targets(self.held_out), *_several_patches(self), *_watched(self))
+        simpler = () if self.simpler is None else (self.simpler,)
+        few = (*_moved(self.held_out), *simpler, *_several_targets(self.held_out))
+        return (*few, *_several_patches(self), *_watched(self))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from arachne.report.pictures import show_inputs
-from arachne.search.simpler import simplest_as_good
 from arachne.values import Array
 
 if TYPE_CHECKING:
@@ -48,7 +47,6 @@ def front_object(
     wanted = [row for row, _ in counts.most_common() if int(held_out.rows[row]) not in already][:MOST_PICTURES]
     return {
         "budget": choice.budget.max_break,
-        "note": simplest_as_good(points, choice, [held_out.data.class_name(n) for n in range(held_out.n_classes)]),
         "points": told,
         "left_out": len(points) - len(kept),
         "judged_on": " or ".join(dict.fromkeys(point.judged_on for point in points)),

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from arachne.data.labelled import LabelledData
+from arachne.data.split import Part
+from arachne.data.targets import Target
+from arachne.evidence import Evidence, PartEvidence
 from arachne.search import Budget, Candidate, Choice
 from arachne.search.simpler import as_good, simplest_as_good
 from arachne.search.standing import Baseline, Point, Standing
@@ -73,3 +79,10 @@ def test_nothing_is_said_when_the_simple_ones_do_worse_or_made_the_patch() -> No
     assert simplest_as_good([point("bias", 30, 1), point("last", 30, 1)], choice, ["zero"]) is None
     nothing = Choice(None, Budget(0.01), "by hand", "none was taken")
     assert simplest_as_good([point("keep", 30, 1), point("bias", 30, 1)], nothing, ["zero"]) is None
+
+
+def test_evidence_carries_the_sentence_among_its_notes() -> None:
+    part = Part(LabelledData(np.zeros((2, 1), np.float32), np.array([0, 1])), np.arange(2), np.eye(2), (Target("0:1"),))
+    evidence = Evidence(PartEvidence.measure(part, np.eye(2)), simpler="A shift of the class biases would have done.")
+    assert "A shift of the class biases would have done." in evidence.notes
+    assert replace(evidence, simpler=None).notes == ()
