@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from arachne.evidence.verdict import p_value, percent
+from arachne.report.patch_rows import LONG, all_rows
 from arachne.report.printable import printable
 from arachne.values import Description
 
@@ -105,7 +106,24 @@ def _classes(held_out: Mapping[str, Any]) -> str:
     return "\n".join(["## Classes that changed most, held out", "", head, *lines])
 
 
+def _rows(patch: Patch) -> str:
+    """A long patch by row: a list of its weights would say little here."""
+    rows = all_rows(patch.changes)
+    lines = [
+        f"| `{_code(row.tensor)}`, {row.name} | {row.weights} | {row.size:.3g} | {row.largest:+.3g} |"
+        for row in rows[:MOST_WEIGHTS]
+    ]
+    more = [f"\nand {len(rows) - MOST_WEIGHTS:,} more rows"] if len(rows) > MOST_WEIGHTS else []
+    told = (
+        f"{len(patch):,} weights, all in `patch.json`; by row, the size being the root of the sum of squared changes."
+    )
+    head = ["## Changed weights", "", told, "", "| row | weights | size | largest |", "|---|---:|---:|---:|"]
+    return "\n".join([*head, *lines, *more])
+
+
 def _weights(patch: Patch) -> str:
+    if len(patch) > LONG:
+        return _rows(patch)
     lines = [f"| `{_code(entry.address)}` | {entry.old:.6g} | {entry.new:.6g} |" for entry in patch.entries]
     more = [f"\nand {len(lines) - MOST_WEIGHTS:,} more, all in `patch.json`"] if len(lines) > MOST_WEIGHTS else []
     head = ["## Changed weights", "", "| weight | old | new |", "|---|---:|---:|"]

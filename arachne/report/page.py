@@ -10,7 +10,7 @@ import numpy as np
 from arachne.evidence import Changed, Doubtful, Evidence, PartEvidence
 from arachne.report.front_page import front_object
 from arachne.report.json import clean
-from arachne.report.patch_rows import LONG, change_of, row_changes
+from arachne.report.patch_rows import LONG, all_rows, change_of
 from arachne.report.pictures import show_inputs
 from arachne.values import Array, LayerInfo, batches
 
@@ -179,7 +179,7 @@ def _weights(patch: Patch | None, localisation: Localisation | None) -> dict[str
         ],
     }
     if total > LONG:
-        rows = sorted((row for change in changes for row in row_changes(change)), key=lambda row: -row.size)
+        rows = all_rows(changes)
         shown["touched_rows"] = len(rows)
         shown["rows"] = [
             {"tensor": row.tensor, "row": row.name, "weights": row.weights, "size": row.size, "largest": row.largest}

@@ -67,6 +67,11 @@ def row_changes(change: TensorChange) -> list[RowChange]:
     return sorted(found, key=lambda row: (-row.size, row.row))
 
 
+def all_rows(changes: Sequence[TensorChange]) -> list[RowChange]:
+    """The touched rows of all tensors, the largest change first."""
+    return sorted((row for change in changes for row in row_changes(change)), key=lambda row: -row.size)
+
+
 def first_by_size(changes: Sequence[TensorChange], most: int | None) -> list[tuple[TensorChange, list[WeightChange]]]:
     """Each tensor with those of its weights that are among the `most` largest changes of all, largest first.
 

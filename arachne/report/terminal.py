@@ -16,6 +16,7 @@ from arachne.data.confusions import Confusion
 from arachne.evidence import Accuracy, Evidence, PartEvidence, Rate
 from arachne.evidence.verdict import DAMAGE, NOT_REPAIRED, NOTHING_WITHIN, REPAIRED, TOO_FEW, p_value, percent
 from arachne.report.objects import ranked_suspects
+from arachne.report.patch_rows import LONG, all_rows
 from arachne.report.printable import printable
 from arachne.wording import counted
 
@@ -82,6 +83,16 @@ class EvidenceTable:
         yield table
 
     def _weights(self, patch: Patch, ink: Ink) -> Iterator[RenderableType]:
+        if len(patch) > LONG:
+            rows = all_rows(patch.changes)
+            table = _table(f"{len(patch):,} weights changed, by row", "weights", "size", "largest")
+            for row in rows[:MOST_WEIGHTS]:
+                told = (str(row.weights), f"{row.size:.3g}", f"{row.largest:+.3g}")
+                table.add_row(ink.text(f"{row.tensor}, {row.name}"), *told)
+            if len(rows) > MOST_WEIGHTS:
+                table.add_row(f"and {counted(len(rows) - MOST_WEIGHTS, f'more {rows[0].word}')}", "", "", "")
+            yield table
+            return
         table = _table("weight", "old", "new")
         for entry in patch.entries[:MOST_WEIGHTS]:
             table.add_row(ink.text(str(entry.address)), f"{entry.old:.6g}", f"{entry.new:.6g}")

@@ -8,8 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from arachne.data.labelled import LabelledData
+from arachne.data.split import Part
+from arachne.data.targets import Target
+from arachne.evidence import Evidence, PartEvidence
 from arachne.patch import Patch
-from arachne.report.patch_rows import LONG, first_by_size, row_changes
+from arachne.report import terminal
+from arachne.report.card import model_card
+from arachne.report.objects import result_object
+from arachne.report.patch_rows import LONG, all_rows, first_by_size, row_changes
 from arachne.report.patch_text import as_text
 from arachne.testing import ReferenceBackend, mlp
 from arachne.values import Address
@@ -92,3 +99,18 @@ def test_the_command_pages_and_filters(long: Patch, tmp_path: Path) -> None:
     refused = arachne("show", "patch.json", "--layer", "fc3", cwd=tmp_path)
     assert refused.code == 2
     assert refused.err == "error: the patch changes nothing in a layer 'fc3'; did you mean 'fc2'?\n"
+
+
+def test_terminal_and_card_show_rows_of_a_long_patch(long: Patch) -> None:
+    part = Part(LabelledData(np.zeros((2, 1), np.float32), np.array([0, 1])), np.arange(2), np.eye(2), (Target("0:1"),))
+    evidence = Evidence(PartEvidence.measure(part, np.eye(2)))
+    table = terminal.as_text(terminal.EvidenceTable(evidence, long))
+    rows = all_rows(long.changes)
+    assert "123 weights changed, by row" in table
+    assert f"{rows[0].tensor}, {rows[0].name}" in table
+    assert f"and {len(rows) - 6} more rows" in table
+    result = result_object(evidence, command="repair", seed=0, backend="reference", weights=len(long), seconds={})
+    card = model_card(result, long, ReferenceBackend(mlp([20, 30, 10])).describe())
+    assert "123 weights, all in `patch.json`" in card
+    assert f"| `{rows[0].tensor}`, {rows[0].name} | {rows[0].weights} |" in card
+    assert "| weight | old | new |" not in card
