@@ -18,7 +18,8 @@ from arachne.localise import Localiser
 from arachne.plugins import SEARCHERS
 from arachne.registry import load
 from arachne.result import RepairResult
-from arachne.search import Budget, Generation, Searcher
+from arachne.search import Generation, Searcher
+from arachne.search.budget import Budget
 from arachne.settings import make_localiser, make_searcher, make_settings
 
 PAPERS = "de"

@@ -13,7 +13,7 @@ from arachne.values import Array
 
 if TYPE_CHECKING:
     from arachne.data.split import Part
-    from arachne.search import Choice
+    from arachne.search.choose import Choice
     from arachne.search.standing import Point, Standing
 
 MOST_POINTS = 60

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from arachne.data.split import Part
     from arachne.localise.base import Localisation
     from arachne.patch import Patch
-    from arachne.search import Choice
+    from arachne.search.choose import Choice
     from arachne.search.standing import Point
     from arachne.search.state import SearchResult
 

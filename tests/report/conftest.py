@@ -14,7 +14,9 @@ from sklearn.linear_model import LogisticRegression
 from arachne import engine
 from arachne.data.labelled import LabelledData
 from arachne.result import RepairResult
-from arachne.search import Budget, Candidate, Choice, DifferentialEvolution
+from arachne.search import Candidate, DifferentialEvolution
+from arachne.search.budget import Budget
+from arachne.search.choose import Choice
 from arachne.search.standing import measure_front, with_held_out
 from arachne.settings import Settings
 from arachne.testing import ReferenceBackend, mlp

@@ -26,7 +26,9 @@ from arachne.report.objects import result_object
 from arachne.report.page import MOST_CLASSES, MOST_SHOWN, page_object
 from arachne.report.terminal import EvidenceTable, as_text
 from arachne.result import RepairResult
-from arachne.search import Budget, Candidate, Choice
+from arachne.search import Candidate
+from arachne.search.budget import Budget
+from arachne.search.choose import Choice
 from arachne.search.standing import Baseline, Point, Standing
 from arachne.settings import Settings
 from arachne.testing import ReferenceBackend

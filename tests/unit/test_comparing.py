@@ -17,7 +17,8 @@ from arachne.data.labelled import LabelledData
 from arachne.errors import NothingToRepairError, UsageError
 from arachne.report.comparison import BUDGETS, comparison_schema
 from arachne.report.comparison_page import render
-from arachne.search import Budget, DifferentialEvolution, Problem, Searcher, SearchState
+from arachne.search import DifferentialEvolution, Problem, Searcher, SearchState
+from arachne.search.budget import Budget
 from arachne.testing import ReferenceBackend, mlp
 
 QUICK = DifferentialEvolution(population=12, generations=5)

@@ -11,7 +11,9 @@ from arachne.data.labelled import LabelledData
 from arachne.data.split import Part
 from arachne.data.targets import Target
 from arachne.evidence import Evidence, PartEvidence
-from arachne.search import Budget, Candidate, Choice
+from arachne.search import Candidate
+from arachne.search.budget import Budget
+from arachne.search.choose import Choice
 from arachne.search.simpler import as_good, simplest_as_good
 from arachne.search.standing import Baseline, Point, Standing
 from arachne.values import Address
