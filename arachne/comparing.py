@@ -53,7 +53,8 @@ def compare_searchers(
         target: The mistake, such as `6:0`.
         searchers: Which, by name or as objects; all of Arachne's own when None.
         max_break: The largest share of inputs that were right and may become wrong.
-        localiser: Finds the suspects for all of them; when None, contrast, and for `de` the paper's.
+        localiser: Finds the suspects for all of them; when None, contrast, and for `de` the paper's. Chance where the
+            backend has no gradients.
         holdout: Other data for the verdict; half of `data` when None.
         tell: Called with a line about how far it is.
         **changes: Other attributes of `Settings`, such as `seed`.
@@ -98,7 +99,7 @@ class _Run:
         """Run a searcher; what goes wrong once the data has been split is its own, and part of the answer."""
         result: RepairResult | None = None
         failed: str | None = None
-        suspects = localiser or ("bl" if self.name == PAPERS else "contrast")
+        suspects = localiser or self._usual_localiser()
         try:
             searcher = make_searcher(one) if isinstance(one, str) else one
             chosen = make_localiser(suspects) if isinstance(suspects, str) else suspects
@@ -119,6 +120,12 @@ class _Run:
         contender = Contender(self.name, where, result, failed, round(self.worked, 3))
         self._say(f"{self.name}: {contender.headline}, {self._so_far()}")
         return contender
+
+    def _usual_localiser(self) -> str:
+        """The localiser a searcher is meant for; chance where a model has no gradients."""
+        if not self.backend.SUPPORTS_GRADIENTS:
+            return "rs"
+        return "bl" if self.name == PAPERS else "contrast"
 
     def _repair(self, settings: Any) -> RepairResult:
         return engine.repair(

@@ -56,6 +56,12 @@ class Idle(Searcher):
         return problem.result(state, arachne.Candidate(problem.suspects.addresses, problem.suspects.values))
 
 
+class WithoutGradients(ReferenceBackend):
+    """A model of which only scores can be had."""
+
+    SUPPORTS_GRADIENTS = False
+
+
 @pytest.fixture(scope="module")
 def data() -> LabelledData:
     """Digits among which 60 eights look much like ones."""
@@ -135,6 +141,18 @@ def test_the_curve_is_what_is_taken_as_the_budget_grows(comparison: Comparison) 
         assert len(set(curve)) == len(curve)
         assert one.within(Budget(0.5)) is points[curve[-1]]
     assert comparison.contenders[3].curve() == []
+
+
+def test_who_needs_gradients_that_are_not_there_has_a_row_that_says_so(
+    backend: ReferenceBackend, data: LabelledData
+) -> None:
+    blind = WithoutGradients(mlp([64, 10]))
+    for name, values in backend.get_weights("fc1").items():
+        blind.set_weights("fc1", name, values)
+    keep, de = arachne.compare_searchers(blind, data, "8:1", searchers=["keep", QUICK], max_break=0.05).contenders
+    assert keep.failed is not None
+    assert "has no gradients, so the search 'keep' cannot run" in keep.failed
+    assert (de.localiser, de.failed) == ("rs", None)
 
 
 def test_json_fits_its_schema(comparison: Comparison) -> None:
