@@ -13,6 +13,8 @@ from arachne.wording import counted
 
 WIDTH, HEIGHT = 460, 300
 LEFT, RIGHT, TOP, BOTTOM = 54, 22, 12, 44
+CROWDED = 60
+"""More marks than this on one map are drawn smaller."""
 
 
 class Drawing:
@@ -223,7 +225,7 @@ def weight_map(layer: Mapping[str, Any]) -> Markup:
     drawing.add("rect", x=1, y=1, width=118, height=70, rx=3, cls="matrix")
     for row, column in layer["marks"]:
         x, y = 4 + 112 * (column + 0.5) / columns, 4 + 64 * (row + 0.5) / rows
-        drawing.dot(x, y, f"row {row}, column {column}", r=3, cls="mark")
+        drawing.dot(x, y, f"row {row}, column {column}", r=3 if len(layer["marks"]) <= CROWDED else 1.4, cls="mark")
     return drawing.done()
 
 

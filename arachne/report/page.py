@@ -17,7 +17,7 @@ from arachne.values import Array, LayerInfo, batches
 if TYPE_CHECKING:
     from arachne.data.split import Part
     from arachne.localise.base import Localisation
-    from arachne.patch import Patch
+    from arachne.patch import Patch, WeightChange
     from arachne.search.choose import Choice
     from arachne.search.standing import Point
     from arachne.search.state import SearchResult
@@ -27,7 +27,7 @@ MOST_SHOWN = 50
 MOST_DOUBTFUL = 12
 MOST_WEIGHTS = 200
 MOST_ROWS = 24
-MOST_MARKS = 500
+MOST_MARKS = 1000
 MOST_CLASSES = 30
 CELLS = (64, 44)
 """Columns and rows of the grid that localisation's cloud of weights is drawn as, however large the model is."""
@@ -161,10 +161,11 @@ def _weights(patch: Patch | None, localisation: Localisation | None) -> dict[str
     total = len(weights)
     if total > LONG:
         weights.sort(key=lambda entry: -abs(change_of(entry)))
-    spread: dict[Any, float] = {}
+    spread: dict[tuple[str, str], float] = {}
     if localisation is not None:
         suspects = localisation.suspects
-        spread = dict(zip(suspects.addresses, suspects.deviations.tolist(), strict=True))
+        places = ((address.layer, address.parameter) for address in suspects.addresses)
+        spread = dict(zip(places, suspects.deviations.tolist(), strict=True))
     shown: dict[str, Any] = {
         "total": total,
         "entries": [
@@ -173,7 +174,7 @@ def _weights(patch: Patch | None, localisation: Localisation | None) -> dict[str
                 "layer": entry.address.layer,
                 "old": entry.old,
                 "new": entry.new,
-                "deviations": change_of(entry) / spread[entry.address] if spread.get(entry.address) else None,
+                "deviations": _in_deviations(entry, spread),
             }
             for entry in weights[:MOST_WEIGHTS]
         ],
@@ -188,8 +189,14 @@ def _weights(patch: Patch | None, localisation: Localisation | None) -> dict[str
     return shown
 
 
+def _in_deviations(entry: WeightChange, spread: Mapping[tuple[str, str], float]) -> float | None:
+    """A change in standard deviations of the weights of its parameter, where those are known."""
+    deviation = spread.get((entry.address.layer, entry.address.parameter))
+    return change_of(entry) / deviation if deviation else None
+
+
 def _layers(layers: Sequence[LayerInfo], patch: Patch | None) -> list[dict[str, Any]]:
-    entries = () if patch is None else patch.entries
+    entries = [] if patch is None else sorted(patch.entries, key=lambda entry: -abs(change_of(entry)))
     drawn = []
     for info in layers:
         marks = [entry.address for entry in entries if entry.address.layer == info.name]

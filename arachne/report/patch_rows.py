@@ -24,7 +24,7 @@ class RowChange:
     Attributes:
         tensor: The tensor's name.
         row: The first index; of a convolution's kernel the output channel.
-        word: What such a row is called.
+        word: What such a row is called; empty for a tensor of one axis, which counts as a whole.
         weights: How many weights of it change.
         size: The root of the sum of their squared changes.
         largest: The largest single change, with its sign.
@@ -39,8 +39,8 @@ class RowChange:
 
     @property
     def name(self) -> str:
-        """`row 7` or `channel 7`."""
-        return f"{self.word} {self.row}"
+        """`row 7`, `channel 7`, or `all of it`."""
+        return f"{self.word} {self.row}" if self.word else "all of it"
 
 
 def change_of(entry: WeightChange) -> float:
@@ -57,7 +57,7 @@ def row_changes(change: TensorChange) -> list[RowChange]:
     """The touched rows of a tensor, the largest change first. A tensor of one axis, such as a bias, is one row."""
     tensor = change.tensor
     rows = {0: change.entries} if len(tensor.shape) < 2 else change.rows
-    word = "channel" if len(tensor.shape) > 2 else "row"
+    word = "channel" if len(tensor.shape) > 2 else "row" * (len(tensor.shape) == 2)
     found = [
         RowChange(
             tensor.name, row, word, len(entries), size_of(entries), max(map(change_of, entries), key=abs, default=0.0)

@@ -107,7 +107,8 @@ def as_html(patch: Patch) -> str:
 
 def _rows(change: TensorChange) -> str:
     rows = row_changes(change)
-    return f"{counted(len(change.entries), 'weight')} in {counted(len(rows), rows[0].word)}"
+    weights = counted(len(change.entries), "weight")
+    return f"{weights} in {counted(len(rows), rows[0].word)}" if rows[0].word else weights
 
 
 def headline(changes: Sequence[TensorChange]) -> str:

@@ -90,7 +90,7 @@ class EvidenceTable:
                 told = (str(row.weights), f"{row.size:.3g}", f"{row.largest:+.3g}")
                 table.add_row(ink.text(f"{row.tensor}, {row.name}"), *told)
             if len(rows) > MOST_WEIGHTS:
-                table.add_row(f"and {counted(len(rows) - MOST_WEIGHTS, f'more {rows[0].word}')}", "", "", "")
+                table.add_row(f"and {counted(len(rows) - MOST_WEIGHTS, 'more row')}", "", "", "")
             yield table
             return
         table = _table("weight", "old", "new")

@@ -47,7 +47,7 @@ def test_rows_add_up_to_the_tensor(long: Patch) -> None:
 
 def test_a_bias_is_one_row(long: Patch) -> None:
     (row,) = row_changes(long.changes[-1])
-    assert (row.tensor, row.weights) == ("fc2.bias", 2)
+    assert (row.tensor, row.name, row.weights) == ("fc2.bias", "all of it", 2)
 
 
 def test_a_long_patch_is_summed_up_before_its_largest_changes(long: Patch) -> None:
