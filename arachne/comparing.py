@@ -20,10 +20,7 @@ from arachne.registry import load
 from arachne.result import RepairResult
 from arachne.search import Generation, Searcher
 from arachne.search.budget import Budget
-from arachne.settings import make_localiser, make_searcher, make_settings
-
-PAPERS = "de"
-"""The searcher that goes with the paper's localiser."""
+from arachne.settings import Settings, make_settings
 
 PATIENCE = 10.0
 """Seconds between two lines about a search that goes on."""
@@ -53,8 +50,7 @@ def compare_searchers(
         target: The mistake, such as `6:0`.
         searchers: Which, by name or as objects; all of Arachne's own when None.
         max_break: The largest share of inputs that were right and may become wrong.
-        localiser: Finds the suspects for all of them; when None, contrast, and for `de` the paper's. Chance where the
-            backend has no gradients.
+        localiser: Finds the suspects for all of them; when None, each has the one it is meant for.
         holdout: Other data for the verdict; half of `data` when None.
         tell: Called with a line about how far it is.
         **changes: Other attributes of `Settings`, such as `seed`.
@@ -99,35 +95,23 @@ class _Run:
         """Run a searcher; what goes wrong once the data has been split is its own, and part of the answer."""
         result: RepairResult | None = None
         failed: str | None = None
-        suspects = localiser or self._usual_localiser()
+        where = "" if localiser is None else localiser if isinstance(localiser, str) else localiser.name
         try:
-            searcher = make_searcher(one) if isinstance(one, str) else one
-            chosen = make_localiser(suspects) if isinstance(suspects, str) else suspects
-            settings = make_settings(searcher=searcher, localiser=chosen, **changes)
+            settings = make_settings(searcher=one, localiser=localiser, **changes)
+            where = settings.finder(self.backend).name
             result = self._repair(settings)
         except NothingWithinBudgetError as error:
             result = error.result
-        except UsageError as error:
-            if not self.step and isinstance(one, str) and one not in SEARCHERS.names():
-                raise
-            failed = str(error)
         except Exception as error:
             if self.step in ("", "split"):
                 raise
             failed = str(error) if isinstance(error, ArachneError) else f"{type(error).__name__}: {error}"
         self._stop()
-        where = suspects if isinstance(suspects, str) else suspects.name
         contender = Contender(self.name, where, result, failed, round(self.worked, 3))
         self._say(f"{self.name}: {contender.headline}, {self._so_far()}")
         return contender
 
-    def _usual_localiser(self) -> str:
-        """The localiser a searcher is meant for; chance where a model has no gradients."""
-        if not self.backend.SUPPORTS_GRADIENTS:
-            return "rs"
-        return "bl" if self.name == PAPERS else "contrast"
-
-    def _repair(self, settings: Any) -> RepairResult:
+    def _repair(self, settings: Settings) -> RepairResult:
         return engine.repair(
             self.backend,
             self.data,

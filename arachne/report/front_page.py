@@ -73,6 +73,7 @@ def _point(point: Point, chosen: bool) -> dict[str, Any]:
     return {
         "made_by": point.candidate.made_by,
         "weights": point.weights,
+        "minimised_from": point.minimised_from,
         "chosen": chosen,
         "seen": _counts(point.seen),
         "choose": None if compared is None else _counts(compared),

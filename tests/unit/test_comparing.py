@@ -192,5 +192,7 @@ def test_what_no_searcher_could_mend_is_an_error(backend: ReferenceBackend, data
         arachne.compare_searchers(backend, data, "0:9", searchers=["keep"])
     with pytest.raises(UsageError, match="no searcher named 'keap'; did you mean 'keep'"):
         arachne.compare_searchers(backend, data, "8:1", searchers=["keap"])
+    with pytest.raises(UsageError, match="no localiser named 'contrst'; did you mean 'contrast'"):
+        arachne.compare_searchers(backend, data, "8:1", searchers=["keep"], localiser="contrst")
     with pytest.raises(UsageError, match="at least one searcher"):
         arachne.compare_searchers(backend, data, "8:1", searchers=[])
