@@ -93,8 +93,8 @@ def _axes(drawing: Drawing, counts: Sequence[Mapping[str, Any]], budget: float) 
     axes.draw(_apart(ticks), {k / 5: f"{20 * k} %" for k in range(6)}, "broken", "repaired")
     if 0 < budget <= 1:
         x, bottom = axes.at(math.sqrt(budget), 0)
-        drawing.add("line", x1=x, x2=x, y1=TOP, y2=bottom, cls="budget")
-        drawing.add("text", f"budget {100 * budget:g} %", x=x + 4, y=TOP + 10, cls="tick")
+        drawing.add("line", x1=x, x2=x, y1=2, y2=bottom, cls="budget")
+        drawing.add("text", f"budget {100 * budget:g} %", x=x + 4, y=TOP - 2, cls="tick")
     return axes
 
 
