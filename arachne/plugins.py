@@ -127,6 +127,7 @@ SEARCHERS = Table(
         "auto": "arachne.search:Pool",
         "bias": "arachne.search:BiasShift",
         "de": "arachne.search:DifferentialEvolution",
+        "deep": "arachne.search:KeepDeep",
         "hidden": "arachne.search:KeepHidden",
         "keep": "arachne.search:Keep",
         "last": "arachne.search:LastLayer",

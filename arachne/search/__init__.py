@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from arachne.search.base import Problem, Searcher
 from arachne.search.de import DifferentialEvolution
-from arachne.search.keep import Keep, KeepHidden
+from arachne.search.keep import Keep, KeepDeep, KeepHidden
 from arachne.search.last_layer import BiasShift, LastLayer
 from arachne.search.pool import Pool
 from arachne.search.state import Candidate, Generation, SearchResult, SearchState
@@ -15,6 +15,7 @@ __all__ = [
     "DifferentialEvolution",
     "Generation",
     "Keep",
+    "KeepDeep",
     "KeepHidden",
     "LastLayer",
     "Pool",

@@ -20,6 +20,7 @@ from arachne.search.base import Problem, Searcher
 from arachne.search.folds import Batch, draw_batch, fold_numbers
 from arachne.search.influence import influence_scale, rounded_scale
 from arachne.search.state import Candidate, Generation, SearchResult, SearchState
+from arachne.search.tunable import BehindCut
 from arachne.values import Array
 
 EVERY = 8
@@ -30,6 +31,9 @@ SHRUNK = (1.0, 0.75, 0.5)
 
 RATE, WARM_UP = 0.05, 16
 """How far a step goes, in units of the scale, and after how many steps it goes that far."""
+
+BEHIND_CUT = 200
+"""How many negatives, and positives, a costly step looks at."""
 
 GRID = 64.0
 """Changes are whole numbers of 1 / GRID of the scale, so that rounding in another framework gives the same patch."""
@@ -42,7 +46,8 @@ class GradientSearch(Searcher):
     Attributes:
         steps: How many gradient steps each run takes.
         folds: Into how many folds the inputs fall.
-        batch: How many negatives, and how many positives, one step looks at; more are drawn anew for each step.
+        batch: How many negatives, and how many positives, one step looks at; more are drawn anew for each step. Where
+            a step runs more of the model than dense layers, at most `BEHIND_CUT` of each.
         step_size: What steps of a weight are measured in: its layer's `influence` on margins, or the `deviation` of
             its layer's weights.
     """
@@ -130,8 +135,9 @@ class GradientSearch(Searcher):
         moving = {name: state.arrays[name].copy() for name in _at_the_start(0)}
         change, scale = moving["change"], state.arrays["scale"]
         rate = RATE * min(1.0, (1000 / len(change)) ** 0.5)
+        most = min(self.batch, BEHIND_CUT) if isinstance(problem.tunable, BehindCut) else self.batch
         for number in range(point * EVERY, (point + 1) * EVERY):
-            batch = draw_batch(problem, state.arrays["folds"] != fold, self.batch, rng=rng)
+            batch = draw_batch(problem, state.arrays["folds"] != fold, most, rng=rng)
             pull = self.pull(problem, batch, number / max(1, self.steps - 1))
             values = problem.suspects.values + change * scale
             slope = problem.tunable.gradients(values, pull, batch.rows) * scale

@@ -12,6 +12,7 @@ points lead from "break nothing" to "repair whatever it takes".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -19,11 +20,12 @@ import numpy as np
 
 from arachne.backend import Pull
 from arachne.errors import UsageError
-from arachne.localise.contrast import Contrast
+from arachne.localise.contrast import Contrast, deep_layers
 from arachne.losses import margins
+from arachne.options import option
 from arachne.search.base import Problem
 from arachne.search.folds import Batch
-from arachne.search.gradient import GradientSearch
+from arachne.search.gradient import EVERY, GradientSearch
 from arachne.suspects import Suspects
 from arachne.values import Array
 
@@ -67,11 +69,40 @@ class KeepHidden(Keep):
         return problem.elsewhere("hidden layers", lambda: _hidden(problem))
 
 
+@dataclass(frozen=True, kw_only=True)
+class KeepDeep(Keep):
+    """Keep on the last convolutions or recurrent layers, where textures, stickers and sensors leave their traces.
+
+    Every step runs all that lies behind the first of these layers, so there are fewer and smaller ones.
+    """
+
+    name = "deep"
+
+    steps: int = option(64, "Gradient steps of each run.", least=EVERY)
+    folds: int = option(3, "Runs, each over all seen inputs but a share of them.", least=2)
+
+    def over(self, problem: Problem) -> Problem:
+        return problem.elsewhere("deep layers", lambda: _deep(problem))
+
+
+def _deep(problem: Problem) -> Suspects:
+    """The weights with the largest contrast in the last layers that are not dense."""
+    layers = deep_layers(problem.backend.layers)
+    if not layers:
+        raise UsageError("the model has no convolution or recurrent layer")
+    return _in_layers(problem, [info.name for info in layers])
+
+
 def _hidden(problem: Problem) -> Suspects:
     """The weights with the largest contrast in the dense layers before the last."""
     backend = problem.backend
     tail = list(takewhile(lambda info: info.kind == "dense", reversed(backend.layers)))[1:]
     if not tail:
         raise UsageError("the model has no hidden dense layer in front of its last one")
-    localiser = Contrast(include=tuple(info.name for info in tail))
-    return localiser.localise(backend, problem.split.seen, rng=np.random.default_rng(0)).suspects
+    return _in_layers(problem, [info.name for info in tail])
+
+
+def _in_layers(problem: Problem, layers: Sequence[str]) -> Suspects:
+    """The weights with the largest contrast in these layers."""
+    localiser = Contrast(include=tuple(layers))
+    return localiser.localise(problem.backend, problem.split.seen, rng=np.random.default_rng(0)).suspects

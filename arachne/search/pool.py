@@ -34,7 +34,9 @@ class Pool(Searcher):
     LOCALISER = "contrast"
     CROSS_FITS = True
 
-    members: tuple[str, ...] = option(("bias", "last", "keep", "hidden"), "Searchers to run, by name.", metavar="NAME")
+    members: tuple[str, ...] = option(
+        ("bias", "last", "keep", "hidden", "deep"), "Searchers to run, by name.", metavar="NAME"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -89,10 +91,24 @@ class Pool(Searcher):
                 break
             state = replace(state, values={**state.values, "member": number})
             try:
+                self._check_needed(problem, state, name)
                 return self._with(state, name, self._member(name).begin(problem, rng=rng))
             except UsageError as error:
                 state = replace(state, values={**state.values, f"{name}/stopped": f"left out: {error}"})
         return replace(state, stopped="all members are done")
+
+    def _check_needed(self, problem: Problem, state: SearchState, name: str) -> None:
+        """Leave out a costly member where cheaper ones reach as deep.
+
+        Raises:
+            UsageError: It is one.
+        """
+        if name != "deep":
+            return
+        if "hidden/first" in state.values:
+            raise UsageError("the model has hidden dense layers, and a search there takes a small part of the time")
+        if problem.backend.layers[-1].kind != "dense":
+            raise UsageError("the suspects are in these layers already")
 
     def _with(self, state: SearchState, name: str, own: SearchState) -> SearchState:
         """The pool's state with one member's in it; the member's last generation is the pool's next."""

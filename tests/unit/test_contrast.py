@@ -84,7 +84,7 @@ def test_the_suspects_have_the_largest_contrast_of_all_layers_together() -> None
 
 
 @pytest.mark.parametrize(
-    ("depth", "layers"), [("auto", {"first", "head"}), ("tail", {"head"}), ("all", {"first", "head"})]
+    ("depth", "layers"), [("auto", {"head"}), ("tail", {"head"}), ("deep", {"first"}), ("all", {"first", "head"})]
 )
 def test_depth_says_which_layers_are_looked_at(depth: str, layers: set[str]) -> None:
     backend, part = part_of(cnn())

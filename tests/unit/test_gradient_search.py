@@ -12,9 +12,10 @@ from arachne.data.split import split_by_outcome
 from arachne.errors import UsageError
 from arachne.evaluate import FastEvaluator, FitnessInputs
 from arachne.localise import Contrast
-from arachne.search import BiasShift, Keep, KeepHidden, LastLayer, Pool, Problem, Searcher
+from arachne.search import BiasShift, Keep, KeepDeep, KeepHidden, LastLayer, Pool, Problem, Searcher
 from arachne.search.folds import draw_batch, fold_numbers
 from arachne.search.gradient import GRID, not_beaten
+from arachne.search.tunable import BehindCut
 from arachne.suspects import Suspects
 from arachne.testing import ReferenceBackend
 from tests.backends import golden
@@ -123,6 +124,36 @@ def test_differential_evolution_runs_where_no_member_can(problem: Problem) -> No
     without = replace(problem, backend=NoGradients(golden.network("mlp")), suspects=few)
     found = Pool().search(without, rng=np.random.default_rng(0))
     assert {candidate.made_by for candidate in found.front} == {"de"}
+
+
+def convolutional(target: str = "top:1") -> Problem:
+    """A convolution and a single dense layer on digits."""
+    backend = ReferenceBackend(golden.network("cnn"))
+    split = split_by_outcome(backend, golden.digits(), target, rng=np.random.default_rng(0))
+    suspects = Contrast().localise(backend, split.seen, rng=np.random.default_rng(0)).suspects
+    return Problem(backend, split, suspects, FitnessInputs.of(split.seen, split.seen.terms(10.0)), FastEvaluator)
+
+
+def test_convolutions_are_repaired_behind_a_cut() -> None:
+    problem = convolutional()
+    search = KeepDeep(steps=32, folds=2)
+    found = search.search(problem, rng=np.random.default_rng(0))
+    assert {address.layer for address in found.addresses} == {"first"}
+    assert isinstance(search.over(problem).tunable, BehindCut)
+    assert found.better
+
+
+def test_the_pool_goes_deep_only_where_no_hidden_dense_layer_is_reached(problem: Problem) -> None:
+    def left_out(pool: Pool, fault: Problem) -> str | None:
+        rng = np.random.default_rng(0)
+        state = pool.begin(fault, rng=rng)
+        while state.stopped is None and "deep/stopped" not in state.values:
+            state = pool.step(fault, state, rng=rng)
+        return str(state.values["deep/stopped"]) if state.values.get("deep/stopped") else None
+
+    pool = Pool(members=("hidden", "bias", "deep"))
+    assert "hidden dense layers" in str(left_out(pool, problem))
+    assert left_out(pool, convolutional()) is None
 
 
 def test_a_pool_of_itself_or_of_strangers_is_refused() -> None:
