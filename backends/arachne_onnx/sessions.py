@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import onnxruntime as ort
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, NodeProto
 
 from arachne.errors import DataError, EnvironmentFaultError, ModelError, UsageError, did_you_mean
 from arachne.values import Array
@@ -159,6 +159,3 @@ def reason(error: Exception) -> str:
     text = re.sub(r"\S*onnxruntime::\S+(\([^)]*\))?\s*", "", text)
     text = re.sub(r"\s+", " ", re.sub(r"/\S+/\S+:\d+\s*", "", text)).strip(" .")
     return text[:200] or type(error).__name__
-
-
-ELEMENTS = {TensorProto.FLOAT: "float32", TensorProto.FLOAT16: "float16", TensorProto.DOUBLE: "float64"}

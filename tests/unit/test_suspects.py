@@ -110,7 +110,7 @@ def test_no_addresses_make_no_suspects() -> None:
     assert suspects.values.shape == (0,)
 
 
-@pytest.mark.parametrize("parameter", ["wieght", "kernel"])
+@pytest.mark.parametrize("parameter", ["weights", "kernel"])
 def test_an_unknown_parameter_is_refused(parameter: str) -> None:
     with pytest.raises(KeyError, match=parameter):
         Suspects.of(_backend(), [Address("fc1", parameter, (0, 0))])

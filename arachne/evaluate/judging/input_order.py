@@ -10,7 +10,7 @@ KEPT = 0.8
 """An input's cost is a moving average: KEPT * before + (1 - KEPT) * now."""
 
 EVERY = 4
-"""Generations between two sortings: one costs about as much as judging a few candidates."""
+"""Generations from one sort to the next: a sort costs about as much as judging a few candidates."""
 
 
 class HardFirst:

@@ -55,6 +55,9 @@ FUNCTIONS: dict[str, Function] = {
     "elu": _elu,
 }
 
+_DENSITY = np.float32(1 / np.sqrt(2 * np.pi))
+"""The normal density at 0."""
+
 SLOPES: dict[Function, Function] = {
     _relu: lambda x: (x > 0).astype(x.dtype),
     _relu6: lambda x: ((x > 0) & (x < 6)).astype(x.dtype),
@@ -66,8 +69,6 @@ SLOPES: dict[Function, Function] = {
     _elu: lambda x: np.where(x > 0, 1, np.exp(np.minimum(x, 0))).astype(x.dtype),
 }
 """The derivative of each function above."""
-
-_DENSITY = np.float32(1 / np.sqrt(2 * np.pi))
 
 MONOTONE = frozenset(FUNCTIONS[name] for name in ("relu", "relu6", "tanh", "sigmoid", "softplus", "elu"))
 """Functions that never fall."""
