@@ -245,7 +245,10 @@ class ModelBackend(ABC):
 
     @final
     def trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
-        """Activations and gradients of several layers from one pass."""
+        """Activations and gradients of several layers from one pass.
+
+        Weights set on the model afterwards do not reach the trace.
+        """
         self._check(inputs, layers)
         return self._trace(inputs, layers)
 

@@ -166,17 +166,37 @@ def restored(backend: ModelBackend, parameters: Iterable[tuple[str, str]]) -> It
             backend.set_weights(layer, parameter, values)
 
 
+def weights_of(backend: ModelBackend) -> Weights:
+    """A copy of every parameter of a model."""
+    return {
+        (info.name, parameter): values
+        for info in backend.layers
+        for parameter, values in backend.get_weights(info.name).items()
+    }
+
+
+@contextmanager
+def standing(backend: ModelBackend, weights: Weights) -> Iterator[None]:
+    """The model with these weights, for the duration."""
+    with restored(backend, weights):
+        for (layer, parameter), values in weights.items():
+            backend.set_weights(layer, parameter, values)
+        yield
+
+
 class PlainTrace(Trace):
-    """Every layer asks for its own pass."""
+    """Every layer asks for its own pass, with the weights the model had when it was traced."""
 
     def __init__(self, backend: ModelBackend, inputs: Inputs, layers: Sequence[str]) -> None:
         self.n = count(inputs)
         self._backend = backend
         self._inputs = inputs
+        self._weights = weights_of(backend)
         self.activations = {layer: backend.activations(inputs, layer) for layer in layers}
 
     def _output_gradients(self, seed: Array) -> Mapping[str, tuple[Array, ...]]:
-        return {layer: self._backend.output_gradients(self._inputs, layer, seed) for layer in self.activations}
+        with standing(self._backend, self._weights):
+            return {layer: self._backend.output_gradients(self._inputs, layer, seed) for layer in self.activations}
 
 
 class PlainCut(Cut):
@@ -187,36 +207,24 @@ class PlainCut(Cut):
         super().__init__(infos[0].name, infos, continues_from_outputs=False)
         self._backend = backend
         self._inputs = inputs
-        self._weights = {
-            (info.name, parameter): values
-            for info in backend.layers
-            for parameter, values in backend.get_weights(info.name).items()
-        }
+        self._weights = weights_of(backend)
 
     def outputs(self, rows: Array | None = None) -> Array:
         """One pass up to the layer."""
-        with self._standing({}):
+        with standing(self._backend, self._weights):
             return self._backend.activations(self._rows(rows), self.layer)[0].leaving
 
     def _scores_from_outputs(self, outputs: Array, rows: Array | None) -> Array:
         raise NotImplementedError
 
     def _scores_with(self, weights: Weights, rows: Array | None) -> Array:
-        with self._standing(weights):
+        with standing(self._backend, {**self._weights, **weights}):
             return self._backend.forward(self._rows(rows))
 
     def _weight_gradients(self, weights: Weights, pull: Pull, rows: Array | None) -> Weights:
         asked = [place for place in self._weights if place[0] in self.layers]
-        with self._standing(weights):
+        with standing(self._backend, {**self._weights, **weights}):
             return self._backend.weight_gradients(self._rows(rows), pull, asked)
-
-    @contextmanager
-    def _standing(self, weights: Weights) -> Iterator[None]:
-        """The model as it was when it was cut, with these weights, for the duration."""
-        with restored(self._backend, self._weights):
-            for (layer, parameter), values in {**self._weights, **weights}.items():
-                self._backend.set_weights(layer, parameter, values)
-            yield
 
     def _rows(self, rows: Array | None) -> Inputs:
         return self._inputs if rows is None else take(self._inputs, rows)

@@ -10,7 +10,7 @@ import numpy as np
 from arachne.adapting.outputs import joined_activations
 from arachne.backend import Trace
 from arachne.values import Activation, Array, Inputs, count
-from arachne_onnx.derivative import SEED, backward_program
+from arachne_onnx.derivative import SEED, Derivative, backward_program
 from arachne_onnx.graph import Graph
 from arachne_onnx.kinds import plain_norm
 from arachne_onnx.layers import Layer
@@ -34,6 +34,7 @@ class OnnxTrace(Trace):
     def __init__(self, runner: Runner, inputs: Inputs, layers: Mapping[str, Layer], *, gradients: bool = True) -> None:
         self._runner = runner
         self._layers = layers
+        self._then = dict(runner.values), set(runner.touched)  # the weights as they are now
         self.n = count(inputs)
         places = sorted({use.gradient.name for layer in layers.values() for use in layer.uses})
         key = tuple(layers)
@@ -67,7 +68,16 @@ class OnnxTrace(Trace):
         """One run of the backward nodes per batch, for all layers together."""
         if self._derivative is None:
             raise RuntimeError("this trace was made without gradients")
-        runner, derivative, names = self._runner, self._derivative, self._derivative.gradients
+        with self._runner.standing(*self._then):
+            parts = self._backward(self._derivative, seed)
+        return {
+            name: tuple(np.concatenate([part[name][number] for part in parts]) for number in range(len(layer.uses)))
+            for name, layer in self._layers.items()
+        }
+
+    def _backward(self, derivative: Derivative, seed: Array) -> list[dict[str, list[Array]]]:
+        """Batch by batch, the gradients of each layer's uses."""
+        runner, names = self._runner, derivative.gradients
         program = runner.program(
             ("backward of a trace", tuple(self._layers)),
             lambda: backward_program(runner.device, derivative, self._kept[0][0], runner.touched),
@@ -88,10 +98,7 @@ class OnnxTrace(Trace):
                     for name, layer in self._layers.items()
                 }
             )
-        return {
-            name: tuple(np.concatenate([part[name][number] for part in parts]) for number in range(len(layer.uses)))
-            for name, layer in self._layers.items()
-        }
+        return parts
 
     def _gradient(
         self,

@@ -175,7 +175,7 @@ class TorchBackend(ModelBackend):
 
     def _trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
         """One pass kept open; every gradient asked of it is one backward pass."""
-        return TorchTrace(self._runner, inputs, layers)
+        return TorchTrace(self._runner, inputs, layers, weights=self._runner.snapshot())
 
     def _cut(self, inputs: Inputs, layers: Sequence[str]) -> Cut:
         """The recorded calls behind the layers; the plain cut where a pass cannot be recorded."""

@@ -66,7 +66,7 @@ class TorchCut(Cut):
         infos = [one.info for one in layers.values()]
         super().__init__(layer, infos, continues_from_outputs=self._fold is not None)
         self._inputs = inputs
-        self._then = {} if self._fold else {name: p.detach().clone() for name, p in runner.parameters.items()}
+        self._then = {} if self._fold else runner.snapshot()
         touched = {tape.named[place.name] for layer in layers.values() for place in layer.stored.values()}
         before, behind = _parted(tape, at, touched)
         self._all = _needed(behind, {tape.output})

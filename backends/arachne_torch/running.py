@@ -75,6 +75,10 @@ class Runner:
         """The model's tensors by identity, or what stands in for them."""
         return Known({**self.parameters, **(swapped or {})})
 
+    def snapshot(self) -> dict[str, Tensor]:
+        """A copy of every parameter by name, which weights set afterwards do not reach."""
+        return {name: tensor.detach().clone() for name, tensor in self.parameters.items()}
+
     def look(self, inputs: Inputs) -> dict[str, Layer]:
         """Run the model once on a few inputs: its layers in order of execution, its ending, its need of memory."""
         rows = min(count(inputs), self.fixed or FEW, FEW)

@@ -20,7 +20,7 @@ from arachne.testing.checks.suite import (
     assert_same_entering,
     assert_same_weights,
 )
-from arachne.values import Array, take
+from arachne.values import Array, Weights, take
 
 STEP = 5e-3
 """Half the width of a finite difference: below it float32 rounding shows, above it the function's curvature."""
@@ -236,6 +236,22 @@ class GradientChecks(Suite):
                 for ours_of_use, theirs_of_use in zip(found[layer], uses_of_layer, strict=True):
                     assert_close(ours_of_use, theirs_of_use, f"'{layer}', seed {number}")
 
+    def test_weights_set_afterwards_do_not_reach_a_trace(self, specimen: Specimen) -> None:
+        """A trace has the weights the model had when it was traced, whether they were set before or are set after."""
+        self.needs_gradients(specimen.backend)
+        original = specimen.all_weights()
+        changed = {place: values for name in specimen.layers for place, values in specimen.other_weights(name).items()}
+        for now, then in ((original, changed), (changed, original)):
+            _set(specimen.backend, now)
+            expected = specimen.backend.trace(specimen.inputs, specimen.layers).output_gradients(specimen.seed())
+            trace = specimen.backend.trace(specimen.inputs, specimen.layers)
+            _set(specimen.backend, then)
+            found = trace.output_gradients(specimen.seed())
+            for layer, uses in expected.items():
+                for ours, theirs in zip(found[layer], uses, strict=True):
+                    assert_close(ours, theirs, f"'{layer}'")
+            assert_same_weights(specimen.all_weights(), then)
+
     def test_a_trace_holds_any_number_of_inputs(self, make_backend: MakeBackend) -> None:
         """Inputs come in any number, for a trace too."""
         specimen = self.build(make_backend, "convnet", n=1100)
@@ -247,6 +263,11 @@ class GradientChecks(Suite):
         for layer in layers:
             assert_close(trace.activations[layer][0].leaving, expected.activations[layer][0].leaving, layer)
             assert_close(found[layer][0], wanted[layer][0], layer)
+
+
+def _set(backend: ModelBackend, weights: Weights) -> None:
+    for (layer, parameter), values in weights.items():
+        backend.set_weights(layer, parameter, values)
 
 
 def _assert_weight_gradients(specimen: Specimen) -> None:
