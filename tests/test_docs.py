@@ -233,10 +233,11 @@ def test_the_figures_of_the_readme_are_those_of_the_demo(demo: Path) -> None:
 
 
 ENDINGS = {
-    "onnx_repair": "taking the patch out gives the same file again: True\n",
-    "torch_repair": "their scores differ by at most 0.0e+00\n",
+    "onnx_repair": r"taking the patch out gives the same file again: True\n",
+    # Rounding alone may differ: how much depends on how many threads each framework has.
+    "torch_repair": r"agree on 100\.00% of the pictures; their scores differ by at most (0\.0e\+00|\d\.\de-0[5-9])\n",
 }
-"""What the examples say at last."""
+"""What the examples say at last, as patterns."""
 
 
 def readme_table() -> list[str]:
@@ -263,4 +264,4 @@ def test_an_example_runs(
     runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="__main__")
     said = capsys.readouterr().out
     assert "\nREPAIRED" in said
-    assert said.endswith(ENDINGS[name])
+    assert re.search(ENDINGS[name] + r"\Z", said)
