@@ -1,4 +1,4 @@
-"""Files that are either wholly there or not there at all, their hashes, and whether two paths are one file.
+"""Files that are either wholly there or not there at all, what is read back from them, and whether two are one.
 
 A file is written under another name, forced to the disk and renamed, so that a crash or a full disk leaves what was
 there before.
@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from arachne.errors import EnvironmentFaultError, ModelError
+from arachne.errors import EnvironmentFaultError, InputError, ModelError
 
 CHUNK = 1 << 20
+
+LARGEST_OBJECT = 64 << 20
+"""A longer JSON file is none that a repair has written, and is not read."""
 
 
 def atomic_write(path: str | Path, content: bytes | Callable[[BinaryIO], object]) -> None:
@@ -83,6 +87,29 @@ def sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def read_object(path: Path, what: str) -> dict[str, Any]:
+    """The JSON object in a file of a repair's folder.
+
+    Args:
+        path: The file.
+        what: What it is called in messages.
+
+    Raises:
+        InputError: There is no such file, or something else under its name.
+    """
+    if not path.is_file():
+        raise InputError(f"'{path.parent}' has no {path.name}; expected a folder that a repair was saved to")
+    if path.stat().st_size > LARGEST_OBJECT:
+        raise InputError(f"'{path}' has {path.stat().st_size:,} bytes, too many for a {what}")
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"'{path}' is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise InputError(f"'{path}' holds no {what}")
+    return found
 
 
 def sha256_of(path: str | Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,11 @@ from arachne.data.labelled import LabelledData
 from arachne.data.resplit import split_by_rows
 from arachne.errors import DataError, InputError, ModelError
 from arachne.evidence import doubtful_labels, measure
-from arachne.files import sha256_of
+from arachne.files import read_object, sha256_of
 from arachne.front_file import FRONT, PARTS, StoredFront, read_front
 from arachne.localise import Localisation
 from arachne.patch import Patch
-from arachne.report.folder import LARGEST, PAGE_DATA, read_page
+from arachne.report.folder import PAGE_DATA, read_page
 from arachne.result import RepairResult
 from arachne.search.budget import Budget
 from arachne.search.choose import Choice
@@ -31,17 +30,9 @@ def stored_result(folder: Path) -> dict[str, Any]:
     Raises:
         InputError: The folder has none, or something else under its name.
     """
-    path = folder / RESULT
-    if not path.is_file():
-        raise InputError(f"'{folder}' has no {RESULT}; expected a folder that a repair was saved to")
-    if path.stat().st_size > LARGEST:
-        raise InputError(f"'{path}' has {path.stat().st_size:,} bytes, too many for a result")
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"'{path}' is not JSON: {error}") from error
-    if not isinstance(found, dict) or found.get("command") != "repair":
-        raise InputError(f"'{path}' is not the result of a repair")
+    found = read_object(folder / RESULT, "result")
+    if found.get("command") != "repair":
+        raise InputError(f"'{folder / RESULT}' is not the result of a repair")
     return found
 
 

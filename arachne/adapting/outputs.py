@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,8 +41,17 @@ def joined(parts: Sequence[Array]) -> Array:
     return np.concatenate(parts)
 
 
-def joined_activations(parts: Sequence[Activation]) -> Activation:
-    """The activations of one use of a layer, out of those of the batches."""
+def joined_gradients(parts: Sequence[Mapping[str, Sequence[Array]]]) -> dict[str, tuple[Array, ...]]:
+    """The gradients at each layer's uses, out of those of the batches."""
+    return {layer: tuple(map(joined, zip(*(part[layer] for part in parts), strict=True))) for layer in parts[0]}
+
+
+def joined_activations(parts: Sequence[Mapping[str, Sequence[Activation]]]) -> dict[str, tuple[Activation, ...]]:
+    """The activations of each layer's uses, out of those of the batches."""
+    return {layer: tuple(map(_joined_use, zip(*(part[layer] for part in parts), strict=True))) for layer in parts[0]}
+
+
+def _joined_use(parts: Sequence[Activation]) -> Activation:
     if len(parts) == 1:
         return parts[0]
     entering = {name: joined([part.entering[name] for part in parts]) for name in parts[0].entering}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arachne.errors import InputError
-from arachne.files import atomic_write
+from arachne.files import atomic_write, read_object
 from arachne.report.card import model_card
 from arachne.report.html import render
 from arachne.report.json import dumps
@@ -20,8 +18,6 @@ if TYPE_CHECKING:
     from arachne.search.state import SearchResult
 
 PAGE, PAGE_DATA, CARD, HISTORY = "report.html", "report.json", "MODEL_CARD.md", "history.csv"
-LARGEST = 64 << 20
-"""A longer file is no page's content, and is not read."""
 
 
 def write_report(
@@ -41,15 +37,4 @@ def read_page(folder: Path) -> dict[str, Any]:
     Raises:
         InputError: The folder has none, or something else under its name.
     """
-    path = folder / PAGE_DATA
-    if not path.is_file():
-        raise InputError(f"'{folder}' has no {PAGE_DATA}; expected a folder that `arachne repair -o` has made")
-    if path.stat().st_size > LARGEST:
-        raise InputError(f"'{path}' has {path.stat().st_size:,} bytes, too many for a page")
-    try:
-        page = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"'{path}' is not JSON: {error}") from error
-    if not isinstance(page, dict):
-        raise InputError(f"'{path}' holds no report")
-    return page
+    return read_object(folder / PAGE_DATA, "report")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from arachne.adapting.outputs import joined_activations
+from arachne.adapting.outputs import joined_activations, joined_gradients
 from arachne.backend import Trace
 from arachne.values import Array, Inputs, count
 from arachne_keras.autodiff import FRAMEWORK, Mark
@@ -30,12 +30,7 @@ class KerasTrace(Trace):
         fixed = {id(variable): FRAMEWORK.snapshot(variable) for variable in runner.model.variables}
         with runner.stateless(fixed, runner.model.variables):
             self._passes = [_Pass(runner, batch, layers, gradients) for batch in runner.batches(inputs)]
-        self.activations = {
-            layer: tuple(
-                joined_activations(uses) for uses in zip(*(p.activations[layer] for p in self._passes), strict=True)
-            )
-            for layer in layers
-        }
+        self.activations = joined_activations([one.activations for one in self._passes])
         for one in self._passes:
             one.activations.clear()
 
@@ -45,12 +40,7 @@ class KerasTrace(Trace):
         for one in self._passes:
             found.append(one.gradients(seed[done : done + one.n]))
             done += one.n
-        return {
-            layer: tuple(
-                np.concatenate(parts) for parts in zip(*(gradients[layer] for gradients in found), strict=True)
-            )
-            for layer in self.activations
-        }
+        return joined_gradients(found)
 
 
 class _Pass:

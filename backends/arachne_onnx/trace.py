@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from arachne.adapting.outputs import joined_activations
+from arachne.adapting.outputs import joined_activations, joined_gradients
 from arachne.backend import Trace
 from arachne.values import Activation, Array, Inputs, count
 from arachne_onnx.derivative import SEED, Derivative, backward_program
@@ -59,10 +59,7 @@ class OnnxTrace(Trace):
             )
             if gradients:
                 self._kept.append(({name: values[name] for name in saved}, n, size))
-        self.activations = {
-            name: tuple(joined_activations([part[name][number] for part in seen]) for number in range(len(layer.uses)))
-            for name, layer in layers.items()
-        }
+        self.activations = joined_activations(seen)
 
     def _output_gradients(self, seed: Array) -> Mapping[str, tuple[Array, ...]]:
         """One run of the backward nodes per batch, for all layers together."""
@@ -70,10 +67,7 @@ class OnnxTrace(Trace):
             raise RuntimeError("this trace was made without gradients")
         with self._runner.standing(*self._then):
             parts = self._backward(self._derivative, seed)
-        return {
-            name: tuple(np.concatenate([part[name][number] for part in parts]) for number in range(len(layer.uses)))
-            for name, layer in self._layers.items()
-        }
+        return joined_gradients(parts)
 
     def _backward(self, derivative: Derivative, seed: Array) -> list[dict[str, list[Array]]]:
         """Batch by batch, the gradients of each layer's uses."""
@@ -86,36 +80,21 @@ class OnnxTrace(Trace):
         parts: list[dict[str, list[Array]]] = []
         done = 0
         for saved, n, size in self._kept:
-            rows = fill(np.asarray(seed[done : done + n], np.float32), size)
-            found = program.run({**saved, **weights, SEED: rows})
+            rows = slice(done, done + n)
+            found = program.run({**saved, **weights, SEED: fill(np.asarray(seed[rows], np.float32), size)})
+            gradients = {name: runner.apart(name, found[names[name]], n, size) for name in names}
+            parts.append({name: self._read(layer, gradients, rows) for name, layer in self._layers.items()})
             done += n
-            parts.append(
-                {
-                    name: [
-                        self._gradient(use, found, names, number, len(parts), n, size, name)
-                        for number, use in enumerate(layer.uses)
-                    ]
-                    for name, layer in self._layers.items()
-                }
-            )
         return parts
 
-    def _gradient(
-        self,
-        use: Use,
-        found: Mapping[str, Array],
-        names: Mapping[str, str],
-        number: int,
-        batch: int,
-        n: int,
-        size: int,
-        layer: str,
-    ) -> Array:
-        if use.gradient.name not in names:  # the scores do not depend on it
-            start = sum(kept[1] for kept in self._kept[:batch])
-            return np.zeros_like(self.activations[layer][number].leaving[start : start + n])
-        array = self._runner.apart(use.gradient.name, found[names[use.gradient.name]], n, size)
-        return np.array(use.gradient.read(array))
+    def _read(self, layer: Layer, gradients: Mapping[str, Array], rows: slice) -> list[Array]:
+        """The gradients at a layer's uses; zeros where the scores do not depend on one."""
+        return [
+            np.array(use.gradient.read(gradients[use.gradient.name]))
+            if use.gradient.name in gradients
+            else np.zeros_like(activation.leaving[rows])
+            for use, activation in zip(layer.uses, self.activations[layer.info.name], strict=True)
+        ]
 
 
 def _signals(use: Use) -> list[Signal]:

@@ -33,7 +33,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from arachne.adapting.outputs import class_names, joined
+from arachne.adapting.outputs import class_names, joined_gradients
 from arachne.backend import Cut, ModelBackend, Pull, Trace, WeightFile, Weights
 from arachne.errors import DataError, ModelError
 from arachne.values import Activation, Array, Description, Inputs, LayerInfo, count, take
@@ -157,9 +157,9 @@ class TorchBackend(ModelBackend):
         found, done = [], 0
         for batch in self._runner.batches(inputs, gradients=True):
             trace = TorchTrace(self._runner, batch, [layer])
-            found.append(trace.output_gradients(seed[done : done + count(batch)])[layer])
+            found.append(trace.output_gradients(seed[done : done + count(batch)]))
             done += count(batch)
-        return tuple(joined(uses) for uses in zip(*found, strict=True))
+        return joined_gradients(found)[layer]
 
     def _input_gradients(self, inputs: Inputs, pull: Pull) -> Inputs:
         """One backward pass per batch, to tensors that stand in for the inputs."""

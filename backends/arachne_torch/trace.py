@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from arachne.adapting.folds import Fold, MixedInputsError
-from arachne.adapting.outputs import joined, joined_activations
+from arachne.adapting.outputs import joined_activations, joined_gradients
 from arachne.backend import Trace
 from arachne.errors import ModelError
 from arachne.values import Activation, Array, Inputs, count
@@ -45,10 +45,7 @@ class TorchTrace(Trace):
         fixed = weights or {name: tensor.detach() for name, tensor in runner.parameters.items()}
         with runner.swapped(fixed), torch.set_grad_enabled(gradients):
             self._passes = [_Pass(runner, batch, layers, fixed) for batch in runner.batches(inputs)]
-        self.activations = {
-            layer: tuple(joined_activations(uses) for uses in zip(*(p.seen[layer] for p in self._passes), strict=True))
-            for layer in layers
-        }
+        self.activations = joined_activations([one.seen for one in self._passes])
         for one in self._passes:
             one.seen.clear()
 
@@ -63,10 +60,7 @@ class TorchTrace(Trace):
         for one in self._passes:
             found.append(one.gradients(seed[done : done + one.n]))
             done += one.n
-        return {
-            layer: tuple(joined(parts) for parts in zip(*(gradients[layer] for gradients in found), strict=True))
-            for layer in self.activations
-        }
+        return joined_gradients(found)
 
 
 class _Handle:

@@ -51,7 +51,7 @@ def test_a_repair_leaves_a_page_that_can_be_made_again(folder: Path) -> None:
 def test_a_folder_that_holds_no_repair_is_refused(tmp_path: Path) -> None:
     done = arachne("report", ".", cwd=tmp_path)
     assert done.code == 3
-    assert done.err == "error: '.' has no report.json; expected a folder that `arachne repair -o` has made\n"
+    assert done.err == "error: '.' has no report.json; expected a folder that a repair was saved to\n"
 
 
 def test_the_result_file_fits_its_schema(folder: Path) -> None:
