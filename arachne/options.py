@@ -42,7 +42,7 @@ class Option:
         name: The field's name; the flag is the same with dashes.
         kind: One of `KINDS`.
         optional: Whether None is a value too.
-        default: What it is when nobody says.
+        default: Its value unless another is given.
         help: What it does, one sentence.
         least: The smallest value.
         most: The largest value.

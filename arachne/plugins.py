@@ -1,7 +1,7 @@
 """The one table of plug-ins: backends, localisers and searchers, ours and other people's.
 
 A distribution joins with an entry point in one of the groups `arachne.backends`, `arachne.localisers` and
-`arachne.searchers`. Nothing is imported before it is asked for by name.
+`arachne.searchers`. A plug-in is imported when it is first asked for by name.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ class Table:
             raise self._broken(entries[name], error) from error
 
     def origin(self, plugin: type[Any]) -> str | None:
-        """The distribution that registered a class, such as `arachne-tally 1.0`; None when none but ours did."""
+        """The distribution that registered a class, such as `arachne-tally 1.0`; None for Arachne's own."""
         for entry in self._entries().values():
-            # What has an object of the class has imported it: nothing is imported to find out.
+            # Whoever has an object of the class has imported it, so nothing needs to be imported to find out.
             if entry.dist is not None and getattr(sys.modules.get(entry.module), entry.attr, None) is plugin:
                 return f"{entry.dist.name} {entry.dist.version}"
         return None
@@ -82,7 +82,7 @@ class Table:
 
     def _explained(self, entry: EntryPoint, error: ImportError) -> ImportError:
         missing = (error.name or "").partition(".")[0]
-        if missing in ("", "arachne", entry.module.partition(".")[0]):  # a bug of its own, not a missing package
+        if missing in ("", "arachne", entry.module.partition(".")[0]):  # a bug in the plug-in, not a missing package
             return error if entry.name in self.ours else self._broken(entry, error)
         hint = f'"arachne-repair[{self.extras[entry.name]}]"' if entry.name in self.extras else missing
         return self.unavailable(

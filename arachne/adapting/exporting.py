@@ -1,4 +1,4 @@
-"""What the frameworks' exporters to ONNX have in common: what they say, how they fail, and what to try them with."""
+"""What all exporters to ONNX need: silence, errors in one sentence, and random inputs to check the export with."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ANY_LENGTH = 8
 
 @contextlib.contextmanager
 def exporter_faults() -> Iterator[None]:
-    """Turn whatever an exporter raises into one sentence.
+    """Turn whatever an exporter raises into one of our errors.
 
     Raises:
         ModelError: The exporter does not know an operation of the model.
@@ -65,7 +65,7 @@ def random_inputs(
     Whole numbers, which an embedding looks up, are below the smallest of the model's tables.
 
     Args:
-        taken: Shape without the axis of inputs and dtype of every input, by name; a length that is no whole number is
+        taken: Shape without the axis of inputs and dtype of every input, by name; a length that is not an integer is
             open.
         n: How many.
         layers: The model's layers.

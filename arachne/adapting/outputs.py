@@ -1,4 +1,4 @@
-"""What a model gives and carries: whether its outputs are probabilities, the names of its classes, batches joined."""
+"""A model's outputs: whether they are probabilities, the names of its classes, and joining the results of batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from arachne.values import Activation, Array
 
 SMALLEST_PROBABILITY = 1e-12
-"""Probabilities below this are taken for this when their logarithm is taken."""
+"""Probabilities are raised to this before their logarithm is taken."""
 
 
 def are_probabilities(output: Array) -> bool:
@@ -22,7 +22,7 @@ def are_probabilities(output: Array) -> bool:
 
 
 def class_names(model: Any) -> tuple[str, ...] | None:
-    """The names of the classes that a model object carries in `class_names` or `classes`, where it does."""
+    """The class names in a model object's `class_names` or `classes`; None where it has neither."""
     for attribute in ("class_names", "classes"):
         names = getattr(model, attribute, None)
         if isinstance(names, (list, tuple)) and names and all(isinstance(name, str) for name in names):
@@ -42,12 +42,12 @@ def joined(parts: Sequence[Array]) -> Array:
 
 
 def joined_gradients(parts: Sequence[Mapping[str, Sequence[Array]]]) -> dict[str, tuple[Array, ...]]:
-    """The gradients at each layer's uses, out of those of the batches."""
+    """The gradients at each layer's uses, joined over the batches."""
     return {layer: tuple(map(joined, zip(*(part[layer] for part in parts), strict=True))) for layer in parts[0]}
 
 
 def joined_activations(parts: Sequence[Mapping[str, Sequence[Activation]]]) -> dict[str, tuple[Activation, ...]]:
-    """The activations of each layer's uses, out of those of the batches."""
+    """The activations of each layer's uses, joined over the batches."""
     return {layer: tuple(map(_joined_use, zip(*(part[layer] for part in parts), strict=True))) for layer in parts[0]}
 
 

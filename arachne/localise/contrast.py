@@ -37,7 +37,7 @@ DEEP, DEEPEST = ("conv", "conv_transpose", "recurrent"), 3
 """The kinds of layers that are deep, and how many of the last of them are looked at."""
 
 MOST_POSITIVES = 2000
-"""So many positives are enough for a mean."""
+"""How many positives the mean is taken over, at most."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ def contrasts(
     Args:
         backend: The model.
         part: The inputs; all its negatives are looked at.
-        positives: The rows of the positives that they are held against.
+        positives: The rows of the positives that they are compared with.
         parameters: The layers, and which of their parameters to look at.
     """
     flows = _differences(backend, part, positives, [info for info, _ in parameters])

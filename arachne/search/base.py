@@ -38,7 +38,7 @@ class Problem:
         split: The parts of the data; a search never looks at `held_out`.
         suspects: The weights it may change (a searcher may return others).
         fitness_inputs: The inputs the fitness counts, with their weights; all from the seen part.
-        make_evaluator: Makes the evaluator of this problem when somebody asks for it.
+        make_evaluator: Makes the evaluator of this problem, when it is first needed.
         training: Training inputs, where the user gave them.
         shared: What problems over other weights of the same model and inputs have in common, once it was computed.
     """
@@ -138,7 +138,7 @@ class Problem:
     def result(
         self, state: SearchState, *front: Candidate, original: Array | None = None, chosen: int = 0
     ) -> SearchResult:
-        """What a search that has stopped hands back.
+        """The result of a search that has stopped.
 
         Args:
             state: Its last state.
@@ -160,7 +160,7 @@ class Searcher(Configured, ABC):
     """Looks for new values of the suspects, step by step.
 
     A search is a value, its `SearchState`: `begin` makes the first one, `step` makes the next one of it, and `result`
-    reads the patch from any of them. A searcher keeps nothing to itself between the calls, so a state that was stored
+    reads the patch from any of them. A searcher keeps nothing of its own between the calls, so a state that was stored
     goes on in another process as if nothing had happened, given a generator in the state it had then:
 
         state = searcher.begin(problem, rng=rng)
@@ -168,7 +168,7 @@ class Searcher(Configured, ABC):
             state = searcher.step(problem, state, rng=rng)
         found = searcher.result(problem, state)
 
-    `rng` belongs to whoever runs that loop, and to be continued is stored by them: `rng.bit_generator.state`.
+    Whoever runs that loop owns `rng`, and stores `rng.bit_generator.state` beside the state to continue later.
 
     Options are fields declared with `arachne.option`; a searcher with options is a frozen dataclass too.
     """

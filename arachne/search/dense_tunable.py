@@ -111,13 +111,13 @@ class DenseTunable(Tunable):
 
 
 def make_tunable(backend: ModelBackend, inputs: Inputs, suspects: Suspects, tail: TailInputs | None = None) -> Tunable:
-    """The fastest one there is: dense layers at the end of a model are run in NumPy, all else behind a cut.
+    """The fastest `Tunable` for these suspects: NumPy for dense layers at the end of a model, a cut for all others.
 
     Args:
         backend: The model.
         inputs: The inputs.
         suspects: The weights whose values vary.
-        tail: What flows through the model's dense tail for these inputs, where somebody has it already.
+        tail: What flows through the model's dense tail for these inputs, if it has been computed already.
     """
     tail = tail or TailInputs.of(backend, inputs)
     found = None if tail is None else DenseTunable.of(backend, suspects, tail)

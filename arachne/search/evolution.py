@@ -1,4 +1,4 @@
-"""What pymoo does of the paper's search: it makes one generation out of another.
+"""pymoo's part of the paper's search: making one generation out of another.
 
 pymoo's own `DE` differs from the paper in its donors, mutation, bounds and replacement, so the pieces that differ are
 subclassed here and a test pins each formula. Members are replaced generation by generation, where Algorithm 2 is
@@ -37,7 +37,7 @@ class Members:
         return self.X
 
     def set(self, name: str, value: Any) -> None:
-        """Nothing: pymoo marks members with the number of their generation, and nobody asks for it."""
+        """Does nothing: pymoo would record each member's generation, which is never read here."""
 
 
 class PaperVariant(Variant):  # type: ignore[misc]  # pymoo has no types
@@ -46,7 +46,7 @@ class PaperVariant(Variant):  # type: ignore[misc]  # pymoo has no types
     Args:
         crossover: CR, the chance of each element to come from the donor.
         scale: The range F is drawn from.
-        finish: What is done to the trials `(n, k)` at last, such as rounding.
+        finish: Applied last to the trials `(n, k)`; rounding, for example.
     """
 
     def __init__(self, crossover: float, scale: tuple[float, float], finish: Callable[[Array], Array]) -> None:
@@ -71,7 +71,7 @@ class PaperVariant(Variant):  # type: ignore[misc]  # pymoo has no types
 class PaperDE(DE):  # type: ignore[misc]  # pymoo has no types
     """pymoo's DE that compares whole-number deficits, and replaces a member when its trial is at least as good.
 
-    It starts from a population that was evaluated, so making one anew for every generation changes nothing.
+    It starts from an evaluated population, so a new one can be made for every generation.
 
     Args:
         members: The population, `(n, k)`.

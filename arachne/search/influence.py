@@ -9,7 +9,7 @@ from arachne.search.base import Problem
 from arachne.values import Array
 
 PROBED, DRAWS = 200, 8
-"""On how many negatives, and positives, a layer's influence is measured, and with how many draws of signs."""
+"""How many negatives (and as many positives) influence is measured on, and with how many draws of signs."""
 
 
 def influence_scale(problem: Problem, *, rng: np.random.Generator) -> Array:

@@ -19,7 +19,7 @@ SIMPLE = {
 """Searchers anybody would try first, the simplest first, and what they do in words."""
 
 NEARLY = 0.9
-"""As good as another is who repairs at least this share of what it repairs, as far as chance allows to tell."""
+"""A candidate is as good as another if it repairs at least this share of what the other repairs, up to chance."""
 
 
 def as_good(simple: Standing, other: Standing) -> bool:

@@ -1,4 +1,4 @@
-"""The values a search works on and hands back: candidates, how far it is, and what it found."""
+"""The values a search works on and returns: candidates, its state, and its result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Candidate:
     Attributes:
         addresses: The weights it changes.
         values: Their new values, float64 `(k,)`, as the model stores them.
-        deficits: What it costs, int64 `(terms,)`; None where nobody has measured it.
+        deficits: What it costs, int64 `(terms,)`; None where it has not been measured.
         made_by: The name of the searcher it comes from.
         held_back: Which of the fitness inputs are right, bool `(n,)`, each judged with a sibling of this candidate that
             was fitted without it; None where a searcher holds nothing back.
@@ -36,7 +36,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Generation:
-    """How far a search was after one generation.
+    """The progress of a search after one generation.
 
     Attributes:
         number: 0 is the first population.
@@ -113,11 +113,11 @@ def each_generation(on_generation: OnGeneration) -> OnState:
 
 @dataclass(frozen=True, eq=False)
 class SearchResult:
-    """What a search found: one candidate, or several that nobody but the user can choose between.
+    """What a search found: one candidate, or several between which only the user can choose.
 
     Attributes:
         front: The candidates.
-        chosen: Which of them is meant by the attributes below, a number of `front`.
+        chosen: The index in `front` of the one that the properties below describe.
         original: What the unchanged model costs, int64 `(terms,)`.
         total_weight: What all inputs are worth together: the largest possible fitness.
         history: Generation by generation.

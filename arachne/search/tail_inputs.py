@@ -1,4 +1,4 @@
-"""What flows through the dense layers at the end of a model, computed once for all that is tried there."""
+"""What flows through the dense layers at the end of a model, computed once for all searches there."""
 
 from __future__ import annotations
 

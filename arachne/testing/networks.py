@@ -62,7 +62,7 @@ class Network:
     nodes: tuple[Node, ...]
 
     def __post_init__(self) -> None:
-        """Refuse a spec that cannot be run in its order."""
+        """Refuse a spec whose nodes cannot run in the order given."""
         known = set(self.inputs)
         for node in self.nodes:
             missing = [source for source in node.sources if source not in known]
@@ -109,7 +109,7 @@ class Network:
         return min(tables) if tables else None
 
     def followers(self, layer: Layer) -> tuple[str, ...] | None:
-        """What stands between a layer and the next one, as far as it is a single path; None where it is not."""
+        """What stands between a layer and the next one, if that is a single path; None otherwise."""
         path: list[str] = []
         name = layer.name
         if not layer.LEAVES_ITS_VALUE or len(self.uses(layer.name)) > 1:
@@ -194,7 +194,7 @@ def branches(*, width: int = 4, classes: int = 3, seed: int = 0, activation: str
 
 
 def shared(*, width: int = 4, classes: int = 3, seed: int = 0, activation: str = "tanh") -> Network:
-    """`twice`, a layer that the network runs through two times, and `head`."""
+    """`twice`, a layer that the network uses two times, and `head`."""
     rng = np.random.default_rng(seed)
     act = ACTIVATIONS[activation]
     nodes = (

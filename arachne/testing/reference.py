@@ -64,7 +64,7 @@ class ReferenceBackend(ModelBackend):
             name: {parameter: np.array(values, self._dtype) for parameter, values in layer.parameters.items()}
             for name, layer in network.layers.items()
         }
-        # Asked for all the time, and never different: weights change, layers do not.
+        # Kept, because it is read often and never changes: only weights do.
         self._layers = tuple(self._describe_layer(layer) for layer in self._network.layers.values())
 
     @classmethod

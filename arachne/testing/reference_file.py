@@ -92,7 +92,7 @@ class RefnetWeights(WeightFile):
 def _describe(node: Node) -> dict[str, Any]:
     fields = {field.name: getattr(node, field.name) for field in dataclasses.fields(node)}
     if isinstance(node, Layer):
-        # The arrays are members of their own; here it says which there are.
+        # The arrays are stored as separate members; the text lists them.
         fields.update({name: fields[name] is not None for name in (*node.PARAMETERS, *node.STATISTICS)})
     return {"type": type(node).__name__, **fields}
 

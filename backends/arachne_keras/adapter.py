@@ -171,7 +171,7 @@ class KerasBackend(ModelBackend):
         return ".weights.h5" if self._model.format == "weights" else ".keras"
 
     def example_inputs(self, n: int, *, seed: int = 0) -> Inputs:
-        """Of a functional model; one with a `call` of its own does not tell what it takes."""
+        """For a functional model; one with its own `call` does not declare its inputs."""
         return export.example_inputs(self.native, self.layers, n, seed=seed)
 
     def export_onnx(self, path: Path, *, inputs: Inputs | None = None, opset: int = 18) -> None:
@@ -180,7 +180,7 @@ class KerasBackend(ModelBackend):
         export.export_onnx(self.native, given, Path(path), opset=opset)
 
     def describe(self) -> Description:
-        """The notes tell what had to be assumed."""
+        """The notes say what had to be assumed."""
         return Description(
             backend=self.NAME,
             framework=f"keras {keras.__version__} on {FRAMEWORK.name} {FRAMEWORK.version()}",

@@ -77,7 +77,7 @@ class Framework(ABC):
 
 
 def to_array(tensor: Any) -> Array:
-    """A fresh array of its own; half precision crosses as float32."""
+    """A fresh array; half precision becomes float32."""
     if keras.backend.standardize_dtype(tensor.dtype) in ("bfloat16", "float16"):
         tensor = keras.ops.cast(tensor, "float32")
     return np.array(FRAMEWORK.array(tensor), order="C")
@@ -105,7 +105,7 @@ if keras.backend.backend() == "tensorflow":
 
         def pull_back(self, function: Callable[[list[Any]], Any], tensors: Sequence[Any], seed: Seed) -> list[Any]:
             """By a tape that watches the tensors."""
-            # Tensors of their own: the framework may hand out one tensor object for two values that are equal.
+            # New tensor objects: the framework may hand out one object for two values that are equal.
             tensors = [tf.identity(tensor) for tensor in tensors]
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(tensors)
@@ -142,7 +142,7 @@ if keras.backend.backend() == "tensorflow":
             return list(self._tape.gradient(self.result, self.marked, vector, unconnected_gradients=zeros))
 
         def _mark(self, tensor: Any) -> Any:
-            # A tensor of its own: the framework may hand out one tensor object for two values that are equal.
+            # A new tensor object: the framework may hand out one object for two values that are equal.
             tensor = tf.identity(tensor)
             self._tape.watch(tensor)
             self.marked.append(tensor)

@@ -25,7 +25,7 @@ RUNS_CODE = {
     "FlaxLayer": "runs a function that is not in the file",
 }
 READS_FILES = ("StringLookup", "IntegerLookup", "IndexLookup", "TextVectorization")
-"""Layers that are Keras' own and still not to be had from a stranger's file."""
+"""Layers of Keras that a file from an unknown source may not contain."""
 
 PLAIN = ("__keras_tensor__", "__tensor__", "__numpy__", "__bytes__", "__ellipsis__", "__slice__", "__tuple__")
 """Values that are data, however they are written."""

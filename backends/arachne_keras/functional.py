@@ -42,7 +42,7 @@ def opened(source: Any, output: str | None) -> Graph:
 
 
 def opaque(model: Any, output: str | None) -> Graph:
-    """One step for a model with a `call` of its own."""
+    """One step for a model with its own `call`."""
     if not model.built:
         raise ModelError(f"model '{model.name}' was never called, so it has no weights yet; call it on some data first")
     graph = Graph()
@@ -81,7 +81,7 @@ def fold_padding(graph: Graph, kinds: Sequence[Kind]) -> None:
 
 
 def called_with(model: Any) -> list[tuple[int | None, ...]]:
-    """The shapes a model was first called with, as far as it remembers them."""
+    """The shapes a model was first called with, where it remembers them."""
     shapes = getattr(model, "_build_shapes_dict", None) or {}
     found = list(shapes.values())
     plain = all(isinstance(s, (tuple, list)) and all(d is None or isinstance(d, int) for d in s) for s in found)

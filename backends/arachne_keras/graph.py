@@ -1,6 +1,6 @@
 """A Keras model as a list of steps in order of execution: the graph of a functional model, nested models opened up.
 
-A model without such a graph (a subclass with a `call` of its own) is one step. The order is that of a depth-first walk
+A model without such a graph (a subclass with its own `call`) is one step. The order is that of a depth-first walk
 from the outputs, which goes through one branch before it starts the next, as code that calls layers would.
 """
 
@@ -104,7 +104,7 @@ class Graph:
     shapes: dict[int, tuple[int | None, ...]] = field(default_factory=dict)
 
     def run(self, values: Values, steps: Sequence[Step] | None = None, keep: Collection[int] = ()) -> Values:
-        """Run steps (all of them unless told) on top of values; only the output and what is to be kept stays."""
+        """Run steps (all by default) on top of these values; values no later step takes go, save output and `keep`."""
         steps = self.steps if steps is None else steps
         last = {place: number for number, step in enumerate(steps) for place in step.takes.values()}
         wanted = {self.output, *keep}
@@ -158,7 +158,7 @@ class Graph:
 
 
 def functional(model: Any) -> Any:
-    """The functional graph of a model, or None where it has none or has a `call` of its own."""
+    """The functional graph of a model, or None where it has none or has its own `call`."""
     if isinstance(model, keras.Sequential) and type(model).call is keras.Sequential.call:
         return model._functional
     own = getattr(keras.Model, "call", None)

@@ -28,7 +28,7 @@ class Place:
         path: Its path in the HDF5 file.
         shape: Its shape.
         dtype: Its dtype as NumPy has it, with its byte order.
-        name: The name of the dtype; `bfloat16`, which NumPy lacks, is told by an attribute.
+        name: The name of the dtype; `bfloat16`, which NumPy lacks, is marked by an attribute.
         offset: The byte of the HDF5 file at which it starts; None where it is stored in pieces.
     """
 

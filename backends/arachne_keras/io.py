@@ -62,7 +62,7 @@ def open_model(source: Any, *, weights: Path | None, device: str | None, trust_c
 
 
 def open_weights(path: Path) -> KerasWeightFile:
-    """The weights of a `.keras` file, or of a `.weights.h5` file as far as it names its layers."""
+    """The weights of a `.keras` file, or of those layers that a `.weights.h5` file names."""
     if path.suffix.lower() == ".h5":
         with opened(path, path.name) as file:
             old = {"model_config", "layer_names"} & set(file.attrs)

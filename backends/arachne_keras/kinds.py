@@ -51,7 +51,7 @@ class Layer:
     part: str = ""
 
     def info(self, *, uses: int = 1, followed_by: tuple[str, ...] | None = None) -> LayerInfo:
-        """What the engine is told."""
+        """Its `LayerInfo`."""
         parameters = {
             name: ParameterInfo(stored.layout.shape, str(stored.variable.dtype)) for name, stored in self.stored.items()
         }

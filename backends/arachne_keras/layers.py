@@ -1,7 +1,7 @@
 """From Keras layers to ours: which of them hold repairable weights, and what kind each is.
 
-`KINDS` tells for each Keras class which `Kind` describes it; a new layer is a new entry there and, if it computes in a
-way of its own, a new subclass of `Kind`.
+`KINDS` tells for each Keras class which `Kind` describes it; a new layer is a new entry there and, if it computes
+differently, a new subclass of `Kind`.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def kinds_in(operation: Any, prefix: str, shape: Sequence[int | None] | None, to
 
 
 def kind_of(layer: Any) -> type[Kind] | None:
-    """The kind of a Keras layer; None for one without repairable weights or with a `call` of its own."""
+    """The kind of a Keras layer; None for one without repairable weights or with its own `call`."""
     if not layer.built or getattr(layer, "quantization_mode", None) or getattr(layer, "lora_enabled", False):
         return None
     own: Any

@@ -1,4 +1,4 @@
-"""Whose weights the tensors of a `.weights.h5` file are, told by the file alone.
+"""Which layer each tensor of a `.weights.h5` file belongs to, from the file alone.
 
 Keras calls a group after the class of its layer (`dense_1`) and keeps the layer's own name beside its tensors. That is
 enough for layers whose tensors can only lie in one way. An `EinsumDense`, what is in a `TimeDistributed`, and layers of
@@ -112,7 +112,7 @@ def _table(tensors: Sequence[Place]) -> Iterator[tuple[str, str, Stored]]:
 
 def _norm(many: int) -> Reading:
     def reading(tensors: Sequence[Place]) -> Iterator[tuple[str, str, Stored]]:
-        if len(tensors) == many:  # with fewer, a scale cannot be told from a bias
+        if len(tensors) == many:  # with fewer, a scale and a bias look the same
             yield from (
                 ("", parameter, layout.plain(tensor))
                 for parameter, tensor in zip(("scale", "bias"), tensors, strict=False)

@@ -17,7 +17,7 @@ class Recurrent(Kind):
 
     What enters and leaves has an axis of steps, in the order in which they are computed: `(n, steps, ...)`. What leaves
     is what the gates are computed from. A GRU with `reset_after=False` multiplies the n rows of `weight_hh` with r × h;
-    what enters is told as h for all of them.
+    what enters is given as h for all of them.
     """
 
     name = "recurrent"

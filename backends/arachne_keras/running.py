@@ -72,7 +72,7 @@ class Runner:
             self._try()
 
     def infos(self) -> dict[str, LayerInfo]:
-        """What the engine is told of each layer."""
+        """The `LayerInfo` of each layer."""
         return {
             name: layer.info(uses=self._uses[name], followed_by=followed_by(self.graph, layer, self.users, self.ending))
             for name, layer in self.layers.items()
@@ -179,7 +179,7 @@ class Runner:
                 self._uses[layer.name] = sum(shape[1] or 1 if len(shape) > 1 else 1 for shape in lengths)
 
     def _try(self) -> None:
-        """Learn from a trial pass what the graph does not tell: the order of the layers, and how the model ends."""
+        """Learn from a trial pass what the graph does not show: the order of the layers, and how the model ends."""
         shapes = [tuple(t.shape) for t in self._tensors] or called_with(self.model)
         if not shapes:
             self.ending = "logits"

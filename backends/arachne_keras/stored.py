@@ -32,7 +32,7 @@ class Layout:
     def of(
         cls, stored: Sequence[int], axes: Sequence[int], shape: Sequence[int] | None = None, gates: Sequence[int] = (0,)
     ) -> Layout:
-        """The layout of a stored shape; `shape` is the turned one unless told."""
+        """The layout of a stored shape; `shape` is the turned one by default."""
         turned = tuple(stored[axis] for axis in axes)
         return cls(tuple(axes), turned, turned if shape is None else tuple(shape), tuple(gates))
 
@@ -60,7 +60,7 @@ class Stored:
 
     Attributes:
         variable: The variable.
-        layout: How the canonical layout is got out of it, or out of the row.
+        layout: How the canonical layout is read from it, or from the row.
         row: The row, where the parameter is only one.
     """
 

@@ -1,7 +1,7 @@
 """The weights of `.keras` and `.weights.h5` files by address: read, and replaced in a copy.
 
 Which tensor of the file a variable is, only Keras knows. So the model is built from its checked description, and Keras
-is asked to "save" it into a store that only takes down where each variable would go. A `.weights.h5` file without its
+is asked to "save" it into a store that only records where each variable would go. A `.weights.h5` file without its
 model has the layers that it names itself (`names.py`).
 """
 

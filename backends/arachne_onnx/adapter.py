@@ -19,8 +19,8 @@ Devices
 
 Outputs
     Scores are what enters a final softmax, log-softmax or sigmoid, also in a scikit-learn export with labels and
-    probabilities; probabilities made in any other way are told by their sum and become log-probabilities. One
-    sigmoid output z is two classes with scores (0, z).
+    probabilities; other probabilities are recognised by their sum and become log-probabilities. One sigmoid output z
+    is two classes with scores (0, z).
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class OnnxBackend(ModelBackend):
 
     @property
     def layers(self) -> Sequence[LayerInfo]:
-        """In order of execution; layers that no gradient reaches are left out and told in the notes."""
+        """In order of execution; layers that no gradient reaches are left out and listed in the notes."""
         return tuple(layer.info for layer in self._layers.values())
 
     @property
@@ -136,7 +136,7 @@ class OnnxBackend(ModelBackend):
         self._runner.set(place.name, stored)
 
     def _look(self, inputs: Inputs) -> None:
-        """At the first inputs, find out what only a run can tell: shapes, the model's ending, where the inputs lie."""
+        """On the first inputs, find out what only a run can show: shapes, the model's ending, where the inputs lie."""
         if self._runner.looked:
             return
         self._runner.look(inputs)
@@ -222,7 +222,7 @@ class OnnxBackend(ModelBackend):
         io.save(self._model, {name: self._runner.values[name] for name in sorted(self._runner.touched)}, Path(path))
 
     def example_inputs(self, n: int, *, seed: int = 0) -> Inputs:
-        """The graph tells shape and dtype of every input."""
+        """The graph declares the shape and dtype of every input."""
         taken = {
             name: (kind.shape[1:], str(helper.tensor_dtype_to_np_dtype(kind.element)))
             for name, kind in self._runner.graph.inputs.items()
@@ -233,7 +233,7 @@ class OnnxBackend(ModelBackend):
         return random_inputs(taken, n, self.layers, seed=seed)
 
     def describe(self) -> Description:
-        """The notes tell what a patch touches twice, and which layers are out of reach."""
+        """The notes say what a patch touches twice, and which layers are out of reach."""
         path = self._model.path
         return Description(
             backend=self.NAME,

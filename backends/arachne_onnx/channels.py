@@ -44,7 +44,7 @@ class FewChannels:
 
     @staticmethod
     def serves(layer: Layer) -> bool:
-        """Whether a layer is of the kind this is for, with all it adds stored."""
+        """Whether this works for a layer: a convolution with one group, used once, whose bias is stored or absent."""
         geometry, node = layer.info.geometry, layer.uses[0].node
         whole = len(node.input) < 3 or "bias" in layer.stored
         return layer.info.kind == "conv" and geometry is not None and geometry.groups == 1 == layer.info.uses and whole

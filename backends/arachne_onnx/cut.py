@@ -50,7 +50,9 @@ class OnnxCut(Cut):
         self._trace_outputs = trace_outputs
         self._plain = plain
         self._n = count(inputs)
-        self._values = dict(runner.values)  # arrays are replaced when set, never changed: this is how they are now
+        self._values = dict(
+            runner.values
+        )  # `set` replaces arrays and never writes into them, so this keeps their present values
         self._graph = runner.graph
         self._kept = Kept(runner, runner.graph, runner.feeds(inputs), runner.weights_for(runner.graph))
         self._gradients = CutGradients(runner, self._kept, layers, runner.weights_for(runner.deep))
@@ -113,7 +115,7 @@ class OnnxCut(Cut):
         for (layer, parameter), values in weights.items():
             values = np.asarray(values)
             place = self._layers[layer].stored[parameter]
-            if not place.moves:  # stored as it is: wide layers are copied no more often than they must be
+            if not place.moves:  # stored in canonical layout: no copy of a wide layer is needed
                 changed[place.name] = values.astype(self._values[place.name].dtype, copy=False)
                 continue
             if place.name not in changed:

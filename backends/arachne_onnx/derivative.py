@@ -21,8 +21,8 @@ SEED = "arachne.seed"
 class Derivative:
     """Vector-Jacobian products of the scores with respect to chosen tensors, as a graph.
 
-    A loss needs the scores before it can tell the seed, so forward and backward nodes run in sessions of their own.
-    What the backward nodes read is put out by the first session and fed to the second; nothing is computed twice.
+    The seed depends on the scores (the loss is applied to them), so forward and backward nodes run in two sessions.
+    What the backward nodes read is an output of the first session and fed to the second; nothing is computed twice.
 
     Attributes:
         graph: Forward and backward nodes together.
@@ -65,10 +65,10 @@ def backward_program(
 
     Args:
         device: Where it runs.
-        derivative: Whose nodes.
-        values: One run's forward tensors and weights: those like them will be fed.
-        fed: The weights among them that are no constants.
-        constants: Weights that are not as in the graph.
+        derivative: The gradient graph.
+        values: The forward tensors and weights of one run; later runs feed tensors of the same dtypes and ranks.
+        fed: The names of the weights that are inputs of the session, not constants.
+        constants: Other values for constants of the graph, by name.
     """
     outputs = sorted(set(derivative.gradients.values()))
     nodes = derivative.graph.needed(outputs, {*derivative.saved, SEED})

@@ -14,7 +14,7 @@ from arachne_onnx.graph import SCORES, Graph, attributes, type_from
 PASSING = ("Identity", "Cast", "Dropout")
 
 SPREADING = (*PASSING, "Reshape", "Expand", "Unsqueeze")
-"""What may stand between a number per row and where it meets the row."""
+"""Operators that may stand between a number per row and its use."""
 
 
 @dataclass(frozen=True)

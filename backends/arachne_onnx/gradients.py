@@ -1,4 +1,4 @@
-"""Gradients behind a cut: the forward nodes behind it, then the backward nodes, each in a session of its own."""
+"""Gradients behind a cut: the forward nodes behind it, then the backward nodes, in two sessions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CutGradients:
 
     Args:
         runner: The model; it has been looked at.
-        forward: What the cut keeps of the forward graph; arrays are shared where the differentiable one has the same.
+        forward: What the cut keeps of the forward graph; arrays that the differentiable graph has too are shared.
         layers: The layers by name.
         frozen: Stored tensors that were not as in the file when the model was cut, in the dtypes of gradients.
     """

@@ -16,7 +16,7 @@ IR_VERSION = 10
 """Written into every model we make: the newest `onnx` writes versions the newest `onnxruntime` refuses."""
 
 SCORES = "arachne/scores/"
-"""What the names of tensors start with that make class scores of a model's ending."""
+"""How the names of the tensors begin that turn a model's output into class scores."""
 
 FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE})
 
@@ -186,7 +186,7 @@ def _dimension(dimension: Any) -> int | str | None:
 
 
 def infer_types(graph: Graph) -> None:
-    """Fill `graph.types` by static inference, as far as it goes; large weights stand in as inputs of their shape."""
+    """Fill `graph.types` by static inference where it succeeds; large weights are replaced by inputs of their shape."""
     large = {name: kind for name in graph.constants if (kind := _stand_in(graph, name)) is not None}
     model = graph.model(graph.nodes, {**graph.inputs, **large}, [graph.scores] if graph.scores else [])
     inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)

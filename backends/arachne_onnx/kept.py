@@ -14,7 +14,7 @@ from arachne_onnx.sessions import Program
 
 
 class NotCuttableError(Exception):
-    """A tensor crosses the cut that has no rows of its own for each input."""
+    """A tensor that crosses the cut does not have separate rows for each input."""
 
 
 class Kept:
@@ -76,7 +76,7 @@ class Kept:
             self.arrays[name] = np.ascontiguousarray(np.concatenate(parts) if len(parts) > 1 else parts[0])
 
     def share(self, other: Kept, names: Collection[str]) -> None:
-        """Take over what another graph's store has already, where the dtype is the same."""
+        """Reuse what has been kept of another graph, where the dtype is the same."""
         for name in names:
             kind, array = self.graph.type_of(name), other.arrays.get(name)
             if kind is not None and array is not None and helper.tensor_dtype_to_np_dtype(kind.element) == array.dtype:
@@ -110,7 +110,7 @@ class Kept:
         kind = self.graph.type_of(name)
         if kind is None:
             raise NotCuttableError(f"the type of '{name}' is not known")
-        # Sizes that are told let onnxruntime optimise as it does for the whole model, and then the bits agree too.
+        # With known sizes onnxruntime optimises as it does for the whole model, so the bits agree too.
         sizes = None if kind.shape is None else tuple(size if isinstance(size, int) else None for size in kind.shape)
         return TensorType(kind.element, sizes)
 

@@ -33,7 +33,7 @@ KINDS: Mapping[str, Kind] = {
 
 @dataclass(frozen=True)
 class Layer:
-    """A repairable layer: what the engine is told, where its parameters are stored, where it is used."""
+    """A repairable layer: its `LayerInfo`, where its parameters are stored, where it is used."""
 
     info: LayerInfo
     stored: Mapping[str, Stored]

@@ -1,4 +1,4 @@
-"""What layers are called: as in the framework the model was exported from, as far as the file still tells.
+"""Names of layers: those of the framework the model was exported from, where the file still shows them.
 
 Exporters leave traces of three kinds: a parameter's own name (`fc1.weight`), the bias's when the weight was moved
 (`onnx::MatMul_7` with `fc1.bias`), and the path in a node's name (`/layer1/layer1.0/conv1/Conv`).
@@ -33,10 +33,10 @@ SUFFIXES = (
 """The last part of a parameter's name, which is not the layer's."""
 
 PACKED = ("in_proj_weight", "in_proj_bias")
-"""What torch calls tensors that hold the projections q, k and v of attention one after the other."""
+"""torch's names for tensors that hold the projections q, k and v of attention one after the other."""
 
 SEPARATE = {"q_proj_weight": "q", "k_proj_weight": "k", "v_proj_weight": "v"}
-"""What it calls the three where they are stored apart, and the layers they are."""
+"""torch's names for the three where they are stored apart, and the layers' names."""
 
 _GENERATED = re.compile(r"^(onnx::|val_\d|_val_\d|const_|\d+$|arachne)|__\d+$")
 
@@ -47,7 +47,7 @@ def is_packed(name: str) -> bool:
 
 
 def layer_names(layers: Sequence[tuple[NodeProto, Sequence[Stored], str]]) -> list[str]:
-    """A name for each layer, no two alike; each is told by its node, its parameters and what to put behind."""
+    """A unique name for each layer, from its node, its parameters and a suffix."""
     taken: set[str] = set()
     names = []
     for node, places, suffix in layers:

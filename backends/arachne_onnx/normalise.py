@@ -166,7 +166,7 @@ def constant_value(node: NodeProto) -> Array | None:
 
 
 def copied(node: NodeProto) -> NodeProto:
-    """A node of its own."""
+    """A copy of a node."""
     copy = NodeProto()
     copy.CopyFrom(node)
     return copy

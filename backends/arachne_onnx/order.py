@@ -18,7 +18,7 @@ from arachne.values import Array
 from arachne_onnx.graph import Graph, TensorType, infer_types, reads, subgraphs
 
 SIZES = (1, 2, 3, 7, 1024)
-"""What sizes that are not known are tried as, to see whether a condition depends on them."""
+"""Sizes tried in place of unknown ones, to see whether a condition depends on them."""
 
 
 def sort_nodes(graph: GraphProto) -> None:
@@ -87,7 +87,7 @@ def _taken(graph: Graph, node: NodeProto) -> bool | None:
         return None
     if node.input[0] in graph.constants:
         return bool(graph.constants[node.input[0]].reshape(-1)[0])
-    # Only what is made of shapes and constants can be told without inputs.
+    # Only conditions made of shapes and constants are known without inputs.
     shapes = {other.output[0]: other for other in graph.nodes if other.op_type == "Shape"}
     nodes = graph.needed([node.input[0]], shapes)
     read = {name for other in nodes for name in reads(other)}
@@ -115,7 +115,7 @@ def _written_out(graph: Graph, node: NodeProto, branch: GraphProto) -> list[Node
     """The nodes of a branch, what they compute renamed: two branches may use the same names."""
     stem = next(name for name in node.output if name)
     names = {name: f"{stem}/{name}" for inner in branch.node for name in inner.output if name}
-    for value in branch.initializer:  # those whose names others have outside
+    for value in branch.initializer:  # their names are also used outside
         names[value.name] = f"{stem}/{value.name}"
         graph.constants[names[value.name]] = numpy_helper.to_array(value)
     ends = [value.name for value in branch.output]

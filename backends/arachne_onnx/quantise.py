@@ -28,7 +28,7 @@ KINDS = ("int8", "fp16")
 
 
 def quantised_scores(path: Path, kind: str) -> Callable[[Inputs], Array]:
-    """Class scores of a quantised copy of a model; the copy lives as long as this takes.
+    """Class scores of a quantised copy of a model; the copy is deleted afterwards.
 
     Raises:
         UsageError: No such kind.
@@ -61,7 +61,7 @@ def _to_int8(source: Path, destination: Path) -> None:
     prepared = destination.with_name("prepared.onnx")
     logger = logging.getLogger()
     level = logger.level
-    logger.setLevel(logging.ERROR)  # it advises, through the root logger, to do what is done here
+    logger.setLevel(logging.ERROR)  # it advises, through the root logger, to do what we already do
     try:
         quant_pre_process(source, prepared, skip_symbolic_shape=True)
         quantize_dynamic(prepared, destination, weight_type=QuantType.QInt8)

@@ -1,4 +1,4 @@
-"""Running a graph: feeds in batches, weights that were touched as inputs, and what one look at the inputs tells."""
+"""Running a graph: inputs in batches, changed weights as session inputs, and what a first run shows about the model."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class Runner:
         return {name: _feed(name, np.asarray(inputs[name]), kind) for name, kind in wanted.items()}
 
     def look(self, inputs: Inputs) -> None:
-        """At the first inputs, run the model on a few of them: shapes, where the inputs lie, its ending, its memory.
+        """Run the model once on a few inputs: learn shapes, where tensors hold their inputs, how it ends, its memory.
 
         Raises:
             ModelError: The outputs are not class scores.

@@ -37,7 +37,7 @@ RuntimeFault = (
     ort.capi.onnxruntime_pybind11_state.NoModel,
     ort.capi.onnxruntime_pybind11_state.EPFail,
 )
-"""What onnxruntime raises; its classes share no base of their own."""
+"""What onnxruntime raises; its classes have no common base class."""
 
 
 class Device:

@@ -102,7 +102,7 @@ def _signals(use: Use) -> list[Signal]:
 
 
 def _with_norms(graph: Graph, layers: Mapping[str, Layer], types: Graph) -> Graph:
-    """The graph, with what the scales of norms are multiplied with as tensors of their own."""
+    """The graph, with added nodes that compute what the scales of norms are multiplied with."""
     nodes, constants = list(graph.nodes), dict(graph.constants)
     added = []
     for layer in layers.values():

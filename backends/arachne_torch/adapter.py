@@ -115,7 +115,7 @@ class TorchBackend(ModelBackend):
             place.view(self._parameters[place.name]).copy_(as_tensor(values))
 
     def _look(self, inputs: Inputs) -> None:
-        """At the first inputs, find out what only a run can tell: order and uses of the layers, the model's ending."""
+        """On the first inputs, find out what only a run can show: order and uses of the layers, the model's ending."""
         if self._runner.looked:
             return
         layers = self._runner.look(inputs)
@@ -197,7 +197,7 @@ class TorchBackend(ModelBackend):
         return ".safetensors" if self._model.path is None else self._model.path.suffix
 
     def example_inputs(self, n: int, *, seed: int = 0) -> Inputs:
-        """Of an exported program; a module does not tell what it takes."""
+        """For an exported program; a module does not declare its inputs."""
         return export.example_inputs(self.native, self.layers, n, seed=seed)
 
     def export_onnx(self, path: Path, *, inputs: Inputs | None = None, opset: int = 18) -> None:
@@ -206,7 +206,7 @@ class TorchBackend(ModelBackend):
         export.export_onnx(self.native, given, Path(path), opset=opset, batch=self._runner.fixed)
 
     def describe(self) -> Description:
-        """The notes tell what had to be done to the model to run it."""
+        """The notes say what had to be done to the model to run it."""
         return Description(
             backend=self.NAME,
             framework=f"torch {torch.__version__}",

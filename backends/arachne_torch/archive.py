@@ -88,7 +88,7 @@ class Archive:
             raise ModelError(f"'{self.path.name}' holds a '{member}' that cannot be read: {error}") from error
 
     def repair_checksums(self, file: IO[bytes], edited: Iterable[int]) -> None:
-        """Set the checksum of every member that an edit, told by its offset, fell into."""
+        """Set the checksum of every member that one of the edits, given by their offsets, lies in."""
         offsets = list(edited)
         extents = {member: self.extent(member) for member in self.members}
         changed = [m for m, (start, size) in extents.items() if any(start <= at < start + size for at in offsets)]

@@ -1,4 +1,4 @@
-"""Which objects of a pass are tensors of the model, or views of them, told by their identity."""
+"""Which objects of a pass are tensors of the model, or views of them, found by object identity."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def operation(call: Callable[..., Any]) -> str:
 
 
 class Known:
-    """What is known of a pass's objects; a view noted here stays alive, since an identity means nothing without it.
+    """What is known of a pass's objects; views are kept alive, because the id of a freed object may be used again.
 
     Args:
         tensors: The model's tensors, or what stands in for them, by name.

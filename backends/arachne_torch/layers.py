@@ -26,7 +26,7 @@ from arachne_torch.stored import Stored
 
 @dataclass(frozen=True)
 class Layer:
-    """A repairable layer: what the engine is told, and where its parameters are stored."""
+    """A repairable layer: its `LayerInfo`, and where its parameters are stored."""
 
     info: LayerInfo
     stored: Mapping[str, Stored]
@@ -122,7 +122,7 @@ def gather(uses: Iterable[Use], tensors: Mapping[str, Tensor]) -> dict[str, Laye
 
 
 def declared(module: nn.Module) -> Iterator[Use]:
-    """The uses one can tell without running the model: an exported program's all, else one per module, in its order."""
+    """The uses known without running the model: an exported program's all, else one per module, in its order."""
     known = Known(dict(module.named_parameters()))
     if isinstance(module, fx.GraphModule):
         yield from _in_graph(module, known)
@@ -152,7 +152,7 @@ _MODULES: Sequence[tuple[tuple[type[nn.Module], ...], Callable[..., Any]]] = (
 
 
 def _arguments(part: nn.Module) -> dict[str, Any]:
-    """What a module will hand to its call, as far as a layer's description needs it."""
+    """The arguments a module will give its call that a layer's description needs."""
     if isinstance(part, nn.RNNCellBase):
         return dict(part._parameters)
     given: dict[str, Any] = {"weight": part.weight, "bias": getattr(part, "bias", None)}

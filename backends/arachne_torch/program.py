@@ -44,7 +44,7 @@ FILE_OPERATORS = ("from_file", "save", "load", "open", "_load", "_save")
 """Operators of `aten` that touch files."""
 
 EXPRESSION = re.compile(r"(?:'?[A-Za-z_]\w*'?|[0-9]+(?:\.[0-9]+)?|[-+*/%(),<>=!&|~ ])*", re.ASCII)
-"""Symbolic sizes: words, numbers and operators, but no attribute of anything."""
+"""Symbolic sizes: words, numbers and operators, but no attribute access."""
 
 WORD = re.compile(
     r"[a-z]{1,3}\d+|[A-Z]\w*|integer|positive|nonnegative|negative|nonzero|real|finite|int_oo|oo", re.ASCII
@@ -88,7 +88,7 @@ class Program:
     """An exported program made runnable.
 
     Attributes:
-        module: It as a module.
+        module: The program as a module.
         batch: The only batch size it takes; None if any.
         positional: The names of inputs it takes by position.
         notes: What was done to it.

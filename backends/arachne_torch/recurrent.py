@@ -2,10 +2,10 @@
 
 One layer and direction is one canonical layer, `lstm.l0` or `lstm.l0_reverse`, used once for a whole sequence. What
 enters is `(n, steps, in)` and `(n, steps, units)`, the state before each step; what leaves is what the gates are
-computed from, `(n, steps, gates * units)`, in the order i f g o or r z n. A step is told at its place in the sequence,
-also by the direction that reads backwards. In a GRU what leaves for n is the input's part plus r times the state's.
+computed from, `(n, steps, gates * units)`, in the order i f g o or r z n. A step stands at its place in the sequence,
+also in the direction that reads backwards. In a GRU what leaves for n is the input's part plus r times the state's.
 
-An LSTM with projections multiplies its new state with one more matrix. That is a dense layer of its own,
+An LSTM with projections multiplies its new state with one more matrix. That is a separate dense layer,
 `lstm.l0.projection`, since what enters it is not what enters the gates.
 
 Packed sequences are unpacked first: steps behind a sequence's end are zeros, and inputs stand in the order in which the

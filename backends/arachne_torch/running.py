@@ -80,7 +80,7 @@ class Runner:
         return {name: tensor.detach().clone() for name, tensor in self.parameters.items()}
 
     def look(self, inputs: Inputs) -> dict[str, Layer]:
-        """Run the model once on a few inputs: its layers in order of execution, its ending, its need of memory."""
+        """Run the model once on a few inputs: its layers in order of execution, its ending, the memory it needs."""
         rows = min(count(inputs), self.fixed or FEW, FEW)
         recorder, output = self._recorded(inputs, _spaced(inputs, rows))
         ending, _ = find_ending(recorder.calls, output)
@@ -134,13 +134,13 @@ class Runner:
         return finish(output, self.ending)
 
     def batches(self, inputs: Inputs, *, gradients: bool = False) -> Iterator[Inputs]:
-        """The inputs in batches; smaller ones where every result is kept for gradients, one empty if there are none."""
+        """The inputs in batches, smaller where results are kept for gradients; one empty batch for no inputs."""
         size = max(1, self.rows // 4) if gradients and not self.fixed else self.rows
         for rows in batches(count(inputs), size) if count(inputs) else [slice(0, 0)]:
             yield take(inputs, rows)
 
     def size(self, inputs: Inputs) -> int:
-        """How many rows the model is given for a batch: never none, since many models cannot reshape nothing."""
+        """How many rows the model is given for a batch: at least one, since many models fail on empty tensors."""
         return self.fixed or max(count(inputs), 1)
 
     def tensors(self, inputs: Inputs) -> Tensor | dict[str, Tensor]:
@@ -262,7 +262,7 @@ def as_tensor(array: Array) -> Tensor:
 
 
 def to_array(tensor: Tensor) -> Array:
-    """A fresh array of its own; bfloat16 and half precision cross as float32."""
+    """A fresh array; bfloat16 and half precision become float32."""
     tensor = tensor.detach()
     if tensor.dtype in (torch.bfloat16, torch.float16):
         tensor = tensor.float()

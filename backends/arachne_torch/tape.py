@@ -49,7 +49,7 @@ class Step:
         layers: The layers it uses.
         continues: Whether what it gives is what leaves its one layer.
         mutates: Whether it changes a tensor it was given.
-        expects: What Python was told, if this call reads a value; the recorded course holds for no other.
+        expects: The value Python read, if this call hands one out; for any other value the recording does not hold.
         opaque: Why it cannot be run again, if it cannot.
         drops: Slots that no later step needs.
     """

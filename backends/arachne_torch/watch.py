@@ -54,7 +54,7 @@ class Watch(TorchFunctionMode):
         if self._known is not None:
             self._known.note(func, args, result)
         name = operation(func)
-        if name in ENDINGS and result.ndim < 4:  # larger ones are attention's
+        if name in ENDINGS and result.ndim < 4:  # those with more axes are attention's
             self._behind[id(result)] = (result, args[0] if args else kwargs["input"])
         elif name in RESHAPES and args and id(args[0]) in self._behind:
             self._behind[id(result)] = (result, self._behind[id(args[0])][1])

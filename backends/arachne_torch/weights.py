@@ -126,7 +126,7 @@ class TorchWeightFile(WeightFile):
         return tuple(self._stored)
 
     def _read(self, layer: str, parameter: str) -> Array:
-        """One parameter; torch stores the canonical layout, of some several in one tensor."""
+        """One parameter; torch stores the canonical layout, some parameters together in one tensor."""
         stored = self._stored[layer, parameter]
         return np.array(stored.view(self.tensor(stored.name)), order="C")
 
@@ -168,13 +168,13 @@ class TorchWeightFile(WeightFile):
     def _check(self, name: str, place: Place, values: Array) -> None:
         if values.shape != place.shape:
             raise WeightShapeError(f"'{name}' has shape {place.shape}, got values of shape {values.shape}")
-        # An axis longer than one with a step of nothing: one stored number stands for many.
+        # An axis longer than 1 with stride 0: one stored number stands for many.
         if any(size > 1 and stride == 0 for size, stride in zip(place.shape, place.strides, strict=True)):
             raise ModelError(f"'{name}' stores one number for many weights, so they cannot be changed one by one")
 
 
 def open_safetensors(path: Path) -> TorchWeightFile:
-    """Read the header; the format has no code to fear, only sizes to distrust."""
+    """Read the header; the format holds no code, but its sizes are checked."""
     total = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")

@@ -17,7 +17,7 @@ from arachne.testing.checks.suite import MakeBackend, Specimen, Suite, assert_cl
 from arachne.values import Array, Inputs
 
 ROWS = np.array([5, 0, 3, 3])
-"""Rows in no order, one of them twice."""
+"""Rows out of order, one of them twice."""
 
 
 class CutChecks(Suite):
@@ -56,7 +56,7 @@ class CutChecks(Suite):
             assert_close(some, expected.scores_from_outputs(changed[ROWS], ROWS), f"'{layer}', some rows")
 
     def test_only_the_first_use_of_a_shared_layer_is_replaced(self, make_backend: MakeBackend) -> None:
-        """Outputs given replace those of the first use; later uses run as ever."""
+        """Given outputs replace those of the first use; later uses run as usual."""
         backend = self.held(make_backend, by_hand.SHARED, "shared")
         ((_, cut),) = _continuing(backend, by_hand.SHARED_INPUT, ["twice"])
         assert_close(cut.outputs(), np.array([[1.0]]))
@@ -304,7 +304,7 @@ class CutChecks(Suite):
 
 
 def _continuing(backend: ModelBackend, inputs: Inputs, layers: Sequence[str]) -> list[tuple[str, Cut]]:
-    """A cut at each of these layers by itself, as far as it continues from outputs; skips where none does."""
+    """A separate cut at each of these layers that can continue from outputs; skips where none can."""
     cuts = [(layer, backend.cut(inputs, [layer])) for layer in layers]
     continuing = [(layer, cut) for layer, cut in cuts if cut.continues_from_outputs]
     if not continuing:

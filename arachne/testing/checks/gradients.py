@@ -74,7 +74,7 @@ class GradientChecks(Suite):
             specimen.backend.weight_gradients(specimen.inputs, pull, [(specimen.layers[0], "wait")])
 
     def test_a_pull_sees_each_row_once(self, make_backend: MakeBackend) -> None:
-        """A pull gets the scores of every row once, in order, and rows that only fill a batch never."""
+        """A pull gets the scores of every row once, in order, and never those of rows that only fill a batch."""
         for n in (1, 7, 1100):
             specimen = self.build(make_backend, "mlp", n=n)
             self.needs_gradients(specimen.backend)
@@ -279,7 +279,7 @@ def _assert_weight_gradients(specimen: Specimen) -> None:
 
 
 class Seen:
-    """A pull that keeps what it is shown and pulls nowhere."""
+    """A pull that records the scores it is shown and returns zeros."""
 
     def __init__(self) -> None:
         self._parts: list[Array] = []
@@ -295,7 +295,7 @@ class Seen:
         return np.zeros_like(scores)
 
     def scores(self, n: int) -> Array:
-        """What was shown, once it is certain that it was every one of `n` rows, in order."""
+        """The scores it was shown, after checking that they cover all `n` rows once and in order."""
         starts = [rows.start for rows in self._slices]
         assert [*starts, n] == [0, *(rows.stop for rows in self._slices)], f"rows came as {self._slices}"
         return np.concatenate(self._parts)

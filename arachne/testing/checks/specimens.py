@@ -156,7 +156,7 @@ def batch_norm() -> Network:
 
 
 def layer_norm() -> Network:
-    """A dense layer over steps, and its outputs normalised at every step by themselves."""
+    """A dense layer over steps, and its outputs normalised separately at every step."""
     rng = np.random.default_rng(25)
     nodes = (
         dense("each_step", "input", 3, 4, rng),

@@ -160,7 +160,7 @@ class Suite:
 
 
 def assert_close(actual: Array, expected: Array, what: str = "", *, rtol: float = 1e-4, atol: float = 2e-5) -> None:
-    """Equal in shape, and in value as far as float32 arithmetic in another order allows."""
+    """Equal in shape, and in value up to the rounding of float32 arithmetic in another order."""
     assert actual.shape == np.shape(expected), f"{what}: shape {actual.shape}, expected {np.shape(expected)}"
     np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol, err_msg=what)
 

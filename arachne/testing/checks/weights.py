@@ -78,7 +78,7 @@ class WeightChecks(Suite):
                 assert_same_weights(specimen.all_weights(), expected)
 
     def test_any_memory_layout_of_values_is_taken(self, make_backend: MakeBackend) -> None:
-        """`values` is copied: strided, read-only and float64 arrays are as good as any."""
+        """`values` is copied: strided, read-only and float64 arrays work too."""
         specimen = self.build(make_backend, "mlp")
         layer = specimen.layers[0]
         values = np.ascontiguousarray(specimen.other_weights(layer)[layer, "weight"])

@@ -2,7 +2,7 @@
 
 Both become one reverse Scan. Its body is the forward body, recomputed from the kept state, followed by that body's own
 backward nodes; what the body reads from outside gathers its gradient in a running sum. So the size of the graph does
-not depend on the number of steps, and a Loop may stop whenever it likes.
+not depend on the number of steps, and a Loop may stop after any step.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _reverse(tape: Tape, walk: _Walk, kept: dict[str, str]) -> dict[str, str]:
 
 
 def _body_graph(tape: Tape, walk: _Walk) -> Graph:
-    """The body as a graph of its own; what it reads from outside keeps what is known about it there."""
+    """The body as a separate graph; tensors it reads from outside keep their known types."""
     types = {
         info.name: kind
         for info in (*walk.body.input, *walk.body.value_info, *walk.body.output)
