@@ -4,6 +4,7 @@ Weights cross in one canonical layout, whatever the framework stores, so that an
 
     dense       weight (out, in)                     bias (out,)
     conv        weight (out, in / groups, *kernel)   bias (out,)
+    conv_transpose   as the convolution it is the gradient of: weight (in, out / groups, *kernel), bias (out,)
     recurrent   weight_ih (gates * units, in)        weight_hh (gates * units, units)    bias_ih, bias_hh
                 gates in the order i f g o (LSTM) or r z n (GRU)
     embedding   weight (rows, width)

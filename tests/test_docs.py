@@ -240,6 +240,13 @@ ENDINGS = {
 """What the examples say at last, as patterns."""
 
 
+def test_contributing_names_files_that_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    paths = re.findall(r"`((?:arachne|backends|docs|tests|scripts)/[\w./-]*)`", text)
+    assert len(paths) > 20
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
 def readme_table() -> list[str]:
     """The rows of the before/after table."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")

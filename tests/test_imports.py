@@ -16,7 +16,7 @@ LEVELS = (
     ("values",),
     ("dtypes", "files", "options", "plugins", "weight_file", "user_code"),
     ("backend", "zips"),
-    ("losses", "registry", "suspects", "data", "patch", "adapting", "exporting"),
+    ("losses", "registry", "suspects", "data", "patch", "adapting"),
     ("localise", "evaluate", "evidence", "testing"),
     ("search", "survival"),
     ("report", "settings"),
@@ -87,6 +87,11 @@ def upward(modules: dict[str, str], package: str, levels: tuple[tuple[str, ...],
 
 def test_no_module_imports_from_beside_or_above_it() -> None:
     assert upward(sources(), "arachne", LEVELS) == []
+
+
+def test_the_order_names_only_what_exists() -> None:
+    parts = {part_of(module, "arachne") for module in sources()}
+    assert {name for names in LEVELS for name in names} <= parts
 
 
 def test_inside_evaluate_routes_know_no_judging_and_judging_no_decisions() -> None:
