@@ -36,7 +36,16 @@ def command(
     if out is not None:
         patch.save(out)
         output.say(f"wrote '{out}'")
-    left_out = patch.provenance["diff"].get("not_compared")
-    if left_out:
-        output.say(f"not compared, without a counterpart in '{second}': {', '.join(left_out[:12])}")
+    told = patch.provenance["diff"]
+    for key, why in (
+        ("not_compared", f"without a counterpart in '{second}'"),
+        ("only_in_second", f"only in '{second}'"),
+    ):
+        if told.get(key):
+            output.say(f"not compared, {why}: {', '.join(told[key][:12])}")
+    if told.get("folded"):
+        output.say(
+            f"weights of {', '.join(told['folded'][:12])} compared up to a factor per row, as from a folded batch "
+            "normalisation: a change of the normalisation or of these layers' biases would not be seen"
+        )
     output.result(Plain(str(patch)), json.loads(patch.to_json()))

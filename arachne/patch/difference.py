@@ -2,7 +2,9 @@
 
 Layers are paired by name. Where the names differ, as between frameworks, by what they hold: the layer of the same
 shapes that is nearest by far. Only the first file's own bits are ever compared, so a copy of a model gives an empty
-patch, and a patched copy gives back its patch.
+patch, and a patched copy gives back its patch. Where one file has layers or biases that the other lacks, an exporter
+may have folded them into others: then factors are taken out first (`unfolding.py`), and what cannot be proven is
+refused.
 """
 
 from __future__ import annotations
@@ -13,22 +15,17 @@ from typing import Any
 import numpy as np
 
 from arachne.backend import WeightFile
-from arachne.dtypes import CARRIERS, all_bits, round_to
 from arachne.errors import PatchError, did_you_mean
 from arachne.files import sha256_of
 from arachne.patch.base import PatchBase
 from arachne.patch.change import TensorChange
+from arachne.patch.comparing import MOST, Comparison, Layer, layers_of
 from arachne.patch.patch import Patch
-from arachne.patch.weight_change import WeightChange
-from arachne.values import WEIGHT_PARAMETERS, Address, Array
-
-MOST = 1_000_000
-"""Two models that differ in more weights than this are not one model and its patch."""
+from arachne.patch.unfolding import unexplained
+from arachne.values import WEIGHT_PARAMETERS
 
 FAR = 0.4
 """Layers further apart than this are not the same layer."""
-
-Layer = dict[str, tuple[int, ...]]
 
 
 def diff(
@@ -49,17 +46,15 @@ def diff(
         provenance: What to say about how the patch came about.
 
     Raises:
-        PatchError: A layer with weights has no counterpart, or could have several; or they differ all over.
+        PatchError: A layer with weights has no counterpart, or could have several; or they differ all over, or in a way
+            that cannot be told from what an exporter does.
     """
-    pairs = paired_layers(first, second, mapping or {})
+    pairs = pairedlayers_of(first, second, mapping or {})
     made: list[TensorChange] = []
-    alone, count = [], 0
-    for layer, parameter in first.parameters():
-        other = pairs.get(layer)
-        if other is None or (other, parameter) not in second.parameters():
-            alone.append(f"{layer}.{parameter}")
-            continue
-        entries = _differences(first, second, (layer, parameter), other)
+    count = 0
+    compared = Comparison(first, second, pairs)
+    for key in first.parameters():
+        entries = compared.differences(key)
         count += len(entries)
         if count > MOST:
             raise PatchError(
@@ -67,22 +62,22 @@ def diff(
                 "that is another model, not a patch"
             )
         if entries:
-            made.append(TensorChange.of(first.read(layer, parameter), entries))
+            made.append(TensorChange.of(first.read(*key), entries))
     base = PatchBase(first.path.name, sha256_of(first.path), backend)
     told: dict[str, Any] = {"second": {"file": second.path.name, "sha256": sha256_of(second.path)}}
     renamed = {layer: other for layer, other in pairs.items() if layer != other}
     told |= {"layers": renamed} if renamed else {}
-    told |= {"not_compared": alone} if alone else {}
+    told |= compared.told
     return Patch.of(made, base, provenance={**(provenance or {}), "diff": told})
 
 
-def paired_layers(first: WeightFile, second: WeightFile, mapping: Mapping[str, str]) -> dict[str, str]:
+def pairedlayers_of(first: WeightFile, second: WeightFile, mapping: Mapping[str, str]) -> dict[str, str]:
     """For every layer of the first the one of the second, by name or by content.
 
     Raises:
         PatchError: A layer with a weight matrix has no counterpart, or could have several.
     """
-    own, theirs = _layers(first), _layers(second)
+    own, theirs = layers_of(first), layers_of(second)
     for layer, other in mapping.items():
         if layer not in own:
             raise PatchError(f"'{first.path.name}' has no layer '{layer}'" + did_you_mean(layer, own))
@@ -125,7 +120,8 @@ def _nearest(first: WeightFile, layer: str, second: WeightFile, candidates: Sequ
 def _distance(first: WeightFile, layer: str, second: WeightFile, other: str) -> float:
     """Mean over all weights of `min(|a - b| / rms(a), 1)`, where `rms(a)` is taken over the parameter.
 
-    It stays small when a few weights differ much or all of them a little; unrelated layers come to about 0.7.
+    It stays small when a few weights differ much or all of them a little; unrelated layers come to about 0.7. Where a
+    factor per row explains more of a matrix, as after folding, the share that it does not explain counts instead.
     """
     apart, count = 0.0, 0
     shared = set(second.parameters())
@@ -134,16 +130,13 @@ def _distance(first: WeightFile, layer: str, second: WeightFile, other: str) -> 
             a = np.asarray(first.read(layer, parameter), np.float64)
             difference = np.abs(a - second.read(other, parameter))
             size = float(np.sqrt(np.mean(a**2)))
-            apart += float(np.sum(np.minimum(difference / size, 1) if size else difference > 0))
+            plain = float(np.sum(np.minimum(difference / size, 1) if size else difference > 0))
+            if a.ndim > 1 and plain > FAR / 10 * a.size:
+                dtypes = first.dtype(layer, parameter), second.dtype(other, parameter)
+                plain = min(plain, a.size * unexplained(a, second.read(other, parameter), dtypes))
+            apart += plain
             count += a.size
     return apart / count
-
-
-def _layers(file: WeightFile) -> dict[str, Layer]:
-    found: dict[str, Layer] = {}
-    for layer, parameter in file.parameters():
-        found.setdefault(layer, {})[parameter] = tuple(file.read(layer, parameter).shape)
-    return found
 
 
 def _fits(own: Layer, theirs: Layer) -> bool:
@@ -162,29 +155,3 @@ def _check_once(pairs: Mapping[str, str], second: WeightFile) -> None:
                 f"layer '{other}' in '{second.path.name}' could be '{rival}' and '{layer}'; say which is meant",
                 argument="mapping",
             )
-
-
-def _differences(first: WeightFile, second: WeightFile, key: tuple[str, str], other: str) -> list[WeightChange]:
-    """One entry per weight of a tensor whose stored bits would change."""
-    dtype = first.dtype(*key)
-    if dtype not in CARRIERS:
-        return []
-    old = np.asarray(first.read(*key), CARRIERS[dtype])
-    new = round_to(second.read(other, key[1]), dtype)
-    if old.shape != new.shape:
-        raise PatchError(f"'{'.'.join(key)}' is of shape {old.shape} in one model and {new.shape} in the other")
-    where = np.argwhere(_unsigned(old) != _unsigned(new))[: MOST + 1]
-    index = tuple(where.T)
-    before, after = old[index], new[index]
-    if not (np.isfinite(before).all() and np.isfinite(after).all()):
-        raise PatchError(f"'{'.'.join(key)}' holds a weight that is not finite, or out of range for {dtype}")
-    return [
-        WeightChange(Address(*key, tuple(place)), dtype, old_bits, new_bits)
-        for place, old_bits, new_bits in zip(
-            where.tolist(), all_bits(before, dtype), all_bits(after, dtype), strict=True
-        )
-    ]
-
-
-def _unsigned(values: Array) -> Array:
-    return np.ascontiguousarray(values).view(f"u{values.itemsize}")

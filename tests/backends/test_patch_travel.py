@@ -257,6 +257,51 @@ def test_patch_found_in_torch_is_applied_to_its_onnx_export(
 
 @pytest.mark.backend("onnx")
 @pytest.mark.backend("torch")
+@pytest.mark.parametrize("make", [small_cnn, small_resnet])
+def test_diff_sees_a_change_under_a_folded_batch_normalisation(make: Callable[[], Any], tmp_path: Path) -> None:
+    import torch
+
+    before, after = make(), make()
+    after.state_dict()["0.weight"][2, 1, 0, 0] = 0.75
+    torch.save(before.state_dict(), tmp_path / "before.pt")
+    export_torch(before, (2, 8, 8), tmp_path / "same.onnx", dynamo=False)
+    export_torch(after, (2, 8, 8), tmp_path / "after.onnx", dynamo=False)
+    same = arachne.diff(tmp_path / "before.pt", tmp_path / "same.onnx")
+    assert len(same) == 0  # the two predict alike
+    assert "0" in same.provenance["diff"]["folded"]
+    found = arachne.diff(tmp_path / "before.pt", tmp_path / "after.onnx")
+    assert [(str(entry.address), entry.new) for entry in found.entries] == [
+        ("0.weight[2, 1, 0, 0]", pytest.approx(0.75, rel=1e-6))
+    ]
+    assert len(arachne.diff(tmp_path / "same.onnx", tmp_path / "before.pt")) == 0
+
+
+@pytest.mark.backend("onnx")
+@pytest.mark.backend("torch")
+def test_diff_refuses_what_folding_does_not_explain(tmp_path: Path) -> None:
+    import torch
+
+    before, after = small_cnn(), small_cnn()
+    after.state_dict()["0.weight"][1] += torch.randn(2, 3, 3)
+    torch.save(before.state_dict(), tmp_path / "before.pt")
+    export_torch(after, (2, 8, 8), tmp_path / "after.onnx", dynamo=False)
+    with pytest.raises(PatchError, match=r"'0.weight' differs in most weights of row 1, and not by a factor"):
+        arachne.diff(tmp_path / "before.pt", tmp_path / "after.onnx")
+
+
+@pytest.mark.backend("keras")
+@pytest.mark.backend("torch")
+def test_diff_compares_the_sum_of_two_biases_with_one(tmp_path: Path) -> None:
+    import torch
+
+    torch.save(small_lstm().state_dict(), tmp_path / "net.pt")
+    keras_lstm(small_lstm()).save(tmp_path / "net.keras")
+    assert len(arachne.diff(tmp_path / "net.pt", tmp_path / "net.keras")) == 0
+    assert len(arachne.diff(tmp_path / "net.keras", tmp_path / "net.pt")) == 0
+
+
+@pytest.mark.backend("onnx")
+@pytest.mark.backend("torch")
 def test_log_finds_a_derived_patch_and_a_second_apply_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,7 @@ from arachne.errors import PatchError
 from arachne.patch import Patch, difference
 from arachne.patch.difference import diff
 from arachne.patch.history import patch_state
+from arachne.patch.unfolding import NotProvenError, unfold, unfold_bias
 from arachne.testing import ReferenceBackend, mlp
 from arachne.testing.reference_file import RefnetWeights
 from arachne.values import Address
@@ -151,3 +152,50 @@ def test_notebook_view_escapes_names(patch: Patch) -> None:
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
     assert page.count("<tr>") == 4
+
+
+ROWS = np.arange(1, 25, dtype=np.float32).reshape(3, 8)
+FACTORS = np.float32([[0.3], [-1.7], [0.011]])
+SINGLE = ("float32", "float32")
+
+
+def test_factors_of_rows_are_taken_out_and_changes_found_under_them() -> None:
+    changed = ROWS.copy()
+    changed[1, 2], changed[2, 7] = 5.0, -3.0
+    found = unfold(ROWS, changed * FACTORS, SINGLE)
+    np.testing.assert_allclose(found.factors, FACTORS[:, 0], rtol=1e-6)
+    assert np.argwhere(found.values != ROWS).tolist() == [[1, 2], [2, 7]]
+    np.testing.assert_allclose(found.values, changed, rtol=1e-6)
+
+
+def test_rows_without_a_factor_are_compared_to_the_bit() -> None:
+    changed = ROWS.copy()
+    changed[0, 0] = np.nextafter(np.float32(1), np.float32(2))
+    found = unfold(ROWS, changed, SINGLE)
+    assert not found.folded
+    np.testing.assert_array_equal(found.values, changed)
+
+
+def test_a_row_that_differs_all_over_proves_nothing() -> None:
+    strange = ROWS * FACTORS
+    strange[1] = np.random.default_rng(0).normal(size=8)
+    with pytest.raises(NotProvenError) as error:
+        unfold(ROWS, strange, SINGLE)
+    assert error.value.row == 1
+    with pytest.raises(NotProvenError):  # any two numbers have a factor
+        unfold(ROWS[:, :1], ROWS[:, :1] * FACTORS, SINGLE)
+
+
+def test_zeros_prove_no_factor() -> None:
+    sparse = np.zeros((1, 8), np.float32)
+    sparse[0, 0] = 1
+    with pytest.raises(NotProvenError):
+        unfold(sparse, 2 * sparse, SINGLE)
+    assert not unfold(sparse, sparse, SINGLE).folded
+
+
+def test_two_biases_are_compared_with_their_sum() -> None:
+    parts = {"bias_ih": np.float32([1, 2, 3]), "bias_hh": np.float32([0.5, 0.25, 0.125])}
+    total = {"bias_ih": np.float32([1.5, 2.25, 4.0])}
+    assert unfold_bias(parts.get, total.get, 1e-6).tolist() == [1, 2, 3.875]
+    assert unfold_bias(total.get, parts.get, 1e-6).tolist() == [1.5, 2.25, 3.125]

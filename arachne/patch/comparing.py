@@ -1,0 +1,154 @@
+"""Two models of one network tensor by tensor: which of the first's stored bits would have to change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from arachne.backend import WeightFile
+from arachne.dtypes import CARRIERS, all_bits, round_to
+from arachne.errors import PatchError
+from arachne.patch.recognise import TOLERANCE
+from arachne.patch.unfolding import NotProvenError, Unfolded, unfold, unfold_bias
+from arachne.patch.weight_change import WeightChange
+from arachne.values import WEIGHT_PARAMETERS, Address, Array
+
+MOST = 1_000_000
+"""Two models that differ in more weights than this are not one model and its patch."""
+
+BIASES = ("bias", "bias_ih", "bias_hh")
+
+Layer = dict[str, tuple[int, ...]]
+
+
+class Comparison:
+    """Two models tensor by tensor, and what could not be compared.
+
+    Args:
+        first: The base.
+        second: The other.
+        pairs: For every layer of the first the one of the second.
+    """
+
+    def __init__(self, first: WeightFile, second: WeightFile, pairs: Mapping[str, str]) -> None:
+        self._first, self._second, self._pairs = first, second, pairs
+        own, theirs = layers_of(first), layers_of(second)
+        back = {other: layer for layer, other in pairs.items()}
+        self._alone = _without_counterpart(own, theirs, pairs)
+        self._alone_there = _without_counterpart(theirs, own, back)
+        # A layer or a bias that only one file has may have been folded into another layer.
+        self._suspect = bool(own.keys() - pairs.keys() or theirs.keys() - back.keys()) or any(
+            name.rpartition(".")[2] in BIASES for name in (*self._alone, *self._alone_there)
+        )
+        self._folded = {layer for layer in own if self._suspect and self._is_folded(layer, own[layer])}
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What a patch's provenance says of the comparison, beside the patch."""
+        told: dict[str, Any] = {"not_compared": self._alone} if self._alone else {}
+        told |= {"only_in_second": self._alone_there} if self._alone_there else {}
+        return told | ({"folded": sorted(self._folded)} if self._folded else {})
+
+    def differences(self, key: tuple[str, str]) -> list[WeightChange]:
+        """One entry per weight of a tensor whose stored bits would change.
+
+        Raises:
+            PatchError: Most of it differs, and not in a way that is understood.
+        """
+        other = (self._pairs.get(key[0], ""), key[1])
+        if other not in self._second.parameters() or self._first.dtype(*key) not in CARRIERS:
+            return []
+        values = self._wanted(key, other) if self._suspect else self._second.read(*other)
+        return [] if values is None else _changed(self._first, key, values)
+
+    def _wanted(self, key: tuple[str, str], other: tuple[str, str]) -> Array | None:
+        """The second's tensor in the first's terms; None where that cannot be told."""
+        layer, parameter = key
+        if parameter in WEIGHT_PARAMETERS:
+            return self._unfolded(key, other).values
+        if parameter in BIASES and layer in self._folded:
+            self._alone.append(".".join(key))
+            return None
+        if parameter == "bias_ih":
+            return self._summed(layer, other[0])
+        return self._second.read(*other)
+
+    def _is_folded(self, layer: str, parameters: Iterable[str]) -> bool:
+        other = self._pairs.get(layer, "")
+        both = [name for name in parameters if name in WEIGHT_PARAMETERS and (other, name) in self._second.parameters()]
+        return any(self._unfolded((layer, name), (other, name)).folded for name in both)
+
+    def _unfolded(self, key: tuple[str, str], other: tuple[str, str]) -> Unfolded:
+        own, theirs = self._first.read(*key), self._second.read(*other)
+        _check_shapes(key, own, theirs)
+        try:
+            return unfold(own, theirs, (self._first.dtype(*key), self._second.dtype(*other)))
+        except NotProvenError as error:
+            names = ", ".join([*self._alone, *self._alone_there][:4])
+            raise PatchError(
+                f"'{'.'.join(key)}' differs in most weights of row {error.row}, and not by a factor as from a folded "
+                f"batch normalisation; only one of the files has {names}, so what was changed and what an exporter did "
+                "cannot be told apart: compare two files from the same exporter"
+            ) from None
+
+    def _summed(self, layer: str, other: str) -> Array | None:
+        pair = [(self._first, layer), (self._second, other)]
+        if len({(name, "bias_hh") in file.parameters() for file, name in pair}) == 1:
+            return self._second.read(other, "bias_ih")
+        own, theirs = (_reader(file, name) for file, name in pair)
+        dtypes = [file.dtype(name, "bias_ih") for file, name in pair]
+        return unfold_bias(own, theirs, 4 * max(TOLERANCE[dtype] for dtype in dtypes))
+
+
+def _without_counterpart(
+    layers: Mapping[str, Layer], others: Mapping[str, Layer], pairs: Mapping[str, str]
+) -> list[str]:
+    """`conv1.bias` and so on: what one file has and the other has not."""
+    return [
+        f"{layer}.{name}"
+        for layer, own in layers.items()
+        for name in own
+        if name not in others.get(pairs.get(layer, ""), {})
+    ]
+
+
+def _check_shapes(key: tuple[str, str], own: Array, theirs: Array) -> None:
+    if own.shape != theirs.shape:
+        raise PatchError(f"'{'.'.join(key)}' is of shape {own.shape} in one model and {theirs.shape} in the other")
+
+
+def _reader(file: WeightFile, layer: str) -> Callable[[str], Array | None]:
+    return lambda parameter: file.read(layer, parameter) if (layer, parameter) in file.parameters() else None
+
+
+def _changed(first: WeightFile, key: tuple[str, str], values: Array) -> list[WeightChange]:
+    """One entry per weight of a tensor that these values would change the stored bits of."""
+    dtype = first.dtype(*key)
+    old = np.asarray(first.read(*key), CARRIERS[dtype])
+    new = round_to(values, dtype)
+    _check_shapes(key, old, new)
+    where = np.argwhere(_unsigned(old) != _unsigned(new))[: MOST + 1]
+    index = tuple(where.T)
+    before, after = old[index], new[index]
+    if not (np.isfinite(before).all() and np.isfinite(after).all()):
+        raise PatchError(f"'{'.'.join(key)}' holds a weight that is not finite, or out of range for {dtype}")
+    return [
+        WeightChange(Address(*key, tuple(place)), dtype, old_bits, new_bits)
+        for place, old_bits, new_bits in zip(
+            where.tolist(), all_bits(before, dtype), all_bits(after, dtype), strict=True
+        )
+    ]
+
+
+def _unsigned(values: Array) -> Array:
+    return np.ascontiguousarray(values).view(f"u{values.itemsize}")
+
+
+def layers_of(file: WeightFile) -> dict[str, Layer]:
+    """The shapes of every layer's parameters."""
+    found: dict[str, Layer] = {}
+    for layer, parameter in file.parameters():
+        found.setdefault(layer, {})[parameter] = tuple(file.read(layer, parameter).shape)
+    return found
