@@ -17,6 +17,7 @@ from arachne.backend import ModelBackend, restored
 from arachne.chosen import smaller, take, with_shrunk
 from arachne.data.chance import check_accuracy
 from arachne.data.labelled import LabelledData
+from arachne.data.seen import told_seen
 from arachne.data.split import Split, Term, never_break_part, overlap, split_by_outcome
 from arachne.errors import DataError
 from arachne.evaluate import FitnessInputs, make_evaluator
@@ -177,7 +178,7 @@ def provenance(
         "target": [str(target) for target in split.targets],
         "seed": settings.seed,
         "settings": settings.to_json(),
-        "data": _identified(data),
+        "data": {**_identified(data), "seen": _seen(data, split, never_break)},
         "holdout": judged,
         **({} if never_break is None else {"never_break": _identified(never_break)}),
         "versions": {
@@ -188,6 +189,11 @@ def provenance(
             "python": platform.python_version(),
         },
     }
+
+
+def _seen(data: LabelledData, split: Split, never_break: LabelledData | None) -> dict[str, Any]:
+    rows = np.concatenate([split.seen.rows, split.choose.rows])
+    return told_seen(rows, data, () if never_break is None else [never_break])
 
 
 def _identified(data: LabelledData) -> dict[str, Any]:

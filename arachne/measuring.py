@@ -9,8 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from arachne.backend import ModelBackend
 from arachne.data.readers import read_data
+from arachne.data.seen import ALL, HELD_OUT, PARTLY_SEEN, find_seen
 from arachne.data.split import Part, whole_part
 from arachne.data.unlabelled import read_unlabelled
 from arachne.errors import UsageError
@@ -27,17 +30,38 @@ class Measured:
     """A model with and without a patch on all of some data: the scores that the numbers come from.
 
     Attributes:
-        part: The data, and the scores without the patch.
+        part: The inputs the verdict comes from, and the scores without the patch; those the repair has not seen, where
+            these can be told from the rest.
         after: The scores with it `(n, classes)`.
+        basis: What these inputs are to the repair.
+        seen: The inputs it has seen, where they were told apart.
+        seen_after: The scores with the patch on those `(m, classes)`.
     """
 
     part: Part
     after: Array
+    basis: str = ALL
+    seen: Part | None = None
+    seen_after: Array | None = None
+
+    @classmethod
+    def of(cls, part: Part, after: Array, patch: Patch | None) -> Measured:
+        """Scores on all of some data, without what the repair behind the patch has seen if that leaves anything."""
+        if patch is None:
+            return cls(part, after)
+        found = find_seen(patch.provenance, part.data)
+        if found.rows is None or found.basis != PARTLY_SEEN:
+            return cls(part, after, found.basis)
+        seen, others = np.flatnonzero(found.rows), np.flatnonzero(~found.rows)
+        return cls(part.take(others), after[others], HELD_OUT, part.take(seen), after[seen])
 
     @cached_property
     def evidence(self) -> Evidence:
-        """What the patch does; all of the data counts as held out."""
-        return Evidence(PartEvidence.measure(self.part, self.after))
+        """What the patch does."""
+        seen = None
+        if self.seen is not None and self.seen_after is not None:
+            seen = PartEvidence.measure(self.seen, self.seen_after)
+        return Evidence(PartEvidence.measure(self.part, self.after), seen, basis=self.basis)
 
 
 def measure(
@@ -47,7 +71,7 @@ def measure(
 
     Args:
         model: The model without the patch.
-        data: Whatever `read_data` takes; all of it counts as held out.
+        data: Whatever `read_data` takes; what the repair behind the patch has seen of it is measured by itself.
         target: The mistake; the patch's own when None, every mistake when there is no patch either.
         patch: The patch, or its file; None measures the model as it is.
     """
@@ -65,21 +89,25 @@ def measure_scores(
     part = whole_part(backend, read_data(data), target)
     if patch is None:
         return Measured(part, part.scores)
-    return Measured(part, PatchedModel(backend, for_model(patch, backend)).forward(part.data.inputs))
+    after = PatchedModel(backend, for_model(patch, backend)).forward(part.data.inputs)
+    return Measured.of(part, after, patch)
 
 
-def compare(model: Any, other: Any, data: Any, *, target: str | Sequence[str] = "*:*") -> Evidence:
+def compare(
+    model: Any, other: Any, data: Any, *, target: str | Sequence[str] = "*:*", patch: Patch | None = None
+) -> Evidence:
     """What is different between two models on some data, such as a model and its patched or converted copy?
 
     Args:
         model: The model before.
         other: The model after; any framework.
-        data: Whatever `read_data` takes; all of it counts as held out.
+        data: Whatever `read_data` takes.
         target: The mistake the second model should make less often.
+        patch: What the second model carries; it says which inputs its repair has seen.
     """
     before, after = load(model), load(other)
     part = whole_part(before, read_data(data), target)
-    return Measured(part, after.forward(part.data.inputs)).evidence
+    return Measured.of(part, after.forward(part.data.inputs), patch).evidence
 
 
 def measure_survival(
@@ -95,7 +123,7 @@ def measure_survival(
 
     Args:
         model: The model the patch is for; for `quantise` its file.
-        data: Whatever `read_data` takes; all of it counts as held out.
+        data: Whatever `read_data` takes; inputs the repair has seen are left out if others remain.
         patch: The patch, or its file.
         against: The model where it ends up, with the patch or without.
         quantise: `int8` or `fp16`, in place of `against`: a quantised copy of the model.
@@ -162,5 +190,5 @@ def _survival(here: Measured, where: str, without: Scores | None, with_patch: Sc
     """What a patch does in another place; where `without` is None, it is compared with the model here."""
     inputs = here.part.data.inputs
     part = here.part if without is None else replace(here.part, scores=without(inputs))
-    there = Measured(part, with_patch(inputs))
+    there = Measured(part, with_patch(inputs), here.basis)
     return Survival(where, here.evidence, there.evidence, kept(here.part, here.after, there.after), note)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from arachne.cli.options import output_options
-from arachne.cli.patching import Plain, map_option, mapping_of, sentence_of, value_of
+from arachne.cli.patching import Plain, map_option, mapping_of, sentence_of, tell_seen, value_of
 
 if TYPE_CHECKING:
     from arachne.backend import ModelBackend
@@ -73,8 +73,9 @@ def _measure(
     from arachne.report.objects import result_object
     from arachne.report.terminal import EvidenceTable
 
-    evidence = compare(model, out, inputs, target=patch.provenance.get("target") or "*:*")
+    evidence = compare(model, out, inputs, target=patch.provenance.get("target") or "*:*", patch=patch)
     told = result_object(evidence, command="apply", seed=None, backend=model.NAME, weights=len(patch))
+    tell_seen(output, evidence)
     output.say(promise_of(patch, evidence))
     promised = {"promised": patch.evidence.get("held_out"), "promise": promise_of(patch, evidence)}
     output.result(EvidenceTable(evidence, patch), {**value, **promised, "measured": told})

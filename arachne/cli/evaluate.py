@@ -10,6 +10,7 @@ import click
 from arachne.cli.config import ConfiguredCommand, again
 from arachne.cli.gating import gate_options, pass_gates, read_gates
 from arachne.cli.options import DataChoice, ModelChoice, model_options, optional_data_options, output_options
+from arachne.cli.patching import tell_seen
 from arachne.errors import UsageError
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def command(
         return
     measured = measure_scores(backend, data.read(backend, tell=output.say), target=targets or None, patch=patch)
     part, evidence = measured.part, measured.evidence
+    tell_seen(output, evidence)
     results = [gate.check(evidence) for gate in gates]
     value = result_object(
         evidence,

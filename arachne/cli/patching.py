@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console, ConsoleOptions, RenderableType
 
+    from arachne.cli.console import Output
+    from arachne.evidence import Evidence
     from arachne.patch import AppliedPatch
 
 DONE = {"apply": "patched", "revert": "restored"}
@@ -74,6 +76,16 @@ def sentence_of(verb: Literal["apply", "revert"], model_file: Path, done: Applie
     if done.derived is not None:
         sentence += f"\nkeep '{done.derived}', the patch in this file's own bits: reverting needs it"
     return sentence
+
+
+def tell_seen(output: Output, evidence: Evidence) -> None:
+    """Say that some inputs were left out of the verdict because the repair has seen them."""
+    if evidence.seen is not None:
+        total = evidence.seen.inputs + evidence.held_out.inputs
+        output.say(
+            f"the repair has seen {evidence.seen.inputs:,} of these {total:,} inputs: the verdict comes from the other "
+            f"{evidence.held_out.inputs:,}"
+        )
 
 
 def value_of(verb: Literal["apply", "revert"], done: AppliedPatch) -> dict[str, Any]:

@@ -7,10 +7,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from arachne.backend import ModelBackend
+from arachne.data.seen import ALL, HELD_OUT, SEEN, UNKNOWN
 from arachne.data.split import Part, Split, overlap
 from arachne.evidence.measures import PartEvidence
 from arachne.evidence.statistics import LEVEL, holm
-from arachne.evidence.verdict import BREAK_BUDGET, NOTHING_WITHIN, Verdict, judge, p_value
+from arachne.evidence.verdict import BREAK_BUDGET, KINDS, NOTHING_WITHIN, Verdict, judge, p_value
 from arachne.values import Array
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ class Evidence:
         watched: How many held-out inputs are never-break inputs too, so that the repair could see them.
         nothing_within: Why no patch was taken, where a budget allowed none.
         simpler: A sentence where something simpler would have done as well.
+        basis: What the inputs of `held_out` are to the repair, one of `data.seen.BASES`; only a finished patch can be
+            measured on inputs that are not held out.
     """
 
     held_out: PartEvidence
@@ -42,6 +45,7 @@ class Evidence:
     watched: int = 0
     nothing_within: str | None = None
     simpler: str | None = None
+    basis: str = HELD_OUT
 
     def __str__(self) -> str:
         """The verdict, and what a careful reader should know beside it."""
@@ -52,7 +56,7 @@ class Evidence:
         """One of five words, and why."""
         if self.nothing_within is not None:
             return Verdict(NOTHING_WITHIN, self.nothing_within)
-        return judge(self.held_out, self.budget)
+        return judge(self.held_out, self.budget, KINDS[self.basis])
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
@@ -60,7 +64,7 @@ class Evidence:
         if self.nothing_within is not None:
             return ()
         simpler = () if self.simpler is None else (self.simpler,)
-        few = (*_moved(self.held_out), *simpler, *_several_targets(self.held_out))
+        few = (*_basis(self), *_moved(self.held_out, KINDS[self.basis]), *simpler, *_several_targets(self.held_out))
         return (*few, *_several_patches(self), *_watched(self))
 
 
@@ -117,12 +121,21 @@ def _unless_empty(part: Part, after: Array) -> PartEvidence | None:
     return PartEvidence.measure(part, after) if len(part) else None
 
 
-def _moved(held_out: PartEvidence) -> tuple[str, ...]:
+def _basis(evidence: Evidence) -> tuple[str, ...]:
+    if evidence.basis == UNKNOWN:
+        return ("Whether the repair has seen these inputs is not known, so they are not called held out.",)
+    if evidence.basis in (HELD_OUT, ALL):
+        return ()
+    seen = "all" if evidence.basis == SEEN else "some"
+    return (f"The repair has seen {seen} of these inputs: they cannot show whether it generalises.",)
+
+
+def _moved(held_out: PartEvidence, kind: str) -> tuple[str, ...]:
     moved = held_out.target.gone - held_out.repaired
     if not moved:
         return ()
     verbs = ("shows", "is") if moved == 1 else ("show", "are")
-    whole = f"{moved} of the {held_out.negatives} held-out negatives"
+    whole = f"{moved} of the {held_out.negatives} {kind}negatives"
     return (f"{whole} no longer {verbs[0]} the fault but {verbs[1]} wrong in another way.",)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from arachne.data.seen import ALL, HELD_OUT, PARTLY_SEEN, SEEN, UNKNOWN
 from arachne.evidence.measures import PartEvidence
 from arachne.evidence.statistics import LEVEL, Rate, fewest_for_level
 from arachne.wording import are, counted
@@ -15,6 +16,9 @@ DAMAGE = "repaired with damage"
 NOT_REPAIRED = "not repaired"
 NOTHING_WITHIN = "nothing within the budget"
 VERDICTS = (TOO_FEW, REPAIRED, DAMAGE, NOT_REPAIRED, NOTHING_WITHIN)
+
+KINDS = {HELD_OUT: "held-out ", SEEN: "seen ", PARTLY_SEEN: "", UNKNOWN: "", ALL: ""}
+"""What a sentence calls the inputs a verdict rests on."""
 
 BREAK_BUDGET = 0.005
 """The break rate that a repair may cost unless the user says otherwise."""
@@ -36,16 +40,16 @@ class Verdict:
         return f"{self.word}: {self.sentence}"
 
 
-def judge(held_out: PartEvidence, budget: float = BREAK_BUDGET) -> Verdict:
-    """The verdict on a repair, from inputs it has never seen."""
+def judge(held_out: PartEvidence, budget: float = BREAK_BUDGET, kind: str = KINDS[HELD_OUT]) -> Verdict:
+    """The verdict on a repair, from inputs it has never seen; `kind` is what sentences call them, one of `KINDS`."""
     needed = fewest_for_level()
     if held_out.negatives < needed:
-        return Verdict(TOO_FEW, _too_few(held_out, needed))
+        return Verdict(TOO_FEW, _too_few(held_out, needed, kind))
     target = held_out.target
     if not (held_out.repaired and target.gone > target.new and target.sign_p < LEVEL):
-        return Verdict(NOT_REPAIRED, _not_repaired(held_out))
+        return Verdict(NOT_REPAIRED, _not_repaired(held_out, kind))
     low, _ = held_out.breakage.interval
-    done = f"{_repaired(held_out)} ({percent(held_out.repair_rate)}), "
+    done = f"{_repaired(held_out, kind)} ({percent(held_out.repair_rate)}), "
     if held_out.positives and low > budget:
         return Verdict(
             DAMAGE,
@@ -75,9 +79,9 @@ def broken(rate: Rate) -> str:
     return f"{rate.count:,} of {rate.total:,} inputs that were right broke ({percent(rate.value)})"
 
 
-def _repaired(held_out: PartEvidence) -> str:
+def _repaired(held_out: PartEvidence, kind: str) -> str:
     repaired = held_out.repaired
-    return f"{repaired} of {held_out.negatives} held-out inputs that showed the fault {are(repaired)} right now"
+    return f"{repaired} of {held_out.negatives} {kind}inputs that showed the fault {are(repaired)} right now"
 
 
 def _net(held_out: PartEvidence) -> str:
@@ -85,27 +89,27 @@ def _net(held_out: PartEvidence) -> str:
     return f"{target.errors_before} to {target.errors_after} inputs ({p_value(target.sign_p)})"
 
 
-def _too_few(held_out: PartEvidence, needed: int) -> str:
+def _too_few(held_out: PartEvidence, needed: int, kind: str) -> str:
     negatives, repaired = held_out.negatives, held_out.repaired
     end = f"at least {needed} are needed before any result could be told from chance"
     if negatives == 0:
-        return f"no held-out input shows the fault; {end}"
+        return f"no {kind}input shows the fault; {end}"
     if negatives == 1:
-        return f"only 1 held-out input shows the fault and it is {'' if repaired else 'not '}right now; {end}"
+        return f"only 1 {kind}input shows the fault and it is {'' if repaired else 'not '}right now; {end}"
     right = f"{repaired or 'none'} of them {'is' if repaired <= 1 else 'are'} right now"
-    return f"only {negatives} held-out inputs show the fault and {right}; {end}"
+    return f"only {negatives} {kind}inputs show the fault and {right}; {end}"
 
 
-def _not_repaired(held_out: PartEvidence) -> str:
+def _not_repaired(held_out: PartEvidence, kind: str) -> str:
     target = held_out.target
     if target.gone == target.new == 0:
-        return f"all {held_out.negatives} held-out inputs that showed the fault still show it"
+        return f"all {held_out.negatives} {kind}inputs that showed the fault still show it"
     if held_out.repaired == 0:
         return (
-            f"none of the {held_out.negatives} held-out inputs that showed the fault is right now; "
+            f"none of the {held_out.negatives} {kind}inputs that showed the fault is right now; "
             f"{target.gone} of them {are(target.gone)} wrong in another way"
         )
-    start = f"{_repaired(held_out)}, but it"
+    start = f"{_repaired(held_out, kind)}, but it"
     if target.gone <= target.new:
         return f"{start} appeared in {counted(target.new, 'other')}: from {_net(held_out)}"
     return f"{start} went from {_net(held_out)} only, which chance alone could do"

@@ -25,7 +25,7 @@ MOST_ROWS = 50
 
 def result_html(evidence: Evidence, patch: Patch | None = None, held_out: Part | None = None) -> str:
     """The verdict, its numbers, what changed, and a few of the inputs fixed and broken."""
-    parts = {"seen": evidence.seen, "held out": evidence.held_out}
+    parts = {"seen": evidence.seen, evidence.basis: evidence.held_out}
     shown = {name: part for name, part in parts.items() if part is not None}
     columns = [_cells(part) for part in shown.values()]
     rows = [(label, *(cells[label] for cells in columns)) for label in columns[0]]

@@ -49,13 +49,14 @@ def result_object(
     """What `result.json` and `--json` of `repair` and `evaluate` hold, with nothing in it that is not JSON.
 
     Args:
-        evidence: The numbers; without a `seen` part it is an evaluation's, which has no generations or seconds.
+        evidence: The numbers.
         command: `repair` or `evaluate`.
         seed: The seed of the run.
         backend: The backend's name.
         weights: How many weights the patch changes.
         generations: How long the search ran.
-        seconds: Time by step, at least `localise` and `search`.
+        seconds: Time by step, at least `localise` and `search`; None for an evaluation, which has neither steps nor
+            generations.
         more: Whatever else is worth keeping: settings, versions, hashes.
     """
     target = evidence.held_out.target.target
@@ -71,9 +72,12 @@ def result_object(
         "accuracy": evidence.held_out.accuracy_after,
         "weights": weights,
         "budget": evidence.budget,
+        "basis": evidence.basis,
     }
+    if seconds is not None:
+        result |= {"generations": generations, "seconds": seconds}
     if evidence.seen is not None:
-        result |= {"generations": generations, "seconds": seconds or {}, "seen": part_object(evidence.seen)}
+        result["seen"] = part_object(evidence.seen)
     if evidence.choose is not None:
         result["choose"] = part_object(evidence.choose)
     result["held_out"] = part_object(evidence.held_out)

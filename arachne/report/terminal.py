@@ -61,7 +61,7 @@ class EvidenceTable:
 
     def _numbers(self, ink: Ink) -> Table:
         parts = [part for part in (self.evidence.seen, self.evidence.held_out) if part is not None]
-        table = _table("", *("seen", "held out")[-len(parts) :], justify="left")
+        table = _table("", *("seen", self.evidence.basis)[-len(parts) :], justify="left")
         for label in _LABELS:
             table.add_row(label, *(ink.text(_cells(part)[label]) for part in parts))
         if len(self.evidence.held_out.targets) > 1:
@@ -74,7 +74,7 @@ class EvidenceTable:
         changed = most_changed(self.evidence.held_out.classes)
         if not changed:
             return
-        table = _table("classes that changed most, held out", "inputs", "accuracy", "points")
+        table = _table(f"classes that changed most, {self.evidence.basis}", "inputs", "accuracy", "points")
         for accuracy in changed[:MOST_CLASSES]:
             before, after = percent(accuracy.before.value), percent(accuracy.after.value)
             points = ink.text(f"{100 * accuracy.change:+.1f}")

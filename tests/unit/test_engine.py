@@ -152,9 +152,10 @@ def test_the_public_functions_agree_with_the_engine(model: ReferenceBackend, dig
         part.negatives for part in (result.evidence.seen, result.evidence.held_out) if part is not None
     )
     evidence = arachne.measure(model, digits, patch=result.patch)
-    assert evidence.held_out.repaired == sum(
-        part.repaired for part in (result.evidence.seen, result.evidence.held_out) if part is not None
-    )
+    for again, first in ((evidence.seen, result.evidence.seen), (evidence.held_out, result.evidence.held_out)):
+        assert again is not None
+        assert first is not None
+        assert (again.repaired, again.broken, again.inputs) == (first.repaired, first.broken, first.inputs)
     unpatched = model.predict(digits.inputs)
     arachne.apply(result.patch, model)
     patched = model.predict(digits.inputs)
