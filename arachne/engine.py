@@ -16,6 +16,7 @@ import numpy as np
 from arachne.backend import ModelBackend, restored
 from arachne.chosen import smaller, take, with_shrunk
 from arachne.data.chance import check_accuracy
+from arachne.data.class_order import check_class_order
 from arachne.data.labelled import LabelledData
 from arachne.data.seen import told_seen
 from arachne.data.split import Split, Term, never_break_part, overlap, split_by_outcome
@@ -91,6 +92,7 @@ def repair(
         )
         split = with_constraints(backend, split, settings.budget, never_break)
         if not settings.accept_near_chance:
+            check_class_order(split.seen)
             check_accuracy(backend, split.seen, raw=raw)
         doubtful = doubtful_labels(split.seen)
     if on_doubtful is not None and len(doubtful):

@@ -31,7 +31,8 @@ class Settings:
             search hands back several.
         drop_overlap: Whether held-out inputs that are also in the data are dropped rather than refused.
         group_by: A metadata column whose values stay on one side of the split.
-        accept_near_chance: Whether to go on with a model that is hardly better than guessing.
+        accept_near_chance: Whether to go on with a model that is hardly better than guessing, or reads classes as
+            each other.
     """
 
     alpha: float = 10.0

@@ -58,7 +58,11 @@ if TYPE_CHECKING:
     help="plain runs the whole model for every candidate; both decide alike.",
 )
 @click.option("--memory", type=SIZE, default="2GiB", show_default=True, help="What the fast evaluator may keep.")
-@click.option("--accept-near-chance", is_flag=True, help="Go on although the model is hardly better than guessing.")
+@click.option(
+    "--accept-near-chance",
+    is_flag=True,
+    help="Go on although the model is hardly better than guessing, or reads classes as each other.",
+)
 @gate_options
 @output_options
 @click.pass_context

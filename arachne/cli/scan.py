@@ -23,6 +23,7 @@ def command(as_json: bool, quiet: bool, debug: bool, layers: bool, **arguments: 
     """List the mistakes MODEL makes, the most frequent first; each target is what `arachne repair` takes."""
     from arachne.api import scan
     from arachne.cli.console import Output
+    from arachne.data.class_order import other_order
     from arachne.report.objects import scan_object
     from arachne.report.terminal import ScanTable
 
@@ -35,6 +36,9 @@ def command(as_json: bool, quiet: bool, debug: bool, layers: bool, **arguments: 
         raise UsageError("give --data: labelled inputs whose mistakes are listed, or --layers to list layers")
     backend = model.load()
     found = scan(backend, data.read(backend, tell=output.say))
+    order = other_order(found.data.labels, found.predictions, found.n_classes)
+    if order is not None:
+        output.say(f"note: {order.told(found.data)}")
     output.result(
         ScanTable(found.faults, found.accuracy, len(found.data), found.wildcards),
         scan_object(
