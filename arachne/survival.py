@@ -16,13 +16,13 @@ from arachne.data.split import Part
 from arachne.errors import PatchError
 from arachne.evidence import Evidence
 from arachne.evidence.statistics import Rate
-from arachne.evidence.verdict import DAMAGE, NOT_REPAIRED, REPAIRED, TOO_FEW, percent
+from arachne.evidence.verdict import DAMAGE, NOT_REPAIRED, REPAIRED, TOO_FEW, WORSE, percent
 from arachne.patch import Patch
 from arachne.patch.matching import match
 from arachne.patch.travel import ModelWeights
 from arachne.values import Array, Inputs
 
-GOODNESS = {REPAIRED: 3, DAMAGE: 2, NOT_REPAIRED: 1, TOO_FEW: 0}
+GOODNESS = {REPAIRED: 4, DAMAGE: 3, NOT_REPAIRED: 2, WORSE: 1, TOO_FEW: 0}
 
 Scores = Callable[[Inputs], Array]
 

@@ -83,7 +83,7 @@ def command(
     """Repair a mistake of MODEL: find the weights behind it, look for new values, and measure what that did."""
     from arachne import engine
     from arachne.cli.console import Output
-    from arachne.evidence.verdict import DAMAGE
+    from arachne.evidence.verdict import DAMAGE, WORSE
     from arachne.report.terminal import EvidenceTable
     from arachne.search.budget import Budget
 
@@ -124,9 +124,10 @@ def command(
         output.say(f"wrote {', '.join(sorted(path.name for path in out.iterdir()))} to '{out}'")
     else:
         output.say("nothing was written; -o FOLDER keeps the patch, the patched model and the page")
-    if result.evidence.verdict.word == DAMAGE and result.choice is not None:
+    costly = result.evidence.verdict.word in (DAMAGE, WORSE)
+    if costly and result.choice is not None:
         output.say("hint: a smaller --max-break breaks less, and may repair less")
-    elif result.evidence.verdict.word == DAMAGE and settings.alpha > 1:
+    elif costly and settings.alpha > 1:
         output.say(f"hint: an --alpha below {settings.alpha:g} breaks less, and may repair less")
     pass_gates(output, [gate.check(result.evidence) for gate in gates], result.evidence, junit)
 

@@ -53,7 +53,7 @@ class Evidence:
 
     @cached_property
     def verdict(self) -> Verdict:
-        """One of five words, and why."""
+        """One of six words, and why."""
         if self.nothing_within is not None:
             return Verdict(NOTHING_WITHIN, self.nothing_within)
         return judge(self.held_out, self.budget, KINDS[self.basis])

@@ -1,7 +1,7 @@
 """Conditions on the evidence that make a pipeline stop, such as `break_rate > 0.5%`.
 
 A gate names a number of the evidence, a comparison and a limit; it fails when the comparison holds, and also when the
-number cannot be known, because there were no inputs to count.
+number cannot be known, because there were no inputs to count. `verdict != repaired` looks at the verdict's word.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from arachne.errors import UsageError, did_you_mean
 from arachne.evidence.evidence import Evidence
 from arachne.evidence.measures import Accuracy, PartEvidence
-from arachne.evidence.verdict import percent
+from arachne.evidence.verdict import VERDICTS, percent
 
 COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
@@ -51,7 +51,9 @@ COUNTS: Mapping[str, Callable[[PartEvidence], int]] = {
 NAMED = ("class_drop", "class_accuracy", "group_drop", "group_accuracy", "group_gap")
 """Numbers that take a class, a group or a column in brackets; without one, the worst of all."""
 
-NAMES = (*SHARES, *COUNTS, *NAMED)
+VERDICT = "verdict"
+NAMES = (*SHARES, *COUNTS, *NAMED, VERDICT)
+_WORD = re.compile(r"verdict\s*(==|!=)\s*([\"']?)([a-z ]+)\2", re.IGNORECASE)
 _FORM = re.compile(r"(?:(\w+)\.)?(\w+)(?:\[(.*)\])?\s*(<=|>=|<|>)\s*([0-9.eE+-]+)\s*(%?)")
 
 
@@ -62,10 +64,10 @@ class Gate:
     Attributes:
         text: As the user wrote it.
         part: The part of the data it looks at.
-        name: Which number.
+        name: Which number, or `verdict`.
         of: The class, group or column in brackets.
-        comparison: `>`, `<`, `>=` or `<=`.
-        limit: What the number is compared with; shares of 1.
+        comparison: `>`, `<`, `>=` or `<=`; `==` or `!=` of a verdict.
+        limit: What the number is compared with; shares of 1, or a verdict's word.
     """
 
     text: str
@@ -73,7 +75,7 @@ class Gate:
     name: str
     of: str | None
     comparison: str
-    limit: float
+    limit: float | str
 
     @classmethod
     def parse(cls, text: str) -> Gate:
@@ -82,6 +84,8 @@ class Gate:
         Raises:
             UsageError: Words that make no gate.
         """
+        if text.strip().startswith(VERDICT):
+            return cls._of_verdict(text)
         found = _FORM.fullmatch(text.strip())
         if found is None:
             raise UsageError(f"cannot read the gate '{text}', expected something like 'break_rate > 0.5%'")
@@ -100,12 +104,25 @@ class Gate:
             raise UsageError(f"the gate '{text}' has a %, but '{name}' is a count")
         return cls(text.strip(), part or "held_out", name, of, comparison, limit / 100 if unit else limit)
 
+    @classmethod
+    def _of_verdict(cls, text: str) -> Gate:
+        found = _WORD.fullmatch(text.strip())
+        if found is None:
+            raise UsageError(f"cannot read the gate '{text}', expected something like 'verdict != repaired'")
+        word = " ".join(found[3].lower().split())
+        if word not in VERDICTS:
+            raise UsageError(f"the gate '{text}' names no verdict" + did_you_mean(word, VERDICTS))
+        return cls(text.strip(), "held_out", VERDICT, None, found[1], word)
+
     def check(self, evidence: Evidence) -> GateResult:
         """Compare with the evidence.
 
         Raises:
             UsageError: The evidence has no such part, class or group.
         """
+        if isinstance(self.limit, str):
+            word = evidence.verdict.word
+            return GateResult(self, word, (word == self.limit) == (self.comparison == "=="))
         part = {"held_out": evidence.held_out, "seen": evidence.seen, "choose": evidence.choose}[self.part]
         if part is None:
             raise UsageError(f"the gate '{self.text}' looks at '{self.part}' inputs, and there are none here")
@@ -144,15 +161,17 @@ class Gate:
 
 @dataclass(frozen=True)
 class GateResult:
-    """A gate, the number it found, and whether it failed."""
+    """A gate, the number or word it found, and whether it failed."""
 
     gate: Gate
-    value: float
+    value: float | str
     failed: bool
 
     @property
     def shown(self) -> str:
         """The number as people read it."""
+        if isinstance(self.value, str):
+            return self.value
         if math.isnan(self.value):
             return "unknown: no inputs to count"
         if self.gate.name in COUNTS:

@@ -1,4 +1,4 @@
-"""From the numbers to one of five words, and a sentence a person can check against the table."""
+"""From the numbers to one of six words, and a sentence a person can check against the table."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ TOO_FEW = "too few inputs to say"
 REPAIRED = "repaired"
 DAMAGE = "repaired with damage"
 NOT_REPAIRED = "not repaired"
+WORSE = "worse overall"
 NOTHING_WITHIN = "nothing within the budget"
-VERDICTS = (TOO_FEW, REPAIRED, DAMAGE, NOT_REPAIRED, NOTHING_WITHIN)
+VERDICTS = (TOO_FEW, REPAIRED, DAMAGE, NOT_REPAIRED, WORSE, NOTHING_WITHIN)
 
 KINDS = {HELD_OUT: "held-out ", SEEN: "seen ", PARTLY_SEEN: "", UNKNOWN: "", ALL: ""}
 """What a sentence calls the inputs a verdict rests on."""
@@ -42,6 +43,8 @@ class Verdict:
 
 def judge(held_out: PartEvidence, budget: float = BREAK_BUDGET, kind: str = KINDS[HELD_OUT]) -> Verdict:
     """The verdict on a repair, from inputs it has never seen; `kind` is what sentences call them, one of `KINDS`."""
+    if held_out.broken > held_out.repaired + held_out.others_fixed and held_out.mcnemar_p < LEVEL:
+        return Verdict(WORSE, _worse(held_out, kind))
     needed = fewest_for_level()
     if held_out.negatives < needed:
         return Verdict(TOO_FEW, _too_few(held_out, needed, kind))
@@ -77,6 +80,16 @@ def p_value(p: float) -> str:
 def broken(rate: Rate) -> str:
     """`12 of 4,487 inputs that were right broke (0.27 %)`."""
     return f"{rate.count:,} of {rate.total:,} inputs that were right broke ({percent(rate.value)})"
+
+
+def _worse(held_out: PartEvidence, kind: str) -> str:
+    fixed = held_out.repaired + held_out.others_fixed
+    before, after = percent(held_out.accuracy_before), percent(held_out.accuracy_after)
+    start = (
+        f"accuracy fell from {before} to {after} ({p_value(held_out.mcnemar_p)}): {broken(held_out.breakage)}, "
+        f"{fixed:,} that {'was' if fixed == 1 else 'were'} wrong {are(fixed)} right now"
+    )
+    return start if not held_out.negatives else f"{start}; {_repaired(held_out, kind)}"
 
 
 def _repaired(held_out: PartEvidence, kind: str) -> str:

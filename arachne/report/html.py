@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from arachne.errors import InputError
 from arachne.evidence.statistics import interval
-from arachne.evidence.verdict import DAMAGE, NOT_REPAIRED, NOTHING_WITHIN, REPAIRED, TOO_FEW, p_value, percent
+from arachne.evidence.verdict import DAMAGE, NOT_REPAIRED, NOTHING_WITHIN, REPAIRED, TOO_FEW, WORSE, p_value, percent
 from arachne.report import charts, front_charts
 from arachne.report.front_page import makers
 from arachne.report.json import dumps
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MOST_LAYERS = 24
 MOST_MOVES = 8
-TONES = {REPAIRED: "good", DAMAGE: "warn", NOT_REPAIRED: "bad", TOO_FEW: "unsure", NOTHING_WITHIN: "bad"}
+TONES = {REPAIRED: "good", DAMAGE: "warn", NOT_REPAIRED: "bad", WORSE: "bad", TOO_FEW: "unsure", NOTHING_WITHIN: "bad"}
 
 
 def render(page: Mapping[str, Any]) -> str:

@@ -24,11 +24,16 @@ def junit_xml(gates: Sequence[GateResult], verdict: Verdict, *, suite: str = "ar
         if gate.failed:
             failure = ElementTree.SubElement(case, "failure", type="gate", message=_legal(str(gate)))
             failure.text = _legal(f"{gate}\n{verdict}")
-        value = "unknown" if math.isnan(gate.value) else f"{gate.value:.6g}"
-        ElementTree.SubElement(case, "system-out").text = value
+        ElementTree.SubElement(case, "system-out").text = _value(gate.value)
     ElementTree.indent(root)
     body: str = ElementTree.tostring(root, encoding="unicode")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{body}\n'.encode()
+
+
+def _value(value: float | str) -> str:
+    if isinstance(value, str):
+        return value
+    return "unknown" if math.isnan(value) else f"{value:.6g}"
 
 
 def _legal(text: str) -> str:

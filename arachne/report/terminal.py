@@ -14,7 +14,7 @@ from rich.text import Text
 
 from arachne.data.confusions import Confusion
 from arachne.evidence import Accuracy, Evidence, PartEvidence, Rate
-from arachne.evidence.verdict import DAMAGE, NOT_REPAIRED, NOTHING_WITHIN, REPAIRED, TOO_FEW, p_value, percent
+from arachne.evidence.verdict import DAMAGE, NOT_REPAIRED, NOTHING_WITHIN, REPAIRED, TOO_FEW, WORSE, p_value, percent
 from arachne.report.objects import ranked_suspects
 from arachne.report.patch_rows import LONG, all_rows
 from arachne.report.printable import printable
@@ -35,6 +35,7 @@ STYLES = {
     REPAIRED: "bold green",
     DAMAGE: "bold yellow",
     NOT_REPAIRED: "bold red",
+    WORSE: "bold red",
     TOO_FEW: "bold magenta",
     NOTHING_WITHIN: "bold red",
 }

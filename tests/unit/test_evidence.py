@@ -200,6 +200,15 @@ def test_damage_is_called_when_the_lower_bound_of_the_break_rate_is_above_the_bu
     assert judge(outcome(negatives=20, repaired=12, broken=10), budget=0.02).word == "repaired"
 
 
+def test_a_model_that_got_worse_is_called_so_before_anything_else() -> None:
+    verdict = judge(outcome(negatives=40, repaired=30, broken=80))
+    assert verdict.word == "worse overall"
+    assert verdict.sentence.startswith("accuracy fell from 96.2 % to 91.3 % (p < 0.001): 80 of 1,000 inputs")
+    assert "30 of 40 held-out inputs that showed the fault are right now" in verdict.sentence
+    assert judge(outcome(negatives=3, repaired=0, broken=10)).word == "worse overall"
+    assert judge(outcome(negatives=20, repaired=12, broken=13)).word == "repaired with damage"  # could be chance
+
+
 def test_a_fault_that_only_moves_to_other_inputs_is_not_repaired() -> None:
     verdict = judge(outcome(negatives=20, repaired=12, new=12, broken=12))
     assert verdict.word == "not repaired"

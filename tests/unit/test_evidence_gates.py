@@ -65,6 +65,21 @@ def test_a_gate_is_printed_with_its_value(evidence: Evidence) -> None:
     ]
 
 
+def test_a_gate_may_look_at_the_verdict(evidence: Evidence) -> None:
+    word = evidence.verdict.word
+    for text, failed in (
+        (f"verdict == {word}", True),
+        (f'verdict != "{word}"', False),
+        ("verdict==worse overall", False),
+    ):
+        result = Gate.parse(text).check(evidence)
+        assert (result.value, result.failed) == (word, failed)
+    assert str(Gate.parse("verdict != nothing within the budget").check(evidence)).endswith(f"(it is {word})")
+    for wrong, message in (("verdict > repaired", "verdict != repaired"), ("verdict != good", "names no verdict")):
+        with pytest.raises(UsageError, match=message):
+            Gate.parse(wrong)
+
+
 def test_a_number_nobody_can_know_fails_the_gate(evidence: Evidence) -> None:
     (result,) = check_gates(["class_drop[never seen] > 50%"], evidence)
     assert result.failed
