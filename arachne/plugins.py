@@ -84,10 +84,12 @@ class Table:
         missing = (error.name or "").partition(".")[0]
         if missing in ("", "arachne", entry.module.partition(".")[0]):  # a bug in the plug-in, not a missing package
             return error if entry.name in self.ours else self._broken(entry, error)
-        hint = f'"arachne-repair[{self.extras[entry.name]}]"' if entry.name in self.extras else missing
-        return self.unavailable(
-            f"{self.kind} '{entry.name}' needs a package that is not installed ({missing}): pip install {hint}"
-        )
+        return self.unavailable(self.lacking(entry.name, missing))
+
+    def lacking(self, name: str, missing: str) -> str:
+        """The sentence for a plug-in whose package is not installed: which, and how to get it."""
+        hint = f'"arachne-repair[{self.extras[name]}]"' if name in self.extras else missing
+        return f"{self.kind} '{name}' needs a package that is not installed ({missing}): pip install {hint}"
 
     def _broken(self, entry: EntryPoint, error: Exception) -> ImportError:
         owner = "" if entry.dist is None else f" of {entry.dist.name} {entry.dist.version}"

@@ -7,6 +7,7 @@ by the name of its module, a file by its ending.
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -18,17 +19,27 @@ from arachne.plugins import BACKENDS
 
 @dataclass(frozen=True)
 class KnownBackend:
-    """What is known of one of our own backends before its framework is imported."""
+    """What is known of one of our own backends before its framework is imported.
+
+    Attributes:
+        framework: The package that runs the models.
+        suffixes: The file endings it reads.
+        object_modules: The first part of the names of the modules its models' classes are from.
+        needs: Packages, one of each group has to be installed.
+    """
 
     framework: str
     suffixes: tuple[str, ...]
     object_modules: tuple[str, ...]
+    needs: tuple[tuple[str, ...], ...]
 
 
 KNOWN = {
-    "onnx": KnownBackend("onnxruntime", (".onnx",), ("onnx",)),
-    "keras": KnownBackend("keras", (".keras", ".h5"), ("keras",)),
-    "torch": KnownBackend("torch", (".pt2", ".pt", ".pth", ".safetensors"), ("torch",)),
+    "onnx": KnownBackend("onnxruntime", (".onnx",), ("onnx",), (("onnx",), ("onnxruntime",))),
+    "keras": KnownBackend(
+        "keras", (".keras", ".h5"), ("keras",), (("keras",), ("tensorflow", "torch", "jax"), ("h5py",))
+    ),
+    "torch": KnownBackend("torch", (".pt2", ".pt", ".pth", ".safetensors"), ("torch",), (("torch",), ("safetensors",))),
 }
 """Our own backends. A third party's says the same in the constants of its class."""
 
@@ -45,7 +56,7 @@ class BackendState:
     Attributes:
         name: Its name.
         suffixes: The file endings it reads; empty when a third party's is not installed.
-        version: The framework and its version, when it is there.
+        version: The framework and its installed version, when it is there.
         problem: What is missing, when it is not.
     """
 
@@ -61,21 +72,34 @@ class BackendState:
 
 
 def states() -> list[BackendState]:
-    """Every registered backend, and whether it can be used here."""
-    return [_state(name) for name in names()]
+    """Every registered backend, and whether its packages are installed; none of our frameworks is imported."""
+    return [_state_of_ours(name, KNOWN[name]) if name in KNOWN else _state(name) for name in names()]
+
+
+def _state_of_ours(name: str, known: KnownBackend) -> BackendState:
+    for group in known.needs:
+        if not any(map(_installed, group)):
+            return BackendState(name, known.suffixes, problem=BACKENDS.lacking(name, group[0]))
+    try:
+        found = f"{known.framework} {importlib.metadata.version(known.framework)}"
+    except importlib.metadata.PackageNotFoundError:
+        found = known.framework
+    return BackendState(name, known.suffixes, version=found)
+
+
+def _installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):  # a finder's own way to say no, and a module without a spec
+        return False
 
 
 def _state(name: str) -> BackendState:
-    known = KNOWN.get(name)
+    """Of a third party's, which alone knows what it needs."""
     try:
-        backend = get(name)
+        return BackendState(name, get(name).SUFFIXES, version="installed")
     except BackendUnavailableError as error:
-        return BackendState(name, known.suffixes if known else (), problem=str(error))
-    try:
-        found = f"{known.framework} {importlib.metadata.version(known.framework)}" if known else "installed"
-    except importlib.metadata.PackageNotFoundError:
-        found = known.framework if known else "installed"
-    return BackendState(name, known.suffixes if known else backend.SUFFIXES, version=found)
+        return BackendState(name, (), problem=str(error))
 
 
 def get(name: str) -> type[ModelBackend]:

@@ -27,6 +27,10 @@ def test_the_names_of_backends_are_known_without_their_frameworks() -> None:
     assert loaded_after("from arachne import registry; assert 'torch' in registry.names()") & FRAMEWORKS == set()
 
 
+def test_the_state_of_backends_is_known_without_their_frameworks() -> None:
+    assert loaded_after("from arachne import registry; assert len(registry.states()) >= 3") & FRAMEWORKS == set()
+
+
 def test_the_reference_backend_needs_neither_a_framework_nor_pytest() -> None:
     assert loaded_after("from arachne.testing import ReferenceBackend, mlp") & {*FRAMEWORKS, "pytest", "pymoo"} == set()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -14,6 +14,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from arachne.cli.heartbeat import Heartbeat
 from arachne.files import environment_faults
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Output:
         self._out = _console(sys.stdout)
         self._err = _console(sys.stderr)
         self._log: TextIO | None = None
+        self._heartbeat: Heartbeat | None = None
         if context is not None and meta.get("arachne.log_file") is not None:
             path = Path(meta["arachne.log_file"])
             with environment_faults(path):
@@ -82,14 +84,17 @@ class Output:
 
     def step(self, name: str) -> None:
         """A step of a longer run begins."""
-        if self.verbose or self._log is not None:
-            self.detail(f"{name} …")
-        if not self.quiet and not self.verbose and self._err.is_terminal:
-            self._err.print(f"{name} …", style="dim", highlight=False)
+        if self._heartbeat is not None:
+            self._heartbeat.step(name)
+        self._note(f"{name} …")
+        if not self.quiet:
+            self._err.print(f"{name} …", style="dim" if self._err.is_terminal else None, highlight=False)
 
     @contextmanager
     def search_progress(self, generations: int | None) -> Iterator[Any]:
         """A bar with the best fitness, the negatives repaired and the positives broken; yields its callback.
+
+        Without a terminal there is no bar but a line every half minute.
 
         Args:
             generations: How many there are at most; the bar only moves when that is not known.
@@ -101,12 +106,16 @@ class Output:
             TimeRemainingColumn(compact=True),
         )
         hidden = self.quiet or not self._err.is_terminal
-        with Progress(*columns, console=self._err, transient=True, disable=hidden) as progress:
+        self._heartbeat = Heartbeat(self.say, generations)
+        beating = nullcontext() if self.quiet or self._err.is_terminal else self._heartbeat
+        with beating, Progress(*columns, console=self._err, transient=True, disable=hidden) as progress:
             task = progress.add_task("", total=generations, visible=False)
 
             def on_generation(at: Generation) -> None:
                 text = f"fitness {at.fitness:.2f}, {at.repaired} repaired, {at.broken} broken"
                 self.detail(f"generation {at.number}: {text}")
+                if self._heartbeat is not None:
+                    self._heartbeat.generation(at)
                 progress.update(task, completed=at.number, description=text, visible=True)
 
             yield on_generation
