@@ -23,6 +23,8 @@ REPAIR = [
     "digits.npz",
     "--target",
     "*:7",
+    "--search",
+    "de",
     "--population",
     "24",
     "--generations",
