@@ -1,7 +1,7 @@
-"""The one table of plug-ins: backends, localisers and searchers, ours and other people's.
+"""The one table of plug-ins: backends, localisers, searchers and finders, ours and other people's.
 
-A distribution joins with an entry point in one of the groups `arachne.backends`, `arachne.localisers` and
-`arachne.searchers`. A plug-in is imported when it is first asked for by name.
+A distribution joins with an entry point in one of the groups `arachne.backends`, `arachne.localisers`,
+`arachne.searchers` and `arachne.finders`. A plug-in is imported when it is first asked for by name.
 """
 
 from __future__ import annotations
@@ -135,5 +135,15 @@ SEARCHERS = Table(
         "last": "arachne.search:LastLayer",
     },
 )
+FINDERS = Table(
+    "finder",
+    "arachne.finders",
+    {
+        "inputs": "arachne.causes.inputs:InputFinder",
+        "metadata": "arachne.causes.metadata:MetadataFinder",
+        "derived": "arachne.causes.derived:DerivedFinder",
+        "clusters": "arachne.causes.clusters:ClusterFinder",
+    },
+)
 
-TABLES = (BACKENDS, LOCALISERS, SEARCHERS)
+TABLES = (BACKENDS, LOCALISERS, SEARCHERS, FINDERS)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from arachne.data.layout import ALIKE, alike, as_pictures, picture_layout
 from arachne.data.labelled import LabelledData
 from arachne.values import Array
 
@@ -25,9 +26,6 @@ MOST_POINTS = 120
 LARGEST_SIDE = 128
 PNG_SIDE = 64
 """Pictures up to this size are stored without loss; larger ones, scaled down, as JPEG."""
-
-ALIKE = 0.3
-"""Neighbouring values of a picture or a signal correlate at least this much."""
 
 Shown = dict[str, Any]
 """`{"kind": "image", "src", "width", "height"}`, `{"kind": "text", "text"}`, `{"kind": "values", "values"}` or
@@ -47,30 +45,13 @@ def show_inputs(data: LabelledData, rows: Sequence[int]) -> list[Shown]:
         return [_text(str(array[row])) for row in rows]
     layout = picture_layout(sample)
     if layout is not None:
-        scale = _Scale.of(_as_pictures(sample, layout))
-        return [_picture(scale, _as_pictures(np.asarray(array[row])[None], layout)[0]) for row in rows]
+        scale = _Scale.of(as_pictures(sample, layout))
+        return [_picture(scale, as_pictures(np.asarray(array[row])[None], layout)[0]) for row in rows]
     if array.dtype.kind in "iu":
         return [_text(_tokens(np.asarray(array[row]))) for row in rows]
     if _is_signal(sample):
         return [_curve(np.asarray(array[row], dtype=np.float64)) for row in rows]
     return [_values(np.asarray(array[row])) for row in rows]
-
-
-def picture_layout(sample: Array) -> tuple[int, ...] | None:
-    """How some inputs `(n, ...)` become pictures: the shape to give each, or None where they are none.
-
-    Two numbers are height and width; three with 1, 3 or 4 in front are channels first, at the end channels last.
-    """
-    shape = sample.shape[1:]
-    if len(shape) == 3 and (shape[0] in (1, 3, 4) or shape[2] in (1, 3, 4)) and min(sorted(shape)[1:]) >= 4:
-        return shape
-    if len(shape) == 2 and min(shape) >= 8 and _alike(sample, 1) > ALIKE and _alike(sample, 2) > ALIKE:
-        return shape
-    if len(shape) == 1:
-        found = [(_vertically_alike(sample, layout), layout) for layout in _square_layouts(shape[0])]
-        if found and max(found)[0] > ALIKE:
-            return max(found)[1]
-    return None
 
 
 def _one_array(data: LabelledData) -> Array:
@@ -79,37 +60,6 @@ def _one_array(data: LabelledData) -> Array:
     arrays = list(data.inputs.values())
     pictures = [array for array in arrays if array.dtype.kind in "fiu" and picture_layout(np.asarray(array[:200]))]
     return (pictures or arrays)[0]
-
-
-def _square_layouts(size: int) -> list[tuple[int, ...]]:
-    layouts: list[tuple[int, ...]] = []
-    for channels in (1, 3):
-        side = math.isqrt(size // channels)
-        if side >= 8 and side * side * channels == size:
-            layouts += [(side, side)] if channels == 1 else [(3, side, side), (side, side, 3)]
-    return layouts
-
-
-def _vertically_alike(sample: Array, layout: tuple[int, ...]) -> float:
-    pictures = _as_pictures(sample, layout)
-    return _alike(pictures[..., 0], 1)
-
-
-def _alike(values: Array, axis: int) -> float:
-    """Correlation between values and their next neighbours along an axis; 0 where nothing varies."""
-    values = np.asarray(values, dtype=np.float64)
-    one = np.take(values, range(values.shape[axis] - 1), axis).ravel()
-    other = np.take(values, range(1, values.shape[axis]), axis).ravel()
-    spread = one.std() * other.std()
-    return float(((one - one.mean()) * (other - other.mean())).mean() / spread) if spread > 0 else 0.0
-
-
-def _as_pictures(inputs: Array, layout: tuple[int, ...]) -> Array:
-    """Inputs `(n, ...)` as pictures `(n, height, width, channels)`."""
-    pictures = inputs.reshape(len(inputs), *layout)
-    if len(layout) == 2:
-        return pictures[..., None]
-    return pictures if layout[2] in (1, 3, 4) else np.moveaxis(pictures, 1, -1)
 
 
 class _Scale:
@@ -162,7 +112,7 @@ def _tokens(ids: Array) -> str:
 def _is_signal(sample: Array) -> bool:
     """Whether inputs are curves: long, and each value near the one before."""
     if sample.ndim == 2:
-        return sample.shape[1] > 2 * MOST_VALUES and _alike(sample, 1) > ALIKE
+        return sample.shape[1] > 2 * MOST_VALUES and alike(sample, 1) > ALIKE
     return sample.ndim == 3 and max(sample.shape[1:]) > 2 * MOST_VALUES
 
 

@@ -1,0 +1,63 @@
+"""The contract of a finder: it looks at one half of the data and proposes rules; whether they hold is tested later."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from arachne.causes.cases import Cases
+from arachne.causes.rules import Rule
+from arachne.options import Configured, option
+
+
+@dataclass(frozen=True)
+class Proposals:
+    """What a finder proposes.
+
+    Attributes:
+        rules: Rules that seem to tell errors from right inputs.
+        tests: How many rules were compared to come to these; p-values are corrected for the sum of all finders' tests.
+    """
+
+    rules: tuple[Rule, ...]
+    tests: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finder(Configured, ABC):
+    """Looks for what errors share.
+
+    `find` is called once per scan, with all errors of one half of the data and a sample of its right inputs. The rules
+    it gives are then tested on that half, corrected for `tests`, and confirmed on the other half, which it never sees.
+    """
+
+    fewest: int = option(5, "Errors a cause has at least, in the half it is looked for in.", least=2)
+
+    @abstractmethod
+    def find(self, cases: Cases, *, rng: np.random.Generator) -> Proposals:
+        """Propose rules.
+
+        Args:
+            cases: Errors and right inputs of one half of the data.
+            rng: Where random choices come from.
+        """
+
+    def mistakes(self, cases: Cases) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """For each class with enough errors: the class, its errors, and the right inputs read as the same class.
+
+        Where hardly any input is rightly read as the class, all right inputs are given; both as positions.
+        """
+        right = np.flatnonzero(~cases.wrong)
+        for read_as in np.unique(cases.predictions[cases.wrong]).tolist():
+            errors = np.flatnonzero(cases.wrong & (cases.predictions == read_as))
+            if len(errors) < self.fewest:
+                continue
+            same = right[cases.predictions[right] == read_as]
+            yield read_as, errors, same if len(same) >= FEWEST_RIGHT else right
+
+
+FEWEST_RIGHT = 20
+"""Right inputs that errors are compared with, at least."""

@@ -1,0 +1,100 @@
+"""Finder in what the model makes of inputs: errors that lie together in hidden activations, apart from right inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.cluster.vq import kmeans2
+
+from arachne.backend import ModelBackend
+from arachne.causes.base import Finder, Proposals
+from arachne.causes.cases import Cases
+from arachne.causes.rules import Activation, Rule
+from arachne.options import option
+from arachne.values import Array
+
+TINY = 1e-6
+"""Deviation below which a hidden unit says nothing."""
+
+TOGETHER = 0.5
+"""A cluster's rule is for the class that at least this share of its errors is read as."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterFinder(Finder):
+    """Clusters of hidden activations with far more of the errors than of the right inputs."""
+
+    name = "clusters"
+    components: int = option(20, "Principal components that are kept.", least=1)
+    clusters: int = option(8, "Clusters that are looked for.", least=2)
+    enrichment: float = option(10.0, "Share of the errors against that of the right inputs, at least.", least=1)
+
+    def find(self, cases: Cases, *, rng: np.random.Generator) -> Proposals:
+        """Propose one rule for each cluster that is full of errors."""
+        layer = last_layer(cases.backend)
+        if layer is None or cases.wrong.sum() < self.clusters or (~cases.wrong).sum() < self.clusters:
+            return Proposals((), 0)
+        hidden = cases.hidden(layer)
+        places = projected(residuals(hidden, cases), self.components)
+        numbers = kmeans2(places, self.clusters, minit="++", rng=rng, missing="warn")[1]
+        rules: list[Rule] = []
+        for number in range(self.clusters):
+            inside = numbers == number
+            errors, right = inside & cases.wrong, inside & ~cases.wrong
+            share = errors.sum() / cases.wrong.sum()
+            if errors.sum() < self.fewest or share < self.enrichment * right.sum() / (~cases.wrong).sum():
+                continue
+            read_as = int(np.bincount(cases.predictions[errors]).argmax())
+            members = errors & (cases.predictions == read_as)
+            if members.sum() >= max(self.fewest, TOGETHER * errors.sum()):
+                rules.append(separating(layer, read_as, hidden, members, cases))
+        return Proposals(tuple(rules), self.clusters)
+
+
+def last_layer(backend: ModelBackend | None) -> str | None:
+    """The last dense layer: what enters it is the last hidden activation. None where there is none."""
+    dense = [] if backend is None else [info.name for info in backend.layers if info.kind == "dense"]
+    return dense[-1] if dense else None
+
+
+def residuals(hidden: Array, cases: Cases) -> Array:
+    """Activations minus the mean of the true and predicted classes' centres, in deviations of right inputs `(n, w)`."""
+    right = ~cases.wrong
+    centres = {label: hidden[right & (cases.labels == label)].mean(axis=0) for label in set(cases.labels[right])}
+    overall = hidden[right].mean(axis=0)
+    expected = np.stack(
+        [
+            (centres.get(label, overall) + centres.get(prediction, overall)) / 2
+            for label, prediction in zip(cases.labels, cases.predictions, strict=True)
+        ]
+    )
+    found = hidden - expected
+    deviation = found[right].std(axis=0)
+    scaled: Array = found / np.where(deviation > TINY, deviation, np.inf)
+    return scaled
+
+
+def projected(values: Array, components: int) -> Array:
+    """The first principal components, `(n, components)`."""
+    centred = values - values.mean(axis=0)
+    _, vectors = np.linalg.eigh(centred.T @ centred / len(centred))
+    return np.asarray(centred @ vectors[:, ::-1][:, :components], dtype=np.float64)
+
+
+def separating(layer: str, read_as: int, hidden: Array, members: Array, cases: Cases) -> Activation:
+    """A plane between a cluster's errors (bool `(n,)`) and the right inputs that are read as the same class."""
+    others = ~cases.wrong & (cases.predictions == read_as)
+    if not others.any():
+        others = ~cases.wrong
+    one, other = hidden[members], hidden[others]
+    spread = one.var(axis=0) + other.var(axis=0)
+    direction = (one.mean(axis=0) - other.mean(axis=0)) / np.where(spread > TINY, spread, np.inf)
+    direction /= max(float(np.linalg.norm(direction)), TINY)
+    inside, outside = one @ direction, other @ direction
+    bounds = np.unique(np.concatenate([inside, outside]))
+    missed = np.searchsorted(np.sort(inside), bounds, "left") / len(inside)
+    caught = 1 - np.searchsorted(np.sort(outside), bounds, "left") / len(outside)
+    at = int(np.argmin(missed + caught))
+    between = bounds[max(0, at - 1) : at + 1].mean()
+    return Activation(layer, read_as, tuple(float(f"{one:.6g}") for one in direction.tolist()), float(between))

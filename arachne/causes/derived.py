@@ -1,0 +1,91 @@
+"""Finder of features of whole inputs: a shallow tree cuts brightness, blur, length or columns into slices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from arachne.causes.base import Finder, Proposals
+from arachne.causes.cases import Cases
+from arachne.causes.features import layout_of, names_of
+from arachne.causes.inputs import gains
+from arachne.causes.rules import Derived, Rule, feature, within
+from arachne.options import option
+from arachne.values import Array
+
+CUTS = 48
+"""Bounds that are tried per feature, evenly spread over the errors."""
+
+Condition = tuple[str, float | None, float | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DerivedFinder(Finder):
+    """Features of whole pictures, texts or rows of a table, in at most `depth` ranges at once."""
+
+    name = "derived"
+    depth: int = option(2, "Ranges a slice is made of, at most.", least=1, most=4)
+    unknown: int = option(1, "The token that stands for unknown words.", least=0)
+
+    def find(self, cases: Cases, *, rng: np.random.Generator) -> Proposals:
+        """Propose the best slice of each depth for each class errors are read as, and for all errors together."""
+        rules: list[Rule] = []
+        tests = 0
+        for name, array in cases.arrays.items():
+            names = names_of(array)
+            if not names:
+                continue
+            layout = layout_of(array)
+            table = np.stack([feature(cases, name, one, layout, self.unknown) for one in names], axis=1)
+            every = np.flatnonzero(cases.wrong), np.flatnonzero(~cases.wrong)
+            groups = [(errors, every[1]) for _, errors, _ in self.mistakes(cases)]
+            for errors, right in [*groups, *([every] if len(every[0]) >= self.fewest else [])]:
+                path = self._path(names, table[errors], table[right])
+                tests += 2 * CUTS * len(names) * self.depth
+                for depth in range(1, len(path) + 1):
+                    used, low, high = zip(*path[:depth], strict=True)
+                    rules.append(Derived(name, layout, used, low, high, self.unknown))
+        return Proposals(tuple(dict.fromkeys(rules)), tests)
+
+    def _path(self, names: tuple[str, ...], errors: Array, right: Array) -> list[Condition]:
+        """One way down a tree: the best range, then the best range among what is in it."""
+        path: list[Condition] = []
+        for _ in range(self.depth):
+            found = best_range(errors, right, self.fewest)
+            if found is None:
+                break
+            column, low, high = found
+            path.append((names[column], low, high))
+            inside = [within(table[:, column], low, high) for table in (errors, right)]
+            errors, right = errors[inside[0]], right[inside[1]]
+            if not len(right):
+                break
+        return path
+
+
+def best_range(errors: Array, right: Array, fewest: int) -> tuple[int, float | None, float | None] | None:
+    """The column and bound that tell most errors from most right inputs, None if none does.
+
+    Args:
+        errors: `(n, columns)`.
+        right: `(m, columns)`.
+        fewest: Errors inside, at least.
+    """
+    best: tuple[float, tuple[int, float | None, float | None] | None] = (0.0, None)
+    for column in range(errors.shape[1]):
+        one, other = (np.sort(values[~np.isnan(values)]) for values in (errors[:, column], right[:, column]))
+        if len(one) < fewest or one[0] == one[-1] and not len(other):
+            continue
+        bounds = np.unique(one[np.linspace(0, len(one) - 1, CUTS).astype(int)])
+        above = len(one) - np.searchsorted(one, bounds, "left"), len(other) - np.searchsorted(other, bounds, "left")
+        below = np.searchsorted(one, bounds, "right"), np.searchsorted(other, bounds, "right")
+        for (hits, others), is_low in ((above, True), (below, False)):
+            gain = gains(hits, len(errors), others, len(right))
+            gain[hits < fewest] = 0
+            at = int(np.argmax(gain))
+            if gain[at] > best[0]:
+                bound = float(bounds[at])
+                best = (float(gain[at]), (column, bound, None) if is_low else (column, None, bound))
+    return best[1]
+

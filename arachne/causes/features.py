@@ -1,0 +1,121 @@
+"""What can be measured of one input as a whole: brightness, blur, dead rows; length and unknown tokens; columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from arachne.data.layout import as_pictures, picture_layout
+from arachne.values import Array
+
+SAMPLE = 200
+"""Inputs looked at to tell pictures from tables."""
+
+MOST_COLUMNS = 2000
+"""A table with more columns than this is left to the finder of single values."""
+
+
+def layout_of(array: Array) -> tuple[int, ...] | None:
+    """How the inputs of an array `(n, ...)` become pictures; None where they are none."""
+    if array.dtype.kind not in "fiub":
+        return None
+    return picture_layout(np.asarray(array[:: max(1, len(array) // SAMPLE)][:SAMPLE]))
+
+
+def holds_tokens(array: Array) -> bool:
+    """Whether an array `(n, ...)` holds numbers of words: whole numbers, and no pictures."""
+    return array.dtype.kind in "iu" and array.ndim == 2 and layout_of(array) is None
+
+
+def names_of(array: Array) -> tuple[str, ...]:
+    """What can be measured of the inputs of an array `(n, ...)`."""
+    layout = layout_of(array)
+    if layout is not None:
+        coloured = as_pictures(np.asarray(array[:1]), layout).shape[-1] >= 3
+        return tuple(name for name in PICTURES if coloured or name != "colour")
+    if holds_tokens(array):
+        return tuple(TEXTS)
+    if array.dtype.kind in "fiub" and int(np.prod(array.shape[1:])) <= MOST_COLUMNS:
+        return tuple(f"column {number}" for number in range(int(np.prod(array.shape[1:]))))
+    return ()
+
+
+def measured(name: str, values: Array, layout: tuple[int, ...] | None, unknown: int) -> Array:
+    """One feature of some inputs `(n, ...)`, float32 `(n,)`.
+
+    Args:
+        name: One of `names_of`.
+        values: The inputs.
+        layout: How they become pictures.
+        unknown: The token that stands for unknown words.
+    """
+    if name.startswith("column "):
+        return values.reshape(len(values), -1)[:, int(name.removeprefix("column "))].astype(np.float32)
+    if name == "unknown tokens":
+        return np.asarray((values == unknown).sum(axis=1), dtype=np.float32)
+    if name in TEXTS:
+        return TEXTS[name](values).astype(np.float32)
+    pictures = as_pictures(values, layout) if layout is not None else values
+    return PICTURES[name](pictures).astype(np.float32)
+
+
+def _per_picture(pictures: Array) -> Array:
+    return pictures.reshape(len(pictures), -1)
+
+
+def _inside(lines: Array) -> Array:
+    """How many constant lines lie between lines that vary, `(n,)`; `lines` is `(n, lines, values)`."""
+    varies = (lines != lines[:, :, :1]).any(axis=2)
+    before = np.maximum.accumulate(varies, axis=1)
+    after = np.maximum.accumulate(varies[:, ::-1], axis=1)[:, ::-1]
+    return (~varies & before & after).sum(axis=1)
+
+
+def _dead_rows(pictures: Array) -> Array:
+    return np.max([_inside(pictures[..., channel]) for channel in range(pictures.shape[-1])], axis=0)
+
+
+def _dead_columns(pictures: Array) -> Array:
+    return _dead_rows(pictures.swapaxes(1, 2))
+
+
+def _sharpness(pictures: Array) -> Array:
+    steps = np.abs(np.diff(pictures.astype(np.float32, copy=False), axis=2))
+    return _per_picture(steps).mean(axis=1)
+
+
+def _flat_area(pictures: Array) -> Array:
+    """Share of pixels that equal their right and lower neighbours but are not of the picture's darkest value."""
+    here = pictures[:, :-1, :-1]
+    same = (here == pictures[:, :-1, 1:]) & (here == pictures[:, 1:, :-1])
+    lit = here > pictures.min(axis=(1, 2), keepdims=True)
+    return _per_picture(same.all(axis=-1) & lit.any(axis=-1)).mean(axis=1)
+
+
+def _bright_border(pictures: Array) -> Array:
+    """Share of the border that has the picture's brightest value."""
+    edges = (pictures[:, 0], pictures[:, -1], pictures[:, 1:-1, 0], pictures[:, 1:-1, -1])
+    border = np.concatenate([_per_picture(edge) for edge in edges], axis=1)
+    return (border == _per_picture(pictures).max(axis=1, keepdims=True)).mean(axis=1)
+
+
+PICTURES: Mapping[str, Callable[[Array], Array]] = {
+    "brightness": lambda pictures: _per_picture(pictures).mean(axis=1, dtype=np.float64),
+    "brightest value": lambda pictures: _per_picture(pictures).max(axis=1),
+    "darkest value": lambda pictures: _per_picture(pictures).min(axis=1),
+    "contrast": lambda pictures: _per_picture(pictures).std(axis=1),
+    "sharpness": _sharpness,
+    "colour": lambda pictures: (pictures[..., :3].max(axis=-1) - pictures[..., :3].min(axis=-1)).mean(axis=(1, 2)),
+    "dead rows": _dead_rows,
+    "dead columns": _dead_columns,
+    "flat area": _flat_area,
+    "bright border": _bright_border,
+}
+"""From pictures `(n, height, width, channels)` to one number each."""
+
+TEXTS: Mapping[str, Callable[[Array], Array]] = {
+    "length": lambda tokens: np.count_nonzero(tokens, axis=1),
+    "unknown tokens": lambda tokens: np.count_nonzero(tokens, axis=1),
+}
+"""From tokens `(n, steps)` to one number each; which token is the unknown one is an option of the finder."""

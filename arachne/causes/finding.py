@@ -1,0 +1,175 @@
+"""From mistakes to causes: propose on one half of the data, confirm on the other, explain each error once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from arachne.backend import ModelBackend
+from arachne.causes.base import Finder
+from arachne.causes.cases import Cases
+from arachne.causes.judging import Slice, judge
+from arachne.causes.rules import Rule
+from arachne.data.labelled import LabelledData
+from arachne.data.strata import divide
+from arachne.plugins import FINDERS
+from arachne.values import Array
+
+LEVEL = 0.01
+"""The corrected p-value below which a rule goes on, on either half."""
+
+ODDS = 10.0
+"""How many times the odds of being wrong are those of other inputs of the same classes, at least."""
+
+SHARE = 0.5
+"""The share of a cause's inputs that is wrong, at least: on both halves."""
+
+SAMPLE = 2500
+"""Right inputs that finders look at; errors are looked at all."""
+
+ALIKE = 0.05
+"""Of rules whose numbers of explained errors differ by less than this share, the simplest is told."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A rule that holds on both halves of the data.
+
+    Attributes:
+        finder: Who proposed it.
+        rule: Whether an input has the cause.
+        members: Row numbers of the errors it explains `(k,)`.
+        slice: What its inputs look like among all inputs that no earlier cause has.
+        p: On the half that no finder saw, corrected for the rules that were tested there.
+    """
+
+    finder: str
+    rule: Rule
+    members: Array
+    slice: Slice
+    p: float
+
+
+@dataclass(eq=False)
+class _Candidate:
+    finder: str
+    rule: Rule
+    belongs: dict[str, Array] = field(default_factory=dict)
+
+
+def every_finder() -> tuple[Finder, ...]:
+    """All finders there are, with their defaults: ours first."""
+    names = [*FINDERS.ours, *FINDERS.third_party()]
+    return tuple(FINDERS.get(name)() for name in names)
+
+
+def find_rules(
+    backend: ModelBackend | None,
+    data: LabelledData,
+    predictions: Array,
+    *,
+    finders: Sequence[Finder] | None = None,
+    seed: int = 0,
+) -> tuple[Found, ...]:
+    """What the mistakes share: rules that hold on a half of the data that was not used to find them.
+
+    Args:
+        backend: The model; None leaves out finders that look inside it.
+        data: Labelled inputs.
+        predictions: What the model makes of them `(n,)`.
+        finders: Who looks; all there are when None.
+        seed: What all randomness starts from.
+    """
+    rng = np.random.default_rng(seed)
+    whole = Cases.of(data, predictions, backend)
+    if not whole.wrong.any() or whole.wrong.all():
+        return ()
+    outcomes = whole.labels * (int(whole.predictions.max()) + 1) + whole.predictions
+    in_search = divide(outcomes, 0.5, rng=rng)
+    halves = {"search": whole.take(in_search), "confirm": whole.take(~in_search)}
+    sample = _sample(halves["search"], rng)
+    candidates: list[_Candidate] = []
+    tests = 0
+    for finder in every_finder() if finders is None else finders:
+        proposals = finder.find(sample, rng=rng)
+        tests += proposals.tests
+        candidates += [_Candidate(finder.name, rule) for rule in proposals.rules]
+    return _explained(candidates, tests, whole, halves, in_search)
+
+
+def _sample(cases: Cases, rng: np.random.Generator) -> Cases:
+    right = np.flatnonzero(~cases.wrong)
+    if len(right) > SAMPLE:
+        right = rng.choice(right, SAMPLE, replace=False)
+    return cases.take(np.sort(np.concatenate([np.flatnonzero(cases.wrong), right])))
+
+
+def _explained(
+    candidates: list[_Candidate], tests: int, whole: Cases, halves: dict[str, Cases], in_search: Array
+) -> tuple[Found, ...]:
+    """Choose rules one after the other: the one that explains most of the errors that are left, simplest first."""
+    left = [one for one in candidates if _holds(one, halves["search"], tests, "search", None) is not None]
+    confirmed = max(1, len(left))
+    taken = {name: np.zeros(len(half), dtype=bool) for name, half in halves.items()}
+    found: list[Found] = []
+    while left:
+        standing = []
+        for one in left:
+            if _holds(one, halves["search"], tests, "search", taken["search"]) is None:
+                continue
+            held = _holds(one, halves["confirm"], confirmed, "confirm", taken["confirm"])
+            if held is not None:
+                standing.append((one, held))
+        if not standing:
+            break
+        chosen, held = _simplest(standing, halves, taken)
+        members = [
+            half.rows[chosen.belongs[name] & half.wrong & ~taken[name]] for name, half in halves.items()
+        ]
+        both = np.zeros(len(whole), dtype=bool)
+        seen = np.zeros(len(whole), dtype=bool)
+        for name, half in halves.items():
+            both[half.rows] = chosen.belongs[name] & ~taken[name]
+            seen[half.rows] = ~taken[name]
+        whole_slice = judge(both[seen], whole.take(seen))
+        rows = np.sort(np.concatenate(members))
+        found.append(Found(chosen.finder, chosen.rule, rows, whole_slice, min(1.0, held.p * confirmed)))
+        for name in halves:
+            taken[name] |= chosen.belongs[name]
+        left = [one for one, _ in standing if one is not chosen]
+    return tuple(found)
+
+
+def _holds(one: _Candidate, half: Cases, tests: int, name: str, taken: Array | None) -> Slice | None:
+    """What a rule's inputs look like on a half without inputs that are explained; None where that is too little."""
+    if name not in one.belongs:
+        one.belongs[name] = one.rule.holds(half)
+    belongs = one.belongs[name]
+    if taken is not None and taken.any():
+        half, belongs = half.take(~taken), belongs[~taken]
+    found = judge(belongs, half)
+    good = found.p * tests < LEVEL and found.odds_ratio >= ODDS and found.share >= SHARE
+    return found if good else None
+
+
+def _simplest(
+    standing: list[tuple[_Candidate, Slice]], halves: dict[str, Cases], taken: dict[str, Array]
+) -> tuple[_Candidate, Slice]:
+    """Of the rules that explain about as much as the best, the one that asks for least; then the one that fits best."""
+
+    def worth(one: _Candidate) -> float:
+        return sum(
+            float((one.belongs[name] & ~taken[name] & half.wrong).sum())
+            - float((one.belongs[name] & ~taken[name] & ~half.wrong).sum())
+            for name, half in halves.items()
+        )
+
+    # A rule about inputs says what to look for in the world; one about activations only where the model sees it.
+    standing = [one for one in standing if not one[0].rule.asks_model] or standing
+    worths = [worth(one) for one, _ in standing]
+    most = max(worths)
+    near = [position for position, value in enumerate(worths) if value >= most - ALIKE * abs(most)]
+    best = min(near, key=lambda position: (standing[position][0].rule.conditions, -worths[position], position))
+    return standing[best]

@@ -1,0 +1,285 @@
+"""Rules that say whether an input has a cause: kinds and numbers, no code, so that they can be written down.
+
+| kind | an input belongs if |
+|---|---|
+| `values` | at least `least` of its values at `index` equal `value` |
+| `range` | its value at `index` is in a range |
+| `missing` | its value at `index` is no number |
+| `token` | a token is anywhere in it |
+| `derived` | features of the whole input (brightness, length, a column) are in ranges |
+| `columns` | metadata columns have these values |
+| `activation` | it is read as a class, and what enters a layer lies beyond a plane |
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+
+from arachne.backend import ModelBackend
+from arachne.causes.cases import Cases
+from arachne.causes.features import measured
+from arachne.data.labelled import LabelledData
+from arachne.errors import DataError, InputError, did_you_mean
+from arachne.values import Array, Inputs, count
+
+
+@dataclass(frozen=True)
+class Rule(ABC):
+    """Whether an input has a cause."""
+
+    kind: ClassVar[str]
+
+    def __call__(self, inputs: Inputs | LabelledData, backend: ModelBackend | None = None) -> Array:
+        """Which inputs belong, bool `(n,)`.
+
+        Args:
+            inputs: Inputs, or data with metadata columns for a rule about those.
+            backend: The model, for a rule about its activations.
+        """
+        if isinstance(inputs, LabelledData):
+            data = inputs
+        else:
+            data = LabelledData(inputs, np.zeros(count(inputs), dtype=np.int64))
+        predictions = data.labels
+        if backend is not None and self.asks_model:
+            predictions = backend.predict(data.inputs)
+        return self.holds(Cases.of(data, predictions, backend))
+
+    @abstractmethod
+    def holds(self, cases: Cases) -> Array:
+        """Which cases belong, bool `(n,)`."""
+
+    @property
+    @abstractmethod
+    def conditions(self) -> int:
+        """How many things it asks for: of two rules that explain the same, the one that asks for less is told."""
+
+    @property
+    def asks_model(self) -> bool:
+        """Whether it needs the model beside the inputs."""
+        return False
+
+    def to_json(self) -> dict[str, Any]:
+        """Kind and numbers."""
+        return {"kind": self.kind, **{one.name: _plain(getattr(self, one.name)) for one in fields(self)}}
+
+
+@dataclass(frozen=True)
+class Values(Rule):
+    """At least `least` of the values at `index` (in the flattened input) equal `value`."""
+
+    kind = "values"
+    input: str
+    index: tuple[int, ...]
+    value: tuple[float, ...]
+    least: int
+
+    def holds(self, cases: Cases) -> Array:
+        """Which cases belong, bool `(n,)`."""
+        equal = cases.inputs(self.input, np.asarray(self.index)) == np.asarray(self.value)
+        return np.asarray(equal.sum(axis=1) >= self.least)
+
+    @property
+    def conditions(self) -> int:
+        """One for a single value; a region counts as two, however large."""
+        return min(2, len(self.index))
+
+
+@dataclass(frozen=True)
+class Range(Rule):
+    """The value at `index` (in the flattened input) is at least `low` and at most `high`; None means no bound."""
+
+    kind = "range"
+    input: str
+    index: int
+    low: float | None
+    high: float | None
+
+    def holds(self, cases: Cases) -> Array:
+        """Which cases belong, bool `(n,)`."""
+        return within(cases.inputs(self.input, np.asarray([self.index]))[:, 0], self.low, self.high)
+
+    @property
+    def conditions(self) -> int:
+        """One."""
+        return 1
+
+
+@dataclass(frozen=True)
+class Missing(Rule):
+    """The value at `index` (in the flattened input) is no number."""
+
+    kind = "missing"
+    input: str
+    index: int
+
+    def holds(self, cases: Cases) -> Array:
+        """Which cases belong, bool `(n,)`."""
+        return np.isnan(cases.inputs(self.input, np.asarray([self.index]))[:, 0])
+
+    @property
+    def conditions(self) -> int:
+        """One."""
+        return 1
+
+
+@dataclass(frozen=True)
+class Token(Rule):
+    """A token is anywhere in the input."""
+
+    kind = "token"
+    input: str
+    token: int
+
+    def holds(self, cases: Cases) -> Array:
+        """Which cases belong, bool `(n,)`."""
+        return np.asarray((cases.inputs(self.input) == self.token).any(axis=1))
+
+    @property
+    def conditions(self) -> int:
+        """One."""
+        return 1
+
+
+@dataclass(frozen=True)
+class Derived(Rule):
+    """Features of the whole input are in ranges.
+
+    Attributes:
+        input: The input array's name.
+        layout: How it becomes pictures; None where it does not.
+        names: The features, as `names_of` lists them.
+        low: Their lower bounds, None for none.
+        high: Their upper bounds, None for none.
+        unknown: The token that stands for unknown words.
+    """
+
+    kind = "derived"
+    input: str
+    layout: tuple[int, ...] | None
+    names: tuple[str, ...]
+    low: tuple[float | None, ...]
+    high: tuple[float | None, ...]
+    unknown: int = 1
+
+    def holds(self, cases: Cases) -> Array:
+        """Which cases belong, bool `(n,)`."""
+        belongs = np.ones(len(cases), dtype=bool)
+        for name, low, high in zip(self.names, self.low, self.high, strict=True):
+            belongs &= within(feature(cases, self.input, name, self.layout, self.unknown), low, high)
+        return belongs
+
+    @property
+    def conditions(self) -> int:
+        """How many ranges."""
+        return len(self.names)
+
+
+@dataclass(frozen=True)
+class Columns(Rule):
+    """Metadata columns have these values."""
+
+    kind = "columns"
+    columns: tuple[str, ...]
+    values: tuple[str, ...]
+
+    def holds(self, cases: Cases) -> Array:
+        """Which cases belong, bool `(n,)`.
+
+        Raises:
+            DataError: The data has no such metadata column.
+        """
+        belongs = np.ones(len(cases), dtype=bool)
+        for column, value in zip(self.columns, self.values, strict=True):
+            if column not in cases.whole.columns:
+                choices = did_you_mean(column, cases.whole.columns)
+                raise DataError(f"the data has no column '{column}' that the cause asks for{choices}")
+            belongs &= cases.column(column) == value
+        return belongs
+
+    @property
+    def conditions(self) -> int:
+        """How many columns."""
+        return len(self.columns)
+
+
+@dataclass(frozen=True)
+class Activation(Rule):
+    """Read as a class, and what enters a layer, times `direction`, is at least `least`."""
+
+    kind = "activation"
+    layer: str
+    read_as: int
+    direction: tuple[float, ...]
+    least: float
+
+    def holds(self, cases: Cases) -> Array:
+        """Which cases belong, bool `(n,)`."""
+        belongs: Array = cases.predictions == self.read_as
+        chosen = np.flatnonzero(belongs)
+        if len(chosen):
+            along = cases.take(chosen).hidden(self.layer) @ np.asarray(self.direction, dtype=np.float32)
+            belongs[chosen] = along >= self.least
+        return belongs
+
+    @property
+    def conditions(self) -> int:
+        """More than any rule about inputs: it is told when nothing else explains an error."""
+        return 4
+
+    @property
+    def asks_model(self) -> bool:
+        """Always."""
+        return True
+
+
+RULES: Mapping[str, type[Rule]] = {
+    rule.kind: rule for rule in (Values, Range, Missing, Token, Derived, Columns, Activation)
+}
+
+
+def rule_from(written: Mapping[str, Any]) -> Rule:
+    """The rule that `to_json` wrote down.
+
+    Raises:
+        InputError: It is none.
+    """
+    kind = RULES.get(str(written.get("kind")))
+    if kind is None:
+        raise InputError(f"no rule of kind '{written.get('kind')}'" + did_you_mean(str(written.get("kind")), RULES))
+    try:
+        return kind(**{name: _tuples(value) for name, value in written.items() if name != "kind"})
+    except TypeError as error:
+        raise InputError(f"the rule of kind '{kind.kind}' is not complete: {error}") from error
+
+
+def feature(cases: Cases, name: str, feature_name: str, layout: tuple[int, ...] | None, unknown: int) -> Array:
+    """One feature of whole inputs, computed once per input, float32 `(n,)`."""
+
+    def compute(rows: Array) -> Array:
+        return measured(feature_name, np.asarray(cases.arrays[name][rows]), layout, unknown)
+
+    return cases.kept.get((name, feature_name, unknown), cases.rows, compute)
+
+
+def within(values: Array, low: float | None, high: float | None) -> Array:
+    """Which values lie between two bounds, bool; what is no number never does."""
+    inside = ~np.isnan(values) if values.dtype.kind == "f" else np.ones(len(values), dtype=bool)
+    if low is not None:
+        inside &= values >= low
+    if high is not None:
+        inside &= values <= high
+    return inside
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
