@@ -10,7 +10,7 @@ from arachne.causes.base import Finder, Proposals
 from arachne.causes.cases import Cases
 from arachne.causes.features import layout_of, names_of
 from arachne.causes.inputs import gains
-from arachne.causes.rules import Derived, Rule, feature, within
+from arachne.causes.rules import Derived, Rule, features, within
 from arachne.options import option
 from arachne.values import Array
 
@@ -37,7 +37,7 @@ class DerivedFinder(Finder):
             if not names:
                 continue
             layout = layout_of(array)
-            table = np.stack([feature(cases, name, one, layout, self.unknown) for one in names], axis=1)
+            table = features(cases, names, name, layout, self.unknown)
             every = np.flatnonzero(cases.wrong), np.flatnonzero(~cases.wrong)
             groups = [(errors, every[1]) for _, errors, _ in self.mistakes(cases)]
             for errors, right in [*groups, *([every] if len(every[0]) >= self.fewest else [])]:

@@ -10,7 +10,7 @@ import numpy as np
 from arachne.backend import ModelBackend
 from arachne.causes.base import Finder
 from arachne.causes.cases import Cases
-from arachne.causes.judging import Slice, judge
+from arachne.causes.judging import Slice, judge, mostly_read_as
 from arachne.causes.rules import Rule
 from arachne.data.labelled import LabelledData
 from arachne.data.strata import divide
@@ -26,10 +26,17 @@ ODDS = 10.0
 SHARE = 0.5
 """The share of a cause's inputs that is wrong, at least: on both halves."""
 
-SAMPLE = 2500
+SAMPLE = 1000
 """Right inputs that finders look at; errors are looked at all."""
 
-ALIKE = 0.05
+SPREAD = 0.8
+"""The share of a cause's errors that one true class may have, unless it is common among all inputs too.
+
+Inputs of one class that look alike are often of one thing (thirty pictures of one traffic sign). What they share is a
+cause once it is met in other classes as well; groups by metadata and clusters of activations need not pass this.
+"""
+
+ALIKE = 0.03
 """Of rules whose numbers of explained errors differ by less than this share, the simplest is told."""
 
 
@@ -56,7 +63,18 @@ class Found:
 class _Candidate:
     finder: str
     rule: Rule
+    read_as: int | None = None
     belongs: dict[str, Array] = field(default_factory=dict)
+
+    def worth(self, halves: dict[str, Cases], taken: dict[str, Array]) -> int:
+        """Errors it explains, less the right inputs it would have called wrong."""
+        worth = 0
+        for name, half in halves.items():
+            inside = self.belongs[name] & ~taken[name]
+            if self.read_as is not None:
+                inside &= half.labels != self.read_as
+            worth += int((inside & half.wrong).sum()) - int((inside & ~half.wrong).sum())
+        return worth
 
 
 def every_finder() -> tuple[Finder, ...]:
@@ -95,7 +113,7 @@ def find_rules(
     for finder in every_finder() if finders is None else finders:
         proposals = finder.find(sample, rng=rng)
         tests += proposals.tests
-        candidates += [_Candidate(finder.name, rule) for rule in proposals.rules]
+        candidates += [_Candidate(finder.name, rule) for rule in proposals.rules if _promising(rule, sample)]
     return _explained(candidates, tests, whole, halves, in_search)
 
 
@@ -104,6 +122,12 @@ def _sample(cases: Cases, rng: np.random.Generator) -> Cases:
     if len(right) > SAMPLE:
         right = rng.choice(right, SAMPLE, replace=False)
     return cases.take(np.sort(np.concatenate([np.flatnonzero(cases.wrong), right])))
+
+
+def _promising(rule: Rule, sample: Cases) -> bool:
+    """Whether it is worth looking at a rule on more inputs: odds are about the same in the sample."""
+    belongs = rule.holds(sample)
+    return judge(belongs, sample, mostly_read_as(belongs, sample)).odds_ratio >= ODDS / 2
 
 
 def _explained(
@@ -133,7 +157,7 @@ def _explained(
         for name, half in halves.items():
             both[half.rows] = chosen.belongs[name] & ~taken[name]
             seen[half.rows] = ~taken[name]
-        whole_slice = judge(both[seen], whole.take(seen))
+        whole_slice = judge(both[seen], whole.take(seen), chosen.read_as)
         rows = np.sort(np.concatenate(members))
         found.append(Found(chosen.finder, chosen.rule, rows, whole_slice, min(1.0, held.p * confirmed)))
         for name in halves:
@@ -146,12 +170,23 @@ def _holds(one: _Candidate, half: Cases, tests: int, name: str, taken: Array | N
     """What a rule's inputs look like on a half without inputs that are explained; None where that is too little."""
     if name not in one.belongs:
         one.belongs[name] = one.rule.holds(half)
+        if name == "search":
+            one.read_as = mostly_read_as(one.belongs[name], half)
     belongs = one.belongs[name]
     if taken is not None and taken.any():
         half, belongs = half.take(~taken), belongs[~taken]
-    found = judge(belongs, half)
+    found = judge(belongs, half, one.read_as)
     good = found.p * tests < LEVEL and found.odds_ratio >= ODDS and found.share >= SHARE
-    return found if good else None
+    return found if good and (one.rule.within_class or _spread(belongs, half, one.read_as)) else None
+
+
+def _spread(belongs: Array, cases: Cases, read_as: int | None) -> bool:
+    """Whether the errors that belong come from several true classes, or from as few as all inputs do."""
+    able = cases.labels if read_as is None else cases.labels[cases.labels != read_as]
+    members = np.bincount(cases.labels[belongs & cases.wrong], minlength=int(able.max(initial=0)) + 1)
+    label = int(members.argmax())
+    usual = float(np.mean(able == label))
+    return bool(members[label] <= max(SPREAD, usual + 1 - SPREAD) * members.sum())
 
 
 def _simplest(
@@ -159,16 +194,9 @@ def _simplest(
 ) -> tuple[_Candidate, Slice]:
     """Of the rules that explain about as much as the best, the one that asks for least; then the one that fits best."""
 
-    def worth(one: _Candidate) -> float:
-        return sum(
-            float((one.belongs[name] & ~taken[name] & half.wrong).sum())
-            - float((one.belongs[name] & ~taken[name] & ~half.wrong).sum())
-            for name, half in halves.items()
-        )
-
     # A rule about inputs says what to look for in the world; one about activations only where the model sees it.
     standing = [one for one in standing if not one[0].rule.asks_model] or standing
-    worths = [worth(one) for one, _ in standing]
+    worths = [one.worth(halves, taken) for one, _ in standing]
     most = max(worths)
     near = [position for position, value in enumerate(worths) if value >= most - ALIKE * abs(most)]
     best = min(near, key=lambda position: (standing[position][0].rule.conditions, -worths[position], position))

@@ -11,6 +11,10 @@ from arachne.causes.cases import Cases
 from arachne.values import Array
 
 
+NEARLY_ALL = 0.8
+"""The share of a slice's errors read as one class from which on the fault is taken to be reading it as that class."""
+
+
 @dataclass(frozen=True)
 class Slice:
     """What a rule's inputs look like among others.
@@ -22,6 +26,8 @@ class Slice:
         inputs: Inputs in all.
         expected: Errors that its inputs would have if they were wrong as often as others of the same true class.
         p: One-sided exact hypergeometric test: how likely so many errors are among so many inputs by chance.
+        read_as: The class that nearly all of its errors are read as; None if there is none. Inputs of that class cannot
+            show the fault and count nowhere above.
     """
 
     wrong: int
@@ -30,6 +36,7 @@ class Slice:
     inputs: int
     expected: float
     p: float
+    read_as: int | None
 
     @property
     def share(self) -> float:
@@ -50,18 +57,27 @@ class Slice:
         return odds / expected
 
 
-def judge(belongs: Array, cases: Cases) -> Slice:
-    """How the inputs that belong (bool `(n,)`) compare with the others."""
-    wrong = cases.wrong
+def mostly_read_as(belongs: Array, cases: Cases) -> int | None:
+    """The class that nearly all errors among the inputs that belong (bool `(n,)`) are read as, if there is one."""
+    predictions = cases.predictions[belongs & cases.wrong]
+    if not len(predictions):
+        return None
+    counts = np.bincount(predictions)
+    return int(counts.argmax()) if counts.max() >= NEARLY_ALL * len(predictions) else None
+
+
+def judge(belongs: Array, cases: Cases, read_as: int | None) -> Slice:
+    """How the inputs that belong (bool `(n,)`) compare with the others; those of class `read_as` are left out."""
+    able = np.ones(len(cases), dtype=bool) if read_as is None else cases.labels != read_as
+    labels, wrong, belongs = cases.labels[able], cases.wrong[able], belongs[able]
     inside, both = int(belongs.sum()), int((belongs & wrong).sum())
     all_wrong = int(wrong.sum())
-    p = float(hypergeom.sf(both - 1, len(cases), all_wrong, inside)) if both else 1.0
+    p = float(hypergeom.sf(both - 1, len(labels), all_wrong, inside)) if both else 1.0
     classes = int(cases.whole.labels.max(initial=0)) + 1
-    outside = ~belongs
-    totals = np.bincount(cases.labels[outside], minlength=classes)
-    errors = np.bincount(cases.labels[outside & wrong], minlength=classes)
+    totals = np.bincount(labels[~belongs], minlength=classes)
+    errors = np.bincount(labels[~belongs & wrong], minlength=classes)
     overall = errors.sum() / max(1, totals.sum())
     # A class of which hardly anything lies outside borrows the rate of all inputs, as one more input of it.
     rates = (errors + overall) / (totals + 1)
-    expected = float(rates[cases.labels[belongs]].sum())
-    return Slice(both, inside, all_wrong, len(cases), expected, p)
+    expected = float(rates[labels[belongs]].sum())
+    return Slice(both, inside, all_wrong, len(labels), expected, p, read_as)

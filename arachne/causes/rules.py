@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
@@ -24,6 +24,7 @@ from arachne.backend import ModelBackend
 from arachne.causes.cases import Cases
 from arachne.causes.features import measured
 from arachne.data.labelled import LabelledData
+from arachne.data.mapped import gather
 from arachne.errors import DataError, InputError, did_you_mean
 from arachne.values import Array, Inputs, count
 
@@ -62,6 +63,11 @@ class Rule(ABC):
     @property
     def asks_model(self) -> bool:
         """Whether it needs the model beside the inputs."""
+        return False
+
+    @property
+    def within_class(self) -> bool:
+        """Whether it may be a cause although all of its errors are of one true class."""
         return False
 
     def to_json(self) -> dict[str, Any]:
@@ -171,7 +177,7 @@ class Derived(Rule):
         """Which cases belong, bool `(n,)`."""
         belongs = np.ones(len(cases), dtype=bool)
         for name, low, high in zip(self.names, self.low, self.high, strict=True):
-            belongs &= within(feature(cases, self.input, name, self.layout, self.unknown), low, high)
+            belongs &= within(feature(cases, name, self.input, self.layout, self.unknown), low, high)
         return belongs
 
     @property
@@ -207,6 +213,11 @@ class Columns(Rule):
         """How many columns."""
         return len(self.columns)
 
+    @property
+    def within_class(self) -> bool:
+        """Always: a group may be of one class."""
+        return True
+
 
 @dataclass(frozen=True)
 class Activation(Rule):
@@ -237,6 +248,11 @@ class Activation(Rule):
         """Always."""
         return True
 
+    @property
+    def within_class(self) -> bool:
+        """Always: no appearance is shared, only what the model makes of it."""
+        return True
+
 
 RULES: Mapping[str, type[Rule]] = {
     rule.kind: rule for rule in (Values, Range, Missing, Token, Derived, Columns, Activation)
@@ -258,13 +274,28 @@ def rule_from(written: Mapping[str, Any]) -> Rule:
         raise InputError(f"the rule of kind '{kind.kind}' is not complete: {error}") from error
 
 
-def feature(cases: Cases, name: str, feature_name: str, layout: tuple[int, ...] | None, unknown: int) -> Array:
-    """One feature of whole inputs, computed once per input, float32 `(n,)`."""
+def feature(cases: Cases, name: str, of_input: str, layout: tuple[int, ...] | None, unknown: int) -> Array:
+    """One feature of whole inputs, computed once per input, float32 `(n,)`; arguments as for `Derived`."""
+    return features(cases, (name,), of_input, layout, unknown)[:, 0]
 
-    def compute(rows: Array) -> Array:
-        return measured(feature_name, np.asarray(cases.arrays[name][rows]), layout, unknown)
 
-    return cases.kept.get((name, feature_name, unknown), cases.rows, compute)
+def features(
+    cases: Cases, names: Sequence[str], of_input: str, layout: tuple[int, ...] | None, unknown: int
+) -> Array:
+    """Several features of whole inputs, `(n, features)`; the inputs are read once for all of them."""
+    read: dict[bytes, Array] = {}
+
+    def compute(name: str, rows: Array) -> Array:
+        key = rows.tobytes()
+        if key not in read:
+            read[key] = np.asarray(gather(cases.arrays[of_input], rows))
+        return measured(name, read[key], layout, unknown)
+
+    found = [
+        cases.kept.get((of_input, name, unknown), cases.rows, lambda rows, name=name: compute(name, rows))
+        for name in names
+    ]
+    return np.stack(found, axis=1) if len(cases) else np.zeros((0, len(names)))
 
 
 def within(values: Array, low: float | None, high: float | None) -> Array:
