@@ -10,7 +10,7 @@ import numpy as np
 from arachne.backend import ModelBackend
 from arachne.causes.base import Finder
 from arachne.causes.cases import Cases
-from arachne.causes.judging import Slice, judge, mostly_read_as
+from arachne.causes.judging import Slice, able_to_show, judge, mostly_read_as
 from arachne.causes.rules import Rule
 from arachne.data.labelled import LabelledData
 from arachne.data.strata import divide
@@ -71,8 +71,8 @@ class _Candidate:
         worth = 0
         for name, half in halves.items():
             inside = self.belongs[name] & ~taken[name]
-            if self.read_as is not None:
-                inside &= half.labels != self.read_as
+            if not self.rule.asks_model:
+                inside &= able_to_show(half, self.read_as)
             worth += int((inside & half.wrong).sum()) - int((inside & ~half.wrong).sum())
         return worth
 
@@ -127,7 +127,7 @@ def _sample(cases: Cases, rng: np.random.Generator) -> Cases:
 def _promising(rule: Rule, sample: Cases) -> bool:
     """Whether it is worth looking at a rule on more inputs: odds are about the same in the sample."""
     belongs = rule.holds(sample)
-    return judge(belongs, sample, mostly_read_as(belongs, sample)).odds_ratio >= ODDS / 2
+    return judge(rule, belongs, sample, mostly_read_as(belongs, sample)).odds_ratio >= ODDS / 2
 
 
 def _explained(
@@ -157,7 +157,7 @@ def _explained(
         for name, half in halves.items():
             both[half.rows] = chosen.belongs[name] & ~taken[name]
             seen[half.rows] = ~taken[name]
-        whole_slice = judge(both[seen], whole.take(seen), chosen.read_as)
+        whole_slice = judge(chosen.rule, both[seen], whole.take(seen), chosen.read_as)
         rows = np.sort(np.concatenate(members))
         found.append(Found(chosen.finder, chosen.rule, rows, whole_slice, min(1.0, held.p * confirmed)))
         for name in halves:
@@ -175,7 +175,7 @@ def _holds(one: _Candidate, half: Cases, tests: int, name: str, taken: Array | N
     belongs = one.belongs[name]
     if taken is not None and taken.any():
         half, belongs = half.take(~taken), belongs[~taken]
-    found = judge(belongs, half, one.read_as)
+    found = judge(one.rule, belongs, half, one.read_as)
     good = found.p * tests < LEVEL and found.odds_ratio >= ODDS and found.share >= SHARE
     return found if good and (one.rule.within_class or _spread(belongs, half, one.read_as)) else None
 

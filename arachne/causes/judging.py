@@ -8,6 +8,7 @@ import numpy as np
 from scipy.stats import hypergeom
 
 from arachne.causes.cases import Cases
+from arachne.causes.rules import Rule
 from arachne.values import Array
 
 
@@ -66,14 +67,24 @@ def mostly_read_as(belongs: Array, cases: Cases) -> int | None:
     return int(counts.argmax()) if counts.max() >= NEARLY_ALL * len(predictions) else None
 
 
-def judge(belongs: Array, cases: Cases, read_as: int | None) -> Slice:
-    """How the inputs that belong (bool `(n,)`) compare with the others; those of class `read_as` are left out."""
-    able = np.ones(len(cases), dtype=bool) if read_as is None else cases.labels != read_as
-    labels, wrong, belongs = cases.labels[able], cases.wrong[able], belongs[able]
+def judge(rule: Rule, belongs: Array, cases: Cases, read_as: int | None) -> Slice:
+    """How the inputs that belong (bool `(n,)`) compare with the others.
+
+    Args:
+        rule: What they belong by. One about the model's activations is compared with inputs read as the same class,
+            any other with inputs of the same true classes.
+        belongs: Which belong.
+        cases: The inputs.
+        read_as: The class the fault is to be read as; inputs that are of it are left out.
+    """
+    compared = rule.compared(cases)
+    able = compared if compared is not None else able_to_show(cases, read_as)
+    labels = cases.labels[able] if compared is None else np.zeros(int(able.sum()), dtype=np.int64)
+    wrong, belongs = cases.wrong[able], belongs[able]
     inside, both = int(belongs.sum()), int((belongs & wrong).sum())
     all_wrong = int(wrong.sum())
     p = float(hypergeom.sf(both - 1, len(labels), all_wrong, inside)) if both else 1.0
-    classes = int(cases.whole.labels.max(initial=0)) + 1
+    classes = int(labels.max(initial=0)) + 1
     totals = np.bincount(labels[~belongs], minlength=classes)
     errors = np.bincount(labels[~belongs & wrong], minlength=classes)
     overall = errors.sum() / max(1, totals.sum())
@@ -81,3 +92,8 @@ def judge(belongs: Array, cases: Cases, read_as: int | None) -> Slice:
     rates = (errors + overall) / (totals + 1)
     expected = float(rates[labels[belongs]].sum())
     return Slice(both, inside, all_wrong, len(labels), expected, p, read_as)
+
+
+def able_to_show(cases: Cases, read_as: int | None) -> Array:
+    """Which cases a fault of being read as a class can show in, bool `(n,)`: those of other classes."""
+    return np.ones(len(cases), dtype=bool) if read_as is None else np.asarray(cases.labels != read_as)

@@ -65,6 +65,10 @@ class Rule(ABC):
         """Whether it needs the model beside the inputs."""
         return False
 
+    def compared(self, cases: Cases) -> Array | None:
+        """Which cases it is compared with, bool `(n,)`; None for all, by true class."""
+        return None
+
     @property
     def within_class(self) -> bool:
         """Whether it may be a cause although all of its errors are of one true class."""
@@ -247,6 +251,10 @@ class Activation(Rule):
     def asks_model(self) -> bool:
         """Always."""
         return True
+
+    def compared(self, cases: Cases) -> Array | None:
+        """Those read as the same class."""
+        return np.asarray(cases.predictions == self.read_as)
 
     @property
     def within_class(self) -> bool:

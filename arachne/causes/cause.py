@@ -1,0 +1,125 @@
+"""A cause: what some mistakes share, and how one would know an input that has it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from arachne.backend import ModelBackend
+from arachne.causes.base import Finder
+from arachne.causes.finding import find_rules
+from arachne.causes.judging import Slice
+from arachne.causes.rules import Rule
+from arachne.causes.wording import sentence
+from arachne.data.labelled import LabelledData
+from arachne.values import Array
+
+
+@dataclass(frozen=True, eq=False)
+class Cause:
+    """What some mistakes share.
+
+    Attributes:
+        number: Its place in the scan, from 1.
+        finder: Who found it.
+        rule: Whether an input has it: `rule(inputs)`, or `rule(data, backend)` for metadata and activations.
+        members: Row numbers of the errors it explains `(k,)`; an error is explained once.
+        sentence: What they share, and how often inputs with it are wrong.
+        p: From the half of the data that no finder saw, corrected for the rules tested there.
+        slice: Its inputs among all inputs that no earlier cause has.
+        data: The data it was found in.
+        predictions: What the model makes of that data `(n,)`.
+    """
+
+    number: int
+    finder: str
+    rule: Rule
+    members: Array
+    sentence: str
+    p: float
+    slice: Slice
+    data: LabelledData = field(repr=False)
+    predictions: Array = field(repr=False)
+
+    @property
+    def target(self) -> str:
+        """What `repair` takes."""
+        return f"cause:{self.number}"
+
+    @property
+    def count(self) -> int:
+        """How many errors it explains."""
+        return len(self.members)
+
+    def __str__(self) -> str:
+        """The sentence."""
+        return f"cause {self.number}: {self.sentence}"
+
+    def explain(self) -> str:
+        """All that is known of it, in a few lines."""
+        found = self.slice
+        labels, counts = np.unique(self.data.labels[self.members], return_counts=True)
+        order = np.argsort(-counts, kind="stable")[:MOST_CLASSES]
+        truly = ", ".join(f"{self.data.class_name(int(labels[one]))} ({counts[one]})" for one in order)
+        more = f" and {len(labels) - len(order)} more" if len(labels) > len(order) else ""
+        return "\n".join(
+            (
+                str(self),
+                f"found by '{self.finder}' in one half of the data, confirmed in the other (p = {self.p:.2g}, exact "
+                "hypergeometric test, corrected for all rules that were tested there)",
+                f"odds of being wrong: {found.odds_ratio:.3g} times those of other inputs of the same classes",
+                f"true classes of its errors: {truly}{more}",
+                f"repair it with the target '{self.target}'",
+            )
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """What `scan --json` prints of it."""
+        return {
+            "target": self.target,
+            "finder": self.finder,
+            "sentence": self.sentence,
+            "count": self.count,
+            "p": self.p,
+            "members": self.members.tolist(),
+            "rule": self.rule.to_json(),
+        }
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from arachne.report.notebook import cause_html
+
+        return cause_html(self)
+
+
+MOST_CLASSES = 5
+
+
+def find_causes(
+    backend: ModelBackend | None,
+    data: LabelledData,
+    predictions: Array,
+    *,
+    finders: Sequence[Finder] | None = None,
+    seed: int = 0,
+) -> tuple[Cause, ...]:
+    """What a model's mistakes share, the cause of most errors first; arguments as for `find_rules`."""
+    found = find_rules(backend, data, predictions, finders=finders, seed=seed)
+    ranked = sorted(found, key=lambda one: -len(one.members))
+    return tuple(
+        Cause(
+            number,
+            one.finder,
+            one.rule,
+            one.members,
+            sentence(one.rule, one.slice, predictions[one.members], data),
+            one.p,
+            one.slice,
+            data,
+            predictions,
+        )
+        for number, one in enumerate(ranked, 1)
+    )

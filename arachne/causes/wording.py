@@ -1,0 +1,128 @@
+"""Causes in words."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from arachne.causes.features import holds_tokens, layout_of
+from arachne.causes.judging import Slice
+from arachne.causes.rules import Activation, Columns, Derived, Missing, Range, Rule, Token, Values
+from arachne.data.labelled import LabelledData
+from arachne.values import Array
+from arachne.wording import counted
+
+
+def sentence(rule: Rule, found: Slice, predictions: Array, data: LabelledData) -> str:
+    """What the errors share, and how often inputs with it are wrong.
+
+    Args:
+        rule: The rule.
+        found: Its inputs among others.
+        predictions: What the errors are read as `(k,)`.
+        data: The data.
+    """
+    count = len(predictions)
+    classes, counts = np.unique(predictions, return_counts=True)
+    top = int(counts.argmax())
+    read_as = ""
+    if counts[top] == count:
+        read_as = f", all read as {data.class_name(int(classes[top]))}"
+    elif found.read_as is not None:
+        read_as = f", {counts[top]} read as {data.class_name(int(classes[top]))}"
+    share, elsewhere = (f"{100 * value:.3g} %" for value in (found.share, found.share_elsewhere))
+    whose = "such inputs" if found.read_as is None or rule.asks_model else "such inputs of other classes"
+    numbers = f"{found.wrong} of {found.inside} {whose} are wrong ({share}), {elsewhere} elsewhere"
+    return f"{counted(count, 'error')}{read_as}: {describe(rule, data)}; {numbers}"
+
+
+def describe(rule: Rule, data: LabelledData) -> str:
+    """A rule in words."""
+    if isinstance(rule, Values):
+        return _values(rule, data)
+    if isinstance(rule, Range):
+        return f"{_place(data, rule.input, rule.index)} is {_between(rule.low, rule.high)}"
+    if isinstance(rule, Missing):
+        return f"{_place(data, rule.input, rule.index)} is missing"
+    if isinstance(rule, Token):
+        return f"token {rule.token} is in them"
+    if isinstance(rule, Derived):
+        parts = zip(rule.names, rule.low, rule.high, strict=True)
+        return " and ".join(f"{_feature(name, data)} {_between(low, high)}" for name, low, high in parts)
+    if isinstance(rule, Columns):
+        pairs = zip(rule.columns, rule.values, strict=True)
+        return " and ".join(f"{column} is '{value}'" for column, value in pairs)
+    if isinstance(rule, Activation):
+        return f"close together in what enters layer '{rule.layer}'"
+    return f"rule of kind '{rule.kind}'"
+
+
+def _values(rule: Values, data: LabelledData) -> str:
+    if len(rule.index) == 1:
+        return f"{_place(data, rule.input, rule.index[0])} is {_number(rule.value[0])}"
+    same = len(set(rule.value)) == 1
+    what = f"are {_number(rule.value[0])}" if same else "have the same values in all of them"
+    region = region_of(rule, data)
+    if region is None:
+        return f"{len(rule.index)} values {what}"
+    top, left, bottom, right = region
+    return f"pixels from ({top}, {left}) to ({bottom}, {right}) {what}"
+
+
+def region_of(rule: Rule, data: LabelledData) -> tuple[int, int, int, int] | None:
+    """Where in a picture a rule looks: first row and column, last row and column; None where it looks at no place."""
+    if isinstance(rule, Values):
+        index = rule.index
+    elif isinstance(rule, (Range, Missing)):
+        index = (rule.index,)
+    else:
+        return None
+    places = [pixel_of(data, rule.input, one) for one in index]
+    known = [place for place in places if place is not None]
+    if not known:
+        return None
+    rows, columns = [place[0] for place in known], [place[1] for place in known]
+    return min(rows), min(columns), max(rows), max(columns)
+
+
+def pixel_of(data: LabelledData, name: str, index: int) -> tuple[int, int, int, int] | None:
+    """Row, column, channel and number of channels of a value of a picture; None where inputs are no pictures."""
+    array = _array(data, name)
+    layout = layout_of(array)
+    if layout is None:
+        return None
+    shape = (*layout, 1) if len(layout) == 2 else layout
+    place = [int(one) for one in np.unravel_index(index, shape)]
+    if shape[2] in (1, 3, 4):
+        return place[0], place[1], place[2], shape[2]
+    return place[1], place[2], place[0], shape[0]
+
+
+def _place(data: LabelledData, name: str, index: int) -> str:
+    pixel = pixel_of(data, name, index)
+    if pixel is not None:
+        row, column, channel, channels = pixel
+        return f"pixel ({row}, {column})" + (f" of channel {channel}" if channels > 1 else "")
+    array = _array(data, name)
+    if holds_tokens(array):
+        return f"token at step {index}"
+    place = np.unravel_index(index, array.shape[1:])
+    where = str(int(place[0])) if len(place) == 1 else str(tuple(map(int, place)))
+    return f"{'column' if len(place) == 1 else 'value'} {where}" + (f" of '{name}'" if name else "")
+
+
+def _feature(name: str, data: LabelledData) -> str:
+    return name + " is" if not name.endswith("s") or name.endswith("ness") else f"the number of {name} is"
+
+
+def _between(low: float | None, high: float | None) -> str:
+    if high is None:
+        return f"{_number(low or 0.0)} or more"
+    return f"{_number(high)} or less" if low is None else f"from {_number(low)} to {_number(high)}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _array(data: LabelledData, name: str) -> Array:
+    return data.inputs if not isinstance(data.inputs, dict) else data.inputs[name]
