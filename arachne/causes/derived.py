@@ -9,7 +9,7 @@ import numpy as np
 from arachne.causes.base import Finder, Proposals
 from arachne.causes.cases import Cases
 from arachne.causes.features import layout_of, names_of
-from arachne.causes.inputs import gains
+from arachne.causes.items import gains
 from arachne.causes.rules import Derived, Rule, features, within
 from arachne.options import option
 from arachne.values import Array

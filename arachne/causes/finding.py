@@ -20,17 +20,14 @@ from arachne.values import Array
 LEVEL = 0.01
 """The corrected p-value below which a rule goes on, on either half."""
 
-ODDS = 10.0
-"""How many times the odds of being wrong are those of other inputs of the same classes, at least."""
-
 SHARE = 0.5
 """The share of a cause's inputs that is wrong, at least: on both halves."""
 
 SAMPLE = 1000
 """Right inputs that finders look at; errors are looked at all."""
 
-SPREAD = 0.8
-"""The share of a cause's errors that one true class may have, unless it is common among all inputs too.
+SPREAD = 3.0
+"""Over how many true classes a cause's errors spread, at least; over half as many as all inputs where that is less.
 
 Inputs of one class that look alike are often of one thing (thirty pictures of one traffic sign). What they share is a
 cause once it is met in other classes as well; groups by metadata and clusters of activations need not pass this.
@@ -63,6 +60,7 @@ class Found:
 class _Candidate:
     finder: str
     rule: Rule
+    tests: int
     read_as: int | None = None
     belongs: dict[str, Array] = field(default_factory=dict)
 
@@ -109,12 +107,13 @@ def find_rules(
     halves = {"search": whole.take(in_search), "confirm": whole.take(~in_search)}
     sample = _sample(halves["search"], rng)
     candidates: list[_Candidate] = []
-    tests = 0
-    for finder in every_finder() if finders is None else finders:
+    chosen = every_finder() if finders is None else finders
+    for finder in chosen:
         proposals = finder.find(sample, rng=rng)
-        tests += proposals.tests
-        candidates += [_Candidate(finder.name, rule) for rule in proposals.rules if _promising(rule, sample)]
-    return _explained(candidates, tests, whole, halves, in_search)
+        # Each finder has an equal part of the level and shares it among its own tests.
+        tests = max(1, proposals.tests) * len(chosen)
+        candidates += [_Candidate(finder.name, rule, tests) for rule in proposals.rules if _promising(rule, sample)]
+    return _explained(candidates, whole, halves)
 
 
 def _sample(cases: Cases, rng: np.random.Generator) -> Cases:
@@ -127,21 +126,19 @@ def _sample(cases: Cases, rng: np.random.Generator) -> Cases:
 def _promising(rule: Rule, sample: Cases) -> bool:
     """Whether it is worth looking at a rule on more inputs: odds are about the same in the sample."""
     belongs = rule.holds(sample)
-    return judge(rule, belongs, sample, mostly_read_as(belongs, sample)).odds_ratio >= ODDS / 2
+    return judge(rule, belongs, sample, mostly_read_as(belongs, sample)).odds_ratio >= rule.least_odds / 2
 
 
-def _explained(
-    candidates: list[_Candidate], tests: int, whole: Cases, halves: dict[str, Cases], in_search: Array
-) -> tuple[Found, ...]:
+def _explained(candidates: list[_Candidate], whole: Cases, halves: dict[str, Cases]) -> tuple[Found, ...]:
     """Choose rules one after the other: the one that explains most of the errors that are left, simplest first."""
-    left = [one for one in candidates if _holds(one, halves["search"], tests, "search", None) is not None]
+    left = [one for one in candidates if _holds(one, halves["search"], one.tests, "search", None) is not None]
     confirmed = max(1, len(left))
     taken = {name: np.zeros(len(half), dtype=bool) for name, half in halves.items()}
     found: list[Found] = []
     while left:
         standing = []
         for one in left:
-            if _holds(one, halves["search"], tests, "search", taken["search"]) is None:
+            if _holds(one, halves["search"], one.tests, "search", taken["search"]) is None:
                 continue
             held = _holds(one, halves["confirm"], confirmed, "confirm", taken["confirm"])
             if held is not None:
@@ -176,17 +173,21 @@ def _holds(one: _Candidate, half: Cases, tests: int, name: str, taken: Array | N
     if taken is not None and taken.any():
         half, belongs = half.take(~taken), belongs[~taken]
     found = judge(one.rule, belongs, half, one.read_as)
-    good = found.p * tests < LEVEL and found.odds_ratio >= ODDS and found.share >= SHARE
+    good = found.p * tests < LEVEL and found.odds_ratio >= one.rule.least_odds and found.share >= SHARE
     return found if good and (one.rule.within_class or _spread(belongs, half, one.read_as)) else None
 
 
 def _spread(belongs: Array, cases: Cases, read_as: int | None) -> bool:
-    """Whether the errors that belong come from several true classes, or from as few as all inputs do."""
-    able = cases.labels if read_as is None else cases.labels[cases.labels != read_as]
-    members = np.bincount(cases.labels[belongs & cases.wrong], minlength=int(able.max(initial=0)) + 1)
-    label = int(members.argmax())
-    usual = float(np.mean(able == label))
-    return bool(members[label] <= max(SPREAD, usual + 1 - SPREAD) * members.sum())
+    """Whether the errors that belong come from several true classes."""
+    able = able_to_show(cases, read_as)
+    usual = _effective(cases.labels[able])
+    return _effective(cases.labels[belongs & cases.wrong]) >= min(SPREAD, usual / 2)
+
+
+def _effective(labels: Array) -> float:
+    """How many classes labels spread over: as many equally frequent ones would give the same chance of a pair alike."""
+    shares = np.bincount(labels) / max(1, len(labels))
+    return float(1 / max(1e-9, (shares**2).sum()))
 
 
 def _simplest(

@@ -9,8 +9,10 @@ import numpy as np
 
 from arachne.causes.base import Finder, Proposals
 from arachne.causes.cases import Cases
-from arachne.causes.features import holds_tokens
-from arachne.causes.rules import Missing, Range, Rule, Token, Values
+from arachne.causes.features import holds_tokens, layout_of
+from arachne.causes.items import FILLED, Items, filled_colours, gains, strongest_item
+from arachne.causes.rules import Both, Colour, Missing, Range, Rule, Token, Values
+from arachne.data.layout import as_pictures
 from arachne.options import option
 from arachne.values import Array
 
@@ -49,19 +51,30 @@ class InputFinder(Finder):
             if array.dtype.kind not in "fiub" or width > self.most_values:
                 continue
             values = cases.inputs(name)
-            tokens = holds_tokens(array)
-            for _, errors, right in self.mistakes(cases):
+            tokens, layout = holds_tokens(array), layout_of(array)
+            colours = None if layout is None else filled_colours(as_pictures(values, layout))
+            every = np.flatnonzero(~cases.wrong)
+            for read_as, errors, right in self.mistakes(cases):
                 if tokens:
                     found, looked = _tokens(name, values[errors], values[right], self.fewest)
                 else:
-                    found, looked = _values(name, values[errors], values[right], self.fewest)
+                    others = every[cases.predictions[every] != read_as]
+                    found, looked = _values(name, values[errors], values[right], values[others], self.fewest)
+                if colours is not None and layout is not None:
+                    best, more = strongest_item(*(colours.of(rows) for rows in (errors, every)), self.fewest)
+                    looked += more
+                    found += [] if best is None else [Colour(name, layout, colours.colour(best), FILLED)]
                 rules += found
                 tests += looked
         return Proposals(tuple(dict.fromkeys(rules)), tests)
 
 
-def _values(name: str, errors: Array, right: Array, fewest: int) -> tuple[list[Rule], int]:
-    """The strongest single value and its region, the strongest range and missing value, and how many were compared."""
+def _values(name: str, errors: Array, right: Array, others: Array, fewest: int) -> tuple[list[Rule], int]:
+    """The strongest single value and its region, the strongest range and missing value, and how many were compared.
+
+    `others` are right inputs that are read as other classes: a region that some of them have too is told apart by
+    what else is in its surroundings.
+    """
     width = errors.shape[1]
     rules: list[Rule] = []
     best: tuple[float, int, float] = (0.0, -1, 0.0)
@@ -74,15 +87,19 @@ def _values(name: str, errors: Array, right: Array, fewest: int) -> tuple[list[R
     if best[0] > 0:
         _, at, value_at = best
         rules.append(Values(name, (at,), (value_at,), 1))
-        rules += _region(name, errors[errors[:, at] == value_at], right)
+        for region in _region(name, errors[errors[:, at] == value_at], right):
+            with_it, without = errors[_has(region, errors)], others[_has(region, others)]
+            rules.append(region)
+            if min(len(with_it), len(without)) >= fewest:
+                rules += [Both((region, one)) for one in _range(name, with_it, without)]
     rules += _range(name, errors, right)
     if errors.dtype.kind == "f" and np.isnan(errors).any():
         gain = gains(np.isnan(errors).sum(axis=0), len(errors), np.isnan(right).sum(axis=0), len(right))
         rules += [Missing(name, int(np.argmax(gain)))] if gain.max() > 0 else []
-    return rules, width * (MODES + 2 * len(QUANTILES) + 1)
+    return rules, width * (MODES + 4 * len(QUANTILES) + 1)
 
 
-def _region(name: str, members: Array, right: Array) -> list[Rule]:
+def _region(name: str, members: Array, right: Array) -> list[Values]:
     """The values that go with the strongest one, as one rule."""
     value, hits = next(modes(members))
     share, elsewhere = hits / len(members), (right == value).mean(axis=0)
@@ -93,6 +110,11 @@ def _region(name: str, members: Array, right: Array) -> list[Rule]:
     chosen = np.sort(shared[strongest])
     least = max(2, int(np.ceil(HELD * len(chosen))))
     return [Values(name, tuple(chosen.tolist()), tuple(map(float, value[chosen])), least)]
+
+
+def _has(region: Values, values: Array) -> Array:
+    equal = values[:, np.asarray(region.index)] == np.asarray(region.value)
+    return np.asarray(equal.sum(axis=1) >= region.least)
 
 
 def _range(name: str, errors: Array, right: Array) -> list[Rule]:
@@ -113,24 +135,8 @@ def _range(name: str, errors: Array, right: Array) -> list[Rule]:
 
 def _tokens(name: str, errors: Array, right: Array, fewest: int) -> tuple[list[Rule], int]:
     """The token with the largest gain, and how many there were."""
-    known, hits = _in_rows(errors)
-    known_right, hits_right = _in_rows(right)
-    if not len(known):
-        return [], 0
-    position = np.searchsorted(known_right, known).clip(max=max(0, len(known_right) - 1))
-    same = known_right[position] == known if len(known_right) else np.zeros(len(known), dtype=bool)
-    gain = gains(hits, len(errors), np.where(same, hits_right[position] if len(known_right) else 0, 0), len(right))
-    gain[hits < fewest] = 0
-    rules: list[Rule] = [Token(name, int(known[np.argmax(gain)]))] if gain.max() > 0 else []
-    return rules, len(known)
-
-
-def _in_rows(tokens: Array) -> tuple[Array, Array]:
-    """Every token but 0, which only fills, and in how many rows it is."""
-    rows = np.repeat(np.arange(len(tokens)), tokens.shape[1])
-    pairs = np.unique(np.stack([rows, tokens.ravel()]), axis=1)
-    known, hits = np.unique(pairs[1], return_counts=True)
-    return known[known != 0], hits[known != 0]
+    best, tests = strongest_item(Items.of_tokens(errors), Items.of_tokens(right), fewest)
+    return [] if best is None else [Token(name, best)], tests
 
 
 def modes(values: Array) -> Iterator[tuple[Array, Array]]:
@@ -146,14 +152,3 @@ def modes(values: Array) -> Iterator[tuple[Array, Array]]:
         value, hits = ordered[end, columns], length[end, columns].copy()
         yield value, hits
         length[ordered == value] = 0
-
-
-def gains(hits: Array, n: int, others: Array, n_others: int) -> Array:
-    """How much better shares of errors explain themselves than with the right inputs' shares (log likelihood ratio).
-
-    0 where the errors do not have it more often.
-    """
-    share = np.clip(hits / n, 1e-9, 1 - 1e-9)
-    other = np.clip((others + 0.5) / (n_others + 1), 1e-9, 1 - 1e-9)
-    gain: Array = n * (share * np.log(share / other) + (1 - share) * np.log((1 - share) / (1 - other)))
-    return np.where(share > other, gain, 0.0)

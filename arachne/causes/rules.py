@@ -6,8 +6,10 @@
 | `range` | its value at `index` is in a range |
 | `missing` | its value at `index` is no number |
 | `token` | a token is anywhere in it |
+| `colour` | at least `least` pixels are of exactly one colour, and so are their neighbours |
 | `derived` | features of the whole input (brightness, length, a column) are in ranges |
 | `columns` | metadata columns have these values |
+| `both` | it belongs by two rules |
 | `activation` | it is read as a class, and what enters a layer lies beyond a plane |
 """
 
@@ -24,6 +26,7 @@ from arachne.backend import ModelBackend
 from arachne.causes.cases import Cases
 from arachne.causes.features import measured
 from arachne.data.labelled import LabelledData
+from arachne.data.layout import as_pictures
 from arachne.data.mapped import gather
 from arachne.errors import DataError, InputError, did_you_mean
 from arachne.values import Array, Inputs, count
@@ -68,6 +71,11 @@ class Rule(ABC):
     def compared(self, cases: Cases) -> Array | None:
         """Which cases it is compared with, bool `(n,)`; None for all, by true class."""
         return None
+
+    @property
+    def least_odds(self) -> float:
+        """How many times the odds of being wrong must be those of other inputs of the same classes, at least."""
+        return 10.0
 
     @property
     def within_class(self) -> bool:
@@ -157,6 +165,56 @@ class Token(Rule):
 
 
 @dataclass(frozen=True)
+class Colour(Rule):
+    """At least `least` pixels are of exactly one colour, and so are their right and lower neighbours."""
+
+    kind = "colour"
+    input: str
+    layout: tuple[int, ...]
+    colour: tuple[float, ...]
+    least: int
+
+    def holds(self, cases: Cases) -> Array:
+        """Which cases belong, bool `(n,)`."""
+        pictures = as_pictures(np.asarray(gather(cases.arrays[self.input], cases.rows)), self.layout)
+        colour = np.asarray(self.colour, dtype=pictures.dtype)
+        same = (pictures == colour).all(axis=-1)
+        filled = same[:, :-1, :-1] & same[:, :-1, 1:] & same[:, 1:, :-1]
+        return np.asarray(filled.sum(axis=(1, 2)) >= self.least)
+
+    @property
+    def conditions(self) -> int:
+        """One."""
+        return 1
+
+
+@dataclass(frozen=True)
+class Both(Rule):
+    """The input belongs by two rules."""
+
+    kind = "both"
+    rules: tuple[Rule, ...]
+
+    def holds(self, cases: Cases) -> Array:
+        """Which cases belong, bool `(n,)`."""
+        return np.logical_and.reduce([rule.holds(cases) for rule in self.rules])
+
+    @property
+    def conditions(self) -> int:
+        """The sum of both."""
+        return sum(rule.conditions for rule in self.rules)
+
+    @property
+    def asks_model(self) -> bool:
+        """Whether one of them does."""
+        return any(rule.asks_model for rule in self.rules)
+
+    def to_json(self) -> dict[str, Any]:
+        """Kind, and the two rules."""
+        return {"kind": self.kind, "rules": [rule.to_json() for rule in self.rules]}
+
+
+@dataclass(frozen=True)
 class Derived(Rule):
     """Features of the whole input are in ranges.
 
@@ -218,6 +276,11 @@ class Columns(Rule):
         return len(self.columns)
 
     @property
+    def least_odds(self) -> float:
+        """Less than for other rules: of metadata there is little to look at."""
+        return 5.0
+
+    @property
     def within_class(self) -> bool:
         """Always: a group may be of one class."""
         return True
@@ -263,7 +326,7 @@ class Activation(Rule):
 
 
 RULES: Mapping[str, type[Rule]] = {
-    rule.kind: rule for rule in (Values, Range, Missing, Token, Derived, Columns, Activation)
+    rule.kind: rule for rule in (Values, Range, Missing, Token, Colour, Both, Derived, Columns, Activation)
 }
 
 
@@ -274,6 +337,8 @@ def rule_from(written: Mapping[str, Any]) -> Rule:
         InputError: It is none.
     """
     kind = RULES.get(str(written.get("kind")))
+    if kind is Both:
+        return Both(tuple(rule_from(one) for one in written.get("rules", ())))
     if kind is None:
         raise InputError(f"no rule of kind '{written.get('kind')}'" + did_you_mean(str(written.get("kind")), RULES))
     try:

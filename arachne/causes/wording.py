@@ -6,7 +6,7 @@ import numpy as np
 
 from arachne.causes.features import holds_tokens, layout_of
 from arachne.causes.judging import Slice
-from arachne.causes.rules import Activation, Columns, Derived, Missing, Range, Rule, Token, Values
+from arachne.causes.rules import Activation, Both, Colour, Columns, Derived, Missing, Range, Rule, Token, Values
 from arachne.data.labelled import LabelledData
 from arachne.values import Array
 from arachne.wording import counted
@@ -45,6 +45,11 @@ def describe(rule: Rule, data: LabelledData) -> str:
         return f"{_place(data, rule.input, rule.index)} is missing"
     if isinstance(rule, Token):
         return f"token {rule.token} is in them"
+    if isinstance(rule, Colour):
+        colour = ", ".join(map(_number, rule.colour))
+        return f"the colour ({colour}) fills {rule.least} pixels or more"
+    if isinstance(rule, Both):
+        return " and ".join(describe(one, data) for one in rule.rules)
     if isinstance(rule, Derived):
         parts = zip(rule.names, rule.low, rule.high, strict=True)
         return " and ".join(f"{_feature(name, data)} {_between(low, high)}" for name, low, high in parts)
@@ -72,6 +77,8 @@ def region_of(rule: Rule, data: LabelledData) -> tuple[int, int, int, int] | Non
     """Where in a picture a rule looks: first row and column, last row and column; None where it looks at no place."""
     if isinstance(rule, Values):
         index = rule.index
+    elif isinstance(rule, Both):
+        return region_of(rule.rules[0], data)
     elif isinstance(rule, (Range, Missing)):
         index = (rule.index,)
     else:
