@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from arachne import engine, reopening
+from arachne.causes.targets import CauseTargets
 from arachne.data.readers import read_data
 from arachne.data.split import checked_scores, whole_part, with_model_names
 from arachne.engine import OnStep
@@ -29,7 +30,7 @@ from arachne.settings import Settings, make_settings
 
 
 def scan(model: Any, data: Any) -> Scan:
-    """Which mistakes does a model make? Ranked.
+    """Which mistakes does a model make, ranked, and what do they share?
 
     Args:
         model: A model file, a framework's model object, or a backend.
@@ -38,7 +39,7 @@ def scan(model: Any, data: Any) -> Scan:
     backend = load(model)
     labelled = with_model_names(backend, read_data(data))
     scores = checked_scores(backend, labelled)
-    return Scan(labelled, np.argmax(scores, axis=1), scores.shape[1])
+    return Scan(labelled, np.argmax(scores, axis=1), scores.shape[1], backend)
 
 
 def localise_weights(
@@ -55,7 +56,8 @@ def localise_weights(
     """
     backend = load(model)
     chosen = LOCALISERS.get(localiser)() if isinstance(localiser, str) else localiser
-    return chosen.localise(backend, whole_part(backend, read_data(data), target), rng=np.random.default_rng(seed))
+    part = whole_part(backend, read_data(data), target, causes=CauseTargets(backend))
+    return chosen.localise(backend, part, rng=np.random.default_rng(seed))
 
 
 def repair(

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from arachne.backend import ModelBackend, restored
+from arachne.causes.targets import CauseTargets, rules_of
 from arachne.chosen import smaller, take, with_shrunk
 from arachne.data.chance import check_accuracy
 from arachne.data.class_order import check_class_order
@@ -89,6 +90,7 @@ def repair(
             choose=settings.choose_share,
             drop_overlap=settings.drop_overlap,
             group_by=settings.group_by,
+            causes=CauseTargets(backend),
         )
         split = with_constraints(backend, split, settings.budget, never_break)
         if not settings.accept_near_chance:
@@ -176,8 +178,10 @@ def provenance(
     judged: dict[str, Any] | None = None
     if holdout is not None:
         judged = {**_identified(holdout), "dropped": len(holdout) - len(split.held_out)}
+    causes = rules_of(split.targets)
     return {
         "target": [str(target) for target in split.targets],
+        **({"causes": causes} if causes else {}),
         "seed": settings.seed,
         "settings": settings.to_json(),
         "data": {**_identified(data), "seen": _seen(data, split, never_break)},

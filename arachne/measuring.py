@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from arachne.backend import ModelBackend
+from arachne.causes.targets import CauseTargets
 from arachne.data.readers import read_data
 from arachne.data.seen import ALL, HELD_OUT, PARTLY_SEEN, find_seen
 from arachne.data.split import Part, whole_part
@@ -86,7 +87,8 @@ def measure_scores(
     patch = Patch.load(patch) if isinstance(patch, (str, Path)) else patch
     if target is None:
         target = list(patch.provenance.get("target", ["*:*"])) if patch is not None else "*:*"
-    part = whole_part(backend, read_data(data), target)
+    known = None if patch is None else patch.provenance.get("causes")
+    part = whole_part(backend, read_data(data), target, causes=CauseTargets(backend, known))
     if patch is None:
         return Measured(part, part.scores)
     after = PatchedModel(backend, for_model(patch, backend)).forward(part.data.inputs)
@@ -106,7 +108,8 @@ def compare(
         patch: What the second model carries; it says which inputs its repair has seen.
     """
     before, after = load(model), load(other)
-    part = whole_part(before, read_data(data), target)
+    known = None if patch is None else patch.provenance.get("causes")
+    part = whole_part(before, read_data(data), target, causes=CauseTargets(before, known))
     return Measured.of(part, after.forward(part.data.inputs), patch).evidence
 
 

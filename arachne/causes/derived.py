@@ -88,4 +88,3 @@ def best_range(errors: Array, right: Array, fewest: int) -> tuple[int, float | N
                 bound = float(bounds[at])
                 best = (float(gain[at]), (column, bound, None) if is_low else (column, None, bound))
     return best[1]
-

@@ -146,9 +146,7 @@ def _explained(candidates: list[_Candidate], whole: Cases, halves: dict[str, Cas
         if not standing:
             break
         chosen, held = _simplest(standing, halves, taken)
-        members = [
-            half.rows[chosen.belongs[name] & half.wrong & ~taken[name]] for name, half in halves.items()
-        ]
+        members = [half.rows[chosen.belongs[name] & half.wrong & ~taken[name]] for name, half in halves.items()]
         both = np.zeros(len(whole), dtype=bool)
         seen = np.zeros(len(whole), dtype=bool)
         for name, half in halves.items():

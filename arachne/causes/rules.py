@@ -352,9 +352,7 @@ def feature(cases: Cases, name: str, of_input: str, layout: tuple[int, ...] | No
     return features(cases, (name,), of_input, layout, unknown)[:, 0]
 
 
-def features(
-    cases: Cases, names: Sequence[str], of_input: str, layout: tuple[int, ...] | None, unknown: int
-) -> Array:
+def features(cases: Cases, names: Sequence[str], of_input: str, layout: tuple[int, ...] | None, unknown: int) -> Array:
     """Several features of whole inputs, `(n, features)`; the inputs are read once for all of them."""
     read: dict[bytes, Array] = {}
 

@@ -101,7 +101,7 @@ target_option = click.option(
     "targets",
     multiple=True,
     required=True,
-    help="The mistake: 6:0, cat:dog, cat:*, *:dog, top:1, rows:FILE, group:VALUE; =3 at the end weighs it. Repeatable.",
+    help="The mistake: 6:0, cat:dog, cat:*, *:dog, top:1, rows:FILE, group:VALUE, cause:1; =3 weighs it. Repeatable.",
 )
 
 output_options = options(

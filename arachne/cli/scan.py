@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from arachne.cli.config import ConfiguredCommand
+from arachne.cli.config import ConfiguredCommand, again
 from arachne.cli.options import DataChoice, ModelChoice, model_options, optional_data_options, output_options
 from arachne.errors import UsageError
 
 if TYPE_CHECKING:
     from arachne.cli.console import Output
+    from arachne.evidence.scan import Scan
 
 
 @click.command(cls=ConfiguredCommand, short_help="List the mistakes a model makes.")
 @model_options
 @optional_data_options
+@click.option("--causes/--no-causes", default=True, show_default=True, help="Look for what mistakes share.")
+@click.option(
+    "--page", type=click.Path(path_type=Path, dir_okay=False), help="Write the causes with pictures to this file."
+)
 @click.option("--layers", is_flag=True, help="List the layers and what can be repaired instead; --data is optional.")
 @output_options
-def command(as_json: bool, quiet: bool, debug: bool, layers: bool, **arguments: Any) -> None:
-    """List the mistakes MODEL makes, the most frequent first; each target is what `arachne repair` takes."""
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    as_json: bool,
+    quiet: bool,
+    debug: bool,
+    layers: bool,
+    causes: bool,
+    page: Path | None,
+    **arguments: Any,
+) -> None:
+    """List what the mistakes of MODEL share, and the mistakes; each target is what `arachne repair` takes."""
     from arachne.api import scan
     from arachne.cli.console import Output
     from arachne.data.class_order import other_order
@@ -35,20 +52,35 @@ def command(as_json: bool, quiet: bool, debug: bool, layers: bool, **arguments: 
     if data.data is None:
         raise UsageError("give --data: labelled inputs whose mistakes are listed, or --layers to list layers")
     backend = model.load()
+    if page is not None and not causes:
+        raise UsageError("--page shows causes; leave out --no-causes")
     found = scan(backend, data.read(backend, tell=output.say))
     order = other_order(found.data.labels, found.predictions, found.n_classes)
     if order is not None:
         output.say(f"note: {order.told(found.data)}")
+    shared = found.causes if causes else None
+    if page is not None:
+        _write_page(page, found, again(context))
+        output.say(f"wrote '{page}'")
     output.result(
-        ScanTable(found.faults, found.accuracy, len(found.data), found.wildcards),
+        ScanTable(found.faults, found.accuracy, len(found.data), found.wildcards, shared),
         scan_object(
             found.faults,
             accuracy=found.accuracy,
             inputs=len(found.data),
             backend=backend.NAME,
             wildcards=found.wildcards,
+            causes=shared or (),
         ),
     )
+
+
+def _write_page(path: Path, found: Scan, command: str) -> None:
+    from arachne.files import atomic_write
+    from arachne.report.html import render_scan
+    from arachne.report.scan_page import scan_page
+
+    atomic_write(path, render_scan(scan_page(found, command=command)).encode())
 
 
 def _list_layers(model: ModelChoice, data: DataChoice, output: Output) -> None:

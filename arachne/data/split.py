@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 DUPLICATES = "duplicates"
 """As `group_by`: inputs of the same content are one group."""
+
+Causes = Callable[[str | Target | Sequence[str | Target], LabelledData, Array], Sequence[str | Target]]
+"""From targets in the user's words, the data and the model's predictions to targets in which causes are looked up."""
 
 TermKind = Literal["positive", "negative", "never_break"]
 """Inputs that are right and should stay right, inputs to repair, inputs that must not become wrong."""
@@ -143,6 +146,7 @@ def split_by_outcome(
     choose: float = 0.0,
     drop_overlap: bool = False,
     group_by: str | Array | None = None,
+    causes: Causes | None = None,
 ) -> Split:
     """Divide the data into what the repair sees and what the verdict comes from.
 
@@ -158,6 +162,7 @@ def split_by_outcome(
         drop_overlap: Whether inputs of `holdout` that are also in `data` are dropped rather than refused.
         group_by: A metadata column, one value per input `(n,)`, or `duplicates`: inputs with the same value stay on
             one side.
+        causes: Looks up targets such as `cause:1`.
 
     Raises:
         NothingToRepairError: No seen input shows a target.
@@ -165,7 +170,7 @@ def split_by_outcome(
     """
     if not 0 <= choose < 1:
         raise UsageError(f"expected a share from 0 to below 1 for choosing, got {choose:g}")
-    whole = whole_part(backend, data, target)
+    whole = whole_part(backend, data, target, causes=causes)
     groups = None if group_by is None else groups_of(whole.data, group_by)
     if holdout is None:
         in_seen = divide(_outcomes(whole), 0.5, rng=rng, groups=groups)
@@ -196,10 +201,18 @@ def never_break_part(backend: ModelBackend, data: LabelledData) -> Part:
     return part
 
 
-def whole_part(backend: ModelBackend, data: LabelledData, target: str | Target | Sequence[str | Target]) -> Part:
+def whole_part(
+    backend: ModelBackend,
+    data: LabelledData,
+    target: str | Target | Sequence[str | Target],
+    *,
+    causes: Causes | None = None,
+) -> Part:
     """All of the data as one part. This is where the original model runs over it."""
     data = with_model_names(backend, data)
     scores = checked_scores(backend, data)
+    if causes is not None:
+        target = causes(target, data, np.argmax(scores, axis=1))
     targets = parse_targets(target, data, np.argmax(scores, axis=1), scores.shape[1])
     return Part(data, np.arange(len(data)), scores, targets)
 

@@ -7,6 +7,7 @@
 | `top:3` | the three most frequent confusions, as three targets |
 | `rows:bad.csv` | the misclassified ones of these rows of the data |
 | `group:sex=female`, `group:female` | the misclassified ones with this value in a metadata column |
+| `cause:1` | the misclassified ones with the scan's first cause; `arachne.causes.targets` looks it up |
 
 `=3` at the end is a weight. Names may contain `:` and `=`: every reading of the text is tried, and a text with two
 meanings is refused.
@@ -17,8 +18,9 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -28,7 +30,17 @@ from arachne.data.rows_file import read_rows
 from arachne.errors import DataError, NothingToRepairError, UsageError, did_you_mean
 from arachne.values import Array
 
-FORMS = "class:class, class:*, *:class, top:k, rows:FILE, group:VALUE"
+FORMS = "class:class, class:*, *:class, top:k, rows:FILE, group:VALUE, cause:N"
+
+
+class Carried(Protocol):
+    """Which inputs have a cause."""
+
+    def __call__(self, data: LabelledData) -> Array:
+        """Which inputs have it, bool `(n,)`."""
+
+    def to_json(self) -> dict[str, Any]:
+        """What is needed to know it again."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +55,7 @@ class Target:
         rows: Row numbers of the user's data it is limited to.
         column: The metadata column of a `group:` target.
         value: The value in that column.
+        carried: Which inputs have the cause, of a `cause:` target.
     """
 
     text: str
@@ -52,6 +65,7 @@ class Target:
     rows: tuple[int, ...] | None = None
     column: str | None = None
     value: str | None = None
+    carried: Carried | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         """The text that gives this target again."""
@@ -75,13 +89,15 @@ class Target:
         return shown
 
     def elsewhere(self, data: LabelledData) -> Target:
-        """The same target on other data: a group is looked up there; row numbers mean nothing there and are dropped.
+        """The same target on other data: a group or cause is looked up there; row numbers mean nothing there.
 
         Raises:
             DataError: The other data has no such metadata column.
         """
         if self.rows is None:
             return self
+        if self.carried is not None:
+            return replace(self, rows=tuple(np.flatnonzero(self.carried(data)).tolist()))
         if self.column is None:
             return replace(self, rows=())
         if self.column not in data.columns:
@@ -140,7 +156,7 @@ class _Parser:
         return reading
 
     def _readings(self, text: str) -> Iterator[tuple[Target, ...]]:
-        for body, weight in _weights(text):
+        for body, weight in weights_of(text):
             for pair in self._pairs(body, weight):
                 yield (pair,)
             keyword, _, rest = body.partition(":")
@@ -192,10 +208,12 @@ class _Parser:
                 yield name, text[len(name) + 1 :]
 
     def _refusal(self, text: str) -> UsageError | DataError:
-        body = max(_weights(text), key=lambda reading: -len(reading[0]))[0]
+        body = max(weights_of(text), key=lambda reading: -len(reading[0]))[0]
         keyword, colon, rest = body.partition(":")
         if keyword == "rows":
             return DataError(f"the rows file '{rest}' of target '{text}' is no file")
+        if keyword == "cause":
+            return UsageError(f"target '{text}' is a cause of the scan's, which this command does not look for")
         if keyword == "top":
             return UsageError(f"target '{text}' wants a number above 0 after 'top:', got '{rest}'")
         if keyword == "group":
@@ -233,7 +251,7 @@ class _Parser:
         return f"no group '{rest}' in the columns {', '.join(columns)}{choices}"
 
 
-def _weights(text: str) -> Iterator[tuple[str, float]]:
+def weights_of(text: str) -> Iterator[tuple[str, float]]:
     """The text as it is, and, where it ends in `=number`, without it."""
     yield text, 1.0
     body, equals, tail = text.rpartition("=")

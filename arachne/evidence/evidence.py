@@ -65,7 +65,7 @@ class Evidence:
             return ()
         simpler = () if self.simpler is None else (self.simpler,)
         few = (*_basis(self), *_moved(self.held_out, KINDS[self.basis]), *simpler, *_several_targets(self.held_out))
-        return (*few, *_several_patches(self), *_watched(self))
+        return (*few, *_with_causes(self.held_out), *_several_patches(self), *_watched(self))
 
 
 @dataclass(frozen=True)
@@ -137,6 +137,10 @@ def _moved(held_out: PartEvidence, kind: str) -> tuple[str, ...]:
     verbs = ("shows", "is") if moved == 1 else ("show", "are")
     whole = f"{moved} of the {held_out.negatives} {kind}negatives"
     return (f"{whole} no longer {verbs[0]} the fault but {verbs[1]} wrong in another way.",)
+
+
+def _with_causes(held_out: PartEvidence) -> tuple[str, ...]:
+    return tuple(one.carriers.sentence(one.target) for one in held_out.targets if one.carriers is not None)
 
 
 def _several_targets(held_out: PartEvidence) -> tuple[str, ...]:

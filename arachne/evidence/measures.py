@@ -9,6 +9,7 @@ import numpy as np
 
 from arachne.data.split import Part
 from arachne.errors import DataError
+from arachne.evidence.carriers import Carriers
 from arachne.evidence.confidence import Confidence, confidences_of
 from arachne.evidence.statistics import Rate, mcnemar, sign_test
 from arachne.values import Array
@@ -53,6 +54,7 @@ class TargetEvidence:
         repaired: Inputs that showed it and are right now.
         gone: Inputs that showed it and do not now, right or not.
         new: Inputs that show it only now.
+        carriers: Of a cause or a group: what became of the inputs that have it, and of the others.
     """
 
     target: str
@@ -61,6 +63,7 @@ class TargetEvidence:
     repaired: int
     gone: int
     new: int
+    carriers: Carriers | None = None
 
     @property
     def sign_p(self) -> float:
@@ -217,7 +220,10 @@ class PartEvidence:
             broken=int((was_right & ~is_right).sum()),
             others_fixed=int((~was_right & ~showed & is_right).sum()),
             target=_target(", ".join(t.text for t in part.targets) or "*:*", showed, shows, is_right),
-            targets=tuple(_target(t.text, *pair, is_right) for t, pair in zip(part.targets, shown, strict=True)),
+            targets=tuple(
+                _target(t.text, *pair, is_right, Carriers.of(t, part, was_right, is_right))
+                for t, pair in zip(part.targets, shown, strict=True)
+            ),
             classes=tuple(_accuracy(name, labels == label, was_right, is_right) for label, name in enumerate(names)),
             groups={
                 column: groups
@@ -260,7 +266,9 @@ class _Changes:
         )
 
 
-def _target(text: str, showed: Array, shows: Array, is_right: Array) -> TargetEvidence:
+def _target(
+    text: str, showed: Array, shows: Array, is_right: Array, carriers: Carriers | None = None
+) -> TargetEvidence:
     return TargetEvidence(
         target=text,
         errors_before=int(showed.sum()),
@@ -268,6 +276,7 @@ def _target(text: str, showed: Array, shows: Array, is_right: Array) -> TargetEv
         repaired=int((showed & is_right).sum()),
         gone=int((showed & ~shows).sum()),
         new=int((~showed & shows).sum()),
+        carriers=carriers,
     )
 
 

@@ -8,6 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
+from arachne.backend import ModelBackend
+from arachne.causes import Cause, find_causes
 from arachne.data.confusions import Confusion, confusions, wildcards
 from arachne.data.labelled import LabelledData
 from arachne.values import Array
@@ -21,11 +23,13 @@ class Scan:
         data: The data.
         predictions: What the model makes of it `(n,)`.
         n_classes: How many classes the model has.
+        backend: The model; None where only its predictions are known.
     """
 
     data: LabelledData
     predictions: Array
     n_classes: int
+    backend: ModelBackend | None = None
 
     @property
     def accuracy(self) -> float:
@@ -42,6 +46,11 @@ class Scan:
         """What the mistakes have in common, where that is more than the most frequent confusion of two classes."""
         return wildcards(self.data.labels, self.predictions, self.n_classes, self.data.class_names)
 
+    @cached_property
+    def causes(self) -> Sequence[Cause]:
+        """What the mistakes share, the cause of most errors first; looked for when it is first asked for."""
+        return find_causes(self.backend, self.data, self.predictions)
+
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         from arachne.report.notebook import scan_html
@@ -49,7 +58,7 @@ class Scan:
         return scan_html(self)
 
     def __str__(self) -> str:
-        """The faults as a table of plain text."""
+        """The causes and the faults as plain text."""
         from arachne.report.terminal import ScanTable, as_text
 
-        return as_text(ScanTable(self.faults, self.accuracy, len(self.data), self.wildcards))
+        return as_text(ScanTable(self.faults, self.accuracy, len(self.data), self.wildcards, self.causes))

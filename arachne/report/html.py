@@ -62,6 +62,11 @@ def script_and_hash(name: str) -> tuple[str, str]:
     return script, f"sha256-{digest}"
 
 
+def render_scan(page: Mapping[str, Any]) -> str:
+    """The page of a scan, from what `scan_page` gives; it has no script."""
+    return environment().get_template("scan.html.j2").render(page=page)
+
+
 def layer_runs(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The layers to draw; in a deep network, a run of untouched ones becomes one box that counts them."""
     if len(layers) <= MOST_LAYERS:

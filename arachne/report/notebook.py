@@ -13,6 +13,7 @@ from arachne.report.pictures import show_inputs
 from arachne.wording import counted
 
 if TYPE_CHECKING:
+    from arachne.causes import Cause
     from arachne.data.split import Part
     from arachne.evidence.scan import Scan
     from arachne.localise import Localisation
@@ -47,7 +48,23 @@ def scan_html(scan: Scan) -> str:
     above = f"accuracy {percent(scan.accuracy)}: {wrong:,} of {counted(len(scan.data), 'input')} wrong"
     rarer = len(scan.faults) - MOST_ROWS
     below = f"and {counted(rarer, 'rarer kind')}" if rarer > 0 else ""
-    return table(["target", "count", "share of mistakes"], rows, above=above, below=below)
+    causes = table(["cause", "what the errors share"], [(cause.target, cause.sentence) for cause in scan.causes])
+    return (causes if scan.causes else "") + table(
+        ["target", "count", "share of mistakes"], rows, above=above, below=below
+    )
+
+
+def cause_html(cause: Cause) -> str:
+    """A cause's sentence, and a few of its errors."""
+    rows = cause.members[:MOST_PICTURES].tolist()
+    shown = show_inputs(cause.data, rows)
+    figures = "".join(
+        _figure(one, cause.data.class_name(int(cause.data.labels[row])), cause.data.class_name(int(predicted)))
+        for one, row, predicted in zip(shown, rows, cause.predictions[rows].tolist(), strict=True)
+        if one["kind"] == "image"
+    )
+    gallery = f'<div style="display:flex;flex-wrap:wrap;gap:8px">{figures}</div>' if figures else ""
+    return f"<div><p><b>{escape(cause.target)}</b> {escape(cause.sentence)}.</p>{gallery}</div>"
 
 
 def localisation_html(found: Localisation) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from arachne.report.json import clean
 from arachne.values import Address, Array
 
 if TYPE_CHECKING:
+    from arachne.causes import Cause
     from arachne.localise.base import Localisation
 
 SCHEMA = "arachne.result/1"
@@ -158,6 +160,7 @@ def scan_object(
     inputs: int,
     backend: str,
     wildcards: Sequence[Confusion] = (),
+    causes: Sequence[Cause] = (),
 ) -> dict[str, Any]:
     """What `scan --json` prints: every mistake the model makes, the most frequent first, and what they share."""
     faults, together = (
@@ -172,6 +175,7 @@ def scan_object(
             "accuracy": accuracy,
             "faults": faults,
             "wildcards": together,
+            "causes": [cause.to_json() for cause in causes],
         }
     )
     return scan
@@ -244,6 +248,7 @@ def _target(target: TargetEvidence) -> dict[str, Any]:
         "errors_after": target.errors_after,
         "repaired": target.repaired,
         "sign_p": target.sign_p,
+        **({} if target.carriers is None else {"carriers": asdict(target.carriers)}),
     }
 
 

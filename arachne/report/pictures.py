@@ -17,6 +17,7 @@ from PIL import Image
 
 from arachne.data.layout import ALIKE, alike, as_pictures, picture_layout
 from arachne.data.labelled import LabelledData
+from arachne.data.mapped import gather
 from arachne.values import Array
 
 TEXT_COLUMNS = ("text", "sentence", "tweet", "review", "title", "question")
@@ -97,6 +98,27 @@ def _picture(scale: _Scale, picture: Array) -> Shown:
     kind = "png" if lossless else "jpeg"
     source = f"data:image/{kind};base64,{base64.b64encode(stream.getvalue()).decode('ascii')}"
     return {"kind": "image", "src": source, "width": image.width, "height": image.height}
+
+
+def difference_of_means(data: LabelledData, rows: Sequence[int], others: Sequence[int]) -> Shown | None:
+    """Mean picture of some rows minus that of others: red where they are brighter, blue where darker.
+
+    None where inputs are no pictures, or there are no rows on either side.
+    """
+    array = _one_array(data)
+    layout = (
+        picture_layout(np.asarray(array[:: max(1, len(array) // 200)][:200])) if array.dtype.kind in "fiu" else None
+    )
+    if layout is None or not len(rows) or not len(others):
+        return None
+    one, other = (
+        as_pictures(np.asarray(gather(array, np.sort(np.asarray(chosen)))), layout).mean(axis=(0, 3), dtype=np.float64)
+        for chosen in (rows, others)
+    )
+    difference = one - other
+    strength = np.abs(difference) / max(float(np.abs(difference).max()), 1e-12)
+    channels = (1 - strength * (difference < 0), 1 - strength, 1 - strength * (difference > 0))
+    return _picture(_Scale(np.zeros(3), np.ones(3)), np.stack(channels, axis=-1))
 
 
 def _text(text: str) -> Shown:

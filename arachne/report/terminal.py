@@ -21,6 +21,7 @@ from arachne.report.printable import printable
 from arachne.wording import counted
 
 if TYPE_CHECKING:
+    from arachne.causes import Cause
     from arachne.localise.base import Localisation
     from arachne.patch import Patch
 
@@ -110,6 +111,7 @@ class ScanTable:
     accuracy: float
     inputs: int
     wildcards: Sequence[Confusion] = ()
+    causes: Sequence[Cause] | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         """Called by rich when the table is printed."""
@@ -120,6 +122,7 @@ class ScanTable:
         yield Text(f"accuracy {percent(self.accuracy)}: {counts}")
         if not self.confusions:
             return
+        yield from self._causes(ink, wrong)
         table = _table("target", "count", "share of mistakes")
         table.add_column("")
         most = self.confusions[0].count
@@ -131,6 +134,18 @@ class ScanTable:
             yield Text(f"and {counted(kinds - MOST_FAULTS, 'rarer kind')}")
         for fault in self.wildcards[:MOST_WILDCARDS]:
             yield ink.text(f"together: {fault.target} accounts for {fault.count} of them ({percent(fault.share)})")
+
+    def _causes(self, ink: Ink, wrong: int) -> Iterator[RenderableType]:
+        if self.causes is None:
+            return
+        if self.causes:
+            table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+            for cause in self.causes:
+                table.add_row(ink.text(cause.target), ink.text(f"{cause.sentence} ({p_value(cause.p)})"))
+            yield table
+        left = wrong - sum(cause.count for cause in self.causes)
+        if left:
+            yield Text(f"no common cause found for {counted(left, 'error')}; confusions below")
 
 
 @dataclass(frozen=True)

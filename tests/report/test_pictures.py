@@ -9,7 +9,8 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from arachne.data.labelled import LabelledData
-from arachne.report.pictures import LONGEST_TEXT, picture_layout, show_inputs
+from arachne.data.layout import picture_layout
+from arachne.report.pictures import LONGEST_TEXT, show_inputs
 from arachne.values import Array
 
 DIGITS: Array = load_digits().data.astype(np.float32)[:300] / 16

@@ -1,0 +1,108 @@
+"""What the page of a scan shows: causes with pictures, then confusions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from arachne.causes.wording import region_of
+from arachne.data.labelled import LabelledData
+from arachne.data.mapped import gather
+from arachne.report.json import clean
+from arachne.report.pictures import difference_of_means, show_inputs
+from arachne.values import Array
+
+if TYPE_CHECKING:
+    from arachne.causes import Cause
+    from arachne.evidence.scan import Scan
+
+MOST_MEMBERS = 12
+MOST_NEIGHBOURS = 6
+MOST_COMPARED = 2000
+MOST_FAULTS = 50
+
+
+def scan_page(scan: Scan, *, command: str | None = None) -> dict[str, Any]:
+    """Everything the page shows, with nothing in it that is not JSON."""
+    wrong = sum(fault.count for fault in scan.faults)
+    page: dict[str, Any] = clean(
+        {
+            "command": command,
+            "source": scan.data.source,
+            "inputs": len(scan.data),
+            "wrong": wrong,
+            "accuracy": scan.accuracy,
+            "unexplained": wrong - sum(cause.count for cause in scan.causes),
+            "causes": [_cause(cause, scan) for cause in scan.causes],
+            "faults": [
+                {"target": fault.target, "count": fault.count, "share": fault.share}
+                for fault in scan.faults[:MOST_FAULTS]
+            ],
+            "rarer": max(0, len(scan.faults) - MOST_FAULTS),
+        }
+    )
+    return page
+
+
+def _cause(cause: Cause, scan: Scan) -> dict[str, Any]:
+    members = cause.members[:MOST_MEMBERS].tolist()
+    right = scan.predictions == scan.data.labels
+    alike = np.flatnonzero(right & np.isin(scan.data.labels, scan.data.labels[cause.members]))
+    return {
+        "target": cause.target,
+        "sentence": cause.sentence,
+        "explanation": cause.explain().splitlines()[1:-1],
+        "count": cause.count,
+        "members": _cards(scan, members, cause),
+        "neighbours": _cards(scan, nearest(scan.data, members[:MOST_NEIGHBOURS], alike), None),
+        "difference": difference_of_means(scan.data, cause.members.tolist(), alike.tolist()),
+    }
+
+
+def _cards(scan: Scan, rows: Sequence[int], cause: Cause | None) -> list[dict[str, Any]]:
+    region = None if cause is None else region_of(cause.rule, cause.data)
+    return [
+        {
+            "row": row,
+            "name": None if scan.data.names is None else scan.data.names[row],
+            "label": scan.data.class_name(int(scan.data.labels[row])),
+            "prediction": scan.data.class_name(int(scan.predictions[row])),
+            "input": shown,
+            "outline": _outline(region, shown, scan.data),
+        }
+        for row, shown in zip(rows, show_inputs(scan.data, rows), strict=True)
+    ]
+
+
+def _outline(
+    region: tuple[int, int, int, int] | None, shown: dict[str, Any], data: LabelledData
+) -> dict[str, float] | None:
+    """A rectangle around the shared region, in the units of the shown picture, which may be scaled down."""
+    if region is None or shown["kind"] != "image" or isinstance(data.inputs, dict):
+        return None
+    top, left, bottom, right = region
+    scale = shown["width"] / max(shown["width"], max(data.inputs.shape[1:]))
+    return {
+        "x": left * scale,
+        "y": top * scale,
+        "width": (right - left + 1) * scale,
+        "height": (bottom - top + 1) * scale,
+    }
+
+
+def nearest(data: LabelledData, rows: Sequence[int], others: Array) -> list[int]:
+    """For each row the nearest of the others, of the same class if there is one; each of them once."""
+    if isinstance(data.inputs, dict) or not len(others):
+        return []
+    step = max(1, len(others) // MOST_COMPARED)
+    others = others[::step]
+    there = np.asarray(gather(data.inputs, others), dtype=np.float32).reshape(len(others), -1)
+    found: list[int] = []
+    for row in rows:
+        here = np.asarray(data.inputs[row], dtype=np.float32).ravel()
+        distance = np.nan_to_num(((there - here) ** 2).sum(axis=1), nan=np.inf)
+        distance = distance + np.where(data.labels[others] == data.labels[row], 0, distance.max() + 1)
+        found.append(int(others[int(np.argmin(distance))]))
+    return list(dict.fromkeys(found))
