@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from arachne.api import apply, diff, localise_weights, open_repair, repair, revert, scan
     from arachne.backend import Cut, ModelBackend, Trace, WeightFile
+    from arachne.causes import Cause, Finder
     from arachne.comparing import compare_searchers
     from arachne.comparison import Comparison
     from arachne.data.labelled import LabelledData
@@ -41,6 +42,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "arachne.api": ("apply", "diff", "localise_weights", "open_repair", "repair", "revert", "scan"),
     "arachne.backend": ("Cut", "ModelBackend", "Trace", "WeightFile"),
+    "arachne.causes": ("Cause", "Finder"),
     "arachne.comparing": ("compare_searchers",),
     "arachne.comparison": ("Comparison",),
     "arachne.data.labelled": ("LabelledData",),
@@ -75,10 +77,12 @@ __all__ = [
     "Bidirectional",
     "Budget",
     "Candidate",
+    "Cause",
     "Comparison",
     "Cut",
     "DifferentialEvolution",
     "Evidence",
+    "Finder",
     "Flips",
     "Generation",
     "GradientLoss",

@@ -17,6 +17,9 @@ from arachne.values import Array
 CUTS = 48
 """Bounds that are tried per feature, evenly spread over the errors."""
 
+MOST_RANGES = 6
+"""Ranges of single features that are proposed for one class, the best first."""
+
 Condition = tuple[str, float | None, float | None]
 
 
@@ -41,41 +44,44 @@ class DerivedFinder(Finder):
             every = np.flatnonzero(cases.wrong), np.flatnonzero(~cases.wrong)
             groups = [(errors, every[1]) for _, errors, _ in self.mistakes(cases)]
             for errors, right in [*groups, *([every] if len(every[0]) >= self.fewest else [])]:
-                path = self._path(names, table[errors], table[right])
                 tests += 2 * CUTS * len(names) * self.depth
-                for depth in range(1, len(path) + 1):
-                    used, low, high = zip(*path[:depth], strict=True)
+                for path in self._paths(names, table[errors], table[right]):
+                    used, low, high = zip(*path, strict=True)
                     rules.append(Derived(name, layout, used, low, high, self.unknown))
         return Proposals(tuple(dict.fromkeys(rules)), tests)
 
-    def _path(self, names: tuple[str, ...], errors: Array, right: Array) -> list[Condition]:
-        """One way down a tree: the best range, then the best range among what is in it."""
+    def _paths(self, names: tuple[str, ...], errors: Array, right: Array) -> list[list[Condition]]:
+        """The best range of each feature, and one way down a tree: the best of all, then the best in what is inside."""
+        paths: list[list[Condition]] = []
         path: list[Condition] = []
         for _ in range(self.depth):
-            found = best_range(errors, right, self.fewest)
-            if found is None:
+            found = best_ranges(errors, right, self.fewest)
+            if not found:
                 break
-            column, low, high = found
-            path.append((names[column], low, high))
+            if not path:
+                paths += [[(names[column], low, high)] for column, low, high in found[1:MOST_RANGES]]
+            column, low, high = found[0]
+            path = [*path, (names[column], low, high)]
+            paths.append(path)
             inside = [within(table[:, column], low, high) for table in (errors, right)]
             errors, right = errors[inside[0]], right[inside[1]]
             if not len(right):
                 break
-        return path
+        return paths
 
 
-def best_range(errors: Array, right: Array, fewest: int) -> tuple[int, float | None, float | None] | None:
-    """The column and bound that tell most errors from most right inputs, None if none does.
+def best_ranges(errors: Array, right: Array, fewest: int) -> list[tuple[int, float | None, float | None]]:
+    """The range of each column that tells most errors from most right inputs, the best column first.
 
     Args:
         errors: `(n, columns)`.
         right: `(m, columns)`.
         fewest: Errors inside, at least.
     """
-    best: tuple[float, tuple[int, float | None, float | None] | None] = (0.0, None)
+    found: list[tuple[float, tuple[int, float | None, float | None]]] = []
     for column in range(errors.shape[1]):
         one, other = (np.sort(values[~np.isnan(values)]) for values in (errors[:, column], right[:, column]))
-        if len(one) < fewest or one[0] == one[-1] and not len(other):
+        if len(one) < fewest:
             continue
         bounds = np.unique(one[np.linspace(0, len(one) - 1, CUTS).astype(int)])
         above = len(one) - np.searchsorted(one, bounds, "left"), len(other) - np.searchsorted(other, bounds, "left")
@@ -84,7 +90,7 @@ def best_range(errors: Array, right: Array, fewest: int) -> tuple[int, float | N
             gain = gains(hits, len(errors), others, len(right))
             gain[hits < fewest] = 0
             at = int(np.argmax(gain))
-            if gain[at] > best[0]:
+            if gain[at] > 0:
                 bound = float(bounds[at])
-                best = (float(gain[at]), (column, bound, None) if is_low else (column, None, bound))
-    return best[1]
+                found.append((float(gain[at]), (column, bound, None) if is_low else (column, None, bound)))
+    return [one for _, one in sorted(found, key=lambda pair: -pair[0])]

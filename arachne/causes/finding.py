@@ -37,6 +37,10 @@ ALIKE = 0.03
 """Of rules whose numbers of explained errors differ by less than this share, the simplest is told."""
 
 
+SAME = 0.01
+"""Of equally simple rules whose numbers differ by less than this share, the one of the first finder is told."""
+
+
 @dataclass(frozen=True)
 class Found:
     """A rule that holds on both halves of the data.
@@ -192,11 +196,12 @@ def _simplest(
     standing: list[tuple[_Candidate, Slice]], halves: dict[str, Cases], taken: dict[str, Array]
 ) -> tuple[_Candidate, Slice]:
     """Of the rules that explain about as much as the best, the one that asks for least; then the one that fits best."""
-
     # A rule about inputs says what to look for in the world; one about activations only where the model sees it.
     standing = [one for one in standing if not one[0].rule.asks_model] or standing
     worths = [one.worth(halves, taken) for one, _ in standing]
-    most = max(worths)
-    near = [position for position, value in enumerate(worths) if value >= most - ALIKE * abs(most)]
-    best = min(near, key=lambda position: (standing[position][0].rule.conditions, -worths[position], position))
-    return standing[best]
+    near = [position for position, worth in enumerate(worths) if worth >= max(worths) * (1 - ALIKE)]
+    fewest = min(standing[position][0].rule.conditions for position in near)
+    simple = [position for position in near if standing[position][0].rule.conditions == fewest]
+    most = max(worths[position] for position in simple)
+    # Finders stand in the order of how plain their rules are.
+    return standing[next(position for position in simple if worths[position] >= most * (1 - SAME))]

@@ -1,4 +1,4 @@
-"""Finder of single values: pixels, columns, tokens and missing values that errors share and right inputs do not have."""
+"""Finder of single values: pixels, columns, tokens, colours and gaps that errors share and right inputs do not have."""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ from arachne.causes.cases import Cases
 from arachne.causes.rules import Rule
 from arachne.values import Array
 
-
 NEARLY_ALL = 0.8
 """The share of a slice's errors read as one class from which on the fault is taken to be reading it as that class."""
 

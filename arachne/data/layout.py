@@ -1,4 +1,4 @@
-"""What an array of inputs holds: pictures or something else, guessed from its shape and from how alike neighbours are."""
+"""Pictures or something else? Guessed from the shape of inputs and from how alike neighbouring values are."""
 
 from __future__ import annotations
 

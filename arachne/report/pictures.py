@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from arachne.data.layout import ALIKE, alike, as_pictures, picture_layout
 from arachne.data.labelled import LabelledData
+from arachne.data.layout import ALIKE, alike, as_pictures, picture_layout
 from arachne.data.mapped import gather
 from arachne.values import Array
 

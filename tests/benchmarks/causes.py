@@ -66,7 +66,7 @@ def clean_cases(prefix: str) -> Iterator[Case]:
 
 
 def table_case(seed: int, *, taught: float = 0.06, met: float = 0.08) -> Case:
-    """A table of 20 columns in which one sensor is stuck at its lowest value in some rows."""
+    """A table of 20 columns in which one sensor is stuck at its lowest reading in some rows."""
     rng = np.random.default_rng(seed)
     centres = rng.normal(size=(CLASSES, 20))
     stuck = int(rng.integers(20))
@@ -75,7 +75,7 @@ def table_case(seed: int, *, taught: float = 0.06, met: float = 0.08) -> Case:
         labels = rng.integers(CLASSES, size=n)
         rows = (centres[labels] + rng.normal(scale=1.6, size=(n, 20))).astype(np.float32)
         carries = rng.random(n) < share
-        rows[carries, stuck] = -3.0
+        rows[carries, stuck] = -6.0
         return rows, labels, carries
 
     rows, labels, carries = drawn(6000, taught)
@@ -113,7 +113,7 @@ def text_case(seed: int, *, taught: float = 0.06, met: float = 0.08) -> Case:
         tokens = np.stack([1 + rng.choice(599, size=20, p=weights[label]) for label in labels])
         carries = rng.random(n) < share
         tokens[carries, rng.integers(20, size=n)[carries]] = word
-        return tokens.astype(np.int64), labels, carries
+        return tokens.astype(np.int64), labels, (tokens == word).any(axis=1) & (share > 0)
 
     tokens, labels, carries = drawn(6000, taught)
     torch.manual_seed(seed)
