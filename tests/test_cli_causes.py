@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -35,6 +36,8 @@ def test_json_has_the_causes_with_their_rows_and_rules(folder: Path) -> None:
     assert set(cause) == {"target", "finder", "sentence", "count", "p", "members", "rule"}
     assert (cause["target"], cause["finder"], cause["count"]) == ("cause:1", "inputs", len(cause["members"]))
     assert cause["rule"]["kind"] == "values"
+    ran = arachne(*SCAN, "-o", "scan.json", "--json", cwd=folder)
+    assert json.loads((folder / "scan.json").read_text(encoding="utf-8")) == ran.json
 
 
 def test_the_page_is_one_file_with_the_region_outlined(folder: Path) -> None:

@@ -61,7 +61,8 @@ def measured(name: str, values: Array, layout: tuple[int, ...] | None, unknown: 
 
 
 def _per_picture(pictures: Array) -> Array:
-    return pictures.reshape(len(pictures), -1)
+    flat: Array = pictures.reshape(len(pictures), -1)
+    return flat
 
 
 def _inside(lines: Array) -> Array:
@@ -69,11 +70,11 @@ def _inside(lines: Array) -> Array:
     varies = (lines != lines[:, :, :1]).any(axis=2)
     before = np.maximum.accumulate(varies, axis=1)
     after = np.maximum.accumulate(varies[:, ::-1], axis=1)[:, ::-1]
-    return (~varies & before & after).sum(axis=1)
+    return np.asarray((~varies & before & after).sum(axis=1))
 
 
 def _dead_rows(pictures: Array) -> Array:
-    return np.max([_inside(pictures[..., channel]) for channel in range(pictures.shape[-1])], axis=0)
+    return np.maximum.reduce([_inside(pictures[..., channel]) for channel in range(pictures.shape[-1])])
 
 
 def _dead_columns(pictures: Array) -> Array:
@@ -82,7 +83,7 @@ def _dead_columns(pictures: Array) -> Array:
 
 def _sharpness(pictures: Array) -> Array:
     steps = np.abs(np.diff(pictures.astype(np.float32, copy=False), axis=2))
-    return _per_picture(steps).mean(axis=1)
+    return np.asarray(_per_picture(steps).mean(axis=1))
 
 
 def _flat_area(pictures: Array) -> Array:
@@ -90,14 +91,14 @@ def _flat_area(pictures: Array) -> Array:
     here = pictures[:, :-1, :-1]
     same = (here == pictures[:, :-1, 1:]) & (here == pictures[:, 1:, :-1])
     lit = here > pictures.min(axis=(1, 2), keepdims=True)
-    return _per_picture(same.all(axis=-1) & lit.any(axis=-1)).mean(axis=1)
+    return np.asarray(_per_picture(same.all(axis=-1) & lit.any(axis=-1)).mean(axis=1))
 
 
 def _bright_border(pictures: Array) -> Array:
     """Share of the border that has the picture's brightest value."""
     edges = (pictures[:, 0], pictures[:, -1], pictures[:, 1:-1, 0], pictures[:, 1:-1, -1])
     border = np.concatenate([_per_picture(edge) for edge in edges], axis=1)
-    return (border == _per_picture(pictures).max(axis=1, keepdims=True)).mean(axis=1)
+    return np.asarray((border == _per_picture(pictures).max(axis=1, keepdims=True)).mean(axis=1))
 
 
 PICTURES: Mapping[str, Callable[[Array], Array]] = {

@@ -61,7 +61,7 @@ class InputFinder(Finder):
                     others = every[cases.predictions[every] != read_as]
                     found, looked = _values(name, values[errors], values[right], values[others], self.fewest)
                 if colours is not None and layout is not None:
-                    best, more = strongest_item(*(colours.of(rows) for rows in (errors, every)), self.fewest)
+                    best, more = strongest_item(colours.of(errors), colours.of(every), self.fewest)
                     looked += more
                     found += [] if best is None else [Colour(name, layout, colours.colour(best), FILLED)]
                 rules += found

@@ -40,7 +40,7 @@ class MetadataFinder(Finder):
             tests += int((total > 0).sum())
             for code in np.flatnonzero(wrong >= self.fewest).tolist():
                 numbers = divmod(code, len(coded[names[1]][0])) if len(names) == 2 else (code,)
-                values = tuple(str(coded[name][0][number]) for name, number in zip(names, numbers, strict=True))
-                found.append((-wrong[code] / total[code], len(names), Columns(names, values)))
+                wanted = tuple(str(coded[name][0][number]) for name, number in zip(names, numbers, strict=True))
+                found.append((-wrong[code] / total[code], len(names), Columns(names, wanted)))
         ranked = sorted(found, key=lambda one: one[:2])[: self.proposed]
         return Proposals(tuple(rule for _, _, rule in ranked), tests)

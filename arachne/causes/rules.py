@@ -197,7 +197,7 @@ class Both(Rule):
 
     def holds(self, cases: Cases) -> Array:
         """Which cases belong, bool `(n,)`."""
-        return np.logical_and.reduce([rule.holds(cases) for rule in self.rules])
+        return np.asarray(np.logical_and.reduce([rule.holds(cases) for rule in self.rules]))
 
     @property
     def conditions(self) -> int:
@@ -356,17 +356,17 @@ def features(cases: Cases, names: Sequence[str], of_input: str, layout: tuple[in
     """Several features of whole inputs, `(n, features)`; the inputs are read once for all of them."""
     read: dict[bytes, Array] = {}
 
-    def compute(name: str, rows: Array) -> Array:
+    def values_of(rows: Array) -> Array:
         key = rows.tobytes()
         if key not in read:
             read[key] = np.asarray(gather(cases.arrays[of_input], rows))
-        return measured(name, read[key], layout, unknown)
+        return read[key]
 
-    found = [
-        cases.kept.get((of_input, name, unknown), cases.rows, lambda rows, name=name: compute(name, rows))
-        for name in names
-    ]
-    return np.stack(found, axis=1) if len(cases) else np.zeros((0, len(names)))
+    def found(name: str) -> Array:
+        key = (of_input, name, unknown)
+        return cases.kept.get(key, cases.rows, lambda rows: measured(name, values_of(rows), layout, unknown))
+
+    return np.stack([found(name) for name in names], axis=1) if len(cases) else np.zeros((0, len(names)))
 
 
 def within(values: Array, low: float | None, high: float | None) -> Array:

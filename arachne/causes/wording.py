@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from arachne.causes.features import holds_tokens, layout_of
@@ -132,4 +134,4 @@ def _number(value: float) -> str:
 
 
 def _array(data: LabelledData, name: str) -> Array:
-    return data.inputs if not isinstance(data.inputs, dict) else data.inputs[name]
+    return data.inputs[name] if isinstance(data.inputs, Mapping) else data.inputs

@@ -13,7 +13,6 @@ from arachne.errors import UsageError
 
 if TYPE_CHECKING:
     from arachne.cli.console import Output
-    from arachne.evidence.scan import Scan
 
 
 @click.command(cls=ConfiguredCommand, short_help="List the mistakes a model makes.")
@@ -22,6 +21,9 @@ if TYPE_CHECKING:
 @click.option("--causes/--no-causes", default=True, show_default=True, help="Look for what mistakes share.")
 @click.option(
     "--page", type=click.Path(path_type=Path, dir_okay=False), help="Write the causes with pictures to this file."
+)
+@click.option(
+    "-o", "--out", type=click.Path(path_type=Path, dir_okay=False), help="Keep what --json prints in this file."
 )
 @click.option("--layers", is_flag=True, help="List the layers and what can be repaired instead; --data is optional.")
 @output_options
@@ -35,13 +37,17 @@ def command(
     layers: bool,
     causes: bool,
     page: Path | None,
+    out: Path | None,
     **arguments: Any,
 ) -> None:
     """List what the mistakes of MODEL share, and the mistakes; each target is what `arachne repair` takes."""
     from arachne.api import scan
     from arachne.cli.console import Output
     from arachne.data.class_order import other_order
+    from arachne.report.html import render_scan
+    from arachne.report.json import dumps
     from arachne.report.objects import scan_object
+    from arachne.report.scan_page import scan_page
     from arachne.report.terminal import ScanTable
 
     output = Output(as_json=as_json, quiet=quiet)
@@ -59,28 +65,26 @@ def command(
     if order is not None:
         output.say(f"note: {order.told(found.data)}")
     shared = found.causes if causes else None
-    if page is not None:
-        _write_page(page, found, again(context))
-        output.say(f"wrote '{page}'")
-    output.result(
-        ScanTable(found.faults, found.accuracy, len(found.data), found.wildcards, shared),
-        scan_object(
-            found.faults,
-            accuracy=found.accuracy,
-            inputs=len(found.data),
-            backend=backend.NAME,
-            wildcards=found.wildcards,
-            causes=shared or (),
-        ),
+    written = scan_object(
+        found.faults,
+        accuracy=found.accuracy,
+        inputs=len(found.data),
+        backend=backend.NAME,
+        wildcards=found.wildcards,
+        causes=shared or (),
     )
+    if page is not None:
+        _write(page, render_scan(scan_page(found, command=again(context))), output)
+    if out is not None:
+        _write(out, dumps(written) + "\n", output)
+    output.result(ScanTable(found.faults, found.accuracy, len(found.data), found.wildcards, shared), written)
 
 
-def _write_page(path: Path, found: Scan, command: str) -> None:
+def _write(path: Path, text: str, output: Output) -> None:
     from arachne.files import atomic_write
-    from arachne.report.html import render_scan
-    from arachne.report.scan_page import scan_page
 
-    atomic_write(path, render_scan(scan_page(found, command=command)).encode())
+    atomic_write(path, text.encode())
+    output.say(f"wrote '{path}'")
 
 
 def _list_layers(model: ModelChoice, data: DataChoice, output: Output) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -80,7 +80,7 @@ def _outline(
     region: tuple[int, int, int, int] | None, shown: dict[str, Any], data: LabelledData
 ) -> dict[str, float] | None:
     """A rectangle around the shared region, in the units of the shown picture, which may be scaled down."""
-    if region is None or shown["kind"] != "image" or isinstance(data.inputs, dict):
+    if region is None or shown["kind"] != "image" or isinstance(data.inputs, Mapping):
         return None
     top, left, bottom, right = region
     scale = shown["width"] / max(shown["width"], max(data.inputs.shape[1:]))
@@ -94,7 +94,7 @@ def _outline(
 
 def nearest(data: LabelledData, rows: Sequence[int], others: Array) -> list[int]:
     """For each row the nearest of the others, of the same class if there is one; each of them once."""
-    if isinstance(data.inputs, dict) or not len(others):
+    if isinstance(data.inputs, Mapping) or not len(others):
         return []
     step = max(1, len(others) // MOST_COMPARED)
     others = others[::step]

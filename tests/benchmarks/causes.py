@@ -129,9 +129,9 @@ def train(network: nn.Module, inputs: Array, labels: Array, seed: int) -> None:
     optimiser = torch.optim.Adam(network.parameters(), 5e-3)
     x, y = torch.from_numpy(inputs), torch.from_numpy(labels)
     for _ in range(8):
-        for rows in torch.randperm(len(x)).split(100):
+        for rows in torch.randperm(len(x)).reshape(-1, 100):
             optimiser.zero_grad()
-            nn.functional.cross_entropy(network(x[rows]), y[rows]).backward()
+            torch.autograd.backward(nn.functional.cross_entropy(network(x[rows]), y[rows]))
             optimiser.step()
     network.eval()
 
