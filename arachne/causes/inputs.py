@@ -22,6 +22,9 @@ MODES = 2
 QUANTILES = (0.1, 0.25, 0.5)
 """Where ranges begin: above this share of the errors from below, and the same from above."""
 
+FEW = 300
+"""Right inputs of other classes that values are compared with."""
+
 MOST_REGION = 64
 """Values a region is told by."""
 
@@ -72,14 +75,18 @@ class InputFinder(Finder):
 def _values(name: str, errors: Array, right: Array, others: Array, fewest: int) -> tuple[list[Rule], int]:
     """The strongest single value and its region, the strongest range and missing value, and how many were compared.
 
-    `others` are right inputs that are read as other classes: a region that some of them have too is told apart by
-    what else is in its surroundings.
+    Args:
+        name: The input array's name.
+        errors: Errors read as one class `(n, values)`.
+        right: Right inputs read as the same class `(m, values)`.
+        others: Right inputs read as other classes: what they have too only says that the errors are of other classes.
+        fewest: Errors with a value, at least.
     """
-    width = errors.shape[1]
     rules: list[Rule] = []
+    few = others[:: max(1, len(others) // FEW)]
     best: tuple[float, int, float] = (0.0, -1, 0.0)
     for value, hits in modes(errors):
-        gain = gains(hits, len(errors), (right == value).sum(axis=0), len(right))
+        gain = gains(hits, len(errors), len(right) * _elsewhere(right == value, few == value), len(right))
         gain[hits < fewest] = 0
         at = int(np.argmax(gain))
         if gain[at] > best[0]:
@@ -87,7 +94,7 @@ def _values(name: str, errors: Array, right: Array, others: Array, fewest: int) 
     if best[0] > 0:
         _, at, value_at = best
         rules.append(Values(name, (at,), (value_at,), 1))
-        for region in _region(name, errors[errors[:, at] == value_at], right):
+        for region in _region(name, errors[errors[:, at] == value_at], right, few):
             with_it, without = errors[_has(region, errors)], others[_has(region, others)]
             rules.append(region)
             if min(len(with_it), len(without)) >= fewest:
@@ -96,13 +103,19 @@ def _values(name: str, errors: Array, right: Array, others: Array, fewest: int) 
     if errors.dtype.kind == "f" and np.isnan(errors).any():
         gain = gains(np.isnan(errors).sum(axis=0), len(errors), np.isnan(right).sum(axis=0), len(right))
         rules += [Missing(name, int(np.argmax(gain)))] if gain.max() > 0 else []
-    return rules, width * (MODES + 4 * len(QUANTILES) + 1)
+    return rules, errors.shape[1] * (MODES + 4 * len(QUANTILES) + 1)
 
 
-def _region(name: str, members: Array, right: Array) -> list[Values]:
+def _elsewhere(right: Array, others: Array) -> Array:
+    """How often right inputs have something, in the group of them that has it more often `(values,)`."""
+    share: Array = right.mean(axis=0)
+    return np.maximum(share, others.mean(axis=0)) if len(others) else share
+
+
+def _region(name: str, members: Array, right: Array, others: Array) -> list[Values]:
     """The values that go with the strongest one, as one rule."""
     value, hits = next(modes(members))
-    share, elsewhere = hits / len(members), (right == value).mean(axis=0)
+    share, elsewhere = hits / len(members), _elsewhere(right == value, others == value)
     shared = np.flatnonzero((share >= SHARED) & (elsewhere <= RARE * share))
     if len(shared) < 2:
         return []
