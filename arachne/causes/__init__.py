@@ -4,6 +4,7 @@ from arachne.causes.base import Finder, Proposals
 from arachne.causes.cases import Cases
 from arachne.causes.cause import Cause, find_causes
 from arachne.causes.finding import find_rules
-from arachne.causes.rules import Rule, rule_from
+from arachne.causes.rule import Rule
+from arachne.causes.rules import rule_from
 
 __all__ = ["Cases", "Cause", "Finder", "Proposals", "Rule", "find_causes", "find_rules", "rule_from"]

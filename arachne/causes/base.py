@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from arachne.causes.cases import Cases
-from arachne.causes.rules import Rule
+from arachne.causes.rule import Rule
 from arachne.options import Configured, option
 
 

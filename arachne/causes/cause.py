@@ -12,7 +12,7 @@ from arachne.backend import ModelBackend
 from arachne.causes.base import Finder
 from arachne.causes.finding import find_rules
 from arachne.causes.judging import Slice
-from arachne.causes.rules import Rule
+from arachne.causes.rule import Rule
 from arachne.causes.wording import sentence
 from arachne.data.labelled import LabelledData
 from arachne.values import Array

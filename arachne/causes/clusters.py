@@ -10,7 +10,8 @@ from scipy.cluster.vq import kmeans2
 from arachne.backend import ModelBackend
 from arachne.causes.base import Finder, Proposals
 from arachne.causes.cases import Cases
-from arachne.causes.rules import Activation, Rule
+from arachne.causes.rule import Rule
+from arachne.causes.rules import Activation
 from arachne.options import option
 from arachne.values import Array
 

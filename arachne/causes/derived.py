@@ -8,9 +8,10 @@ import numpy as np
 
 from arachne.causes.base import Finder, Proposals
 from arachne.causes.cases import Cases
-from arachne.causes.features import layout_of, names_of
+from arachne.causes.features import features, layout_of, names_of
 from arachne.causes.items import gains
-from arachne.causes.rules import Derived, Rule, features, within
+from arachne.causes.rule import Rule
+from arachne.causes.rules import Derived, within
 from arachne.options import option
 from arachne.values import Array
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from arachne.causes.cases import Cases
 from arachne.data.layout import as_pictures, picture_layout
+from arachne.data.mapped import gather
 from arachne.values import Array
 
 SAMPLE = 200
@@ -58,6 +60,28 @@ def measured(name: str, values: Array, layout: tuple[int, ...] | None, unknown: 
         return TEXTS[name](values).astype(np.float32)
     pictures = as_pictures(values, layout) if layout is not None else values
     return PICTURES[name](pictures).astype(np.float32)
+
+
+def feature(cases: Cases, name: str, of_input: str, layout: tuple[int, ...] | None, unknown: int) -> Array:
+    """One feature of whole inputs, computed once per input, float32 `(n,)`; arguments as for the rule `Derived`."""
+    return features(cases, (name,), of_input, layout, unknown)[:, 0]
+
+
+def features(cases: Cases, names: Sequence[str], of_input: str, layout: tuple[int, ...] | None, unknown: int) -> Array:
+    """Several features of whole inputs, `(n, features)`; the inputs are read once for all of them."""
+    read: dict[bytes, Array] = {}
+
+    def values_of(rows: Array) -> Array:
+        key = rows.tobytes()
+        if key not in read:
+            read[key] = np.asarray(gather(cases.arrays[of_input], rows))
+        return read[key]
+
+    def found(name: str) -> Array:
+        key = (of_input, name, unknown)
+        return cases.kept.get(key, cases.rows, lambda rows: measured(name, values_of(rows), layout, unknown))
+
+    return np.stack([found(name) for name in names], axis=1) if len(cases) else np.zeros((0, len(names)))
 
 
 def _per_picture(pictures: Array) -> Array:

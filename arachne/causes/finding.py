@@ -11,7 +11,7 @@ from arachne.backend import ModelBackend
 from arachne.causes.base import Finder
 from arachne.causes.cases import Cases
 from arachne.causes.judging import Slice, able_to_show, judge, mostly_read_as
-from arachne.causes.rules import Rule
+from arachne.causes.rule import Rule
 from arachne.data.labelled import LabelledData
 from arachne.data.strata import divide
 from arachne.plugins import FINDERS

@@ -11,7 +11,8 @@ from arachne.causes.base import Finder, Proposals
 from arachne.causes.cases import Cases
 from arachne.causes.features import holds_tokens, layout_of
 from arachne.causes.items import FILLED, Items, filled_colours, gains, strongest_item
-from arachne.causes.rules import Both, Colour, Missing, Range, Rule, Token, Values
+from arachne.causes.rule import Rule
+from arachne.causes.rules import Both, Colour, Missing, Range, Token, Values
 from arachne.data.layout import as_pictures
 from arachne.options import option
 from arachne.values import Array

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.stats import hypergeom
 
 from arachne.causes.cases import Cases
-from arachne.causes.rules import Rule
+from arachne.causes.rule import Rule
 from arachne.values import Array
 
 NEARLY_ALL = 0.8

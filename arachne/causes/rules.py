@@ -15,76 +15,19 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from arachne.backend import ModelBackend
 from arachne.causes.cases import Cases
-from arachne.causes.features import measured
-from arachne.data.labelled import LabelledData
+from arachne.causes.features import feature
+from arachne.causes.rule import Rule
 from arachne.data.layout import as_pictures
 from arachne.data.mapped import gather
 from arachne.errors import DataError, InputError, did_you_mean
-from arachne.values import Array, Inputs, count
-
-
-@dataclass(frozen=True)
-class Rule(ABC):
-    """Whether an input has a cause."""
-
-    kind: ClassVar[str]
-
-    def __call__(self, inputs: Inputs | LabelledData, backend: ModelBackend | None = None) -> Array:
-        """Which inputs belong, bool `(n,)`.
-
-        Args:
-            inputs: Inputs, or data with metadata columns for a rule about those.
-            backend: The model, for a rule about its activations.
-        """
-        if isinstance(inputs, LabelledData):
-            data = inputs
-        else:
-            data = LabelledData(inputs, np.zeros(count(inputs), dtype=np.int64))
-        predictions = data.labels
-        if backend is not None and self.asks_model:
-            predictions = backend.predict(data.inputs)
-        return self.holds(Cases.of(data, predictions, backend))
-
-    @abstractmethod
-    def holds(self, cases: Cases) -> Array:
-        """Which cases belong, bool `(n,)`."""
-
-    @property
-    @abstractmethod
-    def conditions(self) -> int:
-        """How many things it asks for: of two rules that explain the same, the one that asks for less is told."""
-
-    @property
-    def asks_model(self) -> bool:
-        """Whether it needs the model beside the inputs."""
-        return False
-
-    def compared(self, cases: Cases) -> Array | None:
-        """Which cases it is compared with, bool `(n,)`; None for all, by true class."""
-        return None
-
-    @property
-    def least_odds(self) -> float:
-        """How many times the odds of being wrong must be those of other inputs of the same classes, at least."""
-        return 10.0
-
-    @property
-    def within_class(self) -> bool:
-        """Whether it may be a cause although all of its errors are of one true class."""
-        return False
-
-    def to_json(self) -> dict[str, Any]:
-        """Kind and numbers."""
-        return {"kind": self.kind, **{one.name: _plain(getattr(self, one.name)) for one in fields(self)}}
+from arachne.values import Array
 
 
 @dataclass(frozen=True)
@@ -347,28 +290,6 @@ def rule_from(written: Mapping[str, Any]) -> Rule:
         raise InputError(f"the rule of kind '{kind.kind}' is not complete: {error}") from error
 
 
-def feature(cases: Cases, name: str, of_input: str, layout: tuple[int, ...] | None, unknown: int) -> Array:
-    """One feature of whole inputs, computed once per input, float32 `(n,)`; arguments as for `Derived`."""
-    return features(cases, (name,), of_input, layout, unknown)[:, 0]
-
-
-def features(cases: Cases, names: Sequence[str], of_input: str, layout: tuple[int, ...] | None, unknown: int) -> Array:
-    """Several features of whole inputs, `(n, features)`; the inputs are read once for all of them."""
-    read: dict[bytes, Array] = {}
-
-    def values_of(rows: Array) -> Array:
-        key = rows.tobytes()
-        if key not in read:
-            read[key] = np.asarray(gather(cases.arrays[of_input], rows))
-        return read[key]
-
-    def found(name: str) -> Array:
-        key = (of_input, name, unknown)
-        return cases.kept.get(key, cases.rows, lambda rows: measured(name, values_of(rows), layout, unknown))
-
-    return np.stack([found(name) for name in names], axis=1) if len(cases) else np.zeros((0, len(names)))
-
-
 def within(values: Array, low: float | None, high: float | None) -> Array:
     """Which values lie between two bounds, bool; what is no number never does."""
     inside = ~np.isnan(values) if values.dtype.kind == "f" else np.ones(len(values), dtype=bool)
@@ -377,10 +298,6 @@ def within(values: Array, low: float | None, high: float | None) -> Array:
     if high is not None:
         inside &= values <= high
     return inside
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _tuples(value: Any) -> Any:

@@ -13,7 +13,8 @@ import numpy as np
 from arachne.backend import ModelBackend
 from arachne.causes.cases import Cases
 from arachne.causes.cause import find_causes
-from arachne.causes.rules import Rule, rule_from
+from arachne.causes.rule import Rule
+from arachne.causes.rules import rule_from
 from arachne.data.labelled import LabelledData
 from arachne.data.targets import Target, weights_of
 from arachne.errors import InputError, NothingToRepairError, UsageError

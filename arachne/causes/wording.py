@@ -8,7 +8,8 @@ import numpy as np
 
 from arachne.causes.features import holds_tokens, layout_of
 from arachne.causes.judging import Slice
-from arachne.causes.rules import Activation, Both, Colour, Columns, Derived, Missing, Range, Rule, Token, Values
+from arachne.causes.rule import Rule
+from arachne.causes.rules import Activation, Both, Colour, Columns, Derived, Missing, Range, Token, Values
 from arachne.data.labelled import LabelledData
 from arachne.values import Array
 from arachne.wording import counted
