@@ -62,7 +62,7 @@ def test_class_names_are_taken_from_either_attribute() -> None:
 
 def test_batches_of_sequences_are_joined_with_zeros_behind_the_shorter_ones() -> None:
     one, other = (Activation({"weight": np.ones((2, steps, 3))}, np.ones((2, steps, 4)), True) for steps in (2, 5))
-    found = joined_activations([one, other])
+    (found,) = joined_activations([{"read": [one]}, {"read": [other]}])["read"]
     assert found.entering["weight"].shape == (4, 5, 3)
     assert found.leaving.shape == (4, 5, 4)
     assert found.leaving[:2, 2:].sum() == 0

@@ -41,7 +41,7 @@ def only_broken(repaired: int, broken: list[int]) -> Standing:
     return Standing(replace(made.baseline, labels=labels), right)
 
 
-def point(seen: Standing, *, size: float = 1.0, never_broken: int = 0, **others: Standing | None) -> Point:
+def point(seen: Standing, *, size: float = 1.0, never_broken: int = 0, **others: Any) -> Point:
     return Point(Candidate((), np.zeros(0), made_by="hand"), 3, size, seen, never_broken=never_broken, **others)
 
 

@@ -100,6 +100,7 @@ def test_faithful_keywords_make_faithful_settings() -> None:
 
 def test_keywords_change_the_settings_given_and_faithful_cannot() -> None:
     changed = make_settings(Settings(alpha=3, seed=1), seed=2, localiser="rs")
+    assert changed.localiser is not None
     assert (changed.alpha, changed.seed, changed.localiser.name) == (3, 2, "rs")
     with pytest.raises(UsageError, match="give settings or faithful, not both"):
         arachne.repair("model.onnx", "data.npz", "6:0", settings=Settings(), faithful=True)
