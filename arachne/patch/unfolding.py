@@ -119,7 +119,7 @@ def _mostly(agreeing: Array, own: Array) -> bool:
     known = own != 0
     if not known.any():
         return bool(agreeing.all())
-    return 2 * np.count_nonzero(agreeing & known) > np.count_nonzero(known)
+    return bool(2 * np.count_nonzero(agreeing & known) > np.count_nonzero(known))
 
 
 def _size(values: Array) -> float:

@@ -155,7 +155,7 @@ def test_notebook_view_escapes_names(patch: Patch) -> None:
 
 
 ROWS = np.arange(1, 25, dtype=np.float32).reshape(3, 8)
-FACTORS = np.float32([[0.3], [-1.7], [0.011]])
+FACTORS = np.array([[0.3], [-1.7], [0.011]], np.float32)
 SINGLE = ("float32", "float32")
 
 
@@ -195,7 +195,7 @@ def test_zeros_prove_no_factor() -> None:
 
 
 def test_two_biases_are_compared_with_their_sum() -> None:
-    parts = {"bias_ih": np.float32([1, 2, 3]), "bias_hh": np.float32([0.5, 0.25, 0.125])}
-    total = {"bias_ih": np.float32([1.5, 2.25, 4.0])}
+    parts = {"bias_ih": np.array([1, 2, 3], np.float32), "bias_hh": np.array([0.5, 0.25, 0.125], np.float32)}
+    total = {"bias_ih": np.array([1.5, 2.25, 4.0], np.float32)}
     assert unfold_bias(parts.get, total.get, 1e-6).tolist() == [1, 2, 3.875]
     assert unfold_bias(total.get, parts.get, 1e-6).tolist() == [1.5, 2.25, 3.125]
