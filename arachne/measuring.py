@@ -85,19 +85,22 @@ def measure_scores(
     """As `measure`, with the inputs and scores behind the numbers."""
     backend = load(model)
     patch = Patch.load(patch) if isinstance(patch, (str, Path)) else patch
-    if target is None:
-        target = list(patch.provenance.get("target", ["*:*"])) if patch is not None else "*:*"
-    known = None if patch is None else patch.provenance.get("causes")
-    part = whole_part(backend, read_data(data), target, causes=CauseTargets(backend, known))
+    part = part_of(backend, data, target, patch)
     if patch is None:
         return Measured(part, part.scores)
     after = PatchedModel(backend, for_model(patch, backend)).forward(part.data.inputs)
     return Measured.of(part, after, patch)
 
 
-def compare(
-    model: Any, other: Any, data: Any, *, target: str | Sequence[str] = "*:*", patch: Patch | None = None
-) -> Evidence:
+def part_of(backend: ModelBackend, data: Any, target: str | Sequence[str] | None, patch: Patch | None = None) -> Part:
+    """All of some data and what the model without the patch makes of it; arguments as for `measure`."""
+    if target is None:
+        target = list(patch.provenance.get("target", ["*:*"])) if patch is not None else "*:*"
+    known = None if patch is None else patch.provenance.get("causes")
+    return whole_part(backend, read_data(data), target, causes=CauseTargets(backend, known))
+
+
+def compare(model: Any, other: Any, data: Any, *, target: str | Sequence[str] = "*:*") -> Evidence:
     """What is different between two models on some data, such as a model and its patched or converted copy?
 
     Args:
@@ -105,12 +108,10 @@ def compare(
         other: The model after; any framework.
         data: Whatever `read_data` takes.
         target: The mistake the second model should make less often.
-        patch: What the second model carries; it says which inputs its repair has seen.
     """
     before, after = load(model), load(other)
-    known = None if patch is None else patch.provenance.get("causes")
-    part = whole_part(before, read_data(data), target, causes=CauseTargets(before, known))
-    return Measured.of(part, after.forward(part.data.inputs), patch).evidence
+    part = part_of(before, data, target)
+    return Measured(part, after.forward(part.data.inputs)).evidence
 
 
 def measure_survival(

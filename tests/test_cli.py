@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 import zipfile
@@ -173,6 +174,26 @@ def test_localise_shows_and_draws_the_weights_behind_the_mistake(folder: Path) -
     pixel = [s for s in ran.json["weights"] if s["layer"] == "hidden" and s["index"][1] == 0]
     assert len(pixel) >= 2
     assert "<svg" in (folder / "front.svg").read_text()
+
+
+def test_apply_writes_nothing_when_the_copy_could_not_be_measured(folder: Path, fixed: tuple[Path, Ran]) -> None:
+    inputs = np.load(folder / "val.npz")
+    np.savez(folder / "narrow.npz", x=inputs["x"][..., :5], y=inputs["y"])
+    ran = arachne("apply", "fix/patch.json", "digits.pt2", "-o", "late.pt2", "--data", "narrow.npz", cwd=folder)
+    assert ran.code == 3
+    assert not (folder / "late.pt2").exists()
+
+
+def test_apply_tells_which_inputs_the_repair_has_seen(folder: Path, fixed: tuple[Path, Ran]) -> None:
+    ran = arachne("apply", "fix/patch.json", "digits.pt2", "-o", "seen.pt2", "--data", "val.npz", "--json", cwd=folder)
+    assert "the verdict comes from the other" in ran.err
+    measured, promised = ran.json["measured"]["held_out"], ran.json["promised"]
+    assert [measured[name] for name in ("repaired", "broken")] == [promised[name] for name in ("repaired", "broken")]
+
+
+def test_top_says_what_it_chose(folder: Path) -> None:
+    ran = arachne("repair", "digits.pt2", "--data", "val.npz", "--target", "top:1", *QUICK, cwd=folder)
+    assert re.search(r"^target top:1: \d:\d$", ran.err, re.MULTILINE)
 
 
 def test_backends_are_listed_with_their_state(folder: Path) -> None:

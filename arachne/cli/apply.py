@@ -12,7 +12,7 @@ from arachne.cli.patching import Plain, map_option, mapping_of, sentence_of, tel
 
 if TYPE_CHECKING:
     from arachne.backend import ModelBackend
-    from arachne.data.labelled import LabelledData
+    from arachne.data.split import Part
     from arachne.evidence import Evidence
     from arachne.patch import Patch
 
@@ -45,35 +45,36 @@ def command(
     from arachne import api
     from arachne.cli.console import Output
     from arachne.data.readers import read_data
+    from arachne.measuring import part_of
     from arachne.patch import Patch
     from arachne.registry import load
 
     output = Output(as_json=as_json, quiet=quiet)
     patch = Patch.load(patch_file)
-    inputs = model = None
+    part = model = None
     if data is not None:  # before anything is written: what cannot be measured should not be
         model = load(model_file)
         inputs = read_data(data, classes=classes or model.class_names, preprocess=preprocess)
+        part = part_of(model, inputs, None, patch)
     done = api.apply(patch, model_file, out, mapping=mapping_of(mapping))
     if done is None:
         raise TypeError("a file was given, so a file is written")
     sentence, value = sentence_of("apply", model_file, done), value_of("apply", done)
-    if model is None or inputs is None:
+    if model is None or part is None:
         output.result(Plain(sentence), value)
         return
     output.say(sentence)
-    _measure(output, value, patch, model, out, inputs)
+    _measure(output, value, patch, model, out, part)
 
 
-def _measure(
-    output: Any, value: dict[str, Any], patch: Patch, model: ModelBackend, out: Path, inputs: LabelledData
-) -> None:
+def _measure(output: Any, value: dict[str, Any], patch: Patch, model: ModelBackend, out: Path, part: Part) -> None:
     """Print what the written copy does on data, and whether that is what the patch promised."""
-    from arachne.measuring import compare
+    from arachne.measuring import Measured
+    from arachne.registry import load
     from arachne.report.objects import result_object
     from arachne.report.terminal import EvidenceTable
 
-    evidence = compare(model, out, inputs, target=patch.provenance.get("target") or "*:*", patch=patch)
+    evidence = Measured.of(part, load(out).forward(part.data.inputs), patch).evidence
     told = result_object(evidence, command="apply", seed=None, backend=model.NAME, weights=len(patch))
     tell_seen(output, evidence)
     output.say(promise_of(patch, evidence))

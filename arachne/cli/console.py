@@ -39,12 +39,18 @@ class Output:
         self.verbose = bool(meta.get("arachne.verbose")) and not quiet
         self._out = _console(sys.stdout)
         self._err = _console(sys.stderr)
+        self._began = time.perf_counter()
         self._log: TextIO | None = None
         self._heartbeat: Heartbeat | None = None
         if context is not None and meta.get("arachne.log_file") is not None:
             path = Path(meta["arachne.log_file"])
             with environment_faults(path):
                 self._log = context.with_resource(path.open("a", encoding="utf-8"))
+
+    @property
+    def seconds(self) -> float:
+        """How long the command has been running."""
+        return time.perf_counter() - self._began
 
     def say(self, text: str) -> None:
         """A line about what is going on."""

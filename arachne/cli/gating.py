@@ -56,7 +56,7 @@ def pass_gates(output: Output, results: Sequence[GateResult], evidence: Evidence
     for result in results:
         output.say(str(result))
     if junit is not None:
-        atomic_write(junit, junit_xml(results, evidence.verdict))
+        atomic_write(junit, junit_xml(results, evidence.verdict, seconds=output.seconds))
     failed = [result for result in results if result.failed]
     if failed:
         which = "; ".join(f"{result.gate.text} (it is {result.shown})" for result in failed)

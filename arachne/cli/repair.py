@@ -115,6 +115,8 @@ def command(
             on_generation=on_generation,
         )
     result = replace(result, gates=gates)
+    if any(text.strip().startswith("top:") for text in targets):
+        output.say(f"target {', '.join(targets)}: {', '.join(map(str, result.split.targets))}")
     if out is not None:
         sources = sources_of(model, data, holdout=holdout, never_break=never_break)
         result = result.save(out, reopen=model.load, command=again(context), sources=sources)

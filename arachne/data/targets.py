@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -123,7 +123,7 @@ def parse_targets(
     """
     parser = _Parser(data, predictions, n_classes)
     targets: list[Target] = []
-    for text in [texts] if isinstance(texts, (str, Target)) else texts:
+    for text in [texts] if isinstance(texts, (str, Target)) else _listed(texts):
         for target in (text,) if isinstance(text, Target) else parser.parse(text.strip()):
             if any(_same(target, other) for other in targets):
                 raise UsageError(f"target '{target.text}' is given twice")
@@ -131,6 +131,16 @@ def parse_targets(
     if not targets:
         raise UsageError(f"expected a target, got none; forms: {FORMS}")
     return tuple(targets)
+
+
+def _listed(texts: Sequence[str | Target]) -> Sequence[str | Target]:
+    if not isinstance(texts, Iterable):
+        raise UsageError(f"a target is a text such as '6:0', got {texts!r}; forms: {FORMS}")
+    wrong = [text for text in texts if not isinstance(text, (str, Target))]
+    if wrong:
+        pair = list(texts) if len(texts) == 2 else [6, 0]
+        raise UsageError(f"a target is a text, as in '{pair[0]}:{pair[1]}', got {texts!r}; forms: {FORMS}")
+    return texts
 
 
 class _Parser:

@@ -72,12 +72,36 @@ class PatchBase:
         sha256: That file's hash.
         backend: The backend the model was in.
         tensors: The touched tensors, in the order of the model.
+        content: All tensors of the model in one number, `content_of`; None where they were not looked at.
     """
 
     file: str | None = None
     sha256: str | None = None
     backend: str | None = None
     tensors: tuple[BaseTensor, ...] = field(default=())
+    content: str | None = None
+
+    @property
+    def patched_content(self) -> str | None:
+        """The same of the model the patch leaves behind; None where that is not known."""
+        if self.content is None or any(None in (tensor.sha256, tensor.patched_sha256) for tensor in self.tensors):
+            return None
+        before = content_of((tensor.name, str(tensor.sha256)) for tensor in self.tensors)
+        after = content_of((tensor.name, str(tensor.patched_sha256)) for tensor in self.tensors)
+        return _number(int(self.content, 16) - int(before, 16) + int(after, 16))
+
+
+def content_of(tensors: Iterable[tuple[str, str]]) -> str:
+    """All tensors of a model in one number: the sum of a hash of each, by name and `tensor_sha256`, modulo `2**256`.
+
+    A sum, so that what it becomes when a patch changes some of them can be told from the patch alone.
+    """
+    hashes = (hashlib.sha256(f"{name}\0{content}".encode()).hexdigest() for name, content in tensors)
+    return _number(sum(int(digest, 16) for digest in hashes))
+
+
+def _number(value: int) -> str:
+    return f"{value % 2**256:064x}"
 
 
 def tensor_sha256(values: Array) -> str:

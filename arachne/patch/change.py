@@ -108,6 +108,16 @@ class TensorChange:
             return tensor_sha256(current) == tensor.patched_sha256
         return tensor_sha256(_put(current, {entry.address.index: entry.old for entry in self.entries})) == tensor.sha256
 
+    def fits_but_for_its_weights(self, values: Array, dtype: str) -> bool:
+        """Whether a tensor is the one the change was made for, whatever the changed weights are by now."""
+        tensor = self.tensor
+        if values.shape != tensor.shape or dtype != tensor.dtype:
+            return False
+        current = np.asarray(values, CARRIERS[dtype])
+        before = _put(current, {entry.address.index: entry.old for entry in self.entries})
+        after = _put(current, {entry.address.index: entry.new for entry in self.entries})
+        return tensor_sha256(before) == tensor.sha256 or tensor_sha256(after) == tensor.patched_sha256
+
     def _moved(self, mark: Fingerprint) -> Fingerprint | None:
         """The fingerprint of a row after the change."""
         shape = self.tensor.shape[1:] if len(self.tensor.shape) > 1 else self.tensor.shape

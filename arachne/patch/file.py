@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -29,8 +29,8 @@ class Written:
         sha256: Its hash.
         weights: How many weights differ from the source.
         tensors: How many tensors were compared bit for bit, touched ones included.
-        bytes_changed: How many bytes of the file differ from the source; None where the lengths differ (an archive
-            that had to be written anew).
+        bytes_changed: How many bytes of the file, and of those it keeps weights in, differ from the source; None where
+            the lengths differ (an archive that had to be written anew).
     """
 
     path: Path
@@ -75,13 +75,14 @@ def write_changed(
         draft = folder / destination.name
         source.rewrite(draft, weights)
         _prove(source, opener(draft), listed, weights)
+        changed = _changed_bytes(folder, draft, source.path)
         _publish(folder, draft, source.path, destination)
     return Written(
         destination,
         sha256_of(destination),
         sum(len(change.entries) for change in wanted),
         len(listed),
-        differing_bytes(source.path, destination),
+        changed,
     )
 
 
@@ -122,12 +123,20 @@ def _check_listed(change: TensorChange, listed: Sequence[tuple[str, str]], where
 
 @contextmanager
 def _workshop(destination: Path) -> Iterator[Path]:
-    """A folder beside the destination in which the copy is made; a model may be more than one file."""
+    """A folder beside the destination in which the copy is made; a model may be more than one file.
+
+    The destination's own folder is made if need be, and gone again when nothing was written into it.
+    """
+    missing = [parent for parent in destination.parents if not parent.exists()]
+    destination.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=destination.parent, prefix=".arachne-"))
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        for parent in missing:
+            with suppress(OSError):
+                parent.rmdir()
 
 
 def _prove(source: WeightFile, copy: WeightFile, listed: Sequence[tuple[str, str]], weights: Weights) -> None:
@@ -153,6 +162,16 @@ def _shared(source: WeightFile, weights: Weights, before: Array, after: Array) -
         same_bits(after, np.asarray(values, after.dtype)) and same_bits(before, source.read(*key))
         for key, values in weights.items()
     )
+
+
+def _changed_bytes(folder: Path, draft: Path, source: Path) -> int | None:
+    """How many bytes of a finished copy differ from the source, over all its files; None when a length does."""
+    counts = []
+    for path in (path for path in folder.rglob("*") if path.is_file()):
+        before = source if path == draft else source.parent / path.relative_to(folder)
+        counts.append(differing_bytes(before, path) if before.is_file() else None)
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def _publish(folder: Path, draft: Path, source: Path, destination: Path) -> None:

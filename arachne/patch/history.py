@@ -16,6 +16,7 @@ from arachne.patch.patch import Patch
 from arachne.values import Array
 
 CARRIED, CHANGED_SINCE, PARTLY, ABSENT, OTHER = "carried", "changed since", "in part", "not carried", "another model"
+OVERWRITTEN = "overwritten"
 """What can be said of a patch and a file."""
 
 
@@ -26,7 +27,8 @@ class PatchState:
     Attributes:
         state: `carried`: the touched tensors are bit for bit what it leaves; `changed since`: all its weights are
             there, and other weights of the same tensors differ (another patch, training); `in part`; `not carried`:
-            its old values are there; `another model`.
+            its old values are there, all or some; `overwritten`: it is the patch's model, and its weights have values
+            that are neither old nor new; `another model`.
         weights: How many of its weights have the new value.
         of: How many it changes.
     """
@@ -58,9 +60,12 @@ def _compared(patch: Patch, tensors: Sequence[tuple[TensorChange, Array, str]]) 
     if new == total:
         whole = all(change.is_done_on(values, dtype) for change, values, dtype in tensors)
         return PatchState(CARRIED if whole else CHANGED_SINCE, new, total)
-    if old == total:
+    if new:
+        return PatchState(PARTLY, new, total)
+    if old:  # not by chance: stored bits agree
         return PatchState(ABSENT, 0, total)
-    return PatchState(PARTLY if new else OTHER, new, total)
+    mine = all(change.fits_but_for_its_weights(values, dtype) for change, values, dtype in tensors)
+    return PatchState(OVERWRITTEN if mine else OTHER, 0, total)
 
 
 def _matched(patch: Patch, file: WeightFile) -> PatchState:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from arachne.backend import ModelBackend
+from arachne.dtypes import CARRIERS
 from arachne.errors import PatchError, UnknownLayerError
 from arachne.files import sha256_of
-from arachne.patch.base import PatchBase
+from arachne.patch.base import PatchBase, content_of, tensor_sha256
 from arachne.patch.change import TensorChange, changed_weights
 from arachne.patch.weight_change import WeightChange
 from arachne.values import Address, Array
@@ -78,9 +79,18 @@ def base_of(backend: ModelBackend) -> PatchBase:
     """Where a model comes from: its file's name and hash, if it came from one."""
     description = backend.describe()
     path = None if description.source is None else Path(description.source)
+    content = content_of(_tensors(backend))
     if path is None or not path.is_file():
-        return PatchBase(None, None, description.backend)
-    return PatchBase(path.name, sha256_of(path), description.backend)
+        return PatchBase(None, None, description.backend, content=content)
+    return PatchBase(path.name, sha256_of(path), description.backend, content=content)
+
+
+def _tensors(backend: ModelBackend) -> Iterator[tuple[str, str]]:
+    for info in backend.layers:
+        for parameter, values in backend.get_weights(info.name).items():
+            dtype = info.parameters[parameter].dtype
+            if dtype in CARRIERS:
+                yield f"{info.name}.{parameter}", tensor_sha256(np.asarray(values, CARRIERS[dtype]))
 
 
 def _at(values: Array, address: Address) -> float:

@@ -122,8 +122,9 @@ class Patch:
         Raises:
             PatchError: They want different values for a weight, or were made for different models.
         """
-        parts = [*_parts(self), *_parts(other)]
-        return Patch.of(composed(self.changes, other.changes), self.base, provenance={"stack": parts})
+        both = composed(self.changes, other.changes)
+        _check_one_model(self.base, other.base)
+        return Patch.of(both, self.base, provenance={"stack": [*_parts(self), *_parts(other)]})
 
     def minus(self, other: Patch) -> Patch:
         """What is left of this patch when another one, which it contains, is taken out.
@@ -139,7 +140,7 @@ class Patch:
     def inverse(self) -> Patch:
         """The patch that takes this one back; for the file this one leaves behind."""
         turned = [change.inverse() for change in self.changes]
-        base = PatchBase(self.base.file, None, self.base.backend)
+        base = PatchBase(self.base.file, None, self.base.backend, content=self.base.patched_content)
         return Patch.of(turned, base, provenance={"inverse_of": _parts(self)})
 
     def to_json(self) -> str:
@@ -248,6 +249,16 @@ class Patch:
         wanted = [change.inverse() for change in self.changes]
         done = f"'{source.path.name}' does not carry this patch"
         return write_changed(source, destination, wanted, done=done, reopen=reopen)
+
+
+def _check_one_model(first: PatchBase, second: PatchBase) -> None:
+    """Refuse a second patch that was made neither on the first one's model nor on what the first leaves of it."""
+    known = first.content, first.patched_content
+    if first.backend == second.backend and None not in known and second.content not in (*known, None):
+        raise PatchError(
+            f"the patches are for different models: '{second.file or 'the second model'}' is neither "
+            f"'{first.file or 'the first model'}' nor what the first patch leaves of it"
+        )
 
 
 def _parts(patch: Patch) -> list[dict[str, Any]]:

@@ -34,6 +34,7 @@ def write_text(
         PatchError: Provenance or evidence hold what JSON does not (NaN, objects).
     """
     head = {"file": base.file, "sha256": base.sha256, "backend": base.backend}
+    head |= {} if base.content is None else {"content": base.content}
     members = [f'    "{name}": {_line(value)}' for name, value in head.items()]
     members.append(f'    "tensors": {_lines(map(_tensor_members, base.tensors), 4)}')
     parts = [f'"schema": "{SCHEMA}"', '"base": {\n' + ",\n".join(members) + "\n  }"]
@@ -97,7 +98,7 @@ def read_base(document: Mapping[str, Any]) -> PatchBase:
         marks.setdefault((mark["layer"], mark["parameter"]), []).append(found)
     base = document["base"]
     tensors = tuple(_read_tensor(tensor, marks) for tensor in base["tensors"])
-    return PatchBase(base["file"], base["sha256"], base["backend"], tensors)
+    return PatchBase(base["file"], base["sha256"], base["backend"], tensors, base.get("content"))
 
 
 def read_entry(item: Mapping[str, Any]) -> WeightChange:

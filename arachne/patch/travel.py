@@ -15,6 +15,7 @@ import numpy as np
 
 from arachne.backend import ModelBackend, WeightFile, Weights
 from arachne.errors import PatchError
+from arachne.files import environment_faults
 from arachne.patch.file import Written, check_destination
 from arachne.patch.matching import Match, match
 from arachne.patch.patch import Patch
@@ -64,6 +65,8 @@ def apply_to(
         return AppliedPatch(found.patch.apply_file(source, destination, reopen=reopen), found)
     beside = derived_path(destination)
     # First the patch, then the file that cannot be reverted without it.
+    with environment_faults(destination):
+        destination.parent.mkdir(parents=True, exist_ok=True)
     found.patch.save(beside)
     try:
         written = found.patch.apply_file(source, destination, reopen=reopen)

@@ -10,17 +10,31 @@ from arachne.evidence import GateResult, Verdict
 from arachne.report.printable import printable
 
 
-def junit_xml(gates: Sequence[GateResult], verdict: Verdict, *, suite: str = "arachne") -> bytes:
-    """One test per gate, with its value; the verdict as a property and in the output."""
+def junit_xml(gates: Sequence[GateResult], verdict: Verdict, *, seconds: float = 0.0, suite: str = "arachne") -> bytes:
+    """One test per gate, with its value; the verdict as a property and in the output.
+
+    Args:
+        gates: The gates.
+        verdict: What the evidence came to.
+        seconds: How long the run took; a gate by itself takes no time, so it has none.
+        suite: What the tests are called.
+    """
     root = ElementTree.Element("testsuites")
     failures = str(sum(gate.failed for gate in gates))
     tests = ElementTree.SubElement(
-        root, "testsuite", name=suite, tests=str(len(gates)), failures=failures, errors="0", skipped="0", time="0"
+        root,
+        "testsuite",
+        name=suite,
+        tests=str(len(gates)),
+        failures=failures,
+        errors="0",
+        skipped="0",
+        time=f"{seconds:.3f}",
     )
     properties = ElementTree.SubElement(tests, "properties")
     ElementTree.SubElement(properties, "property", name="verdict", value=verdict.word)
     for gate in gates:
-        case = ElementTree.SubElement(tests, "testcase", classname=suite, name=_legal(gate.gate.text), time="0")
+        case = ElementTree.SubElement(tests, "testcase", classname=suite, name=_legal(gate.gate.text))
         if gate.failed:
             failure = ElementTree.SubElement(case, "failure", type="gate", message=_legal(str(gate)))
             failure.text = _legal(f"{gate}\n{verdict}")

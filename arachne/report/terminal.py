@@ -85,6 +85,9 @@ class EvidenceTable:
         yield table
 
     def _weights(self, patch: Patch, ink: Ink) -> Iterator[RenderableType]:
+        if not len(patch):
+            yield Text("The patch changes no weight.")
+            return
         if len(patch) > LONG:
             rows = all_rows(patch.changes)
             table = _table(f"{len(patch):,} weights changed, by row", "weights", "size", "largest")

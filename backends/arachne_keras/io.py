@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import keras
 
-from arachne.errors import ModelError, UnsafeModelError, UsageError
+from arachne.errors import EnvironmentFaultError, ModelError, UnsafeModelError, UsageError
 from arachne.files import written
 from arachne.user_code import call_factory
 from arachne_keras.archive import Archive, opened
@@ -177,11 +177,19 @@ def _on(device: str | None) -> Iterator[None]:
     if device is None:
         yield
         return
-    try:
-        scope = keras.device(device)
-    except (ValueError, RuntimeError) as error:
-        raise UsageError(f"Keras knows no device '{device}': {_first_line(error)}") from error
-    with scope:
+    kind, colon, number = device.lower().partition(":")
+    asked = f"gpu{colon}{number}" if kind in ("gpu", "cuda") else device  # Keras has one name for all frameworks
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(keras.device(asked))
+            # Compute something there: TensorFlow takes the CPU without a word where there is no GPU.
+            where = str(getattr(keras.ops.zeros(1), "device", "")).lower()
+        except ValueError as error:
+            raise UsageError(f"Keras knows no device '{device}': {_first_line(error)}") from error
+        except (RuntimeError, AssertionError) as error:
+            raise EnvironmentFaultError(f"Keras cannot compute on '{device}' here: {_first_line(error)}") from error
+        if asked.startswith("gpu") and not ("gpu" in where or "cuda" in where):
+            raise EnvironmentFaultError(f"Keras cannot compute on '{device}' here: it would take {where or 'the CPU'}")
         yield
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-from arachne.errors import ModelError, UnsafeModelError, UsageError, did_you_mean
+from arachne.errors import EnvironmentFaultError, ModelError, UnsafeModelError, UsageError, did_you_mean
 from arachne.files import written
 from arachne.user_code import call_factory, user_code
 from arachne_torch.program import Program, load_program, runnable
@@ -160,13 +160,19 @@ def _once(module: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.contiguous() for name, tensor in module.state_dict().items() if name not in later}
 
 
+def _reason(error: Exception) -> str:
+    return str(error).splitlines()[0].rstrip(".")
+
+
 def _on_device(opened: Opened, device: str) -> Opened:
     try:
         where = torch.device(device)
+    except RuntimeError as error:
+        raise UsageError(f"torch knows no device '{device}': {_reason(error)}") from error
+    try:
         torch.empty(0, device=where)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
-        raise UsageError(f"torch cannot compute on '{device}': {reason}") from error
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise EnvironmentFaultError(f"torch cannot compute on '{device}' here: {_reason(error)}") from error
     current = next((parameter.device for parameter in opened.module.parameters()), where)
     if current == where:
         return opened

@@ -10,10 +10,12 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx.external_data_helper import convert_model_to_external_data
 
+import arachne
 from arachne.cli import run
-from arachne.errors import ModelError, UnknownLayerError, UnsafeModelError
+from arachne.errors import ModelError, PatchError, UnknownLayerError, UnsafeModelError
+from arachne.patch import Patch
 from arachne.testing.networks import convnet, mlp, random_inputs
-from arachne.values import Array
+from arachne.values import Address, Array
 from arachne_onnx import OnnxBackend
 from arachne_onnx.surgery import find_places
 from tests.backends.onnx_networks import model_of
@@ -125,6 +127,17 @@ def test_external_data_is_patched_in_its_own_file(tmp_path: Path) -> None:
     np.testing.assert_array_equal(OnnxBackend.load(tmp_path / "to" / "model.onnx").get_weights("fc1")["weight"], weight)
     with pytest.raises(ModelError, match=r"'weights\.bin' beside it, which is in the way; write into another folder"):
         file.rewrite(tmp_path / "from" / "copy.onnx", {("fc1", "weight"): weight})
+
+
+def test_bytes_that_change_beside_the_model_are_counted_and_the_advised_folder_is_made(tmp_path: Path) -> None:
+    source = external(tmp_path)
+    patch = Patch.between(OnnxBackend.load(source), [Address("fc1", "weight", (0, 0))], [7.0])
+    with pytest.raises(PatchError, match=r"such as '.*patched/patched.onnx'"):
+        arachne.apply(patch, source, tmp_path / "patched.onnx")
+    done = arachne.apply(patch, source, tmp_path / "patched" / "patched.onnx")
+    assert done is not None
+    assert done.written.bytes_changed is not None
+    assert 1 <= done.written.bytes_changed <= 4
 
 
 def external(folder: Path, location: str = "weights.bin") -> Path:

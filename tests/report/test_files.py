@@ -79,9 +79,10 @@ def test_names_stay_text_in_markdown() -> None:
 
 def test_gates_become_a_junit_file(repaired: RepairResult) -> None:
     gates = check_gates(["break_rate > 100%", "repair_rate < 100.5%", "class_drop[zero] > 99%"], repaired.evidence)
-    root = ElementTree.fromstring(junit_xml(gates, repaired.evidence.verdict))
+    root = ElementTree.fromstring(junit_xml(gates, repaired.evidence.verdict, seconds=12.3456))
     suite = root.find("testsuite")
     assert suite is not None
+    assert suite.get("time") == "12.346"
     assert (suite.get("tests"), suite.get("failures")) == ("3", "1")
     cases = {case.get("name"): case for case in suite.iter("testcase")}
     assert [name for name, case in cases.items() if case.find("failure") is not None] == ["repair_rate < 100.5%"]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,6 +58,12 @@ def test_several_targets_have_their_own_weights_and_order() -> None:
         ("2:1", 0.5, "2:1=0.5"),
         ("0:1", 1, "0:1"),
     ]
+
+
+@pytest.mark.parametrize("target", [(2, 4), [2, 4], 7, None])
+def test_a_target_that_is_no_text_is_refused_with_an_example(target: Any) -> None:
+    with pytest.raises(UsageError, match=r"a target is a text.* '2:4'|a target is a text such as '6:0', got"):
+        parse_targets(target, data_with(), PREDICTIONS, 3)
 
 
 def test_a_target_object_is_taken_as_it_is() -> None:

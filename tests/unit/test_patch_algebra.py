@@ -127,6 +127,17 @@ def test_patches_for_different_models_do_not_stack() -> None:
         made([3], [0.5]).compose(Patch.between(ReferenceBackend(mlp([4, 9, 3])), [PLACES[4]], [0.5]))
 
 
+def test_patches_for_different_models_do_not_stack_where_they_share_no_tensor() -> None:
+    first = made([0], [0.5])
+    later = made([3], [1.0], first)
+    assert first.base.patched_content == later.base.content
+    assert len(first.compose(later)) == 2
+    assert first.inverse().base.content == later.base.content
+    foreign = Patch.between(ReferenceBackend(mlp([4, 8, 3], seed=1)), [PLACES[3]], [0.5])
+    with pytest.raises(PatchError, match="different models: 'the second model' is neither 'the first model' nor what"):
+        first.compose(Patch.from_json(foreign.to_json()))
+
+
 def test_what_is_not_in_a_stack_cannot_be_taken_out() -> None:
     with pytest.raises(PatchError, match=r"changes 'fc1.bias', which the other does not"):
         made([3], [0.5]).minus(made([0], [1.0]))

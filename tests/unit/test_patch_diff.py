@@ -125,6 +125,14 @@ def test_log_sees_patches_under_later_ones(patch: Patch, tmp_path: Path) -> None
     assert (found.state, found.weights, found.of) == ("in part", 2, 3)
 
 
+def test_log_knows_the_base_of_a_patch_whose_weights_another_one_has_changed(patch: Patch, tmp_path: Path) -> None:
+    backend = ReferenceBackend(mlp([4, 8, 3]))
+    rival = Patch.between(backend, PLACES, [7.0, 8.0, 9.0])
+    assert patch_state(patch, saved(tmp_path / "a.refnet", rival)).state == "overwritten"
+    some = Patch.between(backend, PLACES[:1], [7.0])
+    assert patch_state(patch, saved(tmp_path / "b.refnet", some)).state == "not carried"
+
+
 def test_patch_can_be_read_by_people(patch: Patch) -> None:
     held_out = {"repaired": 3, "negatives": 5, "broken": 0, "positives": 90}
     evidence = {"verdict": "repaired", "held_out": held_out}

@@ -115,9 +115,15 @@ def test_file_in_which_only_other_layers_differ_is_accepted(model: Path, tmp_pat
     assert ReferenceBackend.load(tmp_path / "out.refnet").get_weights("fc2")["weight"][0, 3] == 0.5
 
 
-def test_missing_folder_is_an_environment_fault(patch: Patch, model: Path, tmp_path: Path) -> None:
-    with pytest.raises(EnvironmentFaultError, match="No such file"):
-        patch.apply_file(RefnetWeights(model), tmp_path / "nowhere" / "out.refnet")
+def test_a_missing_folder_is_made(patch: Patch, model: Path, tmp_path: Path) -> None:
+    patch.apply_file(RefnetWeights(model), tmp_path / "not" / "yet" / "out.refnet")
+    assert [path.name for path in (tmp_path / "not" / "yet").iterdir()] == ["out.refnet"]
+
+
+def test_a_folder_that_cannot_be_made_is_an_environment_fault(patch: Patch, model: Path, tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentFaultError, match=r"Not a directory|File exists"):
+        patch.apply_file(RefnetWeights(model), model / "out.refnet")
+    assert [path.name for path in tmp_path.iterdir()] == [model.name]
 
 
 class DamagingWeights(RefnetWeights):

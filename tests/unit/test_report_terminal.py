@@ -13,7 +13,7 @@ from arachne.data.split import Part
 from arachne.data.targets import Target
 from arachne.evidence import Evidence, PartEvidence
 from arachne.localise.base import Localisation, ParameterScores
-from arachne.patch import Patch
+from arachne.patch import Patch, PatchBase
 from arachne.report.objects import localisation_object
 from arachne.report.terminal import EvidenceTable, LocalisationTable, ScanTable, as_text
 from arachne.suspects import Suspects
@@ -55,6 +55,12 @@ def test_the_table_starts_with_the_verdict_and_fits_80_columns(evidence: Evidenc
     text = as_text(EvidenceTable(evidence, patch))
     assert text.startswith("REPAIRED WITH DAMAGE: ")
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_an_empty_patch_is_said_to_be_empty(evidence: Evidence) -> None:
+    text = as_text(EvidenceTable(evidence, Patch((), PatchBase())))
+    assert "The patch changes no weight." in text
+    assert not re.search(r"^ *weight +old +new$", text, re.MULTILINE)
 
 
 def test_the_table_shows_seen_and_held_out_with_intervals(evidence: Evidence) -> None:
