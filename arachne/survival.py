@@ -45,6 +45,12 @@ class Survival:
     kept: Rate
     note: str
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from arachne.report.notebook import survival_html
+
+        return survival_html(self)
+
     @property
     def survived(self) -> bool:
         """Whether the verdict there is as good as here, and here there was a repair."""

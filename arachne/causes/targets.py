@@ -16,7 +16,7 @@ from arachne.causes.cause import find_causes
 from arachne.causes.rule import Rule
 from arachne.causes.rules import rule_from
 from arachne.data.labelled import LabelledData
-from arachne.data.targets import Target, weights_of
+from arachne.data.targets import Target, listed_targets, weights_of
 from arachne.errors import InputError, NothingToRepairError, UsageError
 from arachne.values import Array
 from arachne.wording import counted
@@ -67,7 +67,7 @@ class CauseTargets:
             NothingToRepairError: The mistakes have no common cause.
             InputError: The file is no scan's.
         """
-        listed: Sequence[str | Target] = [texts] if isinstance(texts, (str, Target)) else texts
+        listed = listed_targets(texts)
         if data.class_names is not None and PREFIX.rstrip(":") in data.class_names:
             return list(listed)
         return [self._target(one, data, predictions) if _is_cause(one) else one for one in listed]

@@ -73,6 +73,12 @@ class LabelledData:
         names = ", ".join(self.class_names[:MOST_NAMED]) + (", …" if len(self.class_names) > MOST_NAMED else "")
         return text + f"{counted(len(self.class_names), 'class', 'classes')}: {names}"
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from arachne.report.notebook import data_html
+
+        return data_html(self)
+
     def take(self, rows: Array | Sequence[int]) -> LabelledData:
         """The chosen rows, in the order given."""
         chosen = np.asarray(rows, dtype=np.int64)

@@ -123,7 +123,7 @@ def parse_targets(
     """
     parser = _Parser(data, predictions, n_classes)
     targets: list[Target] = []
-    for text in [texts] if isinstance(texts, (str, Target)) else _listed(texts):
+    for text in listed_targets(texts):
         for target in (text,) if isinstance(text, Target) else parser.parse(text.strip()):
             if any(_same(target, other) for other in targets):
                 raise UsageError(f"target '{target.text}' is given twice")
@@ -133,7 +133,14 @@ def parse_targets(
     return tuple(targets)
 
 
-def _listed(texts: Sequence[str | Target]) -> Sequence[str | Target]:
+def listed_targets(texts: str | Target | Sequence[str | Target]) -> Sequence[str | Target]:
+    """One target or several as a list.
+
+    Raises:
+        UsageError: Something that is neither a text nor a target.
+    """
+    if isinstance(texts, (str, Target)):
+        return [texts]
     if not isinstance(texts, Iterable):
         raise UsageError(f"a target is a text such as '6:0', got {texts!r}; forms: {FORMS}")
     wrong = [text for text in texts if not isinstance(text, (str, Target))]

@@ -51,6 +51,12 @@ class Evidence:
         """The verdict, and what a careful reader should know beside it."""
         return "\n".join((str(self.verdict), *self.notes))
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from arachne.report.notebook import result_html
+
+        return result_html(self)
+
     @cached_property
     def verdict(self) -> Verdict:
         """One of six words, and why."""

@@ -48,6 +48,12 @@ class Flips:
         share = f"{percent(self.rate.value)} (95 %: {percent(low)} – {percent(high)})"
         return f"{len(self):,} of {self.inputs:,} predictions flip, {share}"
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from arachne.report.notebook import flips_html
+
+        return flips_html(self)
+
     def __str__(self) -> str:
         """The sentence."""
         return self.sentence

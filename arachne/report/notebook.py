@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from arachne.evidence import Changed, Evidence, PartEvidence
 from arachne.evidence.verdict import p_value, percent
 from arachne.report.markup import table
@@ -14,10 +16,13 @@ from arachne.wording import counted
 
 if TYPE_CHECKING:
     from arachne.causes import Cause
+    from arachne.data.labelled import LabelledData
     from arachne.data.split import Part
+    from arachne.evidence import Flips
     from arachne.evidence.scan import Scan
     from arachne.localise import Localisation
     from arachne.patch import Patch
+    from arachne.survival import Survival
 
 MOST_PICTURES = 6
 MOST_WEIGHTS = 5
@@ -77,6 +82,34 @@ def localisation_html(found: Localisation) -> str:
     headings = ["weight", "value", *(("gradient loss", "forward impact") if found.scores else ())]
     more = f"and {len(found.suspects) - MOST_ROWS:,} more" if len(found.suspects) > MOST_ROWS else ""
     return table(headings, rows, above=found.headline, below=more)
+
+
+def data_html(data: LabelledData) -> str:
+    """How many inputs of each class there are, and the arrays and columns they come with."""
+    labels, counts = np.unique(data.labels, return_counts=True)
+    rows = [
+        (data.class_name(int(label)), f"{count:,}", percent(count / len(data)))
+        for label, count in zip(labels[:MOST_ROWS].tolist(), counts.tolist(), strict=False)
+    ]
+    more = f"and {counted(len(labels) - MOST_ROWS, 'more class', 'more classes')}" if len(labels) > MOST_ROWS else ""
+    columns = f"columns: {', '.join(data.columns)}" if data.columns else ""
+    return table(["class", "inputs", "share"], rows, above=str(data), below="; ".join(filter(None, (more, columns))))
+
+
+def flips_html(flips: Flips) -> str:
+    """Which predictions flip into which, the most frequent first."""
+    rows = [(f"{before} → {after}", f"{count:,}") for before, after, count in flips.pairs[:MOST_ROWS]]
+    rarer = len(flips.pairs) - MOST_ROWS
+    below = f"and {counted(rarer, 'rarer kind')}" if rarer > 0 else ""
+    return table(["class before → after", "inputs"], rows, above=flips.sentence, below=below)
+
+
+def survival_html(survival: Survival) -> str:
+    """What a patch does in the model it is for and where that ended up."""
+    here, there = _cells(survival.here.held_out), _cells(survival.there.held_out)
+    verdicts = ("verdict", survival.here.verdict.word, survival.there.verdict.word)
+    rows = [verdicts, *((label, here[label], there[label]) for label in here)]
+    return table(["", "here", survival.where], rows, above=survival.sentence, below=survival.note)
 
 
 def _cells(part: PartEvidence) -> dict[str, str]:

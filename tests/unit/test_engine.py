@@ -165,6 +165,11 @@ def test_the_public_functions_agree_with_the_engine(model: ReferenceBackend, dig
     np.testing.assert_array_equal(model.predict(digits.inputs), unpatched)
 
 
+def test_a_target_of_numbers_is_refused_in_words(model: ReferenceBackend, digits: LabelledData) -> None:
+    with pytest.raises(UsageError, match=r"a target is a text, as in '2:4', got \(2, 4\)"):
+        arachne.repair(model, digits, (2, 4))  # type: ignore[arg-type]  # what a user did
+
+
 def test_a_localisation_by_itself_uses_all_the_data(model: ReferenceBackend, digits: LabelledData) -> None:
     found = arachne.localise_weights(model, digits, "8:1", localiser="gl")
     assert found.method == "gl"

@@ -3,12 +3,47 @@ from __future__ import annotations
 import numpy as np
 
 from arachne.data.labelled import LabelledData
+from arachne.data.split import Part
+from arachne.data.targets import Target
+from arachne.evidence import Evidence, Flips, PartEvidence, Rate
 from arachne.evidence.scan import Scan
 from arachne.localise.base import Localisation, ParameterScores
 from arachne.report.markup import table
+from arachne.survival import Survival
 from arachne.suspects import Suspects
 from arachne.testing import ReferenceBackend, mlp
-from arachne.values import Address
+from arachne.values import Address, Array
+
+
+def evidence_of(labels: Array, before: Array, after: Array) -> Evidence:
+    data = LabelledData(np.zeros((len(labels), 1)), labels, ("<i>", "b", "c"))
+    part = Part(data, np.arange(len(labels)), np.eye(3)[before], (Target("*:*"),))
+    return Evidence(PartEvidence.measure(part, np.eye(3)[after]))
+
+
+def test_data_evidence_flips_and_survival_are_tables_and_not_arrays() -> None:
+    labels = np.arange(300) % 3
+    before = np.where(labels == 0, 1, labels)
+    evidence = evidence_of(labels, before, labels)
+    worse = evidence_of(labels, before, before)
+    data = LabelledData(np.zeros((300, 8, 8)), labels, ("<i>", "b", "c"), columns={"sex": np.full(300, "f")})
+    shown = {
+        "data": (data._repr_html_(), ("300 inputs (8, 8)", "&lt;i&gt;", "33.3 %", "columns: sex")),
+        "evidence": (evidence._repr_html_(), ("<b>Repaired.</b>", "100 of 100: 100 %")),
+        "flips": (
+            Flips.measure(np.eye(3)[before], np.eye(3)[labels])._repr_html_(),
+            ("100 of 300 predictions", "1 → 0"),
+        ),
+        "survival": (
+            Survival("int8", evidence, worse, Rate(0, 100), "a <note>")._repr_html_(),
+            ("did not survive", "int8", "&lt;note&gt;"),
+        ),
+    }
+    for name, (html, words) in shown.items():
+        assert "<table>" in html, name
+        assert "array(" not in html, name
+        assert "<i>" not in html, name
+        assert [word for word in words if word not in html] == [], name
 
 
 def test_everything_in_a_table_is_text() -> None:
