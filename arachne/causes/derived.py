@@ -85,13 +85,14 @@ def best_ranges(errors: Array, right: Array, fewest: int) -> list[tuple[int, flo
         if len(one) < fewest:
             continue
         bounds = np.unique(one[np.linspace(0, len(one) - 1, CUTS).astype(int)])
-        above = len(one) - np.searchsorted(one, bounds, "left"), len(other) - np.searchsorted(other, bounds, "left")
-        below = np.searchsorted(one, bounds, "right"), np.searchsorted(other, bounds, "right")
-        for (hits, others), is_low in ((above, True), (below, False)):
-            gain = gains(hits, len(errors), others, len(right))
-            gain[hits < fewest] = 0
-            at = int(np.argmax(gain))
-            if gain[at] > 0:
+        below = [np.searchsorted(values, bounds, "right") for values in (one, other)]
+        above = [len(values) - np.searchsorted(values, bounds, "left") for values in (one, other)]
+        hits, others = (np.stack(pair) for pair in zip(above, below, strict=True))
+        gain = gains(hits, len(errors), others, len(right))
+        gain[hits < fewest] = 0
+        for is_low, row in ((True, gain[0]), (False, gain[1])):
+            at = int(np.argmax(row))
+            if row[at] > 0:
                 bound = float(bounds[at])
-                found.append((float(gain[at]), (column, bound, None) if is_low else (column, None, bound)))
+                found.append((float(row[at]), (column, bound, None) if is_low else (column, None, bound)))
     return [one for _, one in sorted(found, key=lambda pair: -pair[0])]

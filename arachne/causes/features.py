@@ -98,7 +98,7 @@ def _inside(lines: Array) -> Array:
 
 
 def _dead_rows(pictures: Array) -> Array:
-    return np.maximum.reduce([_inside(pictures[..., channel]) for channel in range(pictures.shape[-1])])
+    return np.asarray(np.max([_inside(pictures[..., channel]) for channel in range(pictures.shape[-1])], axis=0))
 
 
 def _dead_columns(pictures: Array) -> Array:

@@ -175,7 +175,7 @@ def _holds(one: _Candidate, half: Cases, tests: int, name: str, taken: Array | N
     if taken is not None and taken.any():
         half, belongs = half.take(~taken), belongs[~taken]
     found = judge(one.rule, belongs, half, one.read_as)
-    good = found.p * tests < LEVEL and found.odds_ratio >= one.rule.least_odds and found.share >= SHARE
+    good = found.share >= SHARE and found.odds_ratio >= one.rule.least_odds and found.p * tests < LEVEL
     return found if good and (one.rule.within_class or _spread(belongs, half, one.read_as)) else None
 
 

@@ -109,8 +109,8 @@ def _values(name: str, errors: Array, right: Array, others: Array, fewest: int) 
 
 def _elsewhere(right: Array, others: Array) -> Array:
     """How often right inputs have something, in the group of them that has it more often `(values,)`."""
-    share: Array = right.mean(axis=0)
-    return np.maximum(share, others.mean(axis=0)) if len(others) else share
+    share: Array = np.count_nonzero(right, axis=0) / len(right)
+    return np.maximum(share, np.count_nonzero(others, axis=0) / len(others)) if len(others) else share
 
 
 def _region(name: str, members: Array, right: Array, others: Array) -> list[Values]:
@@ -139,7 +139,8 @@ def _range(name: str, errors: Array, right: Array) -> list[Rule]:
         position = int(share * (len(errors) - 1))
         for bound, above in ((ordered[position], True), (ordered[-1 - position], False)):
             inside = (errors >= bound, right >= bound) if above else (errors <= bound, right <= bound)
-            gain = gains(inside[0].sum(axis=0), len(errors), inside[1].sum(axis=0), len(right))
+            hits, others = (np.count_nonzero(one, axis=0) for one in inside)
+            gain = gains(hits, len(errors), others, len(right))
             at = int(np.argmax(gain))
             if gain[at] > best[0]:
                 ends = (float(bound[at]), None) if above else (None, float(bound[at]))

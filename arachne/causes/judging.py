@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.stats import hypergeom
@@ -25,7 +26,6 @@ class Slice:
         all_wrong: Errors in all.
         inputs: Inputs in all.
         expected: Errors that its inputs would have if they were wrong as often as others of the same true class.
-        p: One-sided exact hypergeometric test: how likely so many errors are among so many inputs by chance.
         read_as: The class that nearly all of its errors are read as; None if there is none. Inputs of that class cannot
             show the fault and count nowhere above.
     """
@@ -35,8 +35,12 @@ class Slice:
     all_wrong: int
     inputs: int
     expected: float
-    p: float
     read_as: int | None
+
+    @cached_property
+    def p(self) -> float:
+        """One-sided exact hypergeometric test: how likely so many errors are among so many inputs by chance."""
+        return float(hypergeom.sf(self.wrong - 1, self.inputs, self.all_wrong, self.inside)) if self.wrong else 1.0
 
     @property
     def share(self) -> float:
@@ -82,7 +86,6 @@ def judge(rule: Rule, belongs: Array, cases: Cases, read_as: int | None) -> Slic
     wrong, belongs = cases.wrong[able], belongs[able]
     inside, both = int(belongs.sum()), int((belongs & wrong).sum())
     all_wrong = int(wrong.sum())
-    p = float(hypergeom.sf(both - 1, len(labels), all_wrong, inside)) if both else 1.0
     classes = int(labels.max(initial=0)) + 1
     totals = np.bincount(labels[~belongs], minlength=classes)
     errors = np.bincount(labels[~belongs & wrong], minlength=classes)
@@ -90,7 +93,7 @@ def judge(rule: Rule, belongs: Array, cases: Cases, read_as: int | None) -> Slic
     # A class of which hardly anything lies outside borrows the rate of all inputs, as one more input of it.
     rates = (errors + overall) / (totals + 1)
     expected = float(rates[labels[belongs]].sum())
-    return Slice(both, inside, all_wrong, len(labels), expected, p, read_as)
+    return Slice(both, inside, all_wrong, len(labels), expected, read_as)
 
 
 def able_to_show(cases: Cases, read_as: int | None) -> Array:
