@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, final
@@ -18,7 +18,7 @@ from arachne.losses import margins
 from arachne.options import Configured
 from arachne.search.state import Candidate, OnState, SearchResult, SearchState, fitness
 from arachne.suspects import Suspects
-from arachne.values import Address, Array
+from arachne.values import Array
 
 if TYPE_CHECKING:
     from arachne.evaluate.base import Evaluator
@@ -103,14 +103,6 @@ class Problem:
     def _others(self) -> dict[str, Problem]:
         return {}
 
-    def original_values(self, addresses: Sequence[Address]) -> Array:
-        """What these weights are in the unchanged model, float64 `(k,)`."""
-        whole = {
-            place: np.asarray(self.backend.get_weights(place[0])[place[1]], np.float64)
-            for place in dict.fromkeys((address.layer, address.parameter) for address in addresses)
-        }
-        return np.array([whole[address.layer, address.parameter][address.index] for address in addresses])
-
     def with_suspects(self, suspects: Suspects) -> Problem:
         """The same problem over other weights, with an evaluator of its own."""
         return replace(self, suspects=suspects)
@@ -121,8 +113,11 @@ class Problem:
 
     def stored(self, values: Array) -> Array:
         """The nearest values the model can store for the suspects, float64 `(..., k)`."""
-        columns = [round_to(values[..., number], dtype) for number, dtype in enumerate(self.suspects.dtypes)]
-        return np.stack(columns, axis=-1).astype(np.float64)
+        found = np.empty(values.shape)
+        dtypes = np.array(self.suspects.dtypes)
+        for dtype in dict.fromkeys(self.suspects.dtypes):
+            found[..., dtypes == dtype] = round_to(values[..., dtypes == dtype], dtype)
+        return found
 
     def measured(self, candidate: Candidate) -> Candidate:
         """A candidate for any weights with its deficits, from one full pass; its values as the model stores them."""

@@ -10,8 +10,7 @@ from arachne.errors import UsageError
 from arachne.options import option
 from arachne.plugins import SEARCHERS
 from arachne.search.base import Problem, Searcher
-from arachne.search.state import Candidate, Generation, SearchResult, SearchState
-from arachne.values import Array
+from arachne.search.state import Generation, SearchResult, SearchState
 
 LAST_RESORT = "de"
 """What runs where no member can: it needs nothing but scores."""
@@ -74,7 +73,7 @@ class Pool(Searcher):
             replace(candidate, made_by=candidate.made_by or name)
             for name, one in found.items()
             for candidate in one.front
-            if _changes(problem, candidate)
+            if candidate.deficits is None or not np.array_equal(candidate.deficits, one.original)
         ]
         first = next(iter(found.values()))
         original = first.original
@@ -135,9 +134,3 @@ def _part(state: SearchState, name: str) -> SearchState:
     first, stopped = values.pop("first", None), values.pop("stopped", None)
     history: tuple[Generation, ...] = () if first is None else state.history[int(first) :]
     return SearchState(arrays, values, history, None if stopped is None else str(stopped))
-
-
-def _changes(problem: Problem, candidate: Candidate) -> bool:
-    """Whether a candidate changes anything."""
-    weights: Array = problem.original_values(candidate.addresses)
-    return bool((candidate.values != weights).any())

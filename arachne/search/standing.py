@@ -14,7 +14,7 @@ from arachne.search.dense_tunable import make_tunable
 from arachne.search.state import Candidate
 from arachne.search.tail_inputs import TailInputs
 from arachne.suspects import Suspects
-from arachne.values import Address, Array, Weights
+from arachne.values import Array, Weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,18 +169,19 @@ class _Front:
 
     def __init__(self, backend: ModelBackend, front: Sequence[Candidate]) -> None:
         self._backend = backend
-        known: dict[tuple[Address, ...], Suspects] = {}
+        known: dict[int, tuple[Suspects, list[int]]] = {}  # by identity: thousands of addresses are slow to compare
         self._suspects: list[Suspects] = []
         self._values: list[Array] = []
-        self._by_weights: dict[tuple[Address, ...], list[int]] = {}
+        self._by_weights: dict[int, list[int]] = {}
         for number, candidate in enumerate(front):
-            if candidate.addresses not in known:
-                known[candidate.addresses] = Suspects.of(backend, candidate.addresses)
-            suspects = known[candidate.addresses]
-            place = {address: at for at, address in enumerate(candidate.addresses)}
+            if id(candidate.addresses) not in known:
+                suspects = Suspects.of(backend, candidate.addresses)
+                place = {address: at for at, address in enumerate(candidate.addresses)}
+                known[id(candidate.addresses)] = suspects, [place[address] for address in suspects.addresses]
+            suspects, order = known[id(candidate.addresses)]
             self._suspects.append(suspects)
-            self._values.append(candidate.values[[place[address] for address in suspects.addresses]])
-            self._by_weights.setdefault(suspects.addresses, []).append(number)
+            self._values.append(candidate.values[order])
+            self._by_weights.setdefault(id(candidate.addresses), []).append(number)
 
     def __len__(self) -> int:
         return len(self._values)
@@ -194,9 +195,9 @@ class _Front:
         found = np.zeros((len(self), len(part)), bool)
         rows = np.arange(len(part))
         tail = TailInputs.of(self._backend, part.data.inputs) if len(part) else None
-        for addresses, members in self._by_weights.items() if len(part) else ():
+        for members in self._by_weights.values() if len(part) else ():
             suspects = self._suspects[members[0]]
-            tunable = make_tunable(self._backend, part.data.inputs, suspects, tail) if addresses else None
+            tunable = make_tunable(self._backend, part.data.inputs, suspects, tail) if len(suspects) else None
             for member in members:
                 with np.errstate(over="ignore", invalid="ignore"):  # a candidate that overflows simply loses
                     scores = part.scores if tunable is None else tunable.scores(self._values[member], rows)
