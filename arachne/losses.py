@@ -38,8 +38,8 @@ def margins(scores: Array, labels: Array) -> Array:
     """Score of the true class minus the best other one, `(n,)`, from class scores `(n, classes)`."""
     rows, others = np.arange(len(labels)), scores.copy()
     others[rows, labels] = -np.inf
-    margin: Array = scores[rows, labels] - others.max(axis=1)
-    return margin
+    found: Array = scores[rows, labels] - others.max(axis=1)
+    return found
 
 
 def cross_entropies(scores: Array, labels: Array) -> Array:
@@ -88,6 +88,23 @@ def squared_probability_change(before: Array, weights: Array | None = None) -> P
         # dp_k / ds_j = p_k (delta_kj - p_j)
         gradient = 2 * p * (change - (change * p).sum(axis=1, keepdims=True))
         return _weighted(gradient, weights, rows, len(kept)).astype(scores.dtype)
+
+    return pull
+
+
+def margin(labels: Array, weights: Array | None = None) -> Pull:
+    """The mean margin of inputs with these labels `(n,)`; as a loss, it is made smaller by making mistakes."""
+    labels = np.asarray(labels)
+
+    def pull(scores: Array, rows: slice) -> Array:
+        wanted, each = labels[rows], np.arange(len(scores))
+        check_labels(wanted, scores)
+        others = scores.copy()
+        others[each, wanted] = -np.inf
+        gradient = np.zeros_like(scores)
+        gradient[each, wanted] = 1
+        gradient[each, np.argmax(others, axis=1)] = -1
+        return _weighted(gradient, weights, rows, len(labels))
 
     return pull
 

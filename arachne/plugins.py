@@ -118,6 +118,7 @@ LOCALISERS = Table(
     {
         "bl": "arachne.localise:Bidirectional",
         "contrast": "arachne.localise:Contrast",
+        "fisher": "arachne.localise:Fisher",
         "gl": "arachne.localise:GradientLoss",
         "rs": "arachne.localise:RandomChoice",
     },

@@ -6,12 +6,14 @@ from arachne.localise.base import Localisation, Localiser, ParameterScores
 from arachne.localise.baselines import GradientLoss, RandomChoice
 from arachne.localise.bidirectional import MIN_WEIGHTS, Bidirectional
 from arachne.localise.contrast import Contrast
+from arachne.localise.fisher import Fisher
 from arachne.suspects import Suspects
 
 __all__ = [
     "MIN_WEIGHTS",
     "Bidirectional",
     "Contrast",
+    "Fisher",
     "GradientLoss",
     "Localisation",
     "Localiser",

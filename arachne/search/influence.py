@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from arachne.backend import Pull
+from arachne.losses import margin
 from arachne.search.base import Problem
 from arachne.values import Array
 
@@ -42,7 +42,7 @@ def influences(problem: Problem, values: Array, *, rng: np.random.Generator) -> 
             rows = np.sort(rng.choice(rows, PROBED, replace=False))
         for _ in range(DRAWS if len(rows) else 0):
             signs = rng.choice(np.array([-1.0, 1.0]), len(rows))
-            slope = problem.tunable.gradients(values, _signed_margins(inputs.labels[rows], signs), rows)
+            slope = problem.tunable.gradients(values, margin(inputs.labels[rows], signs), rows)
             squares += slope * slope / (DRAWS * len(rows))
     return squares
 
@@ -52,18 +52,3 @@ def rounded_scale(scale: Array) -> Array:
     found = np.zeros_like(scale)
     found[scale > 0] = 2.0 ** (np.rint(4 * np.log2(scale[scale > 0])) / 4)
     return found
-
-
-def _signed_margins(labels: Array, signs: Array) -> Pull:
-    """The sum of all margins, each with its sign."""
-
-    def pull(scores: Array, rows: slice) -> Array:
-        each = np.arange(len(scores))
-        wanted, others = labels[rows], scores.copy()
-        others[each, wanted] = -np.inf
-        gradient = np.zeros_like(scores)
-        gradient[each, wanted] = signs[rows]
-        gradient[each, np.argmax(others, axis=1)] = -signs[rows]
-        return gradient
-
-    return pull

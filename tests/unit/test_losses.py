@@ -10,6 +10,7 @@ from arachne.errors import DataError, WeightShapeError
 from arachne.losses import (
     cross_entropies,
     cross_entropy,
+    margin,
     margin_hinge,
     margin_hinges,
     margins,
@@ -40,7 +41,7 @@ def test_log_probabilities_are_pulled_by_minus_the_label_alone() -> None:
 
 
 @pytest.mark.parametrize("weights", [None, np.array([0.5, 0.0, 2.0])], ids=["mean", "weighted"])
-@pytest.mark.parametrize("name", ["cross-entropy", "squared", "margin"])
+@pytest.mark.parametrize("name", ["cross-entropy", "squared", "margin", "hinge"])
 def test_a_pull_is_the_slope_of_its_loss_in_parts_too(name: str, weights: Array | None) -> None:
     counts = np.full(3, 1 / 3) if weights is None else weights
 
@@ -48,14 +49,16 @@ def test_a_pull_is_the_slope_of_its_loss_in_parts_too(name: str, weights: Array 
         each = {
             "cross-entropy": lambda: cross_entropies(scores, LABELS),
             "squared": lambda: squared_probability_changes(scores, BEFORE),
-            "margin": lambda: margin_hinges(scores, LABELS, 0.4),
+            "margin": lambda: margins(scores, LABELS),
+            "hinge": lambda: margin_hinges(scores, LABELS, 0.4),
         }[name]()
         return float(each @ counts)
 
     pull: Pull = {
         "cross-entropy": cross_entropy(LABELS, weights),
         "squared": squared_probability_change(BEFORE, weights),
-        "margin": margin_hinge(LABELS, 0.4, weights),
+        "margin": margin(LABELS, weights),
+        "hinge": margin_hinge(LABELS, 0.4, weights),
     }[name]
     gradient = np.concatenate([pull(SCORES[rows], rows) for rows in (slice(0, 2), slice(2, 3))])
     for index in np.ndindex(SCORES.shape):

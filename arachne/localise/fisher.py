@@ -1,0 +1,97 @@
+"""Fisher ratio: what a weight does for the negatives' margins, over what it does to the positives'.
+
+With m the margin of an input (score of the true class - best other), σ the standard deviation of the weight's
+parameter, and means over inputs:
+
+    score_i = |mean over negatives of dm/dw_i| σ / sqrt(mean over positives of (dm/dw_i)^2 σ^2 + damping * D)
+
+where D is the mean over all weights of what stands before it, so that `damping` is a plain number. σ is what a step of
+a weight is measured in, and makes layers comparable: weights are ranked over all layers together.
+
+The mean of squares comes from gradients of sums with random signs, as in `arachne.search.influence`: the positives fall
+into groups, and the expectation of (Σ ± g_n)^2 over a group is Σ g_n^2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from arachne.backend import ModelBackend
+from arachne.data.split import Part
+from arachne.errors import NothingToRepairError, UsageError
+from arachne.localise.base import Localisation, Localiser
+from arachne.localise.contrast import MOST_POSITIVES, default_count, largest
+from arachne.losses import margin
+from arachne.options import option
+from arachne.suspects import Suspects
+from arachne.values import Array, Weights, take
+
+GROUPS = 32
+"""Into how many groups the positives fall; where there are no more positives than that, their squares are exact."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fisher(Localiser):
+    """The weights that move the negatives' margins most for what they do to the positives'.
+
+    Attributes:
+        damping: How much of the mean square over all weights is added to that of each; without it, weights through
+            which nothing flows in positives would come first however little they do.
+    """
+
+    name = "fisher"
+
+    damping: float = option(1.0, "What is added to each weight's square, in mean squares.", least=0)
+
+    def localise(self, backend: ModelBackend, part: Part, *, rng: np.random.Generator) -> Localisation:
+        scores = self.scores(backend, part, rng=rng)
+        n = sum(values.size for values in scores.values())
+        suspects = Suspects.of(backend, largest(scores, min(self.count or default_count(n), n)))
+        return Localisation(self.name, suspects, (), len(suspects), n)
+
+    def scores(self, backend: ModelBackend, part: Part, *, rng: np.random.Generator) -> Weights:
+        """The score of every weight, float64, by `(layer, parameter)` in candidate order."""
+        if not backend.SUPPORTS_GRADIENTS:
+            raise UsageError(f"backend '{backend.NAME}' has no gradients, so only the localiser 'rs' works with it")
+        if not len(part.negatives):
+            raise NothingToRepairError("no negative inputs: the model does not make this mistake on the seen data")
+        parameters = [(info.name, name) for info, name in self.candidates(backend)]
+        steep = _gradients(backend, part, part.negatives, None, parameters)
+        squares = _mean_squares(backend, part, parameters, rng=rng)
+        for place in parameters:
+            deviation = float(backend.get_weights(place[0])[place[1]].astype(np.float64).std())
+            steep[place] = np.abs(steep[place]) * deviation
+            squares[place] = squares[place] * deviation**2
+        damped = self.damping * np.concatenate([values.ravel() for values in squares.values()]).mean()
+        return {place: _ratio(steep[place], np.sqrt(squares[place] + damped)) for place in parameters}
+
+
+def _mean_squares(
+    backend: ModelBackend, part: Part, parameters: list[tuple[str, str]], *, rng: np.random.Generator
+) -> dict[tuple[str, str], Array]:
+    """The positives' mean (dm/dw)^2 of every weight."""
+    positives = part.positives
+    if len(positives) > MOST_POSITIVES:
+        positives = np.sort(rng.choice(positives, MOST_POSITIVES, replace=False))
+    found = {(name, own): np.zeros(backend.info(name).parameters[own].shape) for name, own in parameters}
+    for rows in np.array_split(rng.permutation(positives), min(GROUPS, len(positives))) if len(positives) else ():
+        signs = rng.choice(np.array([-1.0, 1.0]), len(rows))
+        for place, values in _gradients(backend, part, rows, signs, parameters).items():
+            found[place] += values * values / len(positives)
+    return found
+
+
+def _gradients(
+    backend: ModelBackend, part: Part, rows: Array, weights: Array | None, parameters: list[tuple[str, str]]
+) -> dict[tuple[str, str], Array]:
+    """The gradient of the weighted sum of the margins of some inputs, or of their mean, float64."""
+    pull = margin(part.data.labels[rows], weights)
+    found = backend.weight_gradients(take(part.data.inputs, rows), pull, parameters)
+    return {place: np.asarray(found[place], np.float64) for place in parameters}
+
+
+def _ratio(above: Array, below: Array) -> Array:
+    """Above over below; 0 where nothing is above, however small below is."""
+    return np.divide(above, below, out=np.where(above > 0, np.inf, 0.0), where=below > 0)
