@@ -116,6 +116,7 @@ LOCALISERS = Table(
     "localiser",
     "arachne.localisers",
     {
+        "all": "arachne.localise:Everything",
         "bl": "arachne.localise:Bidirectional",
         "contrast": "arachne.localise:Contrast",
         "fisher": "arachne.localise:Fisher",
@@ -134,6 +135,9 @@ SEARCHERS = Table(
         "hidden": "arachne.search:KeepHidden",
         "keep": "arachne.search:Keep",
         "last": "arachne.search:LastLayer",
+        "ridge": "arachne.search:Ridge",
+        "rt": "arachne.search:Retrain",
+        "tune": "arachne.search:Tune",
     },
 )
 FINDERS = Table(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from arachne.localise.base import Localisation, Localiser, ParameterScores
-from arachne.localise.baselines import GradientLoss, RandomChoice
+from arachne.localise.baselines import Everything, GradientLoss, RandomChoice
 from arachne.localise.bidirectional import MIN_WEIGHTS, Bidirectional
 from arachne.localise.contrast import Contrast
 from arachne.localise.fisher import Fisher
@@ -13,6 +13,7 @@ __all__ = [
     "MIN_WEIGHTS",
     "Bidirectional",
     "Contrast",
+    "Everything",
     "Fisher",
     "GradientLoss",
     "Localisation",

@@ -1,13 +1,17 @@
-"""What bidirectional localisation is compared with: gradient loss alone (GL) and chance (RS)."""
+"""What bidirectional localisation is compared with: gradient loss alone (GL), chance (RS), all weights."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from arachne.backend import ModelBackend
 from arachne.data.split import Part
+from arachne.errors import UsageError
 from arachne.localise.base import Localisation, Localiser
 from arachne.localise.bidirectional import Bidirectional, most_suspicious
+from arachne.options import option
 from arachne.suspects import Suspects
 from arachne.values import Address
 
@@ -35,6 +39,25 @@ class GradientLoss(Bidirectional):
         best.sort(key=lambda pair: -pair[0])
         suspects = Suspects.of(backend, [address for _, address in best[:size]])
         return Localisation(self.name, suspects, scores, len(suspects), sum(map(len, scores)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Everything(Localiser):
+    """Every weight of the layers that are not left out: what fine-tuning changes."""
+
+    name = "all"
+
+    biases: bool = option(True, "Count biases and normalisation scales as weights too.")
+
+    def localise(self, backend: ModelBackend, part: Part, *, rng: np.random.Generator) -> Localisation:
+        if self.count is not None:
+            raise UsageError("the localiser 'all' takes every weight and no count; include or exclude layers instead")
+        addresses = [
+            Address(info.name, name, index)
+            for info, name in self.candidates(backend)
+            for index in np.ndindex(*info.parameters[name].shape)
+        ]
+        return Localisation(self.name, Suspects.of(backend, addresses), (), len(addresses), len(addresses))
 
 
 class RandomChoice(Localiser):

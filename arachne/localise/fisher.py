@@ -43,7 +43,7 @@ class Fisher(Localiser):
 
     name = "fisher"
 
-    damping: float = option(1.0, "What is added to each weight's square, in mean squares.", least=0)
+    damping: float = option(0.1, "What is added to each weight's square, in mean squares.", least=0)
 
     def localise(self, backend: ModelBackend, part: Part, *, rng: np.random.Generator) -> Localisation:
         scores = self.scores(backend, part, rng=rng)

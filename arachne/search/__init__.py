@@ -7,6 +7,7 @@ from arachne.search.de import DifferentialEvolution
 from arachne.search.keep import Keep, KeepDeep, KeepHidden
 from arachne.search.last_layer import BiasShift, LastLayer
 from arachne.search.pool import Pool
+from arachne.search.rivals import Retrain, Ridge, Tune
 from arachne.search.state import Candidate, Generation, SearchResult, SearchState
 
 __all__ = [
@@ -20,7 +21,10 @@ __all__ = [
     "LastLayer",
     "Pool",
     "Problem",
+    "Retrain",
+    "Ridge",
     "SearchResult",
     "SearchState",
     "Searcher",
+    "Tune",
 ]

@@ -61,10 +61,11 @@ class Problem:
         """Scores and gradients of the fitness inputs by the suspects' values; made on first use."""
         from arachne.search.dense_tunable import make_tunable
 
-        return make_tunable(self.backend, self.fitness_inputs.inputs, self.suspects, self._tail)
+        return make_tunable(self.backend, self.fitness_inputs.inputs, self.suspects, self.tail)
 
     @property
-    def _tail(self) -> TailInputs | None:
+    def tail(self) -> TailInputs | None:
+        """What flows through the dense layers at the end of the model; None where it does not end in one."""
         from arachne.search.tail_inputs import TailInputs
 
         if "tail" not in self.shared:

@@ -28,7 +28,7 @@ class BiasShift(Keep):
     name = "bias"
 
     def over(self, problem: Problem) -> Problem:
-        return problem.elsewhere("class biases", lambda: _last_layer(problem, ("bias",)))
+        return problem.elsewhere("class biases", lambda: last_layer(problem, ("bias",)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class LastLayer(GradientSearch):
     name = "last"
 
     def over(self, problem: Problem) -> Problem:
-        return problem.elsewhere("last layer", lambda: _last_layer(problem, ("weight", "bias")))
+        return problem.elsewhere("last layer", lambda: last_layer(problem, ("weight", "bias")))
 
     def pull(self, problem: Problem, batch: Batch, progress: float) -> Pull:
         stiffness = FIRM * (LOOSE / FIRM) ** progress
@@ -59,7 +59,7 @@ class LastLayer(GradientSearch):
         return pull
 
 
-def _last_layer(problem: Problem, parameters: tuple[str, ...]) -> Suspects:
+def last_layer(problem: Problem, parameters: tuple[str, ...]) -> Suspects:
     """Every weight of these parameters of the last layer."""
     info = problem.backend.layers[-1]
     own = [name for name in parameters if name in info.parameters]

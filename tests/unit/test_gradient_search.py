@@ -12,9 +12,9 @@ from arachne.data.split import split_by_outcome
 from arachne.errors import UsageError
 from arachne.evaluate import FastEvaluator, FitnessInputs
 from arachne.localise import Contrast
-from arachne.search import BiasShift, Keep, KeepDeep, KeepHidden, LastLayer, Pool, Problem, Searcher
+from arachne.search import BiasShift, Keep, KeepDeep, KeepHidden, LastLayer, Pool, Problem, Ridge, Searcher
+from arachne.search.cross_fit import not_beaten
 from arachne.search.folds import draw_batch, fold_numbers
-from arachne.search.gradient import GRID, not_beaten
 from arachne.search.tunable import BehindCut
 from arachne.suspects import Suspects
 from arachne.testing import ReferenceBackend
@@ -80,7 +80,9 @@ def test_several_targets_count_as_they_are_weighted(problem: Problem) -> None:
     assert shares[int(heavy[0])] == pytest.approx(3 * shares[light])
 
 
-@pytest.mark.parametrize("search", [Keep(**SHORT), Pool(members=("bias", "keep"))], ids=lambda search: search.name)
+@pytest.mark.parametrize(
+    "search", [Keep(**SHORT), Pool(members=("bias", "keep")), Ridge(strengths=6)], ids=lambda search: search.name
+)
 @pytest.mark.parametrize("stop_at", [0, 3, 11])
 def test_a_search_that_was_written_down_gives_the_same_front(problem: Problem, search: Searcher, stop_at: int) -> None:
     whole = search.search(problem, rng=np.random.default_rng(0))
@@ -100,7 +102,7 @@ def test_changes_are_multiples_of_a_grid_so_that_frameworks_agree(problem: Probl
     state = search.begin(problem, rng=np.random.default_rng(0))
     scale = state.arrays["scale"]
     found = search.search(problem, rng=np.random.default_rng(0))
-    steps = GRID * (found.front[-1].values - problem.suspects.values) / scale
+    steps = search.GRID * (found.front[-1].values - problem.suspects.values) / scale
     np.testing.assert_allclose(steps, np.rint(steps), atol=0.01)
 
 
