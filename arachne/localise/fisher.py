@@ -20,12 +20,9 @@ import numpy as np
 
 from arachne.backend import ModelBackend
 from arachne.data.split import Part
-from arachne.errors import NothingToRepairError, UsageError
-from arachne.localise.base import Localisation, Localiser
-from arachne.localise.contrast import MOST_POSITIVES, default_count, largest
+from arachne.localise.ranked import Ranked
 from arachne.losses import margin
 from arachne.options import option
-from arachne.suspects import Suspects
 from arachne.values import Array, Weights, take
 
 GROUPS = 32
@@ -33,7 +30,7 @@ GROUPS = 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fisher(Localiser):
+class Fisher(Ranked):
     """The weights that move the negatives' margins most for what they do to the positives'.
 
     Attributes:
@@ -45,21 +42,12 @@ class Fisher(Localiser):
 
     damping: float = option(0.1, "What is added to each weight's square, in mean squares.", least=0)
 
-    def localise(self, backend: ModelBackend, part: Part, *, rng: np.random.Generator) -> Localisation:
-        scores = self.scores(backend, part, rng=rng)
-        n = sum(values.size for values in scores.values())
-        suspects = Suspects.of(backend, largest(scores, min(self.count or default_count(n), n)))
-        return Localisation(self.name, suspects, (), len(suspects), n)
-
-    def scores(self, backend: ModelBackend, part: Part, *, rng: np.random.Generator) -> Weights:
-        """The score of every weight, float64, by `(layer, parameter)` in candidate order."""
-        if not backend.SUPPORTS_GRADIENTS:
-            raise UsageError(f"backend '{backend.NAME}' has no gradients, so only the localiser 'rs' works with it")
-        if not len(part.negatives):
-            raise NothingToRepairError("no negative inputs: the model does not make this mistake on the seen data")
-        parameters = [(info.name, name) for info, name in self.candidates(backend)]
+    def _scores(self, backend: ModelBackend, part: Part, positives: Array, *, rng: np.random.Generator) -> Weights:
+        parameters = [
+            (info.name, own) for info in self.deep_enough(self.layers(backend)) for own in sorted(self.parameters(info))
+        ]
         steep = _gradients(backend, part, part.negatives, None, parameters)
-        squares = _mean_squares(backend, part, parameters, rng=rng)
+        squares = _mean_squares(backend, part, positives, parameters, rng=rng)
         for place in parameters:
             deviation = float(backend.get_weights(place[0])[place[1]].astype(np.float64).std())
             steep[place] = np.abs(steep[place]) * deviation
@@ -69,12 +57,14 @@ class Fisher(Localiser):
 
 
 def _mean_squares(
-    backend: ModelBackend, part: Part, parameters: list[tuple[str, str]], *, rng: np.random.Generator
+    backend: ModelBackend,
+    part: Part,
+    positives: Array,
+    parameters: list[tuple[str, str]],
+    *,
+    rng: np.random.Generator,
 ) -> dict[tuple[str, str], Array]:
     """The positives' mean (dm/dw)^2 of every weight."""
-    positives = part.positives
-    if len(positives) > MOST_POSITIVES:
-        positives = np.sort(rng.choice(positives, MOST_POSITIVES, replace=False))
     found = {(name, own): np.zeros(backend.info(name).parameters[own].shape) for name, own in parameters}
     for rows in np.array_split(rng.permutation(positives), min(GROUPS, len(positives))) if len(positives) else ():
         signs = rng.choice(np.array([-1.0, 1.0]), len(rows))

@@ -28,7 +28,7 @@ def test_every_framework_finds_the_same_scores(name: str, networks_in: Callable[
     found = []
     for backend in (reference, networks_in(name).build(network)):
         part = whole_part(backend, LabelledData(inputs, labels), f"*:{wrong}")
-        found.append(Fisher(biases=True).scores(backend, part, rng=np.random.default_rng(0)))
+        found.append(Fisher(biases=True, depth="all").scores(backend, part, rng=np.random.default_rng(0)))
     assert list(found[0]) == list(found[1])
     for place, expected in found[0].items():
         np.testing.assert_allclose(found[1][place], expected, rtol=1e-3, atol=1e-5)

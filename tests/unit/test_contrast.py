@@ -9,7 +9,7 @@ from arachne.data.labelled import LabelledData
 from arachne.data.split import Part, whole_part
 from arachne.errors import NothingToRepairError
 from arachne.localise import Contrast
-from arachne.localise.contrast import default_count
+from arachne.localise.ranked import default_count
 from arachne.testing import Network, ReferenceBackend, mlp, random_inputs
 from arachne.testing.networks import conv, dense
 from arachne.testing.nodes import Flatten, Relu
