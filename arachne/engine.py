@@ -108,7 +108,9 @@ def repair(
         evaluate = partial(make_evaluator, settings.evaluator, memory=settings.memory)
         problem = Problem(backend, split, suspects, counted, evaluate)
         on_state = None if on_generation is None else each_generation(on_generation)
-        found = named(settings.searcher.search(problem, rng=rng, on_state=on_state), settings.searcher.name)
+        stop = None if settings.time_limit is None else partial(clock.over, settings.time_limit)
+        found = settings.searcher.search(problem, rng=rng, on_state=on_state, stop=stop)
+        found = named(found, settings.searcher.name)
         if settings.budget is not None and len(found.front) == 1:
             found = with_shrunk(problem, found)
     if settings.budget is None and len(found.front) > 1:
@@ -211,7 +213,13 @@ class Stopwatch:
 
     def __init__(self, on_step: OnStep | None = None) -> None:
         self._on_step = on_step
+        self._start = time.perf_counter()
         self.seconds: dict[str, float] = {}
+
+    def over(self, limit: float) -> str | None:
+        """Why a search should end now, if more than `limit` seconds have passed."""
+        passed = time.perf_counter() - self._start
+        return f"the time limit of {limit:g} s was reached" if passed >= limit else None
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:

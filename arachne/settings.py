@@ -33,6 +33,8 @@ class Settings:
         group_by: A metadata column whose values stay on one side of the split.
         accept_near_chance: Whether to go on with a model that is hardly better than guessing, or reads classes as
             each other.
+        time_limit: After how many seconds from the start of the repair the search ends with what it has found; None
+            lets it finish. What it finds then depends on the machine.
     """
 
     alpha: float = 10.0
@@ -46,12 +48,15 @@ class Settings:
     group_by: str | None = None
     accept_near_chance: bool = False
     budget: Budget | None = None
+    time_limit: float | None = None
 
     def __post_init__(self) -> None:
         if not self.alpha > 0:
             raise UsageError(f"alpha must be above 0, got {self.alpha}")
         if self.seed < 0:
             raise UsageError(f"a seed is 0 or more, got {self.seed}")
+        if self.time_limit is not None and not self.time_limit >= 0:
+            raise UsageError(f"time_limit must be 0 seconds or more, got {self.time_limit}")
         check_choice("evaluator", self.evaluator, EVALUATORS)
         if self.localiser is not None and not isinstance(self.localiser, Localiser):
             raise UsageError(f"expected a localiser such as arachne.Bidirectional(), got {self.localiser!r}")
@@ -89,6 +94,7 @@ class Settings:
             "group_by": self.group_by,
             "accept_near_chance": self.accept_near_chance,
             "budget": None if self.budget is None else self.budget.to_json(),
+            "time_limit": self.time_limit,
         }
 
 

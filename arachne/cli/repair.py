@@ -18,6 +18,7 @@ from arachne.cli.budgeting import (
 from arachne.cli.config import ConfiguredCommand, again
 from arachne.cli.gating import gate_options, pass_gates, read_gates
 from arachne.cli.options import (
+    DURATION,
     SIZE,
     DataChoice,
     ModelChoice,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     help="plain runs the whole model for every candidate; both decide alike.",
 )
 @click.option("--memory", type=SIZE, default="2GiB", show_default=True, help="What the fast evaluator may keep.")
+@click.option("--time-limit", type=DURATION, help="End the search then, with what it has: 60s, 2min, 90.")
 @click.option(
     "--accept-near-chance",
     is_flag=True,

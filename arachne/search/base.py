@@ -203,7 +203,7 @@ class Searcher(Configured, ABC):
 
     @abstractmethod
     def result(self, problem: Problem, state: SearchState) -> SearchResult:
-        """What the search has found so far. Called once, when it has stopped."""
+        """What the search has found so far. Called once, when it has stopped, perhaps before its end."""
 
     @final
     def search(
@@ -213,14 +213,16 @@ class Searcher(Configured, ABC):
         rng: np.random.Generator,
         state: SearchState | None = None,
         on_state: OnState | None = None,
+        stop: Callable[[], str | None] | None = None,
     ) -> SearchResult:
-        """Find a patch: begin, step until the state says stop, and read the result.
+        """Find a patch: begin, step until the state says stop or somebody else does, and read the result.
 
         Args:
             problem: What to repair.
             rng: Where all randomness comes from.
             state: Where to go on; from the beginning when None.
             on_state: Called with the first state and after each step; what it raises ends the search.
+            stop: Asked after each step; a reason ends the search with what it has found by then.
         """
         if state is None:
             state = self.begin(problem, rng=rng)
@@ -230,4 +232,6 @@ class Searcher(Configured, ABC):
             state = self.step(problem, state, rng=rng)
             if on_state is not None:
                 on_state(state)
+            if state.stopped is None and stop is not None and (reason := stop()) is not None:
+                state = replace(state, stopped=reason)
         return self.result(problem, state)

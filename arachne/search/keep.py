@@ -20,7 +20,8 @@ import numpy as np
 
 from arachne.backend import Pull
 from arachne.errors import UsageError
-from arachne.localise.contrast import Contrast, deep_layers
+from arachne.localise.contrast import Contrast
+from arachne.localise.ranked import deep_layers
 from arachne.losses import margins
 from arachne.options import option
 from arachne.search.base import Problem

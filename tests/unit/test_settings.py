@@ -36,7 +36,7 @@ def test_settings_that_make_no_sense_are_refused(changes: dict[str, Any], messag
         ({"sead": 3}, "unknown setting 'sead'; available: alpha, seed, localiser"),
         ({"generations": 3}, r"it is the searcher's: searcher=arachne.DifferentialEvolution\(generations=…\)"),
         ({"include": ["fc1"]}, r"it is the localiser's: localiser=arachne.Bidirectional\(include=…\)"),
-        ({"localiser": "xl"}, "no localiser named 'xl'; available: bl, contrast, gl, rs"),
+        ({"localiser": "xl"}, "no localiser named 'xl'; available: all, bl, contrast, fisher, gl, rs"),
         ({"searcher": "ed"}, "no searcher named 'ed'; available: auto, bias, de"),
     ],
 )
