@@ -86,7 +86,8 @@ def repair(
         on_step: Called with the name of each step as it begins.
         on_generation: Called after each generation of the search.
         **changes: Any attribute of `Settings`: `seed`, `alpha`, `localiser` and `searcher` (also by their names, such
-            as `gl` and `de`), `time_limit` in seconds, ...; and of `Budget`: `max_break`, `confidence`, `max_class_drop`.
+            as `gl` and `de`), `time_limit` in seconds, ...; and of `Budget`: `max_break`, `confidence`,
+            `max_class_drop`.
 
     Returns:
         The patch, the evidence, and the patched model.

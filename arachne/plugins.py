@@ -132,6 +132,7 @@ SEARCHERS = Table(
         "bias": "arachne.search:BiasShift",
         "de": "arachne.search:DifferentialEvolution",
         "deep": "arachne.search:KeepDeep",
+        "front": "arachne.search:Front",
         "hidden": "arachne.search:KeepHidden",
         "keep": "arachne.search:Keep",
         "last": "arachne.search:LastLayer",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from arachne.search.base import Problem, Searcher
 from arachne.search.de import DifferentialEvolution
+from arachne.search.front import Front
 from arachne.search.keep import Keep, KeepDeep, KeepHidden
 from arachne.search.last_layer import BiasShift, LastLayer
 from arachne.search.pool import Pool
@@ -14,6 +15,7 @@ __all__ = [
     "BiasShift",
     "Candidate",
     "DifferentialEvolution",
+    "Front",
     "Generation",
     "Keep",
     "KeepDeep",

@@ -12,7 +12,7 @@ from arachne.data.split import split_by_outcome
 from arachne.errors import UsageError
 from arachne.evaluate import FastEvaluator, FitnessInputs
 from arachne.localise import Contrast
-from arachne.search import BiasShift, Keep, KeepDeep, KeepHidden, LastLayer, Pool, Problem, Ridge, Searcher
+from arachne.search import BiasShift, Front, Keep, KeepDeep, KeepHidden, LastLayer, Pool, Problem, Ridge, Searcher
 from arachne.search.cross_fit import not_beaten
 from arachne.search.folds import draw_batch, fold_numbers
 from arachne.search.tunable import BehindCut
@@ -81,14 +81,16 @@ def test_several_targets_count_as_they_are_weighted(problem: Problem) -> None:
 
 
 @pytest.mark.parametrize(
-    "search", [Keep(**SHORT), Pool(members=("bias", "keep")), Ridge(strengths=6)], ids=lambda search: search.name
+    "search",
+    [Keep(**SHORT), Pool(members=("bias", "keep")), Ridge(strengths=6), Front(population=8, generations=3)],
+    ids=lambda search: search.name,
 )
-@pytest.mark.parametrize("stop_at", [0, 3, 11])
+@pytest.mark.parametrize("stop_at", [0, 3, 11, 65])
 def test_a_search_that_was_written_down_gives_the_same_front(problem: Problem, search: Searcher, stop_at: int) -> None:
     whole = search.search(problem, rng=np.random.default_rng(0))
     rng = np.random.default_rng(0)
     state = search.begin(problem, rng=rng)
-    for _ in range(stop_at):
+    for _ in range(min(stop_at, whole.generations)):
         state = search.step(problem, state, rng=rng)
     state, generator = written_and_read(state, rng)
     again = search.search(problem.with_suspects(problem.suspects), rng=generator, state=state)
