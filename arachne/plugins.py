@@ -138,6 +138,7 @@ SEARCHERS = Table(
         "last": "arachne.search:LastLayer",
         "ridge": "arachne.search:Ridge",
         "rt": "arachne.search:Retrain",
+        "sparing": "arachne.search:KeepSparing",
         "tune": "arachne.search:Tune",
     },
 )

@@ -21,6 +21,7 @@ import numpy as np
 from arachne.backend import Pull
 from arachne.errors import UsageError
 from arachne.localise.contrast import Contrast
+from arachne.localise.fisher import Fisher
 from arachne.localise.ranked import deep_layers
 from arachne.losses import margins
 from arachne.options import option
@@ -92,6 +93,20 @@ def _deep(problem: Problem) -> Suspects:
     if not layers:
         raise UsageError("the model has no convolution or recurrent layer")
     return _in_layers(problem, [info.name for info in layers])
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeepSparing(Keep):
+    """Keep on the weights that the Fisher ratio ranks first: those that do little to the positives."""
+
+    name = "sparing"
+
+    def over(self, problem: Problem) -> Problem:
+        return problem.elsewhere("sparing", lambda: _sparing(problem))
+
+
+def _sparing(problem: Problem) -> Suspects:
+    return Fisher().localise(problem.backend, problem.split.seen, rng=np.random.default_rng(0)).suspects
 
 
 def _hidden(problem: Problem) -> Suspects:

@@ -12,7 +12,19 @@ from arachne.data.split import split_by_outcome
 from arachne.errors import UsageError
 from arachne.evaluate import FastEvaluator, FitnessInputs
 from arachne.localise import Contrast
-from arachne.search import BiasShift, Front, Keep, KeepDeep, KeepHidden, LastLayer, Pool, Problem, Ridge, Searcher
+from arachne.search import (
+    BiasShift,
+    Front,
+    Keep,
+    KeepDeep,
+    KeepHidden,
+    KeepSparing,
+    LastLayer,
+    Pool,
+    Problem,
+    Ridge,
+    Searcher,
+)
 from arachne.search.cross_fit import not_beaten
 from arachne.search.folds import draw_batch, fold_numbers
 from arachne.search.tunable import BehindCut
@@ -22,7 +34,7 @@ from tests.backends import golden
 from tests.unit.test_search_steps import written_and_read
 
 SHORT: dict[str, Any] = {"steps": 48, "folds": 3}
-SEARCHES = [Keep(**SHORT), KeepHidden(**SHORT), BiasShift(**SHORT), LastLayer(**SHORT), Pool()]
+SEARCHES = [Keep(**SHORT), KeepHidden(**SHORT), KeepSparing(**SHORT), BiasShift(**SHORT), LastLayer(**SHORT), Pool()]
 
 
 @pytest.fixture(scope="module")
