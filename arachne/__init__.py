@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from arachne.data.readers import read_data
     from arachne.errors import ArachneError
     from arachne.evidence import Evidence, Flips, Scan
-    from arachne.localise import Bidirectional, GradientLoss, Localisation, Localiser, RandomChoice
+    from arachne.localise import (
+        Bidirectional,
+        Contrast,
+        Fisher,
+        GradientLoss,
+        Localisation,
+        Localiser,
+        RandomChoice,
+    )
     from arachne.measuring import compare, flips, measure, measure_survival
     from arachne.options import option
     from arachne.patch import Patch
@@ -27,6 +35,8 @@ if TYPE_CHECKING:
         Candidate,
         DifferentialEvolution,
         Generation,
+        Keep,
+        Pool,
         Problem,
         Searcher,
         SearchResult,
@@ -51,7 +61,15 @@ _HOMES = {
     "arachne.settings": ("Settings",),
     "arachne.errors": ("ArachneError",),
     "arachne.evidence": ("Evidence", "Flips", "Scan"),
-    "arachne.localise": ("Bidirectional", "GradientLoss", "Localisation", "Localiser", "RandomChoice"),
+    "arachne.localise": (
+        "Bidirectional",
+        "Contrast",
+        "Fisher",
+        "GradientLoss",
+        "Localisation",
+        "Localiser",
+        "RandomChoice",
+    ),
     "arachne.measuring": ("compare", "flips", "measure", "measure_survival"),
     "arachne.patch": ("Patch",),
     "arachne.registry": ("load",),
@@ -60,6 +78,8 @@ _HOMES = {
         "Candidate",
         "DifferentialEvolution",
         "Generation",
+        "Keep",
+        "Pool",
         "Problem",
         "SearchResult",
         "SearchState",
@@ -79,13 +99,16 @@ __all__ = [
     "Candidate",
     "Cause",
     "Comparison",
+    "Contrast",
     "Cut",
     "DifferentialEvolution",
     "Evidence",
     "Finder",
+    "Fisher",
     "Flips",
     "Generation",
     "GradientLoss",
+    "Keep",
     "LabelledData",
     "LayerInfo",
     "Localisation",
@@ -93,6 +116,7 @@ __all__ = [
     "ModelBackend",
     "Patch",
     "PatchedModel",
+    "Pool",
     "Problem",
     "RandomChoice",
     "RepairResult",
