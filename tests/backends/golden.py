@@ -21,6 +21,7 @@ from arachne.backend import ModelBackend
 from arachne.data.labelled import LabelledData
 from arachne.localise import Bidirectional, GradientLoss, RandomChoice
 from arachne.search import DifferentialEvolution
+from arachne.search.budget import Budget
 from arachne.settings import Settings
 from arachne.testing import Network, ReferenceBackend
 from arachne.testing.networks import conv, dense
@@ -52,6 +53,7 @@ CASES: dict[str, tuple[str, str, Settings]] = {
         "top:2",
         Settings(localiser=Bidirectional(min_weights=5), searcher=DifferentialEvolution(**QUICK)),
     ),
+    "mlp-auto": ("mlp", "*:8", Settings(budget=Budget(max_break=0.05))),
 }
 """Name of a repair: its network, target and settings."""
 
