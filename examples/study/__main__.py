@@ -1,4 +1,4 @@
-"""Train the study's networks, resuming where it stopped; list what they reached and what they confuse."""
+"""Train the study's networks and measure repairs of their faults, resuming where it stopped; list and report both."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
+from examples.study import budgets, report
 from examples.study.confusions import most_confused
-from examples.study.faults import BY_NAME, CONFUSION_RANKS
+from examples.study.faults import BY_NAME, CONFUSION_RANKS, DECIDE, JUDGE
 from examples.study.poisoning import fault_made_by, train_planted
+from examples.study.runs import RESULTS
 from examples.study.sources import SourceError
 from examples.study.subjects import SUBJECTS, facts_of, is_trained, made_by, train_subject
 
@@ -110,8 +113,8 @@ def _line(name: str) -> str:
     return line
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; 1 when a data file is missing or another."""
+def parser_of_commands() -> argparse.ArgumentParser:
+    """Every command and its options."""
     parser = argparse.ArgumentParser(prog="python -m examples.study", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     training = commands.add_parser("train", help="train what is not in the cache yet")
@@ -120,19 +123,53 @@ def main(arguments: Sequence[str] | None = None) -> int:
     training.add_argument("--all", action="store_true", help="everything")
     commands.add_parser("list", help="a table of all networks")
     commands.add_parser("confusions", help="a table of the subjects' most frequent confusions")
+    measuring = commands.add_parser("budgets", help="repair every fault that has a trained network, at every budget")
+    measuring.add_argument("--part", action="append", choices=(DECIDE, JUDGE), help="a set of faults; both by default")
+    measuring.add_argument("--subject", action="append", default=[], choices=sorted(SUBJECTS), help="a subject")
+    measuring.add_argument("--searcher", action="append", choices=budgets.RUNS, help="a searcher; both by default")
+    measuring.add_argument("--seeds", type=int, default=5, help="how many, from 0 on (5)")
+    measuring.add_argument("--minutes", type=float, help="begin no run after so much time; the next call goes on")
+    measuring.add_argument("--results", type=Path, default=RESULTS, help="the folder of the result files")
+    reporting = commands.add_parser("report", help="the page of these repairs, and its figure")
+    reporting.add_argument("--results", type=Path, default=RESULTS, help="the folder of the result files")
+    reporting.add_argument("--page", type=Path, default=report.PAGE, help="where it is written")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; 1 when a data file is missing or another."""
+    parser = parser_of_commands()
     given = parser.parse_args(arguments)
-    if given.command != "train":
-        show() if given.command == "list" else show_confusions()
-        return 0
-    names = [*given.subject, *given.fault]
-    if not names and not given.all:
+    if given.command == "train" and not (given.subject or given.fault or given.all):
         parser.error("say what to train: --subject, --fault or --all")
     try:
-        train([] if given.all else names)
+        run(given)
     except SourceError as error:
         print(error, file=sys.stderr)
         return 1
     return 0
+
+
+def run(given: argparse.Namespace) -> None:
+    """Run the command that was given."""
+    if given.command == "train":
+        train([] if given.all else [*given.subject, *given.fault])
+    elif given.command == "budgets":
+        budgets.measure(
+            given.part or (DECIDE, JUDGE),
+            given.subject,
+            given.searcher or budgets.RUNS,
+            seeds=given.seeds,
+            minutes=given.minutes,
+            folder=given.results,
+            say=lambda line: print(line, flush=True),
+        )
+    elif given.command == "report":
+        report.write(given.results, given.page)
+    elif given.command == "list":
+        show()
+    else:
+        show_confusions()
 
 
 if __name__ == "__main__":

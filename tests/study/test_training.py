@@ -6,56 +6,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 
 pytest.importorskip("torch", reason="the study's subjects are not trained: torch is not installed")
 
 import arachne
-from examples.study import data, faults, networks, subjects
 from examples.study.__main__ import jobs, main
 from examples.study.confusions import confusions_of, most_confused
 from examples.study.data import subject_data
 from examples.study.faults import BY_NAME, DECIDE, JUDGE
-from examples.study.planted import Group, Trigger
 from examples.study.poisoning import evaluation, halves, load_planted, poisoned_training
 from examples.study.subjects import SUBJECTS, facts_of, load_subject, whole_test
-from examples.study.training import Recipe
 
 pytestmark = pytest.mark.backend("torch")
-
-
-def digits() -> data.SubjectData:
-    """scikit-learn's digits as pictures of Fashion-MNIST's size, so that its networks can read them."""
-    stored = load_digits()
-    grey = np.kron(stored.images, np.ones((3, 3))) * 15
-    pictures = np.pad(grey, ((0, 0), (2, 2), (2, 2))).astype(np.uint8)[:, None]
-    labels = stored.target.astype(np.int64)
-    names = tuple(str(name) for name in range(10))
-    return data.SubjectData(pictures[:1200], labels[:1200], pictures[1200:], labels[1200:], names)
-
-
-@pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A study of one small subject with two planted faults, and its empty cache."""
-    recipe = Recipe(epochs=12, rate=1e-2, batch=64, patience=12)
-    subject = subjects.Subject("digits-mlp", "digits", networks.fm_mlp, recipe)
-    planted = (
-        faults.Planted(
-            "digits-trigger-a", "digits-mlp", Trigger("top left", 2), read_as=7, seed=5, taught=0.1, met=0.1
-        ),
-        faults.Planted("digits-group-b", "digits-mlp", Group(label=1, styles=3, style=0), read_as=4, seed=6),
-    )
-    data.subject_data.cache_clear()
-    monkeypatch.setitem(data.SETS, "digits", digits)
-    for name in list(subjects.SUBJECTS):
-        monkeypatch.delitem(subjects.SUBJECTS, name)
-    for name in list(faults.BY_NAME):
-        monkeypatch.delitem(faults.BY_NAME, name)
-    monkeypatch.setitem(subjects.SUBJECTS, subject.name, subject)
-    for fault in planted:
-        monkeypatch.setitem(faults.BY_NAME, fault.name, fault)
-    monkeypatch.setenv("ARACHNE_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
 
 
 def test_training_is_resumed_and_not_repeated(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,46 @@
+"""The figure: repaired against broken, a line for each searcher through its budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from examples.study.budgets import BUDGETS, SEARCHERS
+from examples.study.runs import Run
+from examples.study.summary import summarise
+
+COLOURS = dict(zip(SEARCHERS, ("#00796b", "#9e9e9e", "#f9a825", "#1e88e5", "#8e24aa", "#d84315"), strict=True))
+
+
+def draw(panels: Mapping[str, Sequence[Run]], path: Path) -> None:
+    """Draw a panel for each group of runs into an svg file; the same runs give the same bytes."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.2 * len(panels), 4.0), layout="constrained")
+    for number, (title, runs) in enumerate(panels.items(), 1):
+        axes = figure.add_subplot(1, len(panels), number)
+        for searcher in SEARCHERS:
+            found = [one for budget in BUDGETS if (one := summarise(runs, searcher, budget)) is not None]
+            if not found:
+                continue
+            broken, repaired = [100 * one.damage.value for one in found], [one.repair.value for one in found]
+            spread = [
+                [one.repair.value - one.repair.low for one in found],
+                [one.repair.high - one.repair.value for one in found],
+            ]
+            wide = 2.4 if searcher == SEARCHERS[0] else 1.2
+            bars = spread if searcher == SEARCHERS[0] else None
+            axes.errorbar(
+                broken, repaired, yerr=bars, color=COLOURS[searcher], label=searcher, lw=wide, elinewidth=0.8,
+                marker="o", markersize=3 + wide, capsize=2,
+            )  # fmt: skip
+        axes.set(title=title, xlabel="broken, % of held-out positives", ylim=(0, 1))
+        axes.set_xlim(left=0)
+        axes.grid(color="#dddddd", lw=0.6)
+        if number == 1:
+            axes.set_ylabel("repaired, share of held-out negatives")
+        axes.legend(loc="lower right", fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with matplotlib.rc_context({"svg.hashsalt": "arachne"}):
+        figure.savefig(path, format="svg", metadata={"Date": None})

@@ -1,0 +1,228 @@
+"""The page of what was measured, and its figure, from the result files alone: no number is typed by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from arachne.wording import counted
+from examples.study import report_text as text
+from examples.study.budgets import AUTO, BUDGETS, DE, DEFAULT_BUDGET, DONE, MEMBERS, SEARCHERS
+from examples.study.cells import cell, interval, percent, rate, share, table, verdict
+from examples.study.faults import BY_NAME, DECIDE, JUDGE
+from examples.study.figure import draw
+from examples.study.runs import RESULTS, Row, Run, read_runs
+from examples.study.sources import PROJECT
+from examples.study.summary import gain_over, rows_of, shared, summarise
+
+PAGE = PROJECT / "docs" / "repairs-at-equal-damage.md"
+FIGURE = "pictures/repairs-at-equal-damage.svg"
+
+SYSTEMATIC, CONFUSIONS = "Systematic faults", "Confusions"
+WANTED = ((SYSTEMATIC, 0.005, 0.50), (SYSTEMATIC, 0.01, 0.65), (CONFUSIONS, 0.005, 0.38))
+"""The mean repair rates that were asked for before anything was measured, by group and budget."""
+
+WANTED_KEPT, WANTED_SECONDS = 0.8, 10.0
+
+
+KINDS = {"deadrows": "dead rows"}
+"""Kinds of faults in words, where the name alone would not read well."""
+
+
+def write(folder: Path = RESULTS, page: Path = PAGE) -> None:
+    """Write page and figure."""
+    runs = list(read_runs(folder))
+    page.parent.mkdir(parents=True, exist_ok=True)
+    draw(_panels([run for run in runs if run.part == JUDGE]), page.parent / FIGURE)
+    page.write_text(page_text(runs))
+
+
+def page_text(runs: Sequence[Run]) -> str:
+    """The whole page."""
+    judged = [run for run in runs if run.part == JUDGE]
+    parts = [text.HEAD, f"![Repaired against broken]({FIGURE})\n\n{text.CAPTION}", _came_out(judged)]
+    parts += [_group(name, own) for name, own in _groups(judged).items()]
+    parts += [
+        _by_kind(judged),
+        _against_de(judged),
+        _every_fault(judged),
+        _sets(runs),
+        _decided(runs),
+        _made_with(runs),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _groups(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    groups = {SYSTEMATIC: [one for one in runs if one.systematic], CONFUSIONS: [o for o in runs if not o.systematic]}
+    return {name: own for name, own in groups.items() if any(run.rows for run in own)}
+
+
+def _panels(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    panels = {name: _by(AUTO, own) for name, own in _groups(runs).items()}
+    both = shared(runs, (AUTO, DE))
+    return panels | ({f"Where {DE} ran too": both} if both else {})
+
+
+def _by(searcher: str, runs: Sequence[Run]) -> list[Run]:
+    return [run for run in runs if run.searcher == searcher]
+
+
+def _came_out(runs: Sequence[Run]) -> str:
+    """What was wanted beside what was measured."""
+    auto = _by(AUTO, runs)
+    rows = []
+    for name, budget, wanted in WANTED:
+        found = summarise(_groups(auto).get(name, []), AUTO, budget)
+        if found is not None:
+            told = f"{name}: mean repaired at {percent(budget)}"
+            rows.append([told, f"≥ {share(wanted)}", interval(found.repair), verdict(found.repair.value >= wanted)])
+    for budget in BUDGETS:
+        kept = summarise(auto, AUTO, budget)
+        if kept is not None:
+            told = f"All: runs that keep {percent(budget)} on held-out inputs"
+            measured = f"{share(kept.kept.value)} ({kept.kept.count} of {kept.kept.total})"
+            rows.append([told, f"≥ {share(WANTED_KEPT)}", measured, verdict(kept.kept.value >= WANTED_KEPT)])
+    for name, own in _groups(auto).items():
+        best = max(MEMBERS, key=lambda who: _mean_repair(own, who))
+        gain = gain_over(own, AUTO, best, DEFAULT_BUDGET)
+        told = f"{name}: `auto` less its best member (`{best}`) at {percent(DEFAULT_BUDGET)}"
+        rows.append([told, "not below 0 beyond noise", interval(gain, sign=True), verdict(gain.high >= 0)])
+    seconds = [run.seconds for run in auto]
+    if seconds:
+        slow = sum(one > WANTED_SECONDS for one in seconds)
+        told = f"{np.mean(seconds):.1f} on average, {np.max(seconds):.1f} at most, {slow} of {len(seconds)} above"
+        rows.append(["All: processor seconds of a repair", f"≤ {WANTED_SECONDS:g}", told, verdict(not slow)])
+    wanted_table = table(["what", "wanted", "measured", "came out"], rows)
+    return f"## What was wanted, and what came out\n\n{text.CAME_OUT}\n\n{wanted_table}\n\n{text.WHY}"
+
+
+def _group(name: str, runs: Sequence[Run]) -> str:
+    """All searchers at all budgets over one group of faults."""
+    auto = _by(AUTO, runs)
+    repaired, kept = _both_tables(auto, (AUTO, *MEMBERS))
+    faults, seeds = len({run.fault for run in auto}), sorted({run.seed for run in auto})
+    head = f"{counted(faults, 'fault')}, {counted(len(auto), 'run')}, {counted(len(seeds), 'seed')} at most."
+    return f"## {name}\n\n{head}\n\n{text.GROUP}\n\n{repaired}\n\n{text.KEPT}\n\n{kept}"
+
+
+def _both_tables(runs: Sequence[Run], searchers: Sequence[str]) -> tuple[str, str]:
+    """Repaired at broken by budget, and budgets kept, weights and seconds."""
+    heads = [percent(budget) for budget in BUDGETS]
+    repaired, kept = [], []
+    for searcher in searchers:
+        found = [summarise(runs, searcher, budget) for budget in BUDGETS]
+        repaired.append([f"`{searcher}`", *map(cell, found)])
+        seconds = [run.seconds for run in runs if run.searcher == searcher]
+        own = summarise(runs, searcher, DEFAULT_BUDGET)
+        weights = "" if own is None or own.weights is None else f"{own.weights:,.0f}"
+        kept.append(
+            [
+                f"`{searcher}`",
+                *("" if one is None else share(one.kept.value) for one in found),
+                weights,
+                f"{np.mean(seconds):.1f}" if seconds else "in `auto`'s",
+            ]
+        )
+    best = [summarise(runs, AUTO, budget) for budget in BUDGETS]
+    repaired.append(["within reach", *("" if one is None else interval(one.possible) for one in best)])
+    return table(["searcher", *heads], repaired), table(["searcher", *heads, "weights", "seconds"], kept)
+
+
+def _by_kind(runs: Sequence[Run]) -> str:
+    """The default by what carries the fault and by subject."""
+    auto = _by(AUTO, runs)
+    rows = []
+    for attribute in ("kind", "subject"):
+        for value in dict.fromkeys(getattr(run, attribute) for run in auto):
+            own = [run for run in auto if getattr(run, attribute) == value]
+            found = [summarise(own, AUTO, budget) for budget in BUDGETS]
+            rows.append([KINDS.get(value, value), str(len({run.fault for run in own})), *map(cell, found)])
+    heads = ["kind, or subject", "faults", *(percent(budget) for budget in BUDGETS)]
+    return f"## The default by kind of fault and by subject\n\n{text.BY_KIND}\n\n{table(heads, rows)}"
+
+
+def _against_de(runs: Sequence[Run]) -> str:
+    """All searchers on the faults and seeds that differential evolution finished, too."""
+    both = shared(runs, (AUTO, DE))
+    given_up = [run for run in _by(DE, runs) if run.outcome != DONE]
+    if not both:
+        return ""
+    repaired, kept = _both_tables(both, SEARCHERS)
+    faults = f"{counted(len({run.fault for run in both}), 'fault')}, {counted(len(_by(DE, both)), 'run')} of each"
+    told = f"{faults}; {counted(len(given_up), 'run')} of `{DE}` {'was' if len(given_up) == 1 else 'were'} given up."
+    without = sorted({run.subject for run in runs} - {run.subject for run in both})
+    not_run = f" Not run on {', '.join(without)}." if without else ""
+    return f"## Beside the paper's search\n\n{text.AGAINST_DE}\n\n{told}{not_run}\n\n{repaired}\n\n{kept}"
+
+
+def _every_fault(runs: Sequence[Run]) -> str:
+    """Each fault at the default budget."""
+    rows = []
+    for fault, own in rows_of(_by(AUTO, runs), AUTO, DEFAULT_BUDGET).items():
+        run = next(run for run in runs if run.fault == fault)
+        seconds = np.mean([one.seconds for one in runs if one.fault == fault and one.searcher == AUTO])
+        makers = dict.fromkeys(row.made_by or "none" for row in own)
+        rows.append(
+            [
+                fault,
+                f"`{run.target}`",
+                str(len(own)),
+                rate([row.repair for row in own], percent=False),
+                rate([row.damage for row in own], percent=True),
+                f"{sum(row.kept for row in own)} of {len(own)}",
+                ", ".join(makers),
+                _weights(own),
+                f"{seconds:.1f}",
+            ]
+        )
+    heads = ["fault", "target", "seeds", "repaired", "broken, %", "kept", "made by", "weights", "seconds"]
+    return f"## Every fault at {percent(DEFAULT_BUDGET)}\n\n{text.EVERY_FAULT}\n\n{table(heads, rows)}"
+
+
+def _weights(rows: Sequence[Row]) -> str:
+    """How many weights a patch changes, and how many it did before it was minimised; medians over seeds."""
+    made = [row for row in rows if row.made_by is not None]
+    if not made:
+        return "-"
+    small, large = (
+        float(np.median(counts))
+        for counts in zip(*((r.weights, r.minimised_from or r.weights) for r in made), strict=True)
+    )
+    return f"{small:,.0f}" if small == large else f"{small:,.0f} of {large:,.0f}"
+
+
+def _sets(runs: Sequence[Run]) -> str:
+    """Which faults decided and which judge; with planted ones that were not run."""
+    rows = []
+    for part in (DECIDE, JUDGE):
+        ran = {run.fault: len({one.seed for one in runs if one.fault == run.fault}) for run in runs if run.part == part}
+        missing = [name for name, fault in BY_NAME.items() if fault.part == part and name not in ran]
+        told = ", ".join(f"{name} ({seeds})" for name, seeds in ran.items())
+        rows.append([part, told or "none", ", ".join(missing) or "none"])
+    listed = table(["set", "run (seeds)", "not run"], rows)
+    return f"## Which faults decided, and which judge\n\n{text.SETS}\n\n{listed}"
+
+
+def _decided(runs: Sequence[Run]) -> str:
+    """The default on both sets side by side."""
+    rows = []
+    for part in (DECIDE, JUDGE):
+        for name, own in _groups([run for run in _by(AUTO, runs) if run.part == part]).items():
+            found = [summarise(own, AUTO, budget) for budget in BUDGETS]
+            rows.append([part, name.lower(), str(len({run.fault for run in own})), *map(cell, found)])
+    return table(["set", "faults", "count", *(percent(budget) for budget in BUDGETS)], rows)
+
+
+def _made_with(runs: Sequence[Run]) -> str:
+    """The versions behind the numbers, and how to make them again."""
+    versions = {key: sorted({run.versions[key] for run in runs if key in run.versions}) for key in runs[0].versions}
+    told = ", ".join(f"{key} {' and '.join(own)}" for key, own in versions.items())
+    return f"{text.AGAIN}\n\nMade with {told}."
+
+
+def _mean_repair(runs: Sequence[Run], searcher: str) -> float:
+    found = summarise(runs, searcher, DEFAULT_BUDGET)
+    return -1.0 if found is None else found.repair.value
