@@ -18,8 +18,9 @@ def draw(panels: Mapping[str, Sequence[Run]], path: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4.2 * len(panels), 4.0), layout="constrained")
-    for number, (title, runs) in enumerate(panels.items(), 1):
-        axes = figure.add_subplot(1, len(panels), number)
+    row = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
+    row[0].set(ylabel="repaired, share of held-out negatives", ylim=(0, 1))
+    for axes, (title, runs) in zip(row, panels.items(), strict=True):
         for searcher in SEARCHERS:
             found = [one for budget in BUDGETS if (one := summarise(runs, searcher, budget)) is not None]
             if not found:
@@ -35,12 +36,10 @@ def draw(panels: Mapping[str, Sequence[Run]], path: Path) -> None:
                 broken, repaired, yerr=bars, color=COLOURS[searcher], label=searcher, lw=wide, elinewidth=0.8,
                 marker="o", markersize=3 + wide, capsize=2,
             )  # fmt: skip
-        axes.set(title=title, xlabel="broken, % of held-out positives", ylim=(0, 1))
+        axes.set(title=title, xlabel="broken, % of held-out positives")
         axes.set_xlim(left=0)
         axes.grid(color="#dddddd", lw=0.6)
-        if number == 1:
-            axes.set_ylabel("repaired, share of held-out negatives")
         axes.legend(loc="lower right", fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with matplotlib.rc_context({"svg.hashsalt": "arachne"}):
+    with matplotlib.rc_context({"svg.hashsalt": "arachne", "svg.fonttype": "none"}):
         figure.savefig(path, format="svg", metadata={"Date": None})
