@@ -11,7 +11,7 @@ from arachne.wording import counted
 from examples.study import report_text as text
 from examples.study.budgets import AUTO, BUDGETS, DE, DEFAULT_BUDGET, DONE, MEMBERS, SEARCHERS
 from examples.study.cells import cell, interval, percent, rate, share, table, verdict
-from examples.study.faults import BY_NAME, DECIDE, JUDGE
+from examples.study.faults import BY_NAME, CONFUSED_SUBJECTS, DECIDE, JUDGE
 from examples.study.figure import draw
 from examples.study.runs import RESULTS, Row, Run, read_runs
 from examples.study.sources import PROJECT
@@ -195,11 +195,13 @@ def _weights(rows: Sequence[Row]) -> str:
 
 
 def _sets(runs: Sequence[Run]) -> str:
-    """Which faults decided and which judge; with planted ones that were not run."""
+    """Which faults decided and which judge, and which were not run."""
     rows = []
     for part in (DECIDE, JUDGE):
         ran = {run.fault: len({one.seed for one in runs if one.fault == run.fault}) for run in runs if run.part == part}
         missing = [name for name, fault in BY_NAME.items() if fault.part == part and name not in ran]
+        confused = {run.subject for run in runs if run.part == part and not run.systematic}
+        missing += [f"confusions of {name}" for name in CONFUSED_SUBJECTS if name not in confused]
         told = ", ".join(f"{name} ({seeds})" for name, seeds in ran.items())
         rows.append([part, told or "none", ", ".join(missing) or "none"])
     listed = table(["set", "run (seeds)", "not run"], rows)
