@@ -118,6 +118,8 @@ def measure(
         if minutes is not None and passed > 60 * minutes:
             say(f"stopped after {passed / 60:.0f} min; {len(waiting) - number + 1} runs are left for the next time")
             return
+        if job.is_done:  # by another slice that runs at the same time
+            continue
         run = made(job)
         run.save(job.path)
         left = (time.perf_counter() - start) / number * (len(waiting) - number)
