@@ -39,7 +39,6 @@ DEFAULT_BUDGET = 0.005
 
 AUTO, DE = "auto", "de"
 MEMBERS = Pool().members
-SEARCHERS = (AUTO, *MEMBERS, DE)
 RUNS = (AUTO, DE)
 
 DE_SUBJECTS = ("fm-mlp", "fm-cnn", "c10-cnn", "gtsrb-cnn")
@@ -196,6 +195,8 @@ def _rows(result: arachne.RepairResult, searcher: str) -> Iterator[Row]:
     names = result.split.class_names
     for who in (AUTO, *MEMBERS) if searcher == AUTO else (searcher,):
         points = [point for point in result.points if who in (searcher, point.candidate.made_by)]
+        if not points and who != searcher:  # the pool has left this member out
+            continue
         for budget in BUDGETS:
             taken = choose(points, arachne.Budget(budget), names).index
             if who == searcher and budget == DEFAULT_BUDGET and result.choice is not None:

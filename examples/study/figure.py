@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from examples.study.budgets import BUDGETS, SEARCHERS
+from examples.study.budgets import AUTO, BUDGETS
 from examples.study.runs import Run
-from examples.study.summary import summarise
+from examples.study.summary import searchers_of, summarise
 
-COLOURS = dict(zip(SEARCHERS, ("#00796b", "#9e9e9e", "#f9a825", "#1e88e5", "#8e24aa", "#d84315"), strict=True))
+COLOURS = {
+    "auto": "#00796b",
+    "bias": "#9e9e9e",
+    "last": "#f9a825",
+    "keep": "#1e88e5",
+    "hidden": "#8e24aa",
+    "deep": "#6d4c41",
+    "de": "#d84315",
+}
 
 
 def draw(panels: Mapping[str, Sequence[Run]], path: Path) -> None:
@@ -21,7 +29,7 @@ def draw(panels: Mapping[str, Sequence[Run]], path: Path) -> None:
     row = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
     row[0].set(ylabel="repaired, share of held-out negatives", ylim=(0, 1))
     for axes, (title, runs) in zip(row, panels.items(), strict=True):
-        for searcher in SEARCHERS:
+        for searcher in searchers_of(runs):
             found = [one for budget in BUDGETS if (one := summarise(runs, searcher, budget)) is not None]
             if not found:
                 continue
@@ -30,10 +38,10 @@ def draw(panels: Mapping[str, Sequence[Run]], path: Path) -> None:
                 [one.repair.value - one.repair.low for one in found],
                 [one.repair.high - one.repair.value for one in found],
             ]
-            wide = 2.4 if searcher == SEARCHERS[0] else 1.2
-            bars = spread if searcher == SEARCHERS[0] else None
+            wide = 2.4 if searcher == AUTO else 1.2
+            bars = spread if searcher == AUTO else None
             axes.errorbar(
-                broken, repaired, yerr=bars, color=COLOURS[searcher], label=searcher, lw=wide, elinewidth=0.8,
+                broken, repaired, yerr=bars, color=COLOURS.get(searcher), label=searcher, lw=wide, elinewidth=0.8,
                 marker="o", markersize=3 + wide, capsize=2,
             )  # fmt: skip
         axes.set(title=title, xlabel="broken, % of held-out positives")

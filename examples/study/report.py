@@ -9,13 +9,13 @@ import numpy as np
 
 from arachne.wording import counted
 from examples.study import report_text as text
-from examples.study.budgets import AUTO, BUDGETS, DE, DEFAULT_BUDGET, DONE, MEMBERS, SEARCHERS
+from examples.study.budgets import AUTO, BUDGETS, DE, DEFAULT_BUDGET, DONE
 from examples.study.cells import cell, interval, percent, rate, share, table, verdict
 from examples.study.faults import BY_NAME, CONFUSED_SUBJECTS, DECIDE, JUDGE
 from examples.study.figure import draw
 from examples.study.runs import RESULTS, Row, Run, read_runs
 from examples.study.sources import PROJECT
-from examples.study.summary import gain_over, rows_of, shared, summarise
+from examples.study.summary import gain_over, rows_of, searchers_of, shared, summarise
 
 PAGE = PROJECT / "docs" / "repairs-at-equal-damage.md"
 FIGURE = "pictures/repairs-at-equal-damage.svg"
@@ -86,7 +86,7 @@ def _came_out(runs: Sequence[Run]) -> str:
             measured = f"{share(kept.kept.value)} ({kept.kept.count} of {kept.kept.total})"
             rows.append([told, f"≥ {share(WANTED_KEPT)}", measured, verdict(kept.kept.value >= WANTED_KEPT)])
     for name, own in _groups(auto).items():
-        best = max(MEMBERS, key=lambda who: _mean_repair(own, who))
+        best = max(searchers_of(own)[1:], key=lambda who: _mean_repair(own, who))
         gain = gain_over(own, AUTO, best, DEFAULT_BUDGET)
         told = f"{name}: `auto` less its best member (`{best}`) at {percent(DEFAULT_BUDGET)}"
         rows.append([told, "not below 0 beyond noise", interval(gain, sign=True), verdict(gain.high >= 0)])
@@ -102,17 +102,17 @@ def _came_out(runs: Sequence[Run]) -> str:
 def _group(name: str, runs: Sequence[Run]) -> str:
     """All searchers at all budgets over one group of faults."""
     auto = _by(AUTO, runs)
-    repaired, kept = _both_tables(auto, (AUTO, *MEMBERS))
+    repaired, kept = _both_tables(auto)
     faults, seeds = len({run.fault for run in auto}), sorted({run.seed for run in auto})
     head = f"{counted(faults, 'fault')}, {counted(len(auto), 'run')}, {counted(len(seeds), 'seed')} at most."
     return f"## {name}\n\n{head}\n\n{text.GROUP}\n\n{repaired}\n\n{text.KEPT}\n\n{kept}"
 
 
-def _both_tables(runs: Sequence[Run], searchers: Sequence[str]) -> tuple[str, str]:
+def _both_tables(runs: Sequence[Run]) -> tuple[str, str]:
     """Repaired at broken by budget, and budgets kept, weights and seconds."""
     heads = [percent(budget) for budget in BUDGETS]
     repaired, kept = [], []
-    for searcher in searchers:
+    for searcher in searchers_of(runs):
         found = [summarise(runs, searcher, budget) for budget in BUDGETS]
         repaired.append([f"`{searcher}`", *map(cell, found)])
         seconds = [run.seconds for run in runs if run.searcher == searcher]
@@ -132,15 +132,22 @@ def _both_tables(runs: Sequence[Run], searchers: Sequence[str]) -> tuple[str, st
 
 
 def _by_kind(runs: Sequence[Run]) -> str:
-    """The default by what carries the fault and by subject."""
+    """The default by what carries the fault, and by subject."""
     auto = _by(AUTO, runs)
+    parts = {run.kind: KINDS.get(run.kind, run.kind) for run in auto}
+    groups = {name: [run for run in auto if run.kind == kind] for kind, name in sorted(parts.items())}
+    for subject in dict.fromkeys(run.subject for run in auto):
+        own = _groups([run for run in auto if run.subject == subject])
+        groups |= {f"{subject}, {name.lower()}": found for name, found in own.items()}
     rows = []
-    for attribute in ("kind", "subject"):
-        for value in dict.fromkeys(getattr(run, attribute) for run in auto):
-            own = [run for run in auto if getattr(run, attribute) == value]
-            found = [summarise(own, AUTO, budget) for budget in BUDGETS]
-            rows.append([KINDS.get(value, value), str(len({run.fault for run in own})), *map(cell, found)])
+    for name, own in groups.items():
+        found = [summarise(own, AUTO, budget) for budget in BUDGETS]
+        default = summarise(own, AUTO, DEFAULT_BUDGET)
+        reach = "" if default is None else interval(default.possible)
+        seconds = f"{np.mean([run.seconds for run in own]):.1f}"
+        rows.append([name, str(len({run.fault for run in own})), *map(cell, found), reach, seconds])
     heads = ["kind, or subject", "faults", *(percent(budget) for budget in BUDGETS)]
+    heads += [f"within reach at {percent(DEFAULT_BUDGET)}", "seconds"]
     return f"## The default by kind of fault and by subject\n\n{text.BY_KIND}\n\n{table(heads, rows)}"
 
 
@@ -150,7 +157,7 @@ def _against_de(runs: Sequence[Run]) -> str:
     given_up = [run for run in _by(DE, runs) if run.outcome != DONE]
     if not both:
         return ""
-    repaired, kept = _both_tables(both, SEARCHERS)
+    repaired, kept = _both_tables(both)
     faults = f"{counted(len({run.fault for run in both}), 'fault')}, {counted(len(_by(DE, both)), 'run')} of each"
     told = f"{faults}; {counted(len(given_up), 'run')} of `{DE}` {'was' if len(given_up) == 1 else 'were'} given up."
     without = sorted({run.subject for run in runs} - {run.subject for run in both})

@@ -85,6 +85,11 @@ def _mean(by_fault: Mapping[str, Sequence[Row]], number: Callable[[Row], float])
     return Mean.of([float(np.mean([number(row) for row in own])) for own in by_fault.values()])
 
 
+def searchers_of(runs: Iterable[Run]) -> list[str]:
+    """Who has rows in some runs, in the order of the first run that has them."""
+    return list(dict.fromkeys(row.searcher for run in runs for row in run.rows))
+
+
 def gain_over(runs: Sequence[Run], first: str, second: str, budget: float) -> Mean:
     """How much more one searcher repairs than another, fault by fault; both have to have run on the same ones."""
     ours, theirs = (rows_of(runs, searcher, budget) for searcher in (first, second))
