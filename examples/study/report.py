@@ -10,22 +10,16 @@ import numpy as np
 from arachne.wording import counted
 from examples.study import report_text as text
 from examples.study.budgets import AUTO, BUDGETS, DE, DEFAULT_BUDGET, DONE
-from examples.study.cells import cell, interval, percent, rate, share, table, verdict
+from examples.study.cells import cell, interval, percent, rate, share, table
 from examples.study.faults import BY_NAME, CONFUSED_SUBJECTS, DECIDE, JUDGE
 from examples.study.figure import draw
 from examples.study.runs import RESULTS, Row, Run, read_runs
 from examples.study.sources import PROJECT
-from examples.study.summary import gain_over, rows_of, searchers_of, shared, summarise
+from examples.study.summary import groups_of, made_by, rows_of, searchers_of, shared, summarise
+from examples.study.wanted import came_out
 
 PAGE = PROJECT / "docs" / "repairs-at-equal-damage.md"
 FIGURE = "pictures/repairs-at-equal-damage.svg"
-
-SYSTEMATIC, CONFUSIONS = "Systematic faults", "Confusions"
-WANTED = ((SYSTEMATIC, 0.005, 0.50), (SYSTEMATIC, 0.01, 0.65), (CONFUSIONS, 0.005, 0.38))
-"""The mean repair rates that were asked for before anything was measured, by group and budget."""
-
-WANTED_KEPT, WANTED_SECONDS = 0.8, 10.0
-
 
 KINDS = {"deadrows": "dead rows"}
 """Kinds of faults in words, where the name alone would not read well."""
@@ -42,8 +36,8 @@ def write(folder: Path = RESULTS, page: Path = PAGE) -> None:
 def page_text(runs: Sequence[Run]) -> str:
     """The whole page."""
     judged = [run for run in runs if run.part == JUDGE]
-    parts = [text.HEAD, f"![Repaired against broken]({FIGURE})\n\n{text.CAPTION}", _came_out(judged)]
-    parts += [_group(name, own) for name, own in _groups(judged).items()]
+    parts = [text.HEAD, f"![Repaired against broken]({FIGURE})\n\n{text.CAPTION}", came_out(judged)]
+    parts += [_group(name, own) for name, own in groups_of(judged).items()]
     parts += [
         _by_kind(judged),
         _against_de(judged),
@@ -55,53 +49,15 @@ def page_text(runs: Sequence[Run]) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _groups(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    groups = {SYSTEMATIC: [one for one in runs if one.systematic], CONFUSIONS: [o for o in runs if not o.systematic]}
-    return {name: own for name, own in groups.items() if any(run.rows for run in own)}
-
-
 def _panels(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    panels = {name: _by(AUTO, own) for name, own in _groups(runs).items()}
+    panels = {name: made_by(AUTO, own) for name, own in groups_of(runs).items()}
     both = shared(runs, (AUTO, DE))
     return panels | ({f"Where {DE} ran too": both} if both else {})
 
 
-def _by(searcher: str, runs: Sequence[Run]) -> list[Run]:
-    return [run for run in runs if run.searcher == searcher]
-
-
-def _came_out(runs: Sequence[Run]) -> str:
-    """What was wanted beside what was measured."""
-    auto = _by(AUTO, runs)
-    rows = []
-    for name, budget, wanted in WANTED:
-        found = summarise(_groups(auto).get(name, []), AUTO, budget)
-        if found is not None:
-            told = f"{name}: mean repaired at {percent(budget)}"
-            rows.append([told, f"≥ {share(wanted)}", interval(found.repair), verdict(found.repair.value >= wanted)])
-    for budget in BUDGETS:
-        kept = summarise(auto, AUTO, budget)
-        if kept is not None:
-            told = f"All: runs that keep {percent(budget)} on held-out inputs"
-            measured = f"{share(kept.kept.value)} ({kept.kept.count} of {kept.kept.total})"
-            rows.append([told, f"≥ {share(WANTED_KEPT)}", measured, verdict(kept.kept.value >= WANTED_KEPT)])
-    for name, own in _groups(auto).items():
-        best = max(searchers_of(own)[1:], key=lambda who: _mean_repair(own, who))
-        gain = gain_over(own, AUTO, best, DEFAULT_BUDGET)
-        told = f"{name}: `auto` less its best member (`{best}`) at {percent(DEFAULT_BUDGET)}"
-        rows.append([told, "not below 0 beyond noise", interval(gain, sign=True), verdict(gain.high >= 0)])
-    seconds = [run.seconds for run in auto]
-    if seconds:
-        slow = sum(one > WANTED_SECONDS for one in seconds)
-        told = f"{np.mean(seconds):.1f} on average, {np.max(seconds):.1f} at most, {slow} of {len(seconds)} above"
-        rows.append(["All: processor seconds of a repair", f"≤ {WANTED_SECONDS:g}", told, verdict(not slow)])
-    wanted_table = table(["what", "wanted", "measured", "came out"], rows)
-    return f"## What was wanted, and what came out\n\n{text.CAME_OUT}\n\n{wanted_table}\n\n{text.WHY}"
-
-
 def _group(name: str, runs: Sequence[Run]) -> str:
     """All searchers at all budgets over one group of faults."""
-    auto = _by(AUTO, runs)
+    auto = made_by(AUTO, runs)
     repaired, kept = _both_tables(auto)
     faults, seeds = len({run.fault for run in auto}), sorted({run.seed for run in auto})
     head = f"{counted(faults, 'fault')}, {counted(len(auto), 'run')}, {counted(len(seeds), 'seed')} at most."
@@ -133,11 +89,11 @@ def _both_tables(runs: Sequence[Run]) -> tuple[str, str]:
 
 def _by_kind(runs: Sequence[Run]) -> str:
     """The default by what carries the fault, and by subject."""
-    auto = _by(AUTO, runs)
+    auto = made_by(AUTO, runs)
     parts = {run.kind: KINDS.get(run.kind, run.kind) for run in auto}
     groups = {name: [run for run in auto if run.kind == kind] for kind, name in sorted(parts.items())}
     for subject in dict.fromkeys(run.subject for run in auto):
-        own = _groups([run for run in auto if run.subject == subject])
+        own = groups_of([run for run in auto if run.subject == subject])
         groups |= {f"{subject}, {name.lower()}": found for name, found in own.items()}
     rows = []
     for name, own in groups.items():
@@ -154,11 +110,11 @@ def _by_kind(runs: Sequence[Run]) -> str:
 def _against_de(runs: Sequence[Run]) -> str:
     """All searchers on the faults and seeds that differential evolution finished, too."""
     both = shared(runs, (AUTO, DE))
-    given_up = [run for run in _by(DE, runs) if run.outcome != DONE]
+    given_up = [run for run in made_by(DE, runs) if run.outcome != DONE]
     if not both:
         return ""
     repaired, kept = _both_tables(both)
-    faults = f"{counted(len({run.fault for run in both}), 'fault')}, {counted(len(_by(DE, both)), 'run')} of each"
+    faults = f"{counted(len({run.fault for run in both}), 'fault')}, {counted(len(made_by(DE, both)), 'run')} of each"
     told = f"{faults}; {counted(len(given_up), 'run')} of `{DE}` {'was' if len(given_up) == 1 else 'were'} given up."
     without = sorted({run.subject for run in runs} - {run.subject for run in both})
     not_run = f" Not run on {', '.join(without)}." if without else ""
@@ -168,7 +124,7 @@ def _against_de(runs: Sequence[Run]) -> str:
 def _every_fault(runs: Sequence[Run]) -> str:
     """Each fault at the default budget."""
     rows = []
-    for fault, own in rows_of(_by(AUTO, runs), AUTO, DEFAULT_BUDGET).items():
+    for fault, own in rows_of(made_by(AUTO, runs), AUTO, DEFAULT_BUDGET).items():
         run = next(run for run in runs if run.fault == fault)
         seconds = np.mean([one.seconds for one in runs if one.fault == fault and one.searcher == AUTO])
         makers = dict.fromkeys(row.made_by or "none" for row in own)
@@ -219,7 +175,7 @@ def _decided(runs: Sequence[Run]) -> str:
     """The default on both sets side by side."""
     rows = []
     for part in (DECIDE, JUDGE):
-        for name, own in _groups([run for run in _by(AUTO, runs) if run.part == part]).items():
+        for name, own in groups_of([run for run in made_by(AUTO, runs) if run.part == part]).items():
             found = [summarise(own, AUTO, budget) for budget in BUDGETS]
             rows.append([part, name.lower(), str(len({run.fault for run in own})), *map(cell, found)])
     return table(["set", "faults", "count", *(percent(budget) for budget in BUDGETS)], rows)
@@ -230,8 +186,3 @@ def _made_with(runs: Sequence[Run]) -> str:
     versions = {key: sorted({run.versions[key] for run in runs if key in run.versions}) for key in runs[0].versions}
     told = ", ".join(f"{key} {' and '.join(own)}" for key, own in versions.items())
     return f"{text.AGAIN}\n\nMade with {told}."
-
-
-def _mean_repair(runs: Sequence[Run], searcher: str) -> float:
-    found = summarise(runs, searcher, DEFAULT_BUDGET)
-    return -1.0 if found is None else found.repair.value

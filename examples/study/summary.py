@@ -12,6 +12,7 @@ from arachne.evidence.statistics import Rate
 from examples.study.runs import Row, Run
 
 RESAMPLES = 4000
+SYSTEMATIC, CONFUSIONS = "Systematic faults", "Confusions"
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,19 @@ def summarise(runs: Iterable[Run], searcher: str, budget: float) -> Summary | No
 def _mean(by_fault: Mapping[str, Sequence[Row]], number: Callable[[Row], float]) -> Mean:
     """The mean over faults of a number's mean over seeds."""
     return Mean.of([float(np.mean([number(row) for row in own])) for own in by_fault.values()])
+
+
+def groups_of(runs: Iterable[Run]) -> dict[str, list[Run]]:
+    """Runs on planted faults and runs on confusions, as far as there are any with numbers."""
+    groups: dict[str, list[Run]] = {SYSTEMATIC: [], CONFUSIONS: []}
+    for run in runs:
+        groups[SYSTEMATIC if run.systematic else CONFUSIONS].append(run)
+    return {name: own for name, own in groups.items() if any(run.rows for run in own)}
+
+
+def made_by(searcher: str, runs: Iterable[Run]) -> list[Run]:
+    """The runs of one searcher."""
+    return [run for run in runs if run.searcher == searcher]
 
 
 def searchers_of(runs: Iterable[Run]) -> list[str]:

@@ -71,6 +71,8 @@ def test_the_page_says_what_came_out_and_what_did_not(two: Path, tmp_path: Path)
         "2.5",
     ]
     assert "Beside the paper's search" not in text
+    assert "- Confusions at 0.5 %: 0.95 was within reach of the candidates, so that it is lost in choosing" in text
+    assert "- Systematic faults" not in text
 
 
 def test_the_figure_has_a_line_for_each_searcher_and_the_same_bytes_every_time(two: Path, tmp_path: Path) -> None:

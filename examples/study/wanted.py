@@ -1,0 +1,84 @@
+"""What was wanted beside what was measured, and what is behind the difference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from examples.study import report_text as text
+from examples.study.budgets import AUTO, BUDGETS, DEFAULT_BUDGET
+from examples.study.cells import interval, percent, share, table, verdict
+from examples.study.runs import Run
+from examples.study.summary import CONFUSIONS, SYSTEMATIC, gain_over, groups_of, made_by, searchers_of, summarise
+
+WANTED = ((SYSTEMATIC, 0.005, 0.50), (SYSTEMATIC, 0.01, 0.65), (CONFUSIONS, 0.005, 0.38))
+"""The mean repair rates that were asked for before anything was measured, by group and budget."""
+
+WANTED_KEPT, WANTED_SECONDS = 0.8, 10.0
+
+
+def came_out(runs: Sequence[Run]) -> str:
+    """The section: a table, and a sentence for each thing that did not come out."""
+    auto = made_by(AUTO, runs)
+    rows = [*_repaired(auto), *_kept(auto), *_beside_members(auto), *_time(auto)]
+    told = table(["what", "wanted", "measured", "came out"], rows)
+    why = "\n".join(f"- {sentence}" for sentence in _why(auto))
+    return f"## What was wanted, and what came out\n\n{text.CAME_OUT}\n\n{told}" + (f"\n\n{why}" if why else "")
+
+
+def _repaired(auto: Sequence[Run]) -> Iterator[list[str]]:
+    for name, budget, wanted in WANTED:
+        found = summarise(groups_of(auto).get(name, []), AUTO, budget)
+        if found is not None:
+            told = f"{name}: mean repaired at {percent(budget)}"
+            yield [told, f"≥ {share(wanted)}", interval(found.repair), verdict(found.repair.value >= wanted)]
+
+
+def _kept(auto: Sequence[Run]) -> Iterator[list[str]]:
+    for budget in BUDGETS:
+        found = summarise(auto, AUTO, budget)
+        if found is not None:
+            kept = found.kept
+            told = f"All: runs that keep {percent(budget)} on held-out inputs"
+            measured = f"{share(kept.value)} ({kept.count} of {kept.total})"
+            yield [told, f"≥ {share(WANTED_KEPT)}", measured, verdict(kept.value >= WANTED_KEPT)]
+
+
+def _beside_members(auto: Sequence[Run]) -> Iterator[list[str]]:
+    for name, own in groups_of(auto).items():
+        means = {who: summarise(own, who, DEFAULT_BUDGET) for who in searchers_of(own) if who != AUTO}
+        best = max(means, key=lambda who: found.repair.value if (found := means[who]) is not None else -1.0)
+        gain = gain_over(own, AUTO, best, DEFAULT_BUDGET)
+        told = f"{name}: `auto` less its best member (`{best}`) at {percent(DEFAULT_BUDGET)}"
+        yield [told, "not below 0 beyond noise", interval(gain, sign=True), verdict(gain.high >= 0)]
+
+
+def _time(auto: Sequence[Run]) -> Iterator[list[str]]:
+    seconds = [run.seconds for run in auto]
+    if seconds:
+        slow = sum(one > WANTED_SECONDS for one in seconds)
+        told = f"{np.mean(seconds):.1f} on average, {np.max(seconds):.1f} at most, {slow} of {len(seconds)} above"
+        yield ["All: processor seconds of a repair", f"≤ {WANTED_SECONDS:g}", told, verdict(not slow)]
+
+
+def _why(auto: Sequence[Run]) -> Iterator[str]:
+    """Whether search or choice is behind a mean that is too low, and on which subjects; which subjects are slow."""
+    subjects = {name: [run for run in auto if run.subject == name] for name in sorted({run.subject for run in auto})}
+    for group, budget, wanted in WANTED:
+        found = summarise(groups_of(auto).get(group, []), AUTO, budget)
+        if found is None or found.repair.value >= wanted:
+            continue
+        short = found.possible.value < wanted
+        behind = text.SEARCH_IS_SHORT if short else text.CHOICE_IS_SHORT
+        reach = share(found.possible.value)
+        own = {name: summarise(groups_of(runs).get(group, []), AUTO, budget) for name, runs in subjects.items()}
+        told = [f"{name} {share(one.repair.value)}" for name, one in own.items() if one is not None]
+        yield (
+            f"{group} at {percent(budget)}: {reach} was within reach of the candidates, {behind}. "
+            f"By subject: {', '.join(told)}."
+        )
+    means = {name: float(np.mean([run.seconds for run in runs])) for name, runs in subjects.items()}
+    slow = [f"{name} {mean:.1f}" for name, mean in means.items() if mean > WANTED_SECONDS]
+    if slow:
+        yield f"Processor seconds on average, where they are more than {WANTED_SECONDS:g}: {', '.join(slow)}."
