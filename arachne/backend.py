@@ -235,8 +235,8 @@ class ModelBackend(ABC):
         Raises:
             UsageError: The inputs are whole numbers, or the backend cannot differentiate by inputs.
         """
-        self._check(inputs)
         check_real(inputs)
+        self._check(inputs)
         return self._input_gradients(inputs, pull)
 
     def _input_gradients(self, inputs: Inputs, pull: Pull) -> Inputs:
