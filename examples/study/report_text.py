@@ -8,9 +8,11 @@ neither search nor choice has looked at. Repaired is the share of held-out input
 broken the share of held-out inputs that were right and are wrong now. Broken can therefore exceed the budget: how often
 it does is part of the result.
 
-`auto` is what `arachne repair` does by default: a pool of `bias` (one bias for each class), `last` (the last layer,
-cross-entropy and staying near the old predictions), `keep` and `hidden` (gradient steps on suspects with guarded
-margins). Its members' rows are read from the same run: their own candidates, chosen by the same rule."""
+`auto` is what `arachne repair` does by default: a pool of `bias` (a shift of the class biases), `last` (the last layer,
+fine-tuned so that it holds on to what it says of inputs that are right), `keep` (gradient steps on suspects of all
+dense layers that guard the margins of inputs that are right) and `hidden` (the same on suspects of hidden dense layers
+alone). Its members' rows are read from the same run: their own candidates, chosen by the same rule. A repair is asked
+to keep the default budget; for the others a point is chosen from the same front, as `arachne choose` does."""
 
 CAPTION = """Means over the faults that judge, a point for each budget; bars are 95 % intervals of the mean of `auto`,
 from resampling faults."""
