@@ -167,7 +167,7 @@ def _sets(runs: Sequence[Run]) -> str:
         missing += [f"confusions of {name}" for name in CONFUSED_SUBJECTS if name not in confused]
         told = ", ".join(f"{name} ({seeds})" for name, seeds in ran.items())
         rows.append([part, told or "none", ", ".join(missing) or "none"])
-    listed = table(["set", "run (seeds)", "not run"], rows)
+    listed = table(["set", "run (seeds)", "not run here"], rows)
     return f"## Which faults decided, and which judge\n\n{text.SETS}\n\n{listed}"
 
 

@@ -20,9 +20,6 @@ from resampling faults."""
 CAME_OUT = """What is wanted was written down before anything here was measured. All are means over the faults that
 judge, with 95 % intervals from resampling faults; a fault counts once however many seeds it was run with."""
 
-SEARCH_IS_SHORT = "so that no choice among them would have been enough: the search has to find better ones"
-CHOICE_IS_SHORT = "so that it is lost in choosing: the candidates are there, and what was seen does not tell them apart"
-
 GROUP = """Repaired (95 % interval of the mean over faults) @ broken, by budget. *Within reach* is the most that any one
 candidate of `auto` repairs while it keeps the budget on held-out inputs. Only who looked at them could choose it, so it
 flatters; it tells what the choice loses and what the search did not find."""

@@ -63,20 +63,18 @@ def _time(auto: Sequence[Run]) -> Iterator[list[str]]:
 
 
 def _why(auto: Sequence[Run]) -> Iterator[str]:
-    """Whether search or choice is behind a mean that is too low, and on which subjects; which subjects are slow."""
+    """How much the choice loses where a mean is too low, and on which subjects it is; which subjects are slow."""
     subjects = {name: [run for run in auto if run.subject == name] for name in sorted({run.subject for run in auto})}
     for group, budget, wanted in WANTED:
         found = summarise(groups_of(auto).get(group, []), AUTO, budget)
         if found is None or found.repair.value >= wanted:
             continue
-        short = found.possible.value < wanted
-        behind = text.SEARCH_IS_SHORT if short else text.CHOICE_IS_SHORT
-        reach = share(found.possible.value)
+        reach, lost = share(found.possible.value), share(found.possible.value - found.repair.value)
         own = {name: summarise(groups_of(runs).get(group, []), AUTO, budget) for name, runs in subjects.items()}
         told = [f"{name} {share(one.repair.value)}" for name, one in own.items() if one is not None]
         yield (
-            f"{group} at {percent(budget)}: {reach} was within reach of the candidates, {behind}. "
-            f"By subject: {', '.join(told)}."
+            f"{group} at {percent(budget)}: {reach} was within reach of the candidates, so at most {lost} is lost in "
+            f"choosing, and the rest is what the search did not find. By subject: {', '.join(told)}."
         )
     means = {name: float(np.mean([run.seconds for run in runs])) for name, runs in subjects.items()}
     slow = [f"{name} {mean:.1f}" for name, mean in means.items() if mean > WANTED_SECONDS]
