@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.stats import hypergeom
 
 from arachne.causes.cases import Cases
 from arachne.causes.rule import Rule
@@ -40,6 +39,8 @@ class Slice:
     @cached_property
     def p(self) -> float:
         """One-sided exact hypergeometric test: how likely so many errors are among so many inputs by chance."""
+        from scipy.stats import hypergeom  # here, because it is slow to load and a repair does without it
+
         return float(hypergeom.sf(self.wrong - 1, self.inputs, self.all_wrong, self.inside)) if self.wrong else 1.0
 
     @property

@@ -85,6 +85,9 @@ class Ridge(CrossFitted):
     of scores (0 but for negatives, whose true class is raised and best other lowered until it wins by TARGET unit):
 
         Δ = argmin Σ_n w_n |x_n Δ - t_n|^2 + s |Δ|^2,   s falling from point to point
+
+    Attributes:
+        strengths: How many values of s to try.
     """
 
     name = "ridge"

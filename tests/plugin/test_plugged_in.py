@@ -93,7 +93,7 @@ def test_options_of_a_plugin_may_stand_in_a_file(installed: Path, folder: Path) 
     [
         (
             ("--search", "polling", "--population", "9"),
-            "--population is an option of the searcher 'de', not of 'polling'; --search de chooses it",
+            "--population is an option of the searcher 'de' and 'front', not of 'polling'; --search de chooses it",
         ),
         (
             ("--polling-rounds", "9"),

@@ -68,9 +68,9 @@ def test_the_same_command_gives_the_same_but_for_times(compared: Ran, folder: Pa
 
 
 def test_an_option_goes_to_the_searchers_that_have_it_and_to_no_others(folder: Path) -> None:
-    refused = arachne("compare", *ON, "--search", "keep", "--generations", "6", cwd=folder)
+    refused = arachne("compare", *ON, "--search", "keep", "--patience", "6", cwd=folder)
     assert refused.code == 2
-    assert refused.err == "error: --generations is an option of the searcher 'de', which is not compared\n"
+    assert refused.err == "error: --patience is an option of the searcher 'de', which is not compared\n"
     unknown = arachne("compare", *ON, "--search", "keap", cwd=folder)
     assert unknown.code == 2
     assert "no searcher named 'keap'; did you mean 'keep'?" in unknown.err

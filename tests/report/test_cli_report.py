@@ -186,7 +186,7 @@ def test_command_line_beats_environment_beats_file(here: Path, monkeypatch: pyte
     assert shown["alpha"] == (4.0, "file")
     assert shown["data"] == ("digits.npz", "file")
     assert shown["fail-if"] == (["broken > 1000", "repair_rate < 0%"], "environment")
-    assert shown["generations"] == (100, "default")
+    assert shown["patience"] == (10, "default")
     ran = arachne("repair", "digits.onnx", "--generations", "2", "--json", cwd=here)
     assert (ran.code, ran.json["seed"], ran.json["target"]) == (0, 2, "*:7")
 
