@@ -72,9 +72,11 @@ class Settings:
     @property
     def choose_share(self) -> float:
         """How much of the seen part the search never gets, so that its candidates are compared there."""
-        if self.choose or self.budget is None:
+        chosen_within = self.budget is not None or isinstance(self.searcher, Pool)
+        if self.choose or not chosen_within:
             return self.choose
-        return CHOOSE_SHARE if self.budget.confidence is not None or not self.searcher.CROSS_FITS else 0.0
+        guaranteed = self.budget is not None and self.budget.confidence is not None
+        return CHOOSE_SHARE if guaranteed or not self.searcher.cross_fits else 0.0
 
     @classmethod
     def faithful(cls, **changes: Any) -> Settings:

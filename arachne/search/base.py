@@ -176,6 +176,11 @@ class Searcher(Configured, ABC):
     """Whether its candidates have `held_back`, so that no inputs have to be kept for choosing between them."""
 
     @property
+    def cross_fits(self) -> bool:
+        """The same of this very searcher, with its options."""
+        return self.CROSS_FITS
+
+    @property
     def most_generations(self) -> int | None:
         """The number of the last generation a search can reach, for showing progress; None when it is not known."""
         return None

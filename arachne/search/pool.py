@@ -31,7 +31,6 @@ class Pool(Searcher):
     name = "auto"
 
     LOCALISER = "contrast"
-    CROSS_FITS = True
 
     members: tuple[str, ...] = option(
         ("bias", "last", "keep", "hidden", "deep"), "Searchers to run, by name.", metavar="NAME"
@@ -45,6 +44,10 @@ class Pool(Searcher):
             )
         for name in self.members:
             SEARCHERS.get(name)
+
+    @property
+    def cross_fits(self) -> bool:
+        return all(self._member(name).cross_fits for name in self.members)
 
     @property
     def _all(self) -> tuple[str, ...]:

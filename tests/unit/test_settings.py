@@ -9,7 +9,8 @@ import pytest
 import arachne
 from arachne.errors import UsageError
 from arachne.localise import MIN_WEIGHTS, Bidirectional, Contrast, GradientLoss, RandomChoice
-from arachne.search import DifferentialEvolution
+from arachne.search import DifferentialEvolution, Pool
+from arachne.search.budget import CHOOSE_SHARE, Budget
 from arachne.settings import Settings, make_localiser, make_searcher, make_settings
 from arachne.testing import ReferenceBackend, mlp
 
@@ -115,3 +116,11 @@ def test_the_localiser_goes_with_the_searcher_unless_it_is_named() -> None:
     assert Settings(searcher=DifferentialEvolution()).finder(backend) == Bidirectional(min_weights=MIN_WEIGHTS)
     assert Settings(localiser=GradientLoss()).finder(backend) == GradientLoss()
     assert Settings().finder(NoGradients(mlp([4, 3], seed=0))) == RandomChoice()
+
+
+def test_inputs_are_kept_for_choosing_where_candidates_are_not_judged_by_siblings() -> None:
+    assert Settings().choose_share == 0
+    assert Settings(searcher=Pool(members=("bias", "de"))).choose_share == CHOOSE_SHARE
+    assert Settings(searcher=DifferentialEvolution()).choose_share == 0
+    assert Settings(searcher=DifferentialEvolution(), budget=Budget()).choose_share == CHOOSE_SHARE
+    assert Settings(budget=Budget(confidence=0.9)).choose_share == CHOOSE_SHARE
