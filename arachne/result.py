@@ -21,6 +21,7 @@ from arachne.localise import Localisation
 from arachne.patch import Patch
 from arachne.report.front import choice_objects
 from arachne.report.json import dumps
+from arachne.report.next_steps import Given, next_steps
 from arachne.report.objects import doubtful_objects, gate_objects, patch_evidence, result_object
 from arachne.report.terminal import EvidenceTable, as_text
 from arachne.search import SearchResult
@@ -148,8 +149,16 @@ class RepairResult:
 
         return result_html(self.evidence, self.patch, self.split.held_out)
 
-    def page(self, command: str | None = None) -> dict[str, Any]:
-        """What the page shows, as plain values; `command` is what to type to get the same again."""
+    def page(
+        self, command: str | None = None, *, given: Given | None = None, folder: Path | None = None
+    ) -> dict[str, Any]:
+        """What the page shows, as plain values.
+
+        Args:
+            command: What to type to get the same again.
+            given: What that says of model and data, for commands that go on from here.
+            folder: Where the repair's files are.
+        """
         from arachne.report.page import page_object
 
         page = page_object(
@@ -165,7 +174,10 @@ class RepairResult:
             front=self.points,
             choice=self.choice,
             command=command,
+            model=self.backend.describe().source,
         )
+        if given is not None and folder is not None:
+            page["next"] = next_steps(page["result"], given, str(folder), front=bool(self.points))
         return page | dict(self.kept)
 
     def report(self, path: str | Path) -> None:
@@ -180,6 +192,7 @@ class RepairResult:
         *,
         reopen: Callable[[Path], ModelBackend] | None = None,
         command: str | None = None,
+        given: Given | None = None,
         sources: Mapping[str, Any] | None = None,
     ) -> RepairResult:
         """Write the patch, the patched model, the result and what people read of it into a folder.
@@ -189,6 +202,7 @@ class RepairResult:
             reopen: Opens the saved model. The evidence is then measured again on it, and what is written and returned
                 rests on the file, not on what was in memory.
             command: What to type to get the same again.
+            given: What that says of model and data.
             sources: Where model and data came from, for choosing another point of the front later.
 
         Raises:
@@ -214,7 +228,8 @@ class RepairResult:
             front = StoredFront(self.points, self.search, self.split.class_names, sources or self._sources())
             write_front(folder / FRONT, front)
         atomic_write(folder / "result.json", (dumps(result.to_json()) + "\n").encode())
-        write_report(folder, result.page(command), result.patch, result.search, self.backend.describe())
+        page = result.page(command, given=given, folder=folder)
+        write_report(folder, page, result.patch, result.search, self.backend.describe())
         return result
 
     def _sources(self) -> dict[str, Any]:

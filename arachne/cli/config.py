@@ -14,14 +14,17 @@ from __future__ import annotations
 import json
 import shlex
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from arachne.errors import InputError, UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from arachne.report.next_steps import Given
 
 FILE = "arachne.toml"
 PREFIX = "ARACHNE"
@@ -32,6 +35,8 @@ SOURCES = {
 }
 LEFT_OUT = ("config", "print-config", "help")
 ABOUT_OUTPUT = ("json", "quiet", "verbose", "log-file", "debug")
+OF_MODEL = ("model-file", "model", "weights", "backend", "device", "output", "trust-code", "feed")
+OF_DATA = ("data", "classes", "preprocess")
 
 
 class ConfiguredCommand(click.Command):
@@ -115,10 +120,24 @@ def shown(ctx: click.Context, *, as_json: bool) -> str:
 
 def again(ctx: click.Context) -> str:
     """The command line that gives the same run again, whatever came from the environment or a file."""
-    words = ["arachne", called(ctx.command)]
+    return shlex.join(["arachne", called(ctx.command), *_words(ctx, leave_out=(*LEFT_OUT, *ABOUT_OUTPUT))])
+
+
+def given(ctx: click.Context) -> Given:
+    """What the command line says of model and data, whatever came from the environment or a file."""
+    from arachne.report.next_steps import Given
+
+    file = ctx.params.get("weights") or ctx.params.get("model_file")
+    return Given(str(file), tuple(_words(ctx, only=OF_MODEL)), tuple(_words(ctx, only=OF_DATA)))
+
+
+def _words(ctx: click.Context, *, leave_out: Sequence[str] = (), only: Sequence[str] | None = None) -> list[str]:
+    """The options that were given, as words of a command line."""
+    words: list[str] = []
     for parameter in ctx.command.params:
         value, source = _given(ctx, parameter)
-        if source not in SOURCES or value is None or (names(parameter) or [""])[0] in (*LEFT_OUT, *ABOUT_OUTPUT):
+        name = (names(parameter) or [""])[0]
+        if source not in SOURCES or value is None or name in leave_out or (only is not None and name not in only):
             continue
         if isinstance(parameter, click.Option) and parameter.nargs > 1:
             words += [max(parameter.opts, key=len), *map(str, value)]
@@ -130,7 +149,7 @@ def again(ctx: click.Context) -> str:
                 words += [max(parameter.opts, key=len)] + ([] if one is True else [str(one)])
             elif parameter.secondary_opts:
                 words.append(parameter.secondary_opts[0])
-    return shlex.join(words)
+    return words
 
 
 def _given(ctx: click.Context, parameter: click.Parameter) -> tuple[Any, ParameterSource]:

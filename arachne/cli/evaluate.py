@@ -105,7 +105,8 @@ def command(
         from arachne.report.html import render
         from arachne.report.page import page_object
 
-        shown = page_object(value, evidence, part, patch=patch, layers=backend.layers, command=again(context))
+        told = {"command": again(context), "model": backend.describe().source}
+        shown = page_object(value, evidence, part, patch=patch, layers=backend.layers, **told)
         atomic_write(page, render(shown).encode())
         output.say(f"wrote '{page}'")
     pass_gates(output, results, evidence, junit)

@@ -15,7 +15,7 @@ from arachne.cli.budgeting import (
     sources_of,
     tell_never_break,
 )
-from arachne.cli.config import ConfiguredCommand, again
+from arachne.cli.config import ConfiguredCommand, again, given
 from arachne.cli.gating import gate_options, pass_gates, read_gates
 from arachne.cli.options import (
     DURATION,
@@ -121,7 +121,7 @@ def command(
         output.say(f"target {', '.join(targets)}: {', '.join(map(str, result.split.targets))}")
     if out is not None:
         sources = sources_of(model, data, holdout=holdout, never_break=never_break)
-        result = result.save(out, reopen=model.load, command=again(context), sources=sources)
+        result = result.save(out, reopen=model.load, command=again(context), given=given(context), sources=sources)
     tell(output, result)
     output.result(EvidenceTable(result.evidence, result.patch), result.to_json())
     if out is not None:

@@ -38,7 +38,8 @@ def render(page: Mapping[str, Any]) -> str:
         environment()
         .get_template("report.html.j2")
         .render(
-            page=page,
+            page={"model": None, "date": None, "next": [], **page},
+            damaged=page["result"]["verdict"] in (DAMAGE, WORSE),
             result=page["result"],
             held_out=page["result"]["held_out"],
             seen=page["result"].get("seen"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,6 +52,7 @@ def page_object(
     front: Sequence[Point] = (),
     choice: Choice | None = None,
     command: str | None = None,
+    model: str | None = None,
 ) -> dict[str, Any]:
     """Everything the page shows, with nothing in it that is not JSON.
 
@@ -66,12 +69,15 @@ def page_object(
         front: All patches the search found, with what they do.
         choice: Which of them was taken, and within what budget.
         command: What to type to get the same again.
+        model: The file the model came from.
     """
     part = evidence.held_out
     page: dict[str, Any] = clean(
         {
             "schema": PAGE_SCHEMA,
             "command": command,
+            "model": None if model is None else PurePath(model).name,
+            "date": datetime.now(UTC).date().isoformat(),
             "result": {key: _without_rows(value) for key, value in result.items()},
             "confusion": _confusion(part),
             "confidence": {"before": _confidence(part, "before"), "after": _confidence(part, "after")},

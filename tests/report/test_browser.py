@@ -20,6 +20,7 @@ webdriver = pytest.importorskip("selenium.webdriver", reason="the page is not te
 from selenium.webdriver.chrome.service import Service  # noqa: E402  # only once selenium is known to be there
 from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
+from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
@@ -180,6 +181,21 @@ def test_nothing_runs_over_the_edge(browser: Any, address: str, width: int) -> N
     show(browser, address, width=width)
     inside = browser.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")
     assert inside[0] <= inside[1] == width
+
+
+def test_a_phone_sees_that_the_matrix_goes_on(browser: Any, address: str) -> None:
+    def marks() -> list[bool]:
+        view = "document.querySelector('.scroll[data-view=\"confusion:difference\"]')"
+        return [
+            browser.execute_script(f"return {view}.classList.contains('{name}')") for name in ("wide", "more-right")
+        ]
+
+    show(browser, address, width=390, height=844)
+    assert marks() == [True, True]
+    browser.execute_script("for (const one of document.querySelectorAll('.scroll')) one.scrollLeft = 10000")
+    WebDriverWait(browser, 5).until(lambda _: marks() == [True, False])
+    show(browser, address, width=1200)
+    assert marks() == [False, False]
 
 
 def test_the_slider_walks_along_the_front(browser: Any, front_address: str, front_page: dict[str, Any]) -> None:

@@ -116,6 +116,21 @@
     show();
   }
 
+  const tables = [...document.querySelectorAll(".scroll")];
+  const measure = () => {
+    for (const table of tables) {
+      const hidden = table.scrollWidth - table.clientWidth;
+      table.classList.toggle("wide", hidden > 4);
+      table.classList.toggle("more-right", hidden - table.scrollLeft > 4);
+    }
+  };
+  for (const table of tables) {
+    table.addEventListener("scroll", measure, { passive: true });
+  }
+  addEventListener("resize", measure);
+  addEventListener("click", measure);
+  measure();
+
   const copy = document.getElementById("copy");
   if (copy) {
     copy.hidden = false;

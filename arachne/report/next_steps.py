@@ -1,0 +1,68 @@
+"""What to do with a repair, as commands to type: the last thing the page says."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+from arachne.evidence.verdict import DAMAGE, REPAIRED, TOO_FEW
+
+SMALLER, LARGER = "0.1%", "2%"
+"""Budgets to try when the repair broke too much, and when it did too little."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the command line of a repair said of model and data.
+
+    Attributes:
+        file: The file that holds the weights.
+        model: The words that name the model.
+        data: The words that name the data.
+    """
+
+    file: str
+    model: tuple[str, ...]
+    data: tuple[str, ...]
+
+
+def next_steps(result: Mapping[str, Any], given: Given, folder: str, *, front: bool) -> list[dict[str, str]]:
+    """Sentences with the command that does what each says, the most useful first.
+
+    Args:
+        result: What `result.json` holds.
+        given: How the repair was asked for.
+        folder: Where the repair's files are.
+        front: Whether the folder holds other points to choose from.
+    """
+    patch, good = _in(folder, "patch.json"), result["verdict"] == REPAIRED
+    apply = _step(
+        "Put the patch into the model or into an export of it; your file stays as it is",
+        ["apply", patch, given.file, "-o", f"patched{PurePath(given.file).suffix}"],
+    )
+    gate = _step(
+        "Let a pipeline stop if the repair does not hold",
+        ["evaluate", *given.model, *given.data, "--patch", patch, "--fail-if", "verdict != repaired"],
+    )
+    other = _step(
+        "Take another point of the same front, without a new search",
+        ["choose", folder, "--max-break", SMALLER if result["verdict"] == DAMAGE else LARGER, "-o", f"{folder}-other"],
+    )
+    compare = _step(
+        "See whether another search does better",
+        ["compare", *given.model, *given.data, "--target", result["target"], "-o", f"{folder}-compared"],
+    )
+    chosen = [apply, gate] if good else []
+    chosen += [other] if front and result["verdict"] != TOO_FEW else []
+    return chosen if good else [*chosen, compare]
+
+
+def _in(folder: str, name: str) -> str:
+    return str(PurePath(folder) / name)
+
+
+def _step(sentence: str, words: list[str]) -> dict[str, str]:
+    return {"sentence": sentence, "command": shlex.join(["arachne", *words])}

@@ -1,0 +1,76 @@
+"""The page says whose repair it is, what broke first when that matters, and commands that go on from here."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arachne.evidence.verdict import DAMAGE, NOT_REPAIRED, REPAIRED, TOO_FEW, WORSE
+from arachne.report.html import render
+from arachne.report.next_steps import Given, next_steps
+from tests.commands import arachne
+
+DEMO = Path(__file__).parents[2] / "arachne" / "demo"
+GIVEN = Given("net.pt", ("--model", "net:make", "--weights", "net.pt"), ("--data", "my val.npz"))
+
+
+def steps(verdict: str, *, front: bool = True) -> Iterator[str]:
+    result = {"verdict": verdict, "target": "*:7"}
+    return (step["command"] for step in next_steps(result, GIVEN, "fix", front=front))
+
+
+def test_a_good_repair_is_applied_and_gated() -> None:
+    assert list(steps(REPAIRED)) == [
+        "arachne apply fix/patch.json net.pt -o patched.pt",
+        "arachne evaluate --model net:make --weights net.pt --data 'my val.npz' --patch fix/patch.json"
+        " --fail-if 'verdict != repaired'",
+        "arachne choose fix --max-break 2% -o fix-other",
+    ]
+
+
+def test_damage_leads_to_a_smaller_budget_and_other_searchers() -> None:
+    compare = "arachne compare --model net:make --weights net.pt --data 'my val.npz' --target '*:7' -o fix-compared"
+    assert list(steps(DAMAGE)) == ["arachne choose fix --max-break 0.1% -o fix-other", compare]
+    assert list(steps(NOT_REPAIRED)) == ["arachne choose fix --max-break 2% -o fix-other", compare]
+    assert list(steps(NOT_REPAIRED, front=False)) == list(steps(TOO_FEW)) == [compare]
+
+
+@pytest.mark.backend("onnx")
+def test_every_command_of_the_page_runs(tmp_path: Path) -> None:
+    for name in ("digits.onnx", "digits.npz"):
+        shutil.copyfile(DEMO / name, tmp_path / name)
+    asked = ("repair", "digits.onnx", "--data", "digits.npz", "--target", "*:7", "-o", "fix")
+    assert arachne(*asked, cwd=tmp_path).code == 0
+    page = json.loads((tmp_path / "fix" / "report.json").read_text(encoding="utf-8"))
+    commands = [step["command"] for step in page["next"]]
+    assert len(commands) == 3
+    for command in commands:
+        ran = arachne(*shlex.split(command)[1:], cwd=tmp_path)
+        assert ran.code == 0, f"{command}\n{ran.err}"
+    html = (tmp_path / "fix" / "report.html").read_text(encoding="utf-8")
+    assert 'in <b class="mono" id="model">digits.onnx</b>, <time datetime="' in html
+    assert "What to do next" in html
+
+
+@pytest.mark.parametrize("verdict", [DAMAGE, WORSE])
+def test_what_broke_comes_first_when_there_is_damage(page: dict[str, Any], verdict: str) -> None:
+    html = render({**page, "result": {**page["result"], "verdict": verdict}})
+    assert html.index("<h3>Broken</h3>") < html.index("<h3>Repaired</h3>")
+    assert html.index('id="broken-title"') < html.index('id="fixed-title"')
+
+
+def test_what_was_repaired_comes_first_when_there_is_none(page: dict[str, Any]) -> None:
+    html = render({**page, "result": {**page["result"], "verdict": REPAIRED}})
+    assert html.index("<h3>Repaired</h3>") < html.index("<h3>Broken</h3>")
+    assert html.index('id="fixed-title"') < html.index('id="broken-title"')
+
+
+def test_a_page_of_an_earlier_version_is_still_drawn(page: dict[str, Any]) -> None:
+    earlier = {key: value for key, value in page.items() if key not in ("model", "date", "next")}
+    assert "What it did" in render(earlier)
