@@ -10,12 +10,12 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from arachne.errors import EnvironmentFaultError, InputError, ModelError
+from arachne.working_folder import sync_file, working_folder
 
 CHUNK = 1 << 20
 
@@ -54,20 +54,19 @@ def written(destination: Path, source: Path | None = None) -> Iterator[Path]:
     """
     if source is not None and same_file(source, destination):
         raise ModelError(f"'{destination}' is the model itself, which is never overwritten; choose another name")
-    with environment_faults(destination):
-        # The whole name comes last: frameworks go by the ending of the name they are given.
-        handle, name = tempfile.mkstemp(dir=destination.parent, prefix=".", suffix=f".{destination.name}")
-        os.close(handle)
-        temporary = Path(name)
-        try:
-            yield temporary
-            with temporary.open("rb+") as stream:
-                os.fsync(stream.fileno())
-            temporary.chmod(0o666 & ~_umask())  # mkstemp makes files that only their owner can read
-            temporary.replace(destination)
-        finally:
-            temporary.unlink(missing_ok=True)
+    with environment_faults(destination), working_folder(destination.absolute(), wait=True) as folder:
+        temporary = folder / destination.name  # frameworks go by the ending of the name they are given
+        temporary.touch(exist_ok=False)
+        yield temporary
+        temporary.chmod((0o666 & ~umask() & _mode(source)) | 0o600)
+        sync_file(temporary)
+        temporary.replace(destination)
         sync_folder(destination.parent)
+
+
+def _mode(source: Path | None) -> int:
+    """The permissions of what a file is copied from; nobody may read the copy who could not read that."""
+    return 0o666 if source is None else source.stat().st_mode
 
 
 @contextlib.contextmanager
@@ -133,7 +132,7 @@ def same_file(a: str | Path, b: str | Path) -> bool:
         return os.path.realpath(a) == os.path.realpath(b)
 
 
-def _umask() -> int:
+def umask() -> int:
     """The permissions new files go without; reading them means setting them for a moment."""
     mask = os.umask(0o022)
     os.umask(mask)

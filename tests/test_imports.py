@@ -14,9 +14,10 @@ ROOT = Path(__file__).parents[1]
 LEVELS = (
     ("errors", "wording", "demo"),
     ("values",),
+    ("working_folder",),
     ("dtypes", "files", "options", "plugins", "weight_file", "user_code"),
-    ("backend", "zips"),
-    ("losses", "registry", "suspects", "data", "patch", "adapting"),
+    ("backend", "manifest", "zips"),
+    ("losses", "registry", "result_folder", "suspects", "data", "patch", "adapting"),
     ("localise", "evaluate", "causes", "testing"),
     ("evidence",),
     ("search", "survival"),

@@ -49,7 +49,7 @@ def test_a_file_made_beside_the_destination_has_its_ending_and_takes_its_place(t
     target = tmp_path / "net.weights.h5"
     target.write_bytes(b"old")
     with written(target) as temporary:
-        assert (temporary.parent, temporary.name.endswith(".weights.h5")) == (tmp_path, True)
+        assert (temporary.parent.parent, temporary.name) == (tmp_path, "net.weights.h5")
         temporary.write_bytes(b"new")
         assert target.read_bytes() == b"old"
     assert target.read_bytes() == b"new"
