@@ -17,6 +17,9 @@ from arachne.errors import DataError
 from arachne.values import Array
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp", ".gif")
+FORMATS = ("PNG", "JPEG", "BMP", "PPM", "TIFF", "WEBP", "GIF")
+"""The decoders that may run, whatever a file is called: Pillow has others that start programs."""
+
 MAX_PIXELS = 50_000_000
 """A picture with more pixels is not decoded: a file of a few kilobytes can claim any size."""
 
@@ -121,7 +124,7 @@ def stacked(images: Sequence[Array], names: Sequence[str]) -> Array:
 def _decoded(path: Path, head: Preprocess) -> tuple[Array | None, str]:
     """A picture `(height, width, channels)`, or None and the reason."""
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=FORMATS) as image:
             width, height = image.size
             if width * height > MAX_PIXELS:
                 return None, f"{width}x{height} pixels, more than {MAX_PIXELS:,}"

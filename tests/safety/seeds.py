@@ -1,0 +1,137 @@
+"""What the mutation run starts from: a valid file of each kind and the command that reads it."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from tests.safety import valid
+from tests.safety.case import SERVERS
+
+
+@dataclass(frozen=True)
+class Seed:
+    """A valid file and a command.
+
+    Attributes:
+        name: What it is.
+        kind: The kind of file, as in `Case`.
+        make: Writes the files into an empty folder; returns the path of the file to change, relative to it.
+        argv: The command line behind `arachne`, which succeeds on the file as it was made.
+    """
+
+    name: str
+    kind: str
+    make: Callable[[Path], str]
+    argv: tuple[str, ...]
+
+    @property
+    def server(self) -> str:
+        """The process it runs in."""
+        return SERVERS.get(self.kind, "core")
+
+
+def _with_data(make: Callable[[Path], str]) -> Callable[[Path], str]:
+    def both(folder: Path) -> str:
+        valid.data(folder)
+        return make(folder)
+
+    return both
+
+
+def _with_model(make: Callable[[Path], str]) -> Callable[[Path], str]:
+    def both(folder: Path) -> str:
+        valid.model(folder)
+        return make(folder)
+
+    return both
+
+
+def _picture(ending: str) -> Callable[[Path], str]:
+    def make(folder: Path) -> str:
+        for number, image in enumerate(valid.pixels(3)):
+            (folder / "data" / str(number)).mkdir(parents=True)
+            Image.fromarray(image).save(folder / "data" / str(number) / f"a.{ending}")
+        return f"data/0/a.{ending}"
+
+    return make
+
+
+def _table(folder: Path, name: str) -> str:
+    rows = valid.pixels(12).reshape(12, 64) / 255
+    lines = [",".join(["y", *(f"p{number}" for number in range(64))])]
+    lines += [",".join([str(number % 10), *(f"{value:.3f}" for value in row)]) for number, row in enumerate(rows)]
+    content = "\n".join(lines).encode()
+    (folder / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    return name
+
+
+def _parquet(folder: Path) -> str:
+    from pyarrow import parquet, table
+
+    columns = {"y": [number % 10 for number in range(12)]}
+    columns |= {f"p{number}": values.tolist() for number, values in enumerate(valid.pixels(12).reshape(12, 64).T / 255)}
+    parquet.write_table(table(columns), folder / "data.parquet")
+    return "data.parquet"
+
+
+def _arrays(folder: Path) -> str:
+    (folder / "data").mkdir()
+    np.save(folder / "data" / "x.npy", valid.pixels(12)[:, None].astype(np.float32))
+    np.save(folder / "data" / "y.npy", np.arange(12) % 10)
+    return "data/x.npy"
+
+
+def _settings(folder: Path) -> str:
+    valid.data(folder)
+    (folder / "arachne.toml").write_text('data = "data.npz"\nlimit = 50\n\n[scan]\nclasses = "0,1,2,3,4,5,6,7,8,9"\n')
+    return "arachne.toml"
+
+
+def _of_result(name: str) -> Callable[[Path], str]:
+    return lambda folder: f"{valid.result(folder)}/{name}"
+
+
+SCAN = ("scan", "net.onnx", "--data")
+FLAT = ("--preprocess", "shape=1x8x8")
+IMAGES = ("--preprocess", "grey scale=1/255 layout=nchw")
+
+SEEDS = [
+    Seed("onnx", "onnx", _with_data(valid.model), (*SCAN, "data.npz")),
+    Seed("pt2", "pt2", _with_data(valid.program), ("scan", "net.pt2", "--data", "data.npz")),
+    Seed(
+        "pt", "pt", _with_data(valid.state_dict), ("scan", *valid.FACTORY, "--weights", "net.pt", "--data", "data.npz")
+    ),
+    Seed(
+        "safetensors",
+        "safetensors",
+        _with_data(lambda folder: valid.state_dict(folder, "net.safetensors")),
+        ("scan", *valid.FACTORY, "--weights", "net.safetensors", "--data", "data.npz"),
+    ),
+    Seed("keras", "keras", _with_data(valid.keras_model), ("scan", "net.keras", "--data", "data.npz")),
+    Seed(
+        "weights.h5",
+        "h5",
+        _with_data(lambda folder: valid.keras_model(folder, "net.weights.h5")),
+        ("scan", *valid.FACTORY, "--backend", "keras", "--weights", "net.weights.h5", "--data", "data.npz"),
+    ),
+    Seed("npz", "npz", _with_model(valid.data), (*SCAN, "data.npz")),
+    Seed("npy", "npy", _with_model(_arrays), (*SCAN, "data")),
+    Seed("csv", "csv", _with_model(lambda folder: _table(folder, "data.csv")), (*SCAN, "data.csv", *FLAT)),
+    Seed("csv.gz", "csv", _with_model(lambda folder: _table(folder, "data.csv.gz")), (*SCAN, "data.csv.gz", *FLAT)),
+    Seed("parquet", "parquet", _with_model(_parquet), (*SCAN, "data.parquet", *FLAT)),
+    *(
+        Seed(ending, "picture", _with_model(_picture(ending)), (*SCAN, "data", *IMAGES))
+        for ending in ("png", "jpg", "gif", "bmp", "tif", "webp", "ppm")
+    ),
+    Seed("patch in show", "patch", valid.patch, ("show", "patch.json")),
+    Seed("patch in apply", "patch", valid.patch, ("apply", "patch.json", "net.onnx", "-o", "out.onnx")),
+    Seed("report.json", "result", _of_result("report.json"), ("report", "fix")),
+    Seed("result.json", "result", _of_result("result.json"), ("report", "fix")),
+    Seed("arachne.toml", "config", _with_model(_settings), ("scan", "net.onnx")),
+]

@@ -1,0 +1,139 @@
+"""Valid files of every kind, small, for attacks to start from."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+
+CACHE = "ARACHNE_SAFETY_CACHE"
+"""The environment variable that names the folder in which costly files are kept between cases."""
+
+
+def model(folder: Path, name: str = "net.onnx") -> str:
+    """The demo's small ONNX network for 8x8 digits."""
+    return _copied("digits.onnx", folder / name)
+
+
+def data(folder: Path, name: str = "data.npz", rows: int = 60) -> str:
+    """Some of the demo's labelled digits."""
+    with np.load(str(files("arachne.demo") / "digits.npz")) as stored:
+        np.savez(folder / name, x=stored["x"][:rows], y=stored["y"][:rows])
+    return name
+
+
+def pixels(rows: int = 4) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    """Some of the demo's digits as pictures `(rows, 8, 8)`."""
+    with np.load(str(files("arachne.demo") / "digits.npz")) as stored:
+        first = np.asarray(stored["x"][:rows], dtype=np.float64).reshape(rows, 8, 8)
+    scaled: np.ndarray[tuple[int, ...], np.dtype[np.uint8]] = (255 * first / first.max()).astype(np.uint8)
+    return scaled
+
+
+def result(folder: Path, name: str = "fix") -> str:
+    """The folder of a small finished repair, with its model and data beside it as `net.onnx` and `data.npz`."""
+    from arachne.cli import run
+
+    model(folder)
+    data(folder, rows=600)
+    kept = Path(os.environ[CACHE]) / "fix"
+    if not kept.exists():
+        code = run(f"repair net.onnx --data data.npz --target top:1 --search keep -o {name} --quiet".split())
+        if code != 0:
+            raise RuntimeError(f"the repair that a case starts from failed with exit {code}")
+        shutil.copytree(folder / name, kept.with_name(f"fix-{os.getpid()}"))
+        kept.with_name(f"fix-{os.getpid()}").rename(kept)
+    else:
+        shutil.copytree(kept, folder / name)
+    return name
+
+
+def patch(folder: Path, name: str = "patch.json") -> str:
+    """A patch for `net.onnx`, which is put beside it."""
+    result(folder)
+    shutil.move(folder / "fix" / "patch.json", folder / name)
+    shutil.rmtree(folder / "fix")
+    return name
+
+
+def _copied(name: str, path: Path) -> str:
+    path.write_bytes((files("arachne.demo") / name).read_bytes())
+    return path.name
+
+
+def program(folder: Path, name: str = "net.pt2") -> str:
+    """An exported torch program of an untrained network for 8x8 digits."""
+    import torch
+
+    _factory(folder)
+    torch.manual_seed(1)
+    inputs = torch.zeros(2, 1, 8, 8)
+    batch = torch.export.Dim("batch")
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 8), torch.nn.ReLU(), torch.nn.Linear(8, 10))
+    torch.export.save(torch.export.export(network, (inputs,), dynamic_shapes=({0: batch},)), folder / name)
+    return name
+
+
+def state_dict(folder: Path, name: str = "net.pt") -> str:
+    """The weights of the network that `networks:digits` of `FACTORY` makes, by the ending as safetensors or a zip."""
+    import safetensors.torch
+    import torch
+
+    _factory(folder)
+    torch.manual_seed(1)
+    state = {
+        "1.weight": torch.randn(8, 64),
+        "1.bias": torch.randn(8),
+        "3.weight": torch.randn(10, 8),
+        "3.bias": torch.randn(10),
+    }
+    if name.endswith(".safetensors"):
+        safetensors.torch.save_file(state, folder / name)
+    else:
+        torch.save(state, folder / name)
+    return name
+
+
+FACTORY = ("--model", "networks:digits")
+"""What a command needs beside `--weights` for a state dict; `state_dict` and `keras_model` write `networks.py`."""
+
+
+def keras_model(folder: Path, name: str = "net.keras") -> str:
+    """An untrained Keras network for 8x8 digits; with the ending `.weights.h5` its weights alone, for `FACTORY`."""
+    import keras
+
+    (folder / "networks.py").write_text(KERAS)
+    keras.utils.set_random_seed(1)
+    namespace: dict[str, object] = {}
+    exec(KERAS, namespace)  # the text below
+    network = namespace["digits"]()  # type: ignore[operator]  # a function of that text
+    if name.endswith(".weights.h5"):
+        network.save_weights(folder / name)
+    else:
+        network.save(folder / name)
+    return name
+
+
+KERAS = """import keras
+
+
+def digits():
+    return keras.Sequential([
+        keras.Input((1, 8, 8), name="image"), keras.layers.Flatten(name="flat"),
+        keras.layers.Dense(8, activation="relu", name="hidden"), keras.layers.Dense(10, name="scores"),
+    ])
+"""
+
+TORCH = """from torch import nn
+
+
+def digits():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 10))
+"""
+
+
+def _factory(folder: Path) -> None:
+    (folder / "networks.py").write_text(TORCH)
