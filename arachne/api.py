@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 
 from arachne import engine, reopening
 from arachne.causes.targets import CauseTargets
+from arachne.checkpoint import Checkpoints
 from arachne.data.readers import read_data
 from arachne.data.split import checked_scores, whole_part, with_model_names
 from arachne.engine import OnStep
@@ -71,6 +73,8 @@ def repair(
     never_break: Any = None,
     on_step: OnStep | None = None,
     on_generation: OnGeneration | None = None,
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
     **changes: Any,
 ) -> RepairResult:
     """Find a patch for a mistake, and measure it on inputs the search never saw.
@@ -85,6 +89,8 @@ def repair(
         never_break: Inputs that must stay right; whatever `read_data` takes.
         on_step: Called with the name of each step as it begins.
         on_generation: Called after each generation of the search.
+        checkpoint: A folder that keeps what the search has reached, so that a run which ends early can go on.
+        resume: Whether to go on from what is in that folder, if anything is.
         **changes: Any attribute of `Settings`: `seed`, `alpha`, `localiser` and `searcher` (also by their names, such
             as `gl` and `de`), `time_limit` in seconds, ...; and of `Budget`: `max_break`, `confidence`,
             `max_class_drop`.
@@ -94,7 +100,11 @@ def repair(
 
     Raises:
         NothingWithinBudgetError: No candidate keeps the budget; the message describes the best beyond it.
+        CheckpointError: The folder holds checkpoints of another repair, of one that was not to be resumed, or damaged
+            ones.
     """
+    if resume and checkpoint is None:
+        raise UsageError("a repair is resumed from its checkpoint: name its folder as checkpoint")
     settings = make_settings(settings, faithful=faithful, **changes)
     backend = load(model)
     return engine.repair(
@@ -106,6 +116,7 @@ def repair(
         never_break=None if never_break is None else read_data(never_break),
         on_step=on_step,
         on_generation=on_generation,
+        checkpoint=None if checkpoint is None else Checkpoints(checkpoint, resume=resume, tell=_warn),
     )
 
 
@@ -186,6 +197,10 @@ def diff(first: str | Path, second: str | Path, *, mapping: Mapping[str, str] | 
         PatchError: They are not two models of one network, or layers cannot be told apart.
     """
     return files_diff(weight_file(first), weight_file(second), mapping=mapping, backend=name_for_file(first))
+
+
+def _warn(text: str) -> None:
+    logging.getLogger("arachne").warning(text)
 
 
 def _given(output: str | Path | None, model: str | Path) -> Path:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -15,6 +15,7 @@ import numpy as np
 
 from arachne.backend import ModelBackend, restored
 from arachne.causes.targets import CauseTargets, rules_of
+from arachne.checkpoint import Checkpoints, Saved, run_fields
 from arachne.chosen import smaller, take, with_shrunk
 from arachne.data.chance import check_accuracy
 from arachne.data.class_order import check_class_order
@@ -24,8 +25,9 @@ from arachne.data.split import Split, Term, never_break_part, overlap, split_by_
 from arachne.errors import DataError
 from arachne.evaluate import FitnessInputs, make_evaluator
 from arachne.evidence import Doubtful, doubtful_labels
+from arachne.localise import Localisation
 from arachne.result import RepairResult
-from arachne.search import Problem, SearchResult
+from arachne.search import Problem, SearchResult, SearchState
 from arachne.search.budget import Budget
 from arachne.search.choose import Choice, choose, too_few
 from arachne.search.standing import Point, measure_front, with_held_out
@@ -56,6 +58,7 @@ def repair(
     on_step: OnStep | None = None,
     on_doubtful: Callable[[Doubtful], None] | None = None,
     on_generation: OnGeneration | None = None,
+    checkpoint: Checkpoints | None = None,
 ) -> RepairResult:
     """Find a patch for a mistake, and measure it on inputs the search never saw.
 
@@ -70,9 +73,11 @@ def repair(
         on_step: Called with the name of each step as it begins.
         on_doubtful: Called before the repair starts, with the negatives whose labels look wrong, if there are any.
         on_generation: Called after each generation of the search.
+        checkpoint: Keeps what the search has reached, and what an earlier run of the same repair had reached.
 
     Raises:
         NothingWithinBudgetError: No candidate keeps the budget; its `result` is what was found all the same.
+        CheckpointError: There is a checkpoint that cannot be gone on from.
     """
     settings = settings or Settings()
     settings = replace(settings, localiser=settings.finder(backend))
@@ -99,35 +104,84 @@ def repair(
         doubtful = doubtful_labels(split.seen)
     if on_doubtful is not None and len(doubtful):
         on_doubtful(doubtful)
-    with clock.step("localise"):
-        localisation = settings.finder(backend).localise(backend, split.seen, rng=rng)
-    suspects = localisation.suspects
-    with clock.step("search"), restored(backend, suspects.parameters):
-        terms = split.seen.terms(settings.alpha)
-        counted = fitness_inputs(split, terms)
-        evaluate = partial(make_evaluator, settings.evaluator, memory=settings.memory)
-        problem = Problem(backend, split, suspects, counted, evaluate)
-        on_state = None if on_generation is None else each_generation(on_generation)
-        stop = None if settings.time_limit is None else partial(clock.over, settings.time_limit)
-        found = settings.searcher.search(problem, rng=rng, on_state=on_state, stop=stop)
-        found = named(found, settings.searcher.name)
-        if settings.budget is not None and len(found.front) == 1:
-            found = with_shrunk(problem, found)
-    if settings.budget is None and len(found.front) > 1:
-        settings = replace(settings, budget=Budget())
-    points: tuple[Point, ...] = ()
-    choice: Choice | None = None
-    if settings.budget is not None:
-        with clock.step("choose"):
-            points = measure_front(backend, split, found.front, np.concatenate([term.rows for term in terms]))
-            choice = choose(points, settings.budget, split.class_names)
-            found, points = smaller(problem, found, points, choice)
     told = provenance(backend, data, split, settings, holdout, never_break)
-    with clock.step("measure"):
-        found, patch, evidence = take(backend, split, found, choice, told)
-        points = with_held_out(backend, split, points)
+    resumed = None if checkpoint is None else checkpoint.open(run_fields(backend, split, told))
+    if checkpoint is not None:
+        checkpoint.seconds = clock.so_far
+    if resumed is not None:
+        clock.earlier(resumed.seconds)
+    with nullcontext() if checkpoint is None else checkpoint.guarded():
+        with clock.step("localise"):
+            localisation = localised(backend, split, settings, checkpoint, rng=rng)
+        suspects = localisation.suspects
+        with clock.step("search"), restored(backend, suspects.parameters):
+            terms = split.seen.terms(settings.alpha)
+            counted = fitness_inputs(split, terms)
+            evaluate = partial(make_evaluator, settings.evaluator, memory=settings.memory)
+            problem = Problem(backend, split, suspects, counted, evaluate)
+            stop = None if settings.time_limit is None else partial(clock.over, settings.time_limit)
+            found = searched(problem, settings, resumed, checkpoint, on_generation, stop, rng=rng)
+            if settings.budget is not None and len(found.front) == 1:
+                found = with_shrunk(problem, found)
+        if settings.budget is None and len(found.front) > 1:
+            settings = replace(settings, budget=Budget())
+        points: tuple[Point, ...] = ()
+        choice: Choice | None = None
+        if settings.budget is not None:
+            with clock.step("choose"):
+                points = measure_front(backend, split, found.front, np.concatenate([term.rows for term in terms]))
+                choice = choose(points, settings.budget, split.class_names)
+                found, points = smaller(problem, found, points, choice)
+        with clock.step("measure"):
+            found, patch, evidence = take(backend, split, found, choice, {**told, "settings": settings.to_json()})
+            points = with_held_out(backend, split, points)
     result = RepairResult(backend, split, localisation, found, patch, evidence, settings, clock.seconds, doubtful)
     return replace(result, points=points, choice=choice).within_budget()
+
+
+def localised(
+    backend: ModelBackend,
+    split: Split,
+    settings: Settings,
+    checkpoint: Checkpoints | None,
+    *,
+    rng: np.random.Generator,
+) -> Localisation:
+    """The weights behind the mistake: found now, or by the run that is resumed."""
+    found = None if checkpoint is None else checkpoint.localisation(backend, rng)
+    if found is None:
+        found = settings.finder(backend).localise(backend, split.seen, rng=rng)
+    if checkpoint is not None:
+        checkpoint.localised(found, rng)
+    return found
+
+
+def searched(
+    problem: Problem,
+    settings: Settings,
+    resumed: Saved | None,
+    checkpoint: Checkpoints | None,
+    on_generation: OnGeneration | None,
+    stop: Callable[[], str | None] | None,
+    *,
+    rng: np.random.Generator,
+) -> SearchResult:
+    """What the search finds, from the beginning or from where an earlier run had got to."""
+    state = None if resumed is None else resumed.state
+    if resumed is not None:
+        rng.bit_generator.state = resumed.random
+    tell = None
+    if on_generation is not None:
+        tell = each_generation(on_generation, 0 if state is None else len(state.history))
+
+    def on_state(state: SearchState) -> None:
+        if checkpoint is not None:
+            checkpoint.at(state, rng)
+        if tell is not None:
+            tell(state)
+
+    found = settings.searcher.search(problem, rng=rng, state=state, on_state=on_state, stop=stop)
+    return named(found, settings.searcher.name)
 
 
 def with_constraints(
@@ -214,7 +268,19 @@ class Stopwatch:
     def __init__(self, on_step: OnStep | None = None) -> None:
         self._on_step = on_step
         self._start = time.perf_counter()
+        self._now: tuple[str, float] | None = None
         self.seconds: dict[str, float] = {}
+
+    def earlier(self, seconds: Mapping[str, float]) -> None:
+        """Add the time that the run which is resumed had taken."""
+        self._start -= sum(seconds.values())
+        for name, own in seconds.items():
+            self.seconds[name] = round(self.seconds.get(name, 0.0) + own, 4)
+
+    def so_far(self) -> dict[str, float]:
+        """The time of each step, with that under way as if it ended now."""
+        name, start = self._now or ("", 0.0)
+        return {**self.seconds, name: self._with(name, start)} if name else dict(self.seconds)
 
     def over(self, limit: float) -> str | None:
         """Why a search should end now, if more than `limit` seconds have passed."""
@@ -227,5 +293,10 @@ class Stopwatch:
         if self._on_step is not None:
             self._on_step(name)
         start = time.perf_counter()
+        self._now = name, start
         yield
-        self.seconds[name] = round(time.perf_counter() - start, 4)
+        self.seconds[name] = self._with(name, start)
+        self._now = None
+
+    def _with(self, name: str, start: float) -> float:
+        return round(self.seconds.get(name, 0.0) + time.perf_counter() - start, 4)

@@ -8,7 +8,8 @@
     │   ├── ModelError
     │   │   └── UnsafeModelError
     │   ├── DataError
-    │   └── PatchError
+    │   ├── PatchError
+    │   └── CheckpointError
     ├── EnvironmentFaultError          4   disk, memory, a missing package
     │   └── PluginUnavailableError (ImportError)
     │       └── BackendUnavailableError
@@ -81,6 +82,10 @@ class DataError(InputError):
 
 class PatchError(InputError):
     """A patch that is malformed or does not fit the model."""
+
+
+class CheckpointError(InputError):
+    """A checkpoint that is damaged, or of another run."""
 
 
 class EnvironmentFaultError(ArachneError):

@@ -235,8 +235,8 @@ class Searcher(Configured, ABC):
                 on_state(state)
         while state.stopped is None:
             state = self.step(problem, state, rng=rng)
-            if on_state is not None:
-                on_state(state)
             if state.stopped is None and stop is not None and (reason := stop()) is not None:
                 state = replace(state, stopped=reason)
+            if on_state is not None:
+                on_state(state)
         return self.result(problem, state)

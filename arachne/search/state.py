@@ -98,9 +98,8 @@ OnState = Callable[[SearchState], None]
 OnGeneration = Callable[[Generation], None]
 
 
-def each_generation(on_generation: OnGeneration) -> OnState:
-    """An `on_state` that hands on every generation of the history, once."""
-    told = 0
+def each_generation(on_generation: OnGeneration, told: int = 0) -> OnState:
+    """An `on_state` that hands on every generation of the history, once, behind the first `told`."""
 
     def on_state(state: SearchState) -> None:
         nonlocal told
