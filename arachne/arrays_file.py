@@ -39,7 +39,7 @@ def write_arrays(path: Path, arrays: Mapping[str, Array], about: Mapping[str, An
     text = np.frombuffer(json.dumps(told, default=_plain).encode(), np.uint8)
 
     def write(stream: BinaryIO) -> None:
-        np.savez(stream, allow_pickle=False, **{ABOUT: text}, **arrays)  # type: ignore[arg-type]
+        np.savez(stream, allow_pickle=False, **{ABOUT: text}, **arrays)
 
     atomic_write(path, write)
 

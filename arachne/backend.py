@@ -271,6 +271,13 @@ class ModelBackend(ABC):
         """As `cut`, of one or more layers the model has. Written by an adapter for speed alone."""
         return PlainCut(self, inputs, layers)
 
+    def halve_batches(self) -> int | None:
+        """Run on half as many inputs at a time from now on; how many that are, or None where it cannot be fewer.
+
+        Called when memory does not suffice. Cuts and traces that were made before are not touched.
+        """
+        return None
+
     @abstractmethod
     def save(self, path: Path) -> None:
         """Write the model with its current weights in the format it came in; the original file stays as it is."""

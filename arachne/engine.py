@@ -26,6 +26,7 @@ from arachne.errors import DataError
 from arachne.evaluate import FitnessInputs, make_evaluator
 from arachne.evidence import Doubtful, doubtful_labels
 from arachne.localise import Localisation
+from arachne.memory import in_batches_that_fit, memory_faults
 from arachne.result import RepairResult
 from arachne.search import Problem, SearchResult, SearchState
 from arachne.search.budget import Budget
@@ -58,6 +59,7 @@ def repair(
     on_step: OnStep | None = None,
     on_doubtful: Callable[[Doubtful], None] | None = None,
     on_generation: OnGeneration | None = None,
+    on_note: Callable[[str], None] | None = None,
     checkpoint: Checkpoints | None = None,
 ) -> RepairResult:
     """Find a patch for a mistake, and measure it on inputs the search never saw.
@@ -73,6 +75,7 @@ def repair(
         on_step: Called with the name of each step as it begins.
         on_doubtful: Called before the repair starts, with the negatives whose labels look wrong, if there are any.
         on_generation: Called after each generation of the search.
+        on_note: Called with a sentence when something is done otherwise than asked: in smaller batches, for example.
         checkpoint: Keeps what the search has reached, and what an earlier run of the same repair had reached.
 
     Raises:
@@ -86,7 +89,8 @@ def repair(
     clock = Stopwatch(on_step)
     rng = np.random.default_rng(settings.seed)
     with clock.step("split"):
-        split = split_by_outcome(
+        work = partial(
+            split_by_outcome,
             backend,
             data,
             target,
@@ -97,6 +101,7 @@ def repair(
             group_by=settings.group_by,
             causes=CauseTargets(backend),
         )
+        split = in_batches_that_fit(backend, work, rng=rng, tell=on_note)
         split = with_constraints(backend, split, settings.budget, never_break)
         if not settings.accept_near_chance:
             check_class_order(split.seen)
@@ -110,9 +115,9 @@ def repair(
         checkpoint.seconds = clock.so_far
     if resumed is not None:
         clock.earlier(resumed.seconds)
-    with nullcontext() if checkpoint is None else checkpoint.guarded():
+    with nullcontext() if checkpoint is None else checkpoint.guarded(), memory_faults():
         with clock.step("localise"):
-            localisation = localised(backend, split, settings, checkpoint, rng=rng)
+            localisation = localised(backend, split, settings, checkpoint, on_note, rng=rng)
         suspects = localisation.suspects
         with clock.step("search"), restored(backend, suspects.parameters):
             terms = split.seen.terms(settings.alpha)
@@ -144,13 +149,15 @@ def localised(
     split: Split,
     settings: Settings,
     checkpoint: Checkpoints | None,
+    on_note: Callable[[str], None] | None,
     *,
     rng: np.random.Generator,
 ) -> Localisation:
     """The weights behind the mistake: found now, or by the run that is resumed."""
     found = None if checkpoint is None else checkpoint.localisation(backend, rng)
     if found is None:
-        found = settings.finder(backend).localise(backend, split.seen, rng=rng)
+        work = partial(settings.finder(backend).localise, backend, split.seen, rng=rng)
+        found = in_batches_that_fit(backend, work, rng=rng, tell=on_note)
     if checkpoint is not None:
         checkpoint.localised(found, rng)
     return found

@@ -11,6 +11,7 @@
     │   ├── PatchError
     │   └── CheckpointError
     ├── EnvironmentFaultError          4   disk, memory, a missing package
+    │   ├── OutOfMemoryError (MemoryError)
     │   └── PluginUnavailableError (ImportError)
     │       └── BackendUnavailableError
     ├── NothingToRepairError           5   the model does not make this mistake
@@ -92,6 +93,10 @@ class EnvironmentFaultError(ArachneError):
     """The machine lacks something: disk, memory, a package."""
 
     exit_code = 4
+
+
+class OutOfMemoryError(EnvironmentFaultError, MemoryError):
+    """There is not enough memory, also with the smallest batches."""
 
 
 class PluginUnavailableError(EnvironmentFaultError, ImportError):

@@ -17,7 +17,7 @@ LEVELS = (
     ("working_folder",),
     ("dtypes", "files", "options", "plugins", "weight_file", "user_code"),
     ("backend", "manifest", "zips", "arrays_file"),
-    ("losses", "registry", "result_folder", "suspects", "data", "patch", "adapting"),
+    ("losses", "memory", "registry", "result_folder", "suspects", "data", "patch", "adapting"),
     ("localise", "evaluate", "causes", "testing"),
     ("evidence",),
     ("search", "survival"),

@@ -91,7 +91,8 @@ def read_saved(path: Path) -> Saved:
 def write_localisation(path: Path, found: Localisation, random: RandomState, fields: Mapping[str, Any]) -> None:
     """Write a finished localisation and the generator's state after it, whole or not at all."""
     arrays: dict[str, Array] = {}
-    parameters, scores = [], []
+    parameters: list[list[str]] = []
+    scores: list[list[str]] = []
     for (layer, parameter), run in groupby(found.suspects.addresses, key=lambda at: (at.layer, at.parameter)):
         arrays[f"index{len(parameters)}"] = np.array([address.index for address in run], np.int64)
         parameters.append([layer, parameter])

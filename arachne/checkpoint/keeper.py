@@ -86,9 +86,14 @@ class Checkpoints:
         return bool(self._found()) or (self.folder / LOCALISED).is_file()
 
     @property
-    def reached(self) -> str | None:
-        """`generation 57`: what the latest state is; None before the search."""
-        return None if self._latest is None else Saved({}, *self._latest, {}).reached
+    def resumable(self) -> bool:
+        """Whether there is something to go on from, here or on the disk."""
+        return self._latest is not None or self._localised is not None or self.kept
+
+    @property
+    def reached(self) -> str:
+        """`generation 57`: what there is to go on from."""
+        return "localisation" if self._latest is None else Saved({}, *self._latest, {}).reached
 
     def open(self, fields: Mapping[str, Any]) -> Saved | None:
         """Called once the data is split: what to go on from, if anything.
@@ -136,9 +141,9 @@ class Checkpoints:
         """Keep a finished localisation; the time counts from here for the search."""
         if self._localised is None:
             (self.folder / LOCALISED).unlink(missing_ok=True)
-            self._localised = found, rng.bit_generator.state
+            self._localised, self._written = (found, rng.bit_generator.state), False
             if self._due():
-                self._timed(self._write_localised)
+                self.flush()
         self._began, self._spent = time.monotonic(), 0.0
 
     def at(self, state: SearchState, rng: np.random.Generator) -> None:
@@ -156,7 +161,7 @@ class Checkpoints:
             EnvironmentFaultError: It cannot be written; the checkpoints before it are still there.
         """
         with self._one_writer:
-            if not self._written and self._latest is not None:
+            if not self._written:
                 self._timed(self._write)
 
     @contextmanager
@@ -204,22 +209,20 @@ class Checkpoints:
         raise CheckpointError(f"no checkpoint is whole: {'; '.join(wrong)}; start over", argument="replace")
 
     def _write(self) -> None:
-        if self._latest is None:
-            return
-        if self._localised is not None and not (self.folder / LOCALISED).is_file():
-            self._write_localised()
         self._make_folder()
+        if self._localised is not None and not (self.folder / LOCALISED).is_file():
+            write_localisation(self.folder / LOCALISED, *self._localised, self._fields)
+        if self._latest is not None:
+            self._write_state(*self._latest)
+        self._written = True
+
+    def _write_state(self, state: SearchState, random: Mapping[str, Any]) -> None:
         number = self._number + 1
-        write_saved(self.folder / f"search-{number:06}.npz", Saved(self._fields, *self._latest, self.seconds()))
-        self._number, self._written = number, True
+        write_saved(self.folder / f"search-{number:06}.npz", Saved(self._fields, state, random, self.seconds()))
+        self._number = number
         for old, path in self._found().items():
             if old <= number - KEPT:
                 path.unlink(missing_ok=True)
-
-    def _write_localised(self) -> None:
-        if self._localised is not None:
-            self._make_folder()
-            write_localisation(self.folder / LOCALISED, *self._localised, self._fields)
 
     def _make_folder(self) -> None:
         with environment_faults(self.folder):

@@ -146,6 +146,13 @@ class ReferenceBackend(ModelBackend):
         cut.keep([self._run(part) for part in self._parts(inputs)])
         return cut
 
+    def halve_batches(self) -> int | None:
+        """Down to single inputs."""
+        if self._batch_size <= 1:
+            return None
+        self._batch_size //= 2
+        return self._batch_size
+
     def save(self, path: Path) -> None:
         """Write the network with its current weights as a `.refnet` file."""
         reference_file.write_network(path, self.native, self._weights)

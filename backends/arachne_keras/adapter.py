@@ -161,6 +161,10 @@ class KerasBackend(ModelBackend):
         """The steps behind the layers, compiled once."""
         return KerasCut(self._runner, inputs, layers)
 
+    def halve_batches(self) -> int | None:
+        """Not where the model takes batches of one size only."""
+        return self._runner.halve()
+
     def save(self, path: Path) -> None:
         """A model from a file becomes a copy of that file in which only changed weights differ."""
         io.save(self._model, self._runner.layers, Path(path))

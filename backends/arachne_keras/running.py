@@ -117,6 +117,13 @@ class Runner:
             _check_array(array, shape)
         return arrays
 
+    def halve(self) -> int | None:
+        """Take half as many rows at a time; how many that are, or None where it cannot be fewer."""
+        if self.fixed or self.rows <= 1:
+            return None
+        self.rows //= 2
+        return self.rows
+
     def batches(self, inputs: Inputs) -> Iterator[Inputs]:
         """The inputs in batches; one empty batch if there are none."""
         self.checked(inputs)

@@ -217,6 +217,10 @@ class OnnxBackend(ModelBackend):
             self._notes += [note] if note not in self._notes else []
             return super()._cut(inputs, layers)
 
+    def halve_batches(self) -> int | None:
+        """Not where the model takes batches of one size only."""
+        return self._runner.halve()
+
     def save(self, path: Path) -> None:
         """A copy of the original in which only the bytes of changed weights differ."""
         io.save(self._model, {name: self._runner.values[name] for name in sorted(self._runner.touched)}, Path(path))

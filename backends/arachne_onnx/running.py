@@ -151,6 +151,13 @@ class Runner:
         parts = [program.run({**feeds, **weights})[name][:n] for feeds, n in self.batches(inputs)]
         return np.concatenate(parts)
 
+    def halve(self) -> int | None:
+        """Take half as many rows at a time; how many that are, or None where it cannot be fewer."""
+        if self.fixed or self.rows <= 1:
+            return None
+        self.rows //= 2
+        return self.rows
+
     def batches(self, inputs: Inputs, rows: int | None = None) -> Iterator[tuple[dict[str, Array], int]]:
         """Feeds in batches, with how many of their rows count; a batch is never empty, rows to fill it are zeros."""
         feeds = self.feeds(inputs)

@@ -187,6 +187,10 @@ class TorchBackend(ModelBackend):
             self._notes += [note] if note not in self._notes else []
             return super()._cut(inputs, layers)
 
+    def halve_batches(self) -> int | None:
+        """Not where the model takes batches of one size only."""
+        return self._runner.halve()
+
     def save(self, path: Path) -> None:
         """A model from a file becomes a copy of that file in which only the changed weights differ."""
         io.save(self._model, Path(path))

@@ -133,6 +133,13 @@ class Runner:
         """From what the model gives, or what stood before its last call, to class scores."""
         return finish(output, self.ending)
 
+    def halve(self) -> int | None:
+        """Take half as many rows at a time; how many that are, or None where it cannot be fewer."""
+        if self.fixed or self.rows <= 1:
+            return None
+        self.rows //= 2
+        return self.rows
+
     def batches(self, inputs: Inputs, *, gradients: bool = False) -> Iterator[Inputs]:
         """The inputs in batches, smaller where results are kept for gradients; one empty batch for no inputs."""
         size = max(1, self.rows // 4) if gradients and not self.fixed else self.rows

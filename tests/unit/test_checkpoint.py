@@ -16,7 +16,7 @@ import arachne
 from arachne import engine
 from arachne.arrays_file import read_arrays, write_arrays
 from arachne.checkpoint import Checkpoints
-from arachne.checkpoint.files import STATE, read_saved
+from arachne.checkpoint.files import STATE, Saved, read_saved, write_saved
 from arachne.data.labelled import LabelledData
 from arachne.errors import CheckpointError, EnvironmentFaultError, InputError, NothingWithinBudgetError, UsageError
 from arachne.localise import Bidirectional
@@ -237,16 +237,12 @@ def test_a_finished_localisation_is_not_done_again(
 def test_a_checkpoint_that_cannot_be_written_ends_the_run_and_leaves_the_one_before(
     tmp_path: Path, model: ReferenceBackend, digits: LabelledData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from arachne.checkpoint import keeper
-
-    written = keeper.write_saved
-
-    def full_at_four(path: Path, saved: Any) -> None:
+    def full_at_four(path: Path, saved: Saved) -> None:
         if saved.reached == "generation 4":
             raise EnvironmentFaultError("cannot write: no space left on device")
-        written(path, saved)
+        write_saved(path, saved)
 
-    monkeypatch.setattr(keeper, "write_saved", full_at_four)
+    monkeypatch.setattr("arachne.checkpoint.keeper.write_saved", full_at_four)
     with pytest.raises(EnvironmentFaultError, match="no space left"):
         repaired(model, digits, checkpoint=Checkpoints(tmp_path, share=1))
     monkeypatch.undo()
