@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -152,20 +153,30 @@ def load(
 
 
 def weight_file(path: str | Path, *, backend: str | None = None) -> WeightFile:
-    """Open the weights of a model file for patching, without the code that makes a model of them."""
+    """Open the weights of a model file for patching, without the code that makes a model of them.
+
+    Raises:
+        ModelError: No such file, not a whole one, or one with a weight that is not finite.
+    """
     path = existing_file(path, "model")
-    return get(backend or name_for_file(path)).weight_file(path)
+    file = get(backend or name_for_file(path)).weight_file(path)
+    file.check_finite()
+    return file
 
 
 def existing_file(path: str | Path, what: str) -> Path:
-    """The path, if something readable is there.
+    """The path, if a file is there.
 
     Raises:
-        ModelError: Nothing is there, or it is a directory.
+        ModelError: Nothing is there, or a directory, or a pipe or device, which may never end.
     """
     path = Path(path)
-    if not path.exists():
-        raise ModelError(f"{what} '{path}' does not exist")
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ModelError(f"{what} '{path}' does not exist") from error
+    except (OSError, ValueError) as error:  # a name that no file can have, or a circle of links
+        raise ModelError(f"{what} '{path}' cannot be opened: {getattr(error, 'strerror', None) or error}") from error
     if (path / "saved_model.pb").exists():
         raise ModelError(
             f"{what} '{path}' is a SavedModel, a program without layers to repair; save the model as .keras where it "
@@ -173,6 +184,8 @@ def existing_file(path: str | Path, what: str) -> Path:
         )
     if path.is_dir():
         raise ModelError(f"{what} '{path}' is a directory, expected a file")
+    if not stat.S_ISREG(mode):
+        raise ModelError(f"{what} '{path}' is a pipe, a socket or a device, expected a file")
     return path
 
 

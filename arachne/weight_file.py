@@ -9,7 +9,7 @@ from typing import final
 
 import numpy as np
 
-from arachne.errors import UnknownLayerError, WeightShapeError, did_you_mean
+from arachne.errors import ModelError, UnknownLayerError, WeightShapeError, did_you_mean
 from arachne.values import Array, Weights
 
 
@@ -57,6 +57,17 @@ class WeightFile(ABC):
                     f"'{layer}.{parameter}' has shape {shape}, got values of shape {np.shape(values)}"
                 )
         self._rewrite(Path(destination), weights)
+
+    @final
+    def check_finite(self) -> None:
+        """Refuse weights that are infinite or no numbers, one parameter at a time.
+
+        Raises:
+            ModelError: There is one.
+        """
+        for layer, parameter in self.parameters():
+            if not np.isfinite(self._read(layer, parameter)).all():
+                raise ModelError(f"'{self.path.name}' has weights that are not finite, in '{layer}.{parameter}'")
 
     @abstractmethod
     def _read(self, layer: str, parameter: str) -> Array:
