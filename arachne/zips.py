@@ -2,19 +2,85 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from arachne.errors import ModelError, UnsafeModelError
+from arachne.errors import ArachneError, ModelError, UnsafeModelError
 from arachne.files import CHUNK
 
 ENCRYPTED, CHECKSUM_BEHIND = 0x01, 0x08
 """Flags of a member: its bytes are encrypted; its checksum follows them."""
+
+UTF8 = 0x800
+"""Flag of a member: its name is in UTF-8, not in the code page that zip was made for."""
+
+LARGEST_DIRECTORY = 8 << 20
+"""Bytes the list of members may take, which is some hundred thousand of them."""
+
+END, END64, LOCATOR64 = b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07"
+
+
+@contextlib.contextmanager
+def opened_zip(path: Path, what: str) -> Iterator[zipfile.ZipFile]:
+    """An archive open for reading; whatever is wrong with its bytes is told in one sentence.
+
+    Args:
+        path: The file.
+        what: What it should be, such as `a .keras archive`.
+
+    Raises:
+        ModelError: It is none, or is damaged, or lists more members than any model has.
+    """
+    try:
+        with path.open("rb") as stream:
+            if _directory_size(stream) > LARGEST_DIRECTORY:
+                raise ModelError(f"'{path.name}' lists more members than a model has")
+            with zipfile.ZipFile(stream) as file:
+                yield file
+    except ArachneError:
+        raise
+    except OSError as error:
+        if error.errno not in (None, errno.EINVAL):  # a disk that fails, not an offset that makes no sense
+            raise
+        raise _damaged(path, what, error) from error
+    except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, LookupError, RuntimeError, ValueError,
+            OverflowError, AttributeError, TypeError, MemoryError) as error:  # fmt: skip
+        # zipfile believes what it reads: offsets, lengths and code pages fail wherever they are used.
+        raise _damaged(path, what, error) from error
+
+
+def _damaged(path: Path, what: str, error: Exception) -> ModelError:
+    reason = f"{error}".strip() or type(error).__name__
+    return ModelError(f"'{path.name}' is not {what}, or it is damaged: {reason[:160]}")
+
+
+def _directory_size(stream: IO[bytes]) -> int:
+    """How many bytes the end of an archive says its directory has; 0 where there is no such end."""
+    size = stream.seek(0, 2)
+    first = stream.seek(max(0, size - (1 << 16) - 22))
+    tail = stream.read()
+    at = len(tail) - 22
+    if at < 0 or tail[at : at + 4] != END or tail[-2:] != bytes(2):
+        at = tail.rfind(END)
+    if at < 0 or len(tail) - at < 22:
+        return 0
+    found = int.from_bytes(tail[at + 12 : at + 16], "little")
+    place = first + at - 20
+    stream.seek(max(0, place))
+    locator = stream.read(20)
+    if place >= 0 and locator[:4] == LOCATOR64:
+        stream.seek(min(size, int.from_bytes(locator[8:16], "little")))
+        end = stream.read(56)
+        if end[:4] == END64:
+            return max(int.from_bytes(end[40:48], "little"), found if found < 0xFFFFFFFF else 0)
+    return found
 
 
 @dataclass(frozen=True)
@@ -48,8 +114,7 @@ class Zip:
                 raise ModelError(f"'{path.name}' is encrypted")
         if len({info.filename for info in infos}) != len(infos):
             raise UnsafeModelError(f"'{path.name}' holds two members of one name")
-        if sum(info.compress_size for info in infos) > path.stat().st_size:
-            raise UnsafeModelError(f"'{path.name}' holds members that overlap")
+        _check_apart(file, path)
         return cls(path, {info.filename: info for info in infos}, file.start_dir)
 
     def check_checksums(self, file: zipfile.ZipFile) -> None:
@@ -106,6 +171,31 @@ class Zip:
             file.seek(position + 28)
             position += 46 + sum(struct.unpack("<HHH", file.read(6)))
         return entries
+
+
+def _check_apart(file: zipfile.ZipFile, path: Path) -> None:
+    """Each member lies where the directory says, under its own name, and no two of them share a byte.
+
+    Raises:
+        UnsafeModelError: It is not so.
+    """
+    behind = 0
+    with path.open("rb") as stream:
+        for info in sorted(file.infolist(), key=lambda info: info.header_offset):
+            if info.header_offset < behind:
+                raise UnsafeModelError(f"'{path.name}' holds members that overlap")
+            stream.seek(info.header_offset)
+            header = stream.read(30)
+            if len(header) < 30 or header[:4] != b"PK\x03\x04":
+                raise UnsafeModelError(f"'{path.name}' lists a member '{info.filename}' that is not there")
+            named, extra = struct.unpack("<HH", header[26:])
+            flags = int.from_bytes(header[6:8], "little")
+            name = stream.read(named).decode("utf-8" if flags & UTF8 else "cp437", "replace")
+            if name != info.orig_filename:
+                raise UnsafeModelError(f"'{path.name}' calls one member '{info.filename}' and '{name}'")
+            behind = info.header_offset + 30 + named + extra + info.compress_size
+    if behind > file.start_dir:
+        raise UnsafeModelError(f"'{path.name}' holds members that overlap")
 
 
 def _crc(file: IO[bytes], start: int, size: int) -> int:

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 LEVELS = (
-    ("errors", "wording", "demo"),
+    ("bounded", "errors", "wording", "demo"),
     ("values",),
     ("working_folder",),
     ("dtypes", "files", "options", "plugins", "weight_file", "user_code"),

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import shutil
-import struct
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,14 +13,15 @@ from typing import Any
 import h5py
 import numpy as np
 
+from arachne.bounded import bounded_json
 from arachne.errors import ModelError, UnsafeModelError
 from arachne.files import written
-from arachne.zips import Zip
+from arachne.zips import Zip, opened_zip
 from arachne_keras.config import check_config
 from arachne_keras.hdf5 import LARGEST_GROWTH, SMALL, Place, places, read_place
 
 CONFIG, WEIGHTS = "config.json", "model.weights.h5"
-LARGEST_CONFIG = 256 * 2**20
+LARGEST_CONFIG = 64 * 2**20
 
 
 class Archive:
@@ -44,17 +42,14 @@ class Archive:
             ModelError: It is no `.keras` file, or a damaged one.
         """
         self.path = path
-        try:
-            with zipfile.ZipFile(path) as file:
-                self._zip = Zip.checked(file, path)
-                self.members = self._zip.members
-                self._check_members(file)
-                self.config = self._read_config(file)
-                if not trust_code:
-                    check_config(self.config, path.name)
-                content = file.read(WEIGHTS)
-        except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError) as error:
-            raise ModelError(f"'{path.name}' is no .keras archive, or is damaged: {error}") from error
+        with opened_zip(path, "a .keras archive") as file:
+            self._zip = Zip.checked(file, path)
+            self.members = self._zip.members
+            self._check_members(file)
+            self.config = self._read_config(file)
+            if not trust_code:
+                check_config(self.config, path.name)
+            content = file.read(WEIGHTS)
         with opened(io.BytesIO(content), path.name) as weights:
             self.places = places(weights, path.name, len(content))
 
@@ -109,9 +104,9 @@ class Archive:
 
     def _check_members(self, file: zipfile.ZipFile) -> None:
         name = self.path.name
-        for member, info in self.members.items():
-            if info.file_size > max(SMALL, LARGEST_GROWTH * info.compress_size):
-                raise UnsafeModelError(f"'{name}' holds '{member}', which grows out of proportion when it is read")
+        size, total = self.path.stat().st_size, sum(info.file_size for info in self.members.values())
+        if total > max(SMALL, LARGEST_GROWTH * size):
+            raise UnsafeModelError(f"'{name}' would grow from {size:,} to {total:,} bytes when it is read")
         for member in (CONFIG, WEIGHTS):
             if member not in self.members:
                 raise ModelError(f"'{name}' lacks its member '{member}'")
@@ -121,8 +116,8 @@ class Archive:
         if self.members[CONFIG].file_size > LARGEST_CONFIG:
             raise ModelError(f"'{self.path.name}' has a config.json too large to be read")
         try:
-            return json.loads(file.read(CONFIG))
-        except (ValueError, RecursionError) as error:
+            return bounded_json(file.read(CONFIG))
+        except ValueError as error:
             raise ModelError(f"'{self.path.name}' has a config.json that cannot be read: {error}") from error
 
 

@@ -15,8 +15,8 @@ from arachne.values import Array
 FILTERS = (1, 2, 3, 4, 5, 6, 32000)
 """HDF5's own filters; any other would be looked for in a library on this machine."""
 
-LARGEST_GROWTH = 100
-SMALL = 256 * 2**20
+LARGEST_GROWTH = 8
+SMALL = 64 * 2**20
 """Unpacked data may have LARGEST_GROWTH times the size of the file, or SMALL bytes if that is more."""
 
 

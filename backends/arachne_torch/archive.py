@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import struct
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from arachne.bounded import bounded_json
 from arachne.errors import ModelError, UnsafeModelError
 from arachne.files import written
-from arachne.zips import Zip
+from arachne.zips import Zip, opened_zip
 
-LARGEST_MEMBER_READ = 512 * 2**20
+LARGEST_MEMBER_READ = 64 * 2**20
 """Members larger than this hold weights and are never read whole."""
 
 
@@ -41,22 +40,14 @@ class Archive:
             UnsafeModelError: Names that reach outside, or members that would grow when read.
             ModelError: No zip archive, or a damaged one.
         """
-        try:
-            with zipfile.ZipFile(path) as file:
-                if any(info.filename.endswith("/constants.pkl") for info in file.infolist()):
-                    raise ModelError(f"'{path.name}' is TorchScript; save the state dict of the module it was made of")
-                found = Zip.checked(file, path)
-                for info in found.members.values():
-                    _check_stored(path, info)
-                found.check_checksums(file)
-                return cls(found)
-        except (zipfile.BadZipFile, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
-            if isinstance(error, ModelError):
-                raise
-            raise ModelError(
-                f"'{path.name}' is no archive that torch has written, or is damaged: {error}; save it again with a "
-                "current torch"
-            ) from error
+        with opened_zip(path, "an archive that torch has written") as file:
+            if any(info.filename.endswith("/constants.pkl") for info in file.infolist()):
+                raise ModelError(f"'{path.name}' is TorchScript; save the state dict of the module it was made of")
+            found = Zip.checked(file, path)
+            for info in found.members.values():
+                _check_stored(path, info)
+            found.check_checksums(file)
+            return cls(found)
 
     def root(self) -> str:
         """The one folder that everything lies in."""
@@ -83,8 +74,10 @@ class Archive:
     def json(self, member: str) -> Any:
         """A member that is JSON."""
         try:
-            return json.loads(self.read(member))
-        except (ValueError, RecursionError) as error:
+            return bounded_json(self.read(member))
+        except ValueError as error:
+            if isinstance(error, ModelError):
+                raise
             raise ModelError(f"'{self.path.name}' holds a '{member}' that cannot be read: {error}") from error
 
     def repair_checksums(self, file: IO[bytes], edited: Iterable[int]) -> None:

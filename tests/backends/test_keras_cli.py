@@ -214,7 +214,7 @@ def saved_program(path: Path) -> None:
 
 
 BAD: dict[str, tuple[str, Write, str]] = {
-    "no zip": ("bad.keras", lambda path: path.write_bytes(b"no zip"), "no .keras archive"),
+    "no zip": ("bad.keras", lambda path: path.write_bytes(b"no zip"), "not a .keras archive"),
     "no config": ("bad.keras", without_config, "lacks its member 'config.json'"),
     "a lambda": ("bad.keras", changed(lambda c: layer(c, 1).update(class_name="Lambda")), "'Lambda', which runs code"),
     "a link": ("bad.keras", with_a_link, "a link 'layers/dense/vars/9' to something outside"),

@@ -319,9 +319,9 @@ def test_damaged_archives_are_refused(path: Path, tmp_path: Path) -> None:
     damaged = bytearray(whole)
     damaged[start + 12000] ^= 0xFF
     for content, sentence in (
-        (b"", "no .keras archive"),
-        (b"not a zip at all", "no .keras archive"),
-        (whole[: len(whole) // 2], "no .keras archive"),
+        (b"", "not a .keras archive"),
+        (b"not a zip at all", "not a .keras archive"),
+        (whole[: len(whole) // 2], "not a .keras archive"),
         (bytes(damaged), "checksum of 'model.weights.h5' is wrong"),
     ):
         (tmp_path / "damaged.keras").write_bytes(content)
@@ -337,7 +337,7 @@ def test_a_member_that_grows_is_refused(path: Path, tmp_path: Path) -> None:
         with archive.open("assets/bomb", "w") as stream:
             for _ in range(300):
                 stream.write(bytes(1 << 20))
-    with pytest.raises(UnsafeModelError, match="grows out of proportion"):
+    with pytest.raises(UnsafeModelError, match="would grow"):
         KerasBackend.load(bomb_path)
 
 

@@ -303,7 +303,7 @@ def _script(path: Path) -> None:
         (_damaged, "checksum"),
         (_cut_off, "damaged"),
         (_far_offset, "lies outside its storage"),
-        (lambda path: path.write_bytes(b""), "no archive"),
+        (lambda path: path.write_bytes(b""), "not an archive"),
         (lambda path: torch.save([1, 2], path), "holds no state dict"),
         (_script, "is TorchScript"),
     ],
