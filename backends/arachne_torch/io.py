@@ -105,7 +105,7 @@ def _from_object(source: nn.Module | ExportedProgram) -> Opened:
 
 def _from_file(path: Path, trust_code: bool) -> Opened:
     if path.suffix.lower() == ".pt2":
-        program = runnable(load_program(path))
+        program = load_program(path)
         return Opened(program.module, "exported program", path, program)
     if path.suffix.lower() not in STATE_DICTS:
         raise ModelError(f"'{path.name}' is no model of torch; known endings: .pt2, {', '.join(STATE_DICTS)}")
@@ -125,7 +125,9 @@ def _from_file(path: Path, trust_code: bool) -> Opened:
 
 
 def _load_weights(module: nn.Module, file: TorchWeightFile) -> nn.Module:
-    state = {name: torch.from_numpy(file.tensor(name)) for name in file.places}
+    names = {place: name for name, place in file.places.items()}
+    read = {place: torch.from_numpy(file.tensor(name)) for place, name in names.items()}  # once, under many names
+    state = {name: read[place] for name, place in file.places.items()}
     wanted = module.state_dict()
     tied = _tied(module)
     missing = [name for name in wanted if name not in state and not tied.get(name, set()) & state.keys()]

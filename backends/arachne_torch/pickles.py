@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from arachne.errors import ModelError, UnsafeModelError
 
@@ -35,15 +34,34 @@ class TensorRecord:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
+    def __setstate__(self, state: Any) -> None:
+        """A pickle may ask for other attributes; a record has none but its own."""
+        raise ModelError("a tensor is given a state of its own")
+
 
 @dataclass(frozen=True)
 class _Storage:
     key: str
     dtype: str
 
+    def __setstate__(self, state: Any) -> None:
+        raise ModelError("a storage is given a state of its own")
 
-def _tensor(storage: _Storage, offset: int, shape: Any, strides: Any, *_: Any) -> TensorRecord:
-    return TensorRecord(storage.key, storage.dtype, int(offset), tuple(map(int, shape)), tuple(map(int, strides)))
+
+class _Dict(dict[Any, Any]):
+    """Stands in for an ordered dict; what a pickle would set as its attributes is left out."""
+
+    __slots__ = ()
+
+    def __setstate__(self, state: Any) -> None:
+        """A state dict's `_metadata`, or names that would hide the methods of a mapping."""
+
+
+def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> TensorRecord:
+    numbers = (offset, *shape, *strides)
+    if not isinstance(storage, _Storage) or any(type(number) is not int for number in numbers):
+        raise ModelError("a tensor is described by something else than whole numbers")
+    return TensorRecord(storage.key, storage.dtype, offset, tuple(shape), tuple(strides))
 
 
 def _first(value: Any, *_: Any) -> Any:
@@ -55,7 +73,7 @@ def _nothing(*_: Any) -> None:
 
 
 ALLOWED: Mapping[tuple[str, str], Callable[..., Any] | str] = {
-    ("collections", "OrderedDict"): OrderedDict,
+    ("collections", "OrderedDict"): _Dict,
     ("torch", "Size"): tuple,
     ("torch", "device"): _nothing,
     ("torch._utils", "_rebuild_tensor_v2"): _tensor,
@@ -66,10 +84,37 @@ ALLOWED: Mapping[tuple[str, str], Callable[..., Any] | str] = {
 """What a pickle may name, and what stands in for it; none of it is torch's own."""
 
 
-class _Reader(pickle.Unpickler):
+LARGEST_PICKLE = 32 << 20
+"""Bytes of a pickle that are read: some hundred thousand tensors' places."""
+
+MOST_STEPS = 4_000_000
+"""How many instructions a pickle may have; each of them may make an object."""
+
+
+class _Counted(io.BytesIO):
+    """Bytes that are handed out only so often."""
+
+    steps = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self.steps += 1
+        if self.steps > MOST_STEPS:
+            raise ModelError(f"it has more than {MOST_STEPS:,} instructions")
+        return super().read(size)
+
+
+class _Reader(pickle._Unpickler):  # in Python: the one in C makes room for as many objects as a pickle says it has
+    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = dict(pickle._Unpickler.dispatch)
+
     def __init__(self, data: bytes, name: str) -> None:
-        super().__init__(io.BytesIO(data))
+        super().__init__(_Counted(data))
         self._name = name
+
+    def load_frame(self) -> None:
+        """A frame is read instruction by instruction, so that they are counted."""
+        self.read(8)
+
+    dispatch[pickle.FRAME[0]] = load_frame
 
     def find_class(self, module: str, name: str) -> Any:
         found = ALLOWED.get((module, name))
@@ -82,7 +127,9 @@ class _Reader(pickle.Unpickler):
 
     def persistent_load(self, pid: Any) -> _Storage:
         _, dtype, key, *_ = pid
-        return _Storage(str(key), str(dtype))
+        if not isinstance(key, str) or not isinstance(dtype, str):
+            raise ModelError("a storage is described by something else than text")
+        return _Storage(key, dtype)
 
 
 def read_pickle(data: bytes, name: str) -> Any:
@@ -92,9 +139,12 @@ def read_pickle(data: bytes, name: str) -> Any:
         UnsafeModelError: It names anything else.
         ModelError: It cannot be read.
     """
+    if len(data) > LARGEST_PICKLE:
+        raise ModelError(f"'{name}' holds a pickle of {len(data):,} bytes, too large to be read")
     try:
         return _Reader(data, name).load()
     except UnsafeModelError:
         raise
     except Exception as error:  # a crafted pickle can fail in any way the interpreter knows
-        raise ModelError(f"'{name}' holds a pickle that cannot be read: {error}") from error
+        reason = str(error) if isinstance(error, (ModelError, pickle.UnpicklingError)) else type(error).__name__
+        raise ModelError(f"'{name}' holds a pickle that cannot be read: {reason[:160]}") from error

@@ -6,7 +6,6 @@ writing need nothing else. No code from a file runs, and torch is not asked to r
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,8 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors
+from safetensors import SafetensorError
 
 from arachne.backend import WeightFile, Weights
+from arachne.bounded import bounded_json
 from arachne.dtypes import from_bfloat16, to_bfloat16
 from arachne.errors import ModelError, UnsafeModelError, WeightShapeError
 from arachne.values import Array
@@ -58,7 +60,13 @@ EXPORTED = {1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float
 }
 """The numbers exported programs give to dtypes (`torch._export.serde.schema.ScalarType`)."""
 
+MOST_AXES, LARGEST_NUMBER = 32, 1 << 48
+"""How many axes a tensor may have, and how large a size, a stride or an offset."""
+
 LARGEST_HEADER = 100 * 2**20
+
+SMALL = 64 * 2**20
+"""Bytes that a file's tensors may always take."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +85,11 @@ class Place:
     strides: tuple[int, ...]
     offset: int
 
+    def __post_init__(self) -> None:
+        """Refuse what no tensor has, however few bytes it would take."""
+        if len(self.shape) > MOST_AXES or max((*self.shape, *self.strides, self.offset), default=0) > LARGEST_NUMBER:
+            raise ValueError("a tensor has more axes, or a larger size, than any tensor can have")
+
     @property
     def span(self) -> int:
         """Bytes from its first element to the end of its last."""
@@ -84,6 +97,11 @@ class Place:
             return 0
         last = sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
         return (last + 1) * np.dtype(DTYPES[self.dtype]).itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes it takes once it is read, which are more than its span where one number stands for many."""
+        return math.prod(self.shape) * np.dtype(DTYPES[self.dtype]).itemsize
 
     def over(self, data: bytearray | memoryview) -> Array:
         """The stored elements as a view of these `span` bytes."""
@@ -174,7 +192,7 @@ class TorchWeightFile(WeightFile):
 
 
 def open_safetensors(path: Path) -> TorchWeightFile:
-    """Read the header; the format holds no code, but its sizes are checked."""
+    """Read the header after the format's own library has checked it: overlaps, holes, keys that stand twice, sizes."""
     total = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -182,24 +200,26 @@ def open_safetensors(path: Path) -> TorchWeightFile:
             raise ModelError(f"'{path.name}' is no safetensors file: its header does not fit into it")
         text = file.read(length)
     try:
-        header = json.loads(text)
+        with safetensors.safe_open(path, "numpy"):
+            pass
+        header = bounded_json(text)
         places = {
-            name: _safetensors_place(name, entry, 8 + length, total)
+            name: _safetensors_place(name, entry, 8 + length)
             for name, entry in header.items()
             if name != "__metadata__"
         }
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ModelError(f"'{path.name}' is no safetensors file: {error}") from error
+    except (SafetensorError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise ModelError(f"'{path.name}' is no safetensors file: {str(error)[:160]}") from error
     return TorchWeightFile(path, places)
 
 
-def _safetensors_place(name: str, entry: Mapping[str, Any], start: int, total: int) -> Place:
+def _safetensors_place(name: str, entry: Mapping[str, Any], start: int) -> Place:
     if entry["dtype"] not in SAFETENSORS:
         raise ValueError(f"tensor '{name}' has the unknown dtype '{entry['dtype']}'")
     shape = tuple(int(size) for size in entry["shape"])
     begin, end = (int(value) for value in entry["data_offsets"])
     place = Place(SAFETENSORS[entry["dtype"]], shape, _contiguous(shape), start + begin)
-    if min(shape, default=0) < 0 or begin < 0 or end - begin != place.span or start + end > total:
+    if end - begin != place.span:
         raise ValueError(f"tensor '{name}' does not lie where the header says")
     return place
 
@@ -226,28 +246,38 @@ def open_program(path: Path, part: str = "weights") -> TorchWeightFile:
             raise UnsafeModelError(f"'{path.name}' holds pickled {part}, and opening them would run code")
         records = {name: _exported(entry) for name, entry in config["config"].items()}
         trainable = {name for name, entry in config["config"].items() if entry["is_param"]}
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ModelError(f"'{path.name}' has a table of {part} that cannot be read: {error}") from error
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ModelError(f"'{path.name}' has a table of {part} that cannot be read: {str(error)[:160]}") from error
     places = _places(archive, records, lambda record: f"{root}/data/{part}/{record.key}")
     return TorchWeightFile(path, places, archive, trainable)
 
 
 def _exported(entry: Mapping[str, Any]) -> TensorRecord:
     meta = entry["tensor_meta"]
-    numbers = {name: tuple(int(size["as_int"]) for size in meta[name]) for name in ("sizes", "strides")}
-    dtype = EXPORTED.get(meta["dtype"], f"dtype {meta['dtype']}")
-    offset = int(meta["storage_offset"]["as_int"])
+    numbers = {name: tuple(_whole(size["as_int"]) for size in meta[name]) for name in ("sizes", "strides")}
+    dtype = EXPORTED.get(_whole(meta["dtype"]), f"dtype {meta['dtype']}")
+    offset = _whole(meta["storage_offset"]["as_int"])
     return TensorRecord(str(entry["path_name"]), dtype, offset, numbers["sizes"], numbers["strides"])
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or abs(value) > LARGEST_NUMBER:
+        raise TypeError(f"a whole number was expected, got {str(value)[:60]!r}")
+    return value
 
 
 def state_dict_in(content: Any) -> Mapping[str, Any] | None:
     """The state dict itself, or the one inside a checkpoint (`state_dict`, `model_state_dict`, `model`)."""
-    if not isinstance(content, Mapping):
-        return None
-    if any(isinstance(value, TensorRecord) for value in content.values()):
-        return {str(name): value for name, value in content.items()}
-    inner = (content.get(key) for key in ("state_dict", "model_state_dict", "model"))
-    return next((found for found in map(state_dict_in, inner) if found is not None), None)
+    waiting, seen = [content], set()
+    while waiting:
+        found = waiting.pop()
+        if not isinstance(found, Mapping) or id(found) in seen:  # a checkpoint may hold itself
+            continue
+        seen.add(id(found))
+        if any(isinstance(value, TensorRecord) for value in found.values()):
+            return {name: value for name, value in found.items() if isinstance(name, str)}
+        waiting += [found.get(key) for key in ("model", "model_state_dict", "state_dict")]
+    return None
 
 
 def _places(archive: Archive, records: Mapping[str, Any], member: Callable[[TensorRecord], str]) -> dict[str, Place]:
@@ -257,12 +287,29 @@ def _places(archive: Archive, records: Mapping[str, Any], member: Callable[[Tens
             continue
         start, size = archive.extent(member(record))
         offset = start + record.offset * np.dtype(DTYPES[record.dtype]).itemsize
-        place = Place(record.dtype, record.shape, record.strides, offset)
         negative = record.offset < 0 or min((*record.shape, *record.strides), default=0) < 0
-        if negative or len(record.shape) != len(record.strides) or offset + place.span > start + size:
+        try:
+            places[name] = Place(record.dtype, record.shape, record.strides, offset)
+            outside = negative or offset + places[name].span > start + size
+        except ValueError:
+            outside = True
+        if outside:
             raise ModelError(f"'{archive.path.name}' says that tensor '{name}' lies outside its storage")
-        places[name] = place
+    _check_total(places, archive.path)
     return places
+
+
+def _check_total(places: Mapping[str, Place], path: Path) -> None:
+    """Refuse tensors that take far more memory than the file: one number repeated, one range under many names.
+
+    Raises:
+        UnsafeModelError: They do.
+    """
+    size = path.stat().st_size
+    once = sum(place.nbytes for place in set(places.values()))
+    total = sum(place.nbytes for place in places.values())
+    if once > 2 * size + SMALL or total > 8 * size + SMALL:
+        raise UnsafeModelError(f"'{path.name}' has {size:,} bytes, its tensors would take {max(once, total):,}")
 
 
 def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
