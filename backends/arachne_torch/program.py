@@ -3,11 +3,13 @@
 `torch.export.load` trusts its file: it unpickles weights, constants and sample inputs, looks operators up by any dotted
 name (`torch.os.system` is one), evaluates symbolic sizes as Python and writes names into source code that it runs. So
 torch never sees the file here. The weights come from our own reader, sample inputs are left alone, and the program's
-JSON is handed over only if every string in it is of a form that can do no harm.
+JSON is handed over only if every string in it is of a form that can do no harm: operators on a list (`operators.py`),
+symbolic sizes that are quickly worked out (`expressions.py`), names that are nothing but names.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -22,7 +24,9 @@ from torch.export import ExportedProgram
 
 from arachne.errors import ModelError, UnsafeModelError
 from arachne_torch.archive import Archive
+from arachne_torch.expressions import is_quick
 from arachne_torch.known import operation
+from arachne_torch.operators import is_allowed
 from arachne_torch.weights import TorchWeightFile, open_program
 
 MEMBERS = re.compile(
@@ -32,24 +36,11 @@ MEMBERS = re.compile(
 )
 """What an exported program consists of. Anything else, compiled code above all, is refused."""
 
-OPERATOR = re.compile(
-    r"torch\.ops\.(aten|prims|torchvision|quantized_decomposed)\.(?!__)\w+\.[A-Za-z]\w*"
-    r"|torch\.ops\.aten\.__(and|or|xor|lshift|rshift)__\.[A-Za-z]\w*"
-    r"|torch\.ops\.higher_order\.(cond|while_loop|scan|map_impl|wrap_with_set_grad_enabled|wrap_with_autocast)"
-    r"|_operator\.(getitem|add|sub|mul|truediv|floordiv|mod|pow|neg|pos|eq|ne|lt|le|gt|ge|and_|or_|not_|xor)"
-    r"|math\.(ceil|floor|trunc|sqrt|prod)|torch\.sym_(int|float|max|min|not|ite|sum|sqrt)|torch\._sym_sqrt",
-    re.ASCII,
-)
-FILE_OPERATORS = ("from_file", "save", "load", "open", "_load", "_save")
-"""Operators of `aten` that touch files."""
+MOST_PARTS, MOST_EXPRESSIONS = 80_000, 500
+"""How many parts a description may have, and how many different symbolic sizes; torch takes its time over each."""
 
-EXPRESSION = re.compile(r"(?:'?[A-Za-z_]\w*'?|[0-9]+(?:\.[0-9]+)?|[-+*/%(),<>=!&|~ ])*", re.ASCII)
-"""Symbolic sizes: words, numbers and operators, but no attribute access."""
-
-WORD = re.compile(
-    r"[a-z]{1,3}\d+|[A-Z]\w*|integer|positive|nonnegative|negative|nonzero|real|finite|int_oo|oo", re.ASCII
-)
-"""The words of such an expression: symbols, SymPy's and torch's functions, what is assumed of a symbol."""
+OFF = {"train": False, "training": False, "dropout_p": 0.0}
+"""What an operator calls that which makes it random, and what turns it off."""
 
 NAME = re.compile(r"[A-Za-z_]\w*|", re.ASCII)
 PATH = re.compile(r"[\w.\-]*", re.ASCII)
@@ -57,8 +48,8 @@ TEXT = re.compile(r"[\w.,:;=/+\-> ()*]*", re.ASCII)
 CONTAINERS = ("builtins.tuple", "builtins.list", "builtins.dict", "collections.OrderedDict", None)
 
 
-def load_program(path: Path) -> ExportedProgram:
-    """The program in a file.
+def load_program(path: Path) -> Program:
+    """The program in a file, ready to run.
 
     Raises:
         UnsafeModelError: It holds something that could run code.
@@ -71,16 +62,57 @@ def load_program(path: Path) -> ExportedProgram:
     for member in archive.members:
         if not MEMBERS.fullmatch(member.removeprefix(f"{root}/")):
             raise UnsafeModelError(f"'{path.name}' holds '{member}', which is no part of an exported program")
-    description = _without_notes(archive.json(f"{root}/models/model.json"))
-    for message in _objections(description):
-        raise UnsafeModelError(f"'{path.name}' {message}, which could run code")
+    description = _checked(archive.json(f"{root}/models/model.json"), path.name)
     weights, constants = (_tensors(open_program(path, part)) for part in ("weights", "constants"))
     made: Any = (json.dumps(description).encode(), weights, constants, b"")  # torch takes mappings where it says bytes
+    with _readable(path.name):
+        return runnable(deserialize(SerializedArtifact(*made)))
+
+
+@contextlib.contextmanager
+def _readable(name: str) -> Iterator[None]:
+    """A damaged description can fail anywhere inside torch."""
     try:
-        return deserialize(SerializedArtifact(*made))
-    except Exception as error:  # a damaged description can fail anywhere inside torch
+        yield
+    except Exception as error:
+        if isinstance(error, ModelError):
+            raise
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise ModelError(f"'{path.name}' is an exported program that torch cannot read: {reason}") from error
+        raise ModelError(f"'{name}' is an exported program that torch cannot read: {reason[:160]}") from error
+
+
+def _checked(description: Any, name: str) -> Any:
+    """The description without notes, if nothing in it could run code, read elsewhere or take for ever.
+
+    Raises:
+        UnsafeModelError: Something could.
+        ModelError: It is larger or nested deeper than any program.
+    """
+    try:
+        description = _without_notes(description)
+        for message in _objections(description):
+            raise UnsafeModelError(f"'{name}' {message}, which is not known to be safe")
+        parts, expressions = _size(description)
+    except RecursionError as error:
+        raise ModelError(f"'{name}' has a description that is nested too deeply") from error
+    if parts > MOST_PARTS or expressions > MOST_EXPRESSIONS:
+        raise ModelError(f"'{name}' has {parts:,} parts and {expressions:,} symbolic sizes, more than can be read")
+    return description
+
+
+def _size(description: Any) -> tuple[int, int]:
+    """How many parts a description has, and how many different symbolic sizes."""
+    parts, expressions, waiting = 0, set(), [description]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Mapping):
+            parts += 1
+            if "expr_str" in part:
+                expressions.add(str(part["expr_str"]))
+            waiting.extend(part.values())
+        elif isinstance(part, list):
+            waiting.extend(part)
+    return parts, len(expressions)
 
 
 @dataclass(frozen=True)
@@ -118,16 +150,27 @@ def runnable(program: ExportedProgram) -> Program:
 
 def _switch_off_training(module: fx.GraphModule) -> tuple[str, ...]:
     notes: tuple[str, ...] = ()
-    for node in module.graph.nodes:
-        if node.op != "call_function":
+    for node in (node for part in module.modules() if isinstance(part, fx.GraphModule) for node in part.graph.nodes):
+        schema = getattr(node.target, "_schema", None)
+        if node.op != "call_function" or schema is None:
             continue
-        name = operation(node.target)
-        if "dropout" in name and True in node.args:
-            node.args = tuple(False if argument is True else argument for argument in node.args)
+        for position, argument in enumerate(schema.arguments):
+            given = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
+            off = OFF.get(argument.name)
+            if off is None or not given:
+                continue
+            if "norm" in operation(node.target):
+                raise ModelError(
+                    "the program was exported in training mode; call model.eval() before torch.export.export"
+                )
             notes = ("the program was exported in training mode; its dropout is turned off",)
-        if name == "batch_norm" and len(node.args) > 5 and node.args[5] is True:
-            raise ModelError("the program was exported in training mode; call model.eval() before torch.export.export")
-    module.recompile()
+            if position < len(node.args):
+                node.update_arg(position, off)
+            else:
+                node.update_kwarg(argument.name, off)
+    for part in module.modules():
+        if isinstance(part, fx.GraphModule):
+            part.recompile()
     return notes
 
 
@@ -171,10 +214,9 @@ def _objections(value: Any, key: str = "") -> Iterator[str]:
 
 def _harmless(text: str, key: str) -> bool:
     if key == "target":
-        return bool(OPERATOR.fullmatch(text)) and text.split(".")[-2] not in FILE_OPERATORS
+        return is_allowed(text)
     if key == "expr_str":
-        words = re.findall(r"[A-Za-z_]\w*", text, re.ASCII)
-        return bool(EXPRESSION.fullmatch(text)) and all(WORD.fullmatch(word) for word in words) and len(text) < 500
+        return is_quick(text)
     if key in ("in_spec", "out_spec"):
         return _harmless_tree(text)
     if key in ("as_string", "as_strings", "torch_version"):

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from arachne.adapting.outputs import are_probabilities
-from arachne.errors import DataError, EnvironmentFaultError, ModelError, UsageError, did_you_mean
+from arachne.errors import ArachneError, DataError, EnvironmentFaultError, ModelError, UsageError, did_you_mean
 from arachne.values import Array, Inputs, batches, count, take
+from arachne_torch.bounds import Bounded
 from arachne_torch.ending import check_ending, find_ending, finish
 from arachne_torch.folds import Folds, find_folds
 from arachne_torch.known import Known
@@ -55,6 +56,7 @@ class Runner:
     def __init__(self, module: nn.Module, output: str | None = None, program: Program | None = None) -> None:
         self.module = module
         self.fixed = None if program is None else program.batch
+        self._from_file = program is not None
         self._positional = () if program is None else program.positional
         self.parameters = {name: tensor for name, tensor in module.named_parameters() if tensor.is_floating_point()}
         if not self.parameters:
@@ -108,10 +110,15 @@ class Runner:
         return {name: layer for name, layer in layers.items() if name not in mixed}
 
     def _recorded(self, inputs: Inputs, rows: Array) -> tuple[Recorder, Tensor]:
-        recorder = Recorder(self.known())
-        with torch.no_grad(), recorder:
-            output = self.choose(self.call(self.tensors(take(inputs, rows))))
+        recorder, given = Recorder(self.known()), self.tensors(take(inputs, rows))
+        with torch.no_grad(), self._bounded(given), recorder:
+            output = self.choose(self.call(given))
         return recorder, output
+
+    def _bounded(self, given: Tensor | dict[str, Tensor]) -> contextlib.AbstractContextManager[object]:
+        """Sizes in a program come from its file, those in a module from the user's own code."""
+        tensors = list(given.values()) if isinstance(given, dict) else [given]
+        return Bounded([*tensors, *self.parameters.values()]) if self._from_file else contextlib.nullcontext()
 
     def scores(self, inputs: Inputs, watch: Watch | None = None) -> Tensor:
         """Class scores `(n, classes)` of one batch, as a tensor; `look` has been called before."""
@@ -175,6 +182,8 @@ class Runner:
                 named = dict(inputs)
                 ordered = [named.pop(name) for name in self._positional if name in named]
                 return self.module(*ordered, **named)
+        except ArachneError:
+            raise
         except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
             reason = (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(".")
             if "allocate memory" in reason or isinstance(error, torch.OutOfMemoryError):
