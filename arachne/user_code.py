@@ -27,7 +27,7 @@ def load_function(text: str) -> Callable[..., Any]:
         UsageError: No such module or function, or a module that fails when it is imported.
         EnvironmentFaultError: The module needs a package that is not installed.
     """
-    with _current_directory_importable():
+    with current_directory_importable():
         function = _named(text, "function", UsageError)
     if not callable(function):
         raise UsageError(f"'{text}' is a '{type(function).__name__}', expected a function")
@@ -48,7 +48,7 @@ def call_factory(text: str, kind: type[T], noun: str) -> T:
         ModelError: No such module or factory, one that fails, or one that makes something else.
         EnvironmentFaultError: It needs a package that is not installed.
     """
-    with _current_directory_importable():
+    with current_directory_importable():
         made = _named(text, "factory", ModelError)
         if not isinstance(made, kind):
             with user_code(f"the factory '{text}'", ModelError):
@@ -102,7 +102,8 @@ def _named(text: str, noun: str, fault: type[ArachneError]) -> Any:
 
 
 @contextmanager
-def _current_directory_importable() -> Iterator[None]:
+def current_directory_importable() -> Iterator[None]:
+    """Let modules of the current directory be imported inside the block."""
     here = str(Path.cwd())
     sys.path.insert(0, here)
     try:

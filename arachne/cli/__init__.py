@@ -37,6 +37,7 @@ OPTIONS = {
     "classes": "--classes NAMES",
     "mapping": "--map LAYER=OTHER",
     "preprocess": "--preprocess STEPS",
+    "trust_code": "--trust-code",
     "weights": "--weights FILE or --backend NAME",
 }
 """The option for each argument that an error may ask for."""

@@ -16,6 +16,9 @@ from arachne.zips import Zip, opened_zip
 LARGEST_MEMBER_READ = 64 * 2**20
 """Members larger than this hold weights and are never read whole."""
 
+LARGEST_CODE = 64 * 2**20
+"""Bytes that all the code of a TorchScript archive may grow to; it is compressed, and never read."""
+
 
 class Archive:
     """A stored (uncompressed) zip archive whose names, sizes and checksums hold.
@@ -41,11 +44,11 @@ class Archive:
             ModelError: No zip archive, or a damaged one.
         """
         with opened_zip(path, "an archive that torch has written") as file:
-            if any(info.filename.endswith("/constants.pkl") for info in file.infolist()):
-                raise ModelError(f"'{path.name}' is TorchScript; save the state dict of the module it was made of")
             found = Zip.checked(file, path)
             for info in found.members.values():
                 _check_stored(path, info)
+            if sum(info.file_size for info in found.members.values() if _is_code(info)) > LARGEST_CODE:
+                raise UnsafeModelError(f"'{path.name}' holds code that would grow out of proportion")
             found.check_checksums(file)
             return cls(found)
 
@@ -88,7 +91,14 @@ class Archive:
         self._zip.set_checksums(file, changed)
 
 
+def _is_code(info: zipfile.ZipInfo) -> bool:
+    """Whether a member is source code of TorchScript, `name/code/...`."""
+    return info.filename.partition("/")[2].startswith("code/")
+
+
 def _check_stored(path: Path, info: zipfile.ZipInfo) -> None:
+    if _is_code(info):
+        return
     if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
         raise UnsafeModelError(
             f"'{path.name}' holds a compressed member '{info.filename}'; torch stores its archives as they are"

@@ -1,4 +1,4 @@
-"""Opening and saving models: module objects, `module:factory` with weights, and checked exported programs."""
+"""Opening and saving models: module objects, `module:factory` with weights, checked programs, trusted TorchScript."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from torch.export import ExportedProgram
 
 from arachne.errors import EnvironmentFaultError, ModelError, UnsafeModelError, UsageError, did_you_mean
 from arachne.files import written
-from arachne.user_code import call_factory, user_code
+from arachne.user_code import call_factory, current_directory_importable, user_code
 from arachne_torch.program import Program, load_program, runnable
+from arachne_torch.replay import Replay, load_script
 from arachne_torch.weights import TorchWeightFile, open_program, open_safetensors, open_state_dict
 
 STATE_DICTS = (".safetensors", ".pt", ".pth")
@@ -28,7 +29,7 @@ class Opened:
 
     Attributes:
         module: What is run.
-        format: `module`, `state dict` or `exported program`.
+        format: `module`, `state dict`, `TorchScript` or `exported program`.
         path: The file the weights came from.
         program: What is known of `module` if it is an exported program.
     """
@@ -99,7 +100,7 @@ def _from_object(source: nn.Module | ExportedProgram) -> Opened:
         program = runnable(source)
         return Opened(program.module, "exported program", program=program)
     if isinstance(source, torch.jit.ScriptModule):
-        raise ModelError("a TorchScript model cannot be looked into; open the module it was made of")
+        return Opened(Replay(source, source.inlined_graph), "TorchScript")
     return Opened(getattr(source, "_orig_mod", source), "module")
 
 
@@ -110,14 +111,23 @@ def _from_file(path: Path, trust_code: bool) -> Opened:
     if path.suffix.lower() not in STATE_DICTS:
         raise ModelError(f"'{path.name}' is no model of torch; known endings: .pt2, {', '.join(STATE_DICTS)}")
     try:
-        open_weights(path)
+        scripted = open_weights(path).scripted
     except UnsafeModelError:
         if not trust_code:
             raise
-        with user_code(f"the code in '{path.name}'", ModelError):
+        with current_directory_importable(), user_code(f"the code in '{path.name}'", ModelError):
             model = torch.load(path, map_location="cpu", weights_only=False)
         if isinstance(model, nn.Module):
             return _from_object(model)
+        scripted = False
+    if scripted and trust_code:
+        return Opened(load_script(path), "TorchScript", path)
+    if scripted:
+        raise ModelError(
+            f"'{path.name}' is TorchScript, which holds code of its own: give 'module:factory' as the model and this "
+            "file as its weights, or trust the code in it",
+            argument="trust_code",
+        )
     raise ModelError(
         f"'{path.name}' is a state dict, which needs the code that makes the model: give 'module:factory' as the model "
         "and this file as its weights"

@@ -53,7 +53,9 @@ KINDS: Mapping[str, tuple[Kind, ...]] = {
     "conv_transpose1d": (Convolution("conv_transpose", _TRANSPOSED),),
     "conv_transpose2d": (Convolution("conv_transpose", _TRANSPOSED),),
     "conv_transpose3d": (Convolution("conv_transpose", _TRANSPOSED),),
-    "convolution": (Convolution("conv", _ANY_CONV), Convolution("conv_transpose", _ANY_CONV)),
+    **dict.fromkeys(
+        ("convolution", "_convolution"), (Convolution("conv", _ANY_CONV), Convolution("conv_transpose", _ANY_CONV))
+    ),
     "lstm": (Recurrent("recurrent", ""),),
     "gru": (Recurrent("recurrent", ""),),
     "rnn_tanh": (Recurrent("recurrent", ""),),

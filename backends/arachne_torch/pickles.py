@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from arachne.errors import ModelError, UnsafeModelError
+
+SCRIPTED = "__torch__"
+"""How the names of the classes begin whose objects TorchScript pickles; their code is in the archive, not in Python."""
 
 STORAGES = {
     "DoubleStorage": "float64",
@@ -43,6 +48,7 @@ class TensorRecord:
 class _Storage:
     key: str
     dtype: str
+    offset: int = 0
 
     def __setstate__(self, state: Any) -> None:
         raise ModelError("a storage is given a state of its own")
@@ -57,11 +63,33 @@ class _Dict(dict[Any, Any]):
         """A state dict's `_metadata`, or names that would hide the methods of a mapping."""
 
 
+class Inert:
+    """Stands in for an object of any other class: takes whatever the pickle gives it, and does nothing with it.
+
+    Attributes:
+        state: The attributes it would have had.
+    """
+
+    state: Any = None
+
+    def __new__(cls, *_: Any, **__: Any) -> Inert:
+        return super().__new__(cls)
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """As a mapping would; nothing is kept."""
+
+    def append(self, value: Any) -> None:
+        """As a list would; nothing is kept."""
+
+
 def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> TensorRecord:
     numbers = (offset, *shape, *strides)
     if not isinstance(storage, _Storage) or any(type(number) is not int for number in numbers):
         raise ModelError("a tensor is described by something else than whole numbers")
-    return TensorRecord(storage.key, storage.dtype, offset, tuple(shape), tuple(strides))
+    return TensorRecord(storage.key, storage.dtype, storage.offset + offset, tuple(shape), tuple(strides))
 
 
 def _first(value: Any, *_: Any) -> Any:
@@ -74,12 +102,29 @@ def _nothing(*_: Any) -> None:
 
 ALLOWED: Mapping[tuple[str, str], Callable[..., Any] | str] = {
     ("collections", "OrderedDict"): _Dict,
+    ("argparse", "Namespace"): Inert,
+    ("collections", "defaultdict"): Inert,
+    ("collections", "Counter"): Inert,
+    ("builtins", "set"): Inert,
+    ("__builtin__", "set"): Inert,
+    ("_codecs", "encode"): Inert,
+    ("pathlib", "PosixPath"): Inert,
+    ("pathlib", "WindowsPath"): Inert,
+    ("numpy", "dtype"): Inert,
+    ("numpy", "ndarray"): Inert,
+    ("numpy.core.multiarray", "scalar"): Inert,
+    ("numpy.core.multiarray", "_reconstruct"): Inert,
+    ("numpy._core.multiarray", "scalar"): Inert,
+    ("numpy._core.multiarray", "_reconstruct"): Inert,
     ("torch", "Size"): tuple,
     ("torch", "device"): _nothing,
+    ("torch._utils", "_rebuild_tensor"): _tensor,
     ("torch._utils", "_rebuild_tensor_v2"): _tensor,
     ("torch._utils", "_rebuild_parameter"): _first,
     ("torch.serialization", "_get_layout"): _nothing,
-    **{("torch", name): dtype for name, dtype in STORAGES.items()},
+    **{("torch.jit._pickle", f"build_{kind}list"): _first for kind in ("int", "double", "bool", "tensor")},
+    ("torch.jit._pickle", "restore_type_tag"): _first,
+    **{(module, name): dtype for name, dtype in STORAGES.items() for module in ("torch", "torch.cuda")},
 }
 """What a pickle may name, and what stands in for it; none of it is torch's own."""
 
@@ -106,9 +151,11 @@ class _Counted(io.BytesIO):
 class _Reader(pickle._Unpickler):  # in Python: the one in C makes room for as many objects as a pickle says it has
     dispatch: ClassVar[dict[int, Callable[[Any], None]]] = dict(pickle._Unpickler.dispatch)
 
-    def __init__(self, data: bytes, name: str) -> None:
-        super().__init__(_Counted(data))
+    def __init__(self, stream: _Counted, name: str, *, scripted: bool = False) -> None:
+        super().__init__(stream, encoding="utf-8")  # as torch reads what Python 2 has written
         self._name = name
+        self._scripted = scripted
+        self.storages: dict[str, str] = {}
 
     def load_frame(self) -> None:
         """A frame is read instruction by instruction, so that they are counted."""
@@ -117,23 +164,31 @@ class _Reader(pickle._Unpickler):  # in Python: the one in C makes room for as m
     dispatch[pickle.FRAME[0]] = load_frame
 
     def find_class(self, module: str, name: str) -> Any:
+        if self._scripted and module.partition(".")[0] == SCRIPTED:
+            return Inert
         found = ALLOWED.get((module, name))
         if found is None:
-            raise UnsafeModelError(
-                f"'{self._name}' holds a pickled '{module}.{name}', and opening it would run code; save "
-                "model.state_dict() instead, or a program with torch.export"
-            )
+            raise UnsafeModelError(f"'{self._name}' holds a pickled '{module}.{name}', and opening it would run code")
         return found
 
     def persistent_load(self, pid: Any) -> _Storage:
-        _, dtype, key, *_ = pid
-        if not isinstance(key, str) or not isinstance(dtype, str):
+        kind, dtype, key, _, _, *view = pid
+        if kind != "storage" or not isinstance(key, str) or not isinstance(dtype, str):
             raise ModelError("a storage is described by something else than text")
-        return _Storage(key, dtype)
+        start = view[0][1] if view and view[0] else 0
+        if type(start) is not int:
+            raise ModelError("a storage is described by something else than whole numbers")
+        self.storages[key] = dtype
+        return _Storage(key, dtype, start)
 
 
-def read_pickle(data: bytes, name: str) -> Any:
+def read_pickle(data: bytes, name: str, *, scripted: bool = False) -> Any:
     """The content of a pickle made of containers, numbers, strings and tensors.
+
+    Args:
+        data: The pickle.
+        name: The file's name, for messages.
+        scripted: Whether objects of TorchScript classes are let through, as `Inert` ones.
 
     Raises:
         UnsafeModelError: It names anything else.
@@ -141,10 +196,43 @@ def read_pickle(data: bytes, name: str) -> Any:
     """
     if len(data) > LARGEST_PICKLE:
         raise ModelError(f"'{name}' holds a pickle of {len(data):,} bytes, too large to be read")
+    with _readable(data, name):
+        return _Reader(_Counted(data), name, scripted=scripted).load()
+
+
+def read_pickles(data: bytes, name: str, number: int) -> tuple[list[Any], int, Mapping[str, str]]:
+    """As `read_pickle`, of several pickles one after the other.
+
+    Returns:
+        What they hold, where the last of them ends, and the dtype of every storage they name by its key.
+    """
+    stream = _Counted(data[:LARGEST_PICKLE])
+    storages: dict[str, str] = {}
+    found = []
+    with _readable(data, name):
+        for _ in range(number):
+            reader = _Reader(stream, name)
+            found.append(reader.load())
+            storages |= reader.storages
+    return found, stream.tell(), storages
+
+
+@contextmanager
+def _readable(data: bytes, name: str) -> Iterator[None]:
+    """Turn whatever goes wrong while a pickle is read into one sentence."""
     try:
-        return _Reader(data, name).load()
-    except UnsafeModelError:
-        raise
+        yield
+    except UnsafeModelError as error:
+        if not WHOLE_MODULE.search(data[:LARGEST_PICKLE]):
+            raise UnsafeModelError(f"{error}; save model.state_dict() alone, or a program with torch.export") from error
+        raise UnsafeModelError(
+            f"{error}: it is a whole pickled module, not its weights; where its code can be imported, run "
+            f"torch.save(torch.load('{name}', weights_only=False).state_dict(), 'weights.pt') once and give that file"
+        ) from error
     except Exception as error:  # a crafted pickle can fail in any way the interpreter knows
         reason = str(error) if isinstance(error, (ModelError, pickle.UnpicklingError)) else type(error).__name__
         raise ModelError(f"'{name}' holds a pickle that cannot be read: {reason[:160]}") from error
+
+
+WHOLE_MODULE = re.compile(rb"_parameters.*_modules|_modules.*_parameters", re.DOTALL)
+"""What the pickle of any module holds: the names of the two tables that `nn.Module` keeps."""

@@ -22,8 +22,10 @@ from arachne.dtypes import from_bfloat16, to_bfloat16
 from arachne.errors import ModelError, UnsafeModelError, WeightShapeError
 from arachne.values import Array
 from arachne_torch.archive import Archive, write_copy
+from arachne_torch.legacy import is_legacy, read_legacy
 from arachne_torch.names import addresses
 from arachne_torch.pickles import TensorRecord, read_pickle
+from arachne_torch.script import is_script, read_script
 
 DTYPES = {
     "float64": "<f8",
@@ -118,6 +120,7 @@ class TorchWeightFile(WeightFile):
         places: Where each tensor lies, in the file's order.
         archive: The zip archive around them, whose checksums have to follow.
         trainable: The names of those that are parameters, where the file tells.
+        scripted: Whether the file is TorchScript.
     """
 
     def __init__(
@@ -126,8 +129,11 @@ class TorchWeightFile(WeightFile):
         places: Mapping[str, Place],
         archive: Archive | None = None,
         trainable: Collection[str] = (),
+        *,
+        scripted: bool = False,
     ) -> None:
         self.path = path
+        self.scripted = scripted
         self.trainable = frozenset(trainable)
         self.places = dict(places)
         self._archive = archive
@@ -225,14 +231,31 @@ def _safetensors_place(name: str, entry: Mapping[str, Any], start: int) -> Place
 
 
 def open_state_dict(path: Path) -> TorchWeightFile:
-    """Read the pickle of a `.pt` archive with an interpreter that builds tensors' places and nothing else."""
+    """Read the pickle of a `.pt` file with an interpreter that builds tensors' places and nothing else."""
+    if is_legacy(path):
+        content, extents = read_legacy(path)
+        records = _required(state_dict_in(content), path)
+        return TorchWeightFile(path, _places(path, records, lambda record: extents[record.key]))
     archive = Archive.open(path)
     root = archive.root()
     archive.require_little_endian()
-    content = state_dict_in(read_pickle(archive.read(f"{root}/data.pkl"), path.name))
-    if content is None:
+    scripted = is_script(archive)
+    content = (
+        read_script(archive) if scripted else state_dict_in(read_pickle(archive.read(f"{root}/data.pkl"), path.name))
+    )
+    places = _places(path, _required(content, path), lambda record: archive.extent(f"{root}/data/{record.key}"))
+    return TorchWeightFile(path, places, archive, scripted=scripted)
+
+
+def _required(records: Mapping[str, Any] | None, path: Path) -> Mapping[str, Any]:
+    if records is None:
         raise ModelError(f"'{path.name}' holds no state dict: a mapping from names to tensors was expected")
-    return TorchWeightFile(path, _places(archive, content, lambda record: f"{root}/data/{record.key}"), archive)
+    if not records:
+        raise ModelError(
+            f"'{path.name}' is TorchScript whose weights were frozen into its code, where they have no names; save "
+            "the module before torch.jit.freeze"
+        )
+    return records
 
 
 def open_program(path: Path, part: str = "weights") -> TorchWeightFile:
@@ -248,7 +271,7 @@ def open_program(path: Path, part: str = "weights") -> TorchWeightFile:
         trainable = {name for name, entry in config["config"].items() if entry["is_param"]}
     except (LookupError, TypeError, AttributeError) as error:
         raise ModelError(f"'{path.name}' has a table of {part} that cannot be read: {str(error)[:160]}") from error
-    places = _places(archive, records, lambda record: f"{root}/data/{part}/{record.key}")
+    places = _places(path, records, lambda record: archive.extent(f"{root}/data/{part}/{record.key}"))
     return TorchWeightFile(path, places, archive, trainable)
 
 
@@ -280,12 +303,15 @@ def state_dict_in(content: Any) -> Mapping[str, Any] | None:
     return None
 
 
-def _places(archive: Archive, records: Mapping[str, Any], member: Callable[[TensorRecord], str]) -> dict[str, Place]:
+def _places(
+    path: Path, records: Mapping[str, Any], extent: Callable[[TensorRecord], tuple[int, int]]
+) -> dict[str, Place]:
+    """Where the tensors lie, checked against the start and size of the storage each one names."""
     places = {}
     for name, record in records.items():
         if not isinstance(record, TensorRecord) or record.dtype not in DTYPES:
             continue
-        start, size = archive.extent(member(record))
+        start, size = extent(record)
         offset = start + record.offset * np.dtype(DTYPES[record.dtype]).itemsize
         negative = record.offset < 0 or min((*record.shape, *record.strides), default=0) < 0
         try:
@@ -294,8 +320,8 @@ def _places(archive: Archive, records: Mapping[str, Any], member: Callable[[Tens
         except ValueError:
             outside = True
         if outside:
-            raise ModelError(f"'{archive.path.name}' says that tensor '{name}' lies outside its storage")
-    _check_total(places, archive.path)
+            raise ModelError(f"'{path.name}' says that tensor '{name}' lies outside its storage")
+    _check_total(places, path)
     return places
 
 
