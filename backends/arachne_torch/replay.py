@@ -29,7 +29,7 @@ def load_script(path: Path) -> nn.Module:
         ModelError: torch cannot load it, or it does what nothing here can make a call of.
     """
     with user_code(f"the code in '{path.name}'", ModelError):
-        script = torch.jit.load(path, map_location="cpu").eval()
+        script = torch.jit.load(path, map_location="cpu").eval()  # type: ignore[no-untyped-call]  # torch's
         graph = script.inlined_graph
     return Replay(script, graph)
 

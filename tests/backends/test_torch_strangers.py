@@ -23,6 +23,8 @@ from arachne_torch.legacy import START
 
 torch.set_num_threads(1)
 
+jit: Any = torch.jit  # whose functions have no types
+
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
@@ -181,9 +183,9 @@ def test_a_whole_module_says_what_it_is_and_how_to_get_its_weights(tmp_path: Pat
     path = tmp_path / "whole.pt"
     write(net(), path)
     advice = r"whole pickled module.*torch\.save\(torch\.load\('whole\.pt', weights_only=False\)\.state_dict\(\)"
-    for load in (lambda: TorchBackend.load(path), lambda: TorchBackend.load(factory, weights=path)):
+    for source, weights in ((path, None), (factory, path)):
         with pytest.raises(UnsafeModelError, match=advice) as caught:
-            load()
+            TorchBackend.load(source, weights=weights)
         assert caught.value.exit_code == 3
     torch.save(torch.load(path, weights_only=False).state_dict(), tmp_path / "weights.pt")
     expected = TorchBackend.load(net()).forward(images())
@@ -201,7 +203,7 @@ def test_a_plain_pickle_is_no_torch_file(tmp_path: Path) -> None:
 
 def scripted(path: Path, how: str) -> nn.Module:
     model = net()
-    made = torch.jit.script(model) if how == "script" else torch.jit.trace(model, torch.from_numpy(images(2)))
+    made = jit.script(model) if how == "script" else jit.trace(model, torch.from_numpy(images(2)))
     made.save(str(path))
     return model
 
@@ -231,7 +233,7 @@ def test_a_trusted_torchscript_model_is_repaired_as_the_module_is(tmp_path: Path
     bias = ours.get_weights("heads.1")["bias"] + np.float32(0.5)
     ours.set_weights("heads.1", "bias", bias)
     ours.save(tmp_path / "new.pt")
-    again = torch.jit.load(tmp_path / "new.pt")
+    again = jit.load(tmp_path / "new.pt")
     np.testing.assert_array_equal(again.state_dict()["heads.1.bias"], bias)
     with torch.no_grad():
         np.testing.assert_allclose(again(torch.from_numpy(x)).argmax(1), ours.predict(x))
@@ -239,11 +241,11 @@ def test_a_trusted_torchscript_model_is_repaired_as_the_module_is(tmp_path: Path
 
 def test_a_scripted_object_in_memory_is_opened(tmp_path: Path) -> None:
     model = net()
-    found = TorchBackend.load(torch.jit.script(model)).forward(images())
+    found = TorchBackend.load(jit.script(model)).forward(images())
     np.testing.assert_allclose(found, TorchBackend.load(model).forward(images()), atol=1e-6)
 
 
 def test_frozen_torchscript_says_that_its_weights_have_no_names(tmp_path: Path) -> None:
-    torch.jit.freeze(torch.jit.script(net())).save(str(tmp_path / "net.pt"))
+    jit.freeze(jit.script(net())).save(str(tmp_path / "net.pt"))
     with pytest.raises(ModelError, match="frozen into its code"):
         TorchBackend.weight_file(tmp_path / "net.pt")
