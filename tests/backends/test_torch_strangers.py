@@ -197,7 +197,7 @@ def test_a_whole_module_says_what_it_is_and_how_to_get_its_weights(tmp_path: Pat
 
 def test_a_plain_pickle_is_no_torch_file(tmp_path: Path) -> None:
     (tmp_path / "net.pt").write_bytes(pickle.dumps({"a": 1}))
-    with pytest.raises(ModelError, match="no archive that torch has written"):
+    with pytest.raises(ModelError, match="not an archive that torch has written"):
         TorchBackend.weight_file(tmp_path / "net.pt")
 
 
