@@ -41,7 +41,7 @@ def scan(model: Any, data: Any) -> Scan:
     backend = load(model)
     labelled = with_model_names(backend, read_data(data))
     scores = checked_scores(backend, labelled)
-    return Scan(labelled, np.argmax(scores, axis=1), scores.shape[1], backend)
+    return Scan(labelled, np.argmax(scores, axis=1), scores.shape[1], backend, scores)
 
 
 def localise_weights(

@@ -12,6 +12,7 @@ from arachne.backend import ModelBackend
 from arachne.causes import Cause, find_causes
 from arachne.data.confusions import Confusion, confusions, wildcards
 from arachne.data.labelled import LabelledData
+from arachne.evidence.batch_sizes import BatchDependent, batch_dependent
 from arachne.values import Array
 
 
@@ -24,12 +25,14 @@ class Scan:
         predictions: What the model makes of it `(n,)`.
         n_classes: How many classes the model has.
         backend: The model; None where only its predictions are known.
+        scores: Its scores `(n, classes)`, where they are known.
     """
 
     data: LabelledData
     predictions: Array
     n_classes: int
     backend: ModelBackend | None = None
+    scores: Array | None = None
 
     @property
     def accuracy(self) -> float:
@@ -50,6 +53,13 @@ class Scan:
     def causes(self) -> Sequence[Cause]:
         """What the mistakes share, the cause of most errors first; looked for when it is first asked for."""
         return find_causes(self.backend, self.data, self.predictions)
+
+    @cached_property
+    def batch_dependent(self) -> BatchDependent | None:
+        """Inputs whose class depends on how many are run at once; None where the model or its scores are not known."""
+        if self.backend is None or self.scores is None:
+            return None
+        return batch_dependent(self.backend, self.data, self.scores)
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""

@@ -1,0 +1,70 @@
+"""Inputs whose class depends on the size of the batch are found, whether by rounding or by the model itself."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import arachne
+from arachne.data.labelled import LabelledData
+from arachne.testing import ReferenceBackend, mlp, random_inputs
+from arachne.values import Array, Inputs, count
+
+
+class Rounding(ReferenceBackend):
+    """In small batches the first class comes out a little higher, as other machine code would have it."""
+
+    def _forward(self, inputs: Inputs) -> Array:
+        scores = super()._forward(inputs)
+        if count(inputs) < 32:
+            scores[:, 0] += np.float32(1e-6)
+        return scores
+
+
+class Mixing(ReferenceBackend):
+    """Takes the mean of the batch away, as a normalisation in training mode does."""
+
+    def _forward(self, inputs: Inputs) -> Array:
+        scores = super()._forward(inputs)
+        return np.asarray(scores - scores.mean(axis=0))
+
+
+def data() -> LabelledData:
+    inputs = random_inputs(mlp([6, 8, 3], seed=1), 200, seed=3)
+    return LabelledData(inputs, np.zeros(200, np.int64), class_names=("a", "b", "c"))
+
+
+def test_nothing_is_told_of_a_model_whose_classes_stay() -> None:
+    found = arachne.scan(ReferenceBackend(mlp([6, 8, 3], seed=1)), data()).batch_dependent
+    assert found is not None
+    assert (len(found), found.to_json(), found.mixed) == (0, [], False)
+
+
+def test_an_input_between_two_classes_is_found_by_its_row() -> None:
+    network, labelled = mlp([6, 8, 3], seed=1), data()
+    scores = ReferenceBackend(network).forward(labelled.inputs)
+    best = np.argmax(scores, axis=1)
+    row = int(np.flatnonzero(best != 0)[5])
+
+    class Tied(Rounding):
+        def _forward(self, inputs: Inputs) -> Array:
+            found = super()._forward(inputs)
+            same = (np.asarray(inputs) == np.asarray(labelled.inputs)[row]).all(axis=1)
+            found[same, 0] = found[same, best[row]] - np.float32(0 if count(inputs) < 32 else 1e-6)
+            return found
+
+    found = arachne.scan(Tied(network), labelled).batch_dependent
+    assert found is not None
+    assert found.rows.tolist() == [row]
+    assert not found.mixed
+    name = "abc"[best[row]]
+    assert found.to_json() == [{"row": row, "predicted": name, "batch": 1, "predicted_there": "a"}]
+    assert str(found) == f"the class of 1 input depends on how many are run at once: row {row} ({name}, alone a)"
+
+
+def test_a_model_that_mixes_its_batch_is_named_as_such() -> None:
+    found = arachne.scan(Mixing(mlp([6, 8, 3], seed=1)), data()).batch_dependent
+    assert found is not None
+    assert found.mixed
+    assert len(found) > 50
+    assert "; the model mixes the inputs of a batch: row " in str(found)
+    assert str(found).endswith("more")
