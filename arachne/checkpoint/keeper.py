@@ -51,7 +51,7 @@ class Checkpoints:
         folder: Where they are; made when the first is written.
         resume: Whether to go on from what is there. Without, a folder that holds a checkpoint is refused.
         tell: Called with a sentence about what is gone on from, or cannot be.
-        share: The share of the time that writing may take; 1 writes every step.
+        share: The share of the time that writing may take, `SHARE` when None; 1 writes every step.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Checkpoints:
         *,
         resume: bool = False,
         tell: Callable[[str], None] | None = None,
-        share: float = SHARE,
+        share: float | None = None,
     ) -> None:
         self.folder = Path(folder)
         self.resume = resume
@@ -69,7 +69,7 @@ class Checkpoints:
         self.seconds: Callable[[], Mapping[str, float]] = dict
         """The time spent so far, by step."""
         self._tell = tell
-        self._share = share
+        self._share = SHARE if share is None else share
         self._fields: Mapping[str, Any] = {}
         self._localised: tuple[Localisation, Mapping[str, Any]] | None = None
         self._latest: tuple[SearchState, Mapping[str, Any]] | None = None
