@@ -18,6 +18,7 @@ SHARED: Mapping[str, Sequence[str]] = {
     "__init__": (),
     "adapter": ("{}Backend",),
     "archive": ("Archive",),
+    "bounds": ("PROPORTION", "SMALL"),
     "cut": ("{}Cut",),
     "ending": ("check_ending", "find_ending"),
     "export": ("example_inputs", "export_onnx"),
@@ -48,8 +49,8 @@ EVERYWHERE = (
 OWN: Mapping[str, tuple[str, str]] = {
     "attention": ("torch", "one torch call hides the four dense maps of attention; here it is written out"),
     "autodiff": ("keras", "Keras leaves gradients to the framework below it, of which there are three"),
-    "bounds": ("torch", "sizes in an exported program are whatever its file says"),
     "channels": ("onnx", "a session of its own for the few channels of a convolution that a candidate changes"),
+    "checks": ("onnx", "a protobuf message is believed only after it has been walked through"),
     "config": ("keras", "a .keras file names classes to build, which are checked against a list"),
     "convolution": ("keras", "Keras has four classes of convolutions, with channels first or last"),
     "derivative": ("onnx", "the gradient of a graph is a graph too"),

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import onnxruntime
 from onnx import GraphProto, ModelProto, TensorProto, helper
 
+from arachne.dtypes import CARRIERS
 from arachne.errors import ModelError, UnsafeModelError
 from arachne.files import atomic_write, same_file
 from arachne.values import Array
+from arachne_onnx.bounds import check_sizes
+from arachne_onnx.checks import check_model, check_operators
 from arachne_onnx.graph import Graph, subgraphs
 from arachne_onnx.layers import Layer
 from arachne_onnx.normalise import normalise
@@ -25,6 +26,9 @@ from arachne_onnx.surgery import RAW_ELEMENTS, Place, external_span, find_places
 
 LARGEST = (1 << 31) - (1 << 20)
 """Bytes a model may take: a message holds 2 GB, and what we add to it needs some of them."""
+
+SMALL = 64 * 2**20
+"""Bytes that may be read out of files beside the model, however small they are."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,7 @@ def open_model(source: Any) -> Opened:
             raise ModelError("the model is too large for one message, which holds 2 GB at most") from error
         model = ModelProto()
         model.CopyFrom(source)
+        check_model(model)
         opened = Opened(model, None, content, find_places(content))
         if opened.external:
             raise ModelError("the model keeps weights in files beside it, so open its file, not the object")
@@ -94,10 +99,9 @@ def _open_file(path: Path) -> Opened:
         raise ModelError(f"'{path.name}' is no ONNX model, or it was cut short") from error
     if not model.graph.node or not model.opset_import:
         raise ModelError(f"'{path.name}' is no ONNX model, or it was cut short: it holds no graph")
+    check_model(model)
     places = find_places(content)
-    beside = [place for place in places.values() if place.external and place.element in RAW_ELEMENTS]
-    _check_size(len(content) + sum(math.prod(place.shape) * place.dtype.itemsize for place in beside))
-    _read_external(model.graph, path)
+    _read_external(model.graph, path, len(content))
     return Opened(model, path, None, places)
 
 
@@ -109,15 +113,22 @@ def _check_size(size: int) -> None:
         )
 
 
-def _read_external(graph: GraphProto, path: Path) -> None:
-    """Read tensors from the files beside the model, after checking that they are beside it."""
+def _read_external(graph: GraphProto, path: Path, size: int) -> None:
+    """Read tensors from the files beside the model, after checking that they are beside it and not larger than they."""
+    spans, files = [], {}
     for value in _tensors(graph):
         if value.data_location != TensorProto.EXTERNAL:
             continue
         entries = {entry.key: entry.value for entry in value.external_data}
         file = contained(path.parent, entries.get("location", ""))
+        files[file] = file.stat().st_size
         place = Place(value.data_type, tuple(value.dims), external=entries)
-        offset, length = external_span(place, file.stat().st_size)
+        spans.append((value, file, *external_span(place, files[file])))
+    total = sum(length for *_, length in spans)
+    _check_size(size + total)
+    if total > 2 * sum(files.values()) + SMALL:
+        raise UnsafeModelError(f"the model reads {total:,} bytes out of files beside it that have far fewer")
+    for value, file, offset, length in spans:
         with open(file, "rb") as stream:
             stream.seek(offset)
             value.raw_data = stream.read(length)
@@ -130,10 +141,14 @@ def contained(folder: Path, location: str) -> Path:
 
     Raises:
         UnsafeModelError: It is elsewhere, by its name or through a link.
-        ModelError: It is not there.
+        ModelError: It is not there, or is no file.
     """
     file = folder / location
-    if not location or Path(location).is_absolute() or not file.resolve().is_relative_to(folder.resolve()):
+    try:
+        inside = file.resolve().is_relative_to(folder.resolve())
+    except (OSError, ValueError, RuntimeError) as error:  # a name that no file can have, or a circle of links
+        raise ModelError(f"the model's external data '{location}' cannot be opened") from error
+    if not location or Path(location).is_absolute() or not inside:
         raise UnsafeModelError(f"the model's external data '{location}' lies outside its folder")
     if not file.is_file():
         raise ModelError(f"the model's external data '{location}' is missing beside it")
@@ -150,21 +165,11 @@ def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
             yield from _tensors(body)
 
 
-CONTRIBUTED = ("com.microsoft", "com.microsoft.nchwc", "com.microsoft.experimental", "ai.onnx.ml", "ai.onnx.training")
-
-
 def _check_operators(model: ModelProto) -> None:
     """Refuse what the installed runtime cannot know, with the reason."""
     opsets = {entry.domain: entry.version for entry in model.opset_import}
-    version = opsets.get("", opsets.get("ai.onnx", 0))
-    _check_versions(model.ir_version, version)
-    local = {(function.domain, function.name) for function in model.functions}
-    for node in _nodes(model.graph):
-        domain = "" if node.domain == "ai.onnx" else node.domain
-        if (domain, node.op_type) in local or domain in CONTRIBUTED or onnx.defs.has(node.op_type, domain):
-            continue
-        where = f" of domain '{domain}'" if domain else ""
-        raise ModelError(f"the model uses the operator '{node.op_type}'{where}, which onnxruntime does not know")
+    _check_versions(model.ir_version, opsets.get("", opsets.get("ai.onnx", 0)))
+    check_operators(model.graph.node, model.functions)
 
 
 @functools.cache
@@ -184,13 +189,6 @@ def _check_versions(ir_version: int, opset: int) -> None:
             ) from error
 
 
-def _nodes(graph: GraphProto) -> Iterator[Any]:
-    for node in graph.node:
-        yield node
-        for body in subgraphs(node):
-            yield from _nodes(body)
-
-
 def read_graph(opened: Opened) -> Graph:
     """The normalised graph, its weights checked.
 
@@ -199,13 +197,14 @@ def read_graph(opened: Opened) -> Graph:
     """
     try:
         graph = normalise(opened.model)
+        check_sizes(graph)
     except (ValueError, TypeError, RuntimeError) as error:
         if isinstance(error, ModelError):
             raise
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ModelError(f"the model is not valid ONNX: {reason[:160]}") from error
     for name, value in graph.constants.items():
-        if value.dtype.kind == "f" and np.isnan(value).any():
+        if str(value.dtype) in CARRIERS and np.isnan(value.astype(np.float32)).any():
             raise ModelError(f"the model's weight '{name}' holds a value that is not a number")
     return graph
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
+from onnx import GraphProto, NodeProto, helper, numpy_helper
 
 from arachne.errors import ModelError
 from arachne.values import Array
+from arachne_onnx.bounds import worked_out
 from arachne_onnx.graph import Graph, TensorType, infer_types, reads, subgraphs
 
 SIZES = (1, 2, 3, 7, 1024)
@@ -70,14 +70,18 @@ def _order(nodes: Sequence[NodeProto]) -> list[int]:
 def take_constant_branches(graph: Graph) -> None:
     """Replace every `If` whose condition is the same for any inputs by the branch it takes."""
     while True:
-        found = next(((node, taken) for node in graph.nodes if (taken := _taken(graph, node)) is not None), None)
-        if found is None:
+        taken = {index: answer for index, node in enumerate(graph.nodes) if (answer := _taken(graph, node)) is not None}
+        if not taken:
             return
-        node, condition = found
-        position = next(index for index, other in enumerate(graph.nodes) if other is node)
-        wanted = "then_branch" if condition else "else_branch"
-        branch = next(attribute.g for attribute in node.attribute if attribute.name == wanted)
-        graph.nodes[position : position + 1] = _written_out(graph, node, branch)
+        nodes: list[NodeProto] = []
+        for index, node in enumerate(graph.nodes):
+            if index not in taken:
+                nodes.append(node)
+                continue
+            wanted = "then_branch" if taken[index] else "else_branch"
+            branch = next(attribute.g for attribute in node.attribute if attribute.name == wanted)
+            nodes += _written_out(graph, node, branch)
+        graph.nodes = nodes
         infer_types(graph)
 
 
@@ -95,13 +99,11 @@ def _taken(graph: Graph, node: NodeProto) -> bool | None:
     kinds = {name: kind for name in read & set(shapes) if (kind := graph.type_of(shapes[name].input[0])) is not None}
     if not read <= made | set(kinds) | set(graph.constants) or any(kind.shape is None for kind in kinds.values()):
         return None
-    model = graph.model(nodes, {name: TensorType(TensorProto.INT64, (None,)) for name in kinds}, [node.input[0]])
-    try:
-        evaluate = ReferenceEvaluator(model)
-        sizes = [{name: _sizes(shapes[name], kind, size) for name, kind in kinds.items()} for size in SIZES]
-        answers = {bool(np.reshape(evaluate.run(None, tried)[0], -1)[0]) for tried in sizes}
-    except Exception:  # the reference raises whatever NumPy raises for sizes that do not fit
-        return None
+    answers = set()
+    for size in SIZES:
+        tried = {name: _sizes(shapes[name], kind, size) for name, kind in kinds.items()}
+        answer = worked_out(nodes, {**graph.constants, **tried}, graph.opsets).get(node.input[0])
+        answers.add(None if answer is None or not answer.size else bool(answer.reshape(-1)[0]))
     return answers.pop() if len(answers) == 1 else None
 
 

@@ -223,7 +223,7 @@ class Runner:
         }
         runs = []
         for fed in (feeds, other):
-            run = program.run({**fed, **weights})
+            run = program.run({**fed, **weights}, first=True)
             runs.append({**fed, **{name: value for name, value in run.items() if isinstance(value, np.ndarray)}})
         return runs[0], runs[1]
 
@@ -250,7 +250,7 @@ class Runner:
     def _try_any_batch(self, feeds: Mapping[str, Array]) -> None:
         """Many models declare a batch of 1 and take any: leave it open if two batches at once give the same scores."""
         fixed, kept = self.fixed, self._bare
-        alone = self.whole(self.graph, [self.graph.scores]).run({**feeds, **self.weights_for(self.graph)})
+        alone = self.whole(self.graph, [self.graph.scores]).run({**feeds, **self.weights_for(self.graph)}, first=True)
         single = alone[self.graph.scores]
         free = {
             name: TensorType(kind.element, ("n", *(kind.shape or ())[1:])) for name, kind in self._bare.inputs.items()
@@ -262,7 +262,9 @@ class Runner:
         self.fixed = None
         try:
             self._prepare()
-            both = self.whole(self.graph, [self.graph.scores]).run({**twice, **self.weights_for(self.graph)})
+            both = self.whole(self.graph, [self.graph.scores]).run(
+                {**twice, **self.weights_for(self.graph)}, first=True
+            )
             first = both[self.graph.scores]
             agrees = len(first) == 2 * len(single) and np.allclose(first[: len(single)], single, rtol=1e-3, atol=1e-4)
         except (DataError, ModelError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 
 import onnxruntime as ort
@@ -12,6 +13,7 @@ from onnx import ModelProto, NodeProto
 
 from arachne.errors import DataError, EnvironmentFaultError, ModelError, UsageError, did_you_mean
 from arachne.values import Array
+from arachne_onnx.checks import every_node
 from arachne_onnx.graph import Graph, TensorType
 
 PROVIDERS = {
@@ -25,6 +27,12 @@ PROVIDERS = {
     "openvino": "OpenVINOExecutionProvider",
 }
 """Device names as a user writes them, and what onnxruntime calls them."""
+
+FIRST_RUN = 4.0
+"""Seconds that a model's first run may always take, on a few inputs."""
+
+BYTES_A_SECOND, SECONDS_A_ROW = 10e6, 0.1
+"""And more of them for its weights, and for each input."""
 
 RuntimeFault = (
     ort.capi.onnxruntime_pybind11_state.Fail,
@@ -97,20 +105,38 @@ class Program:
         constants: Mapping[str, Array] | None = None,
     ) -> None:
         chosen = graph.needed(outputs, inputs) if nodes is None else list(nodes)
+        self._loops = any(node.op_type == "Loop" for node in every_node(chosen))
+        self._room = sum(value.nbytes for value in graph.constants.values()) / BYTES_A_SECOND
         self._session = device.session(graph.model(chosen, inputs, outputs, constants))
         self.inputs = tuple(value.name for value in self._session.get_inputs())
         self.outputs = tuple(outputs)
 
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, feeds: Mapping[str, Array], *, first: bool = False) -> dict[str, Array]:
         """Every output by name.
+
+        Args:
+            feeds: The inputs by name.
+            first: Whether this is the first run of a model that nobody knows; it may take as long as its weights allow.
 
         Raises:
             DataError: The runtime cannot compute these arrays.
+            ModelError: The first run, or any run of a model with a loop, does not come to an end.
         """
+        given = {name: feeds[name] for name in self.inputs}
+        rows = max((len(array) for array in given.values() if array.ndim), default=0)
+        limit = FIRST_RUN + self._room + SECONDS_A_ROW * rows if first or self._loops else None
+        options = ort.RunOptions()
+        ended = threading.Timer(limit or 0, setattr, (options, "terminate", True))
         try:
-            values = self._session.run(self.outputs, {name: feeds[name] for name in self.inputs})
+            if limit is not None:
+                ended.start()
+            values = self._session.run(self.outputs, given, options)
         except RuntimeFault as error:
+            if options.terminate:
+                raise ModelError(f"the model did not come to an end within {limit:.0f} s on {rows} inputs") from error
             raise DataError(f"onnxruntime cannot run the model on these inputs: {reason(error)}") from error
+        finally:
+            ended.cancel()
         return dict(zip(self.outputs, values, strict=True))
 
     @property

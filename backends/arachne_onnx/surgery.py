@@ -7,6 +7,7 @@ serialised anew.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -204,7 +205,7 @@ def external_span(place: Place, size: int) -> tuple[int, int]:
         length = int(place.external.get("length") or size - offset)
     except ValueError as error:
         raise ModelError("an external tensor's offset or length is no number") from error
-    wanted = int(np.prod(place.shape, dtype=np.int64)) * place.dtype.itemsize
+    wanted = math.prod(place.shape) * place.dtype.itemsize
     if offset < 0 or length < 0 or offset + length > size or length < wanted:
         raise ModelError(f"an external tensor lies outside its file '{place.external.get('location', '')}'")
     return offset, wanted

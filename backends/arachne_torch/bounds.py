@@ -17,8 +17,12 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from arachne.errors import ModelError
 
-SMALL, PROPORTION = 256 * 2**20, 64
+SMALL = 256 * 2**20
+PROPORTION = 64
 """Bytes that the results of a pass may always take, and how many times the bytes of weights and inputs otherwise."""
+
+MOST_ROWS = 1 << 16
+"""The largest batch that a program may ask for."""
 
 BY_VALUES = ("repeat_interleave", "one_hot")
 """Calls whose results may be of any size, told only by the numbers they are given."""

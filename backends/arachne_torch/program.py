@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from torch.export import ExportedProgram
 
 from arachne.errors import ModelError, UnsafeModelError
 from arachne_torch.archive import Archive
+from arachne_torch.bounds import MOST_ROWS, SMALL
 from arachne_torch.expressions import is_quick
 from arachne_torch.known import operation
 from arachne_torch.operators import is_allowed
@@ -144,6 +146,9 @@ def runnable(program: ExportedProgram) -> Program:
     ]
     sizes = [shape[0] for shape in shapes if len(shape)]
     fixed = len(sizes) == len(shapes) > 0 and all(isinstance(size, int) and size == sizes[0] for size in sizes)
+    known = [math.prod(shape) for shape in shapes if all(isinstance(size, int) for size in shape)]
+    if fixed and (int(sizes[0]) > MOST_ROWS or max(known, default=0) * 4 > SMALL):
+        raise ModelError(f"the program takes batches of {int(sizes[0]):,}, too many at once")
     positional = names[: program.call_spec.in_spec.child(0).num_leaves] if program.call_spec.in_spec else ()
     return Program(module, int(sizes[0]) if fixed else None, positional, notes)
 
