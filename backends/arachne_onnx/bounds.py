@@ -40,57 +40,12 @@ GROWING = ("ConstantOfShape", "Expand", "Tile", "Range", "OneHot", "Pad", "Resiz
            "CenterCropPad", "Col2Im", "HannWindow", "HammingWindow", "BlackmanWindow")  # fmt: skip
 """Operators whose results are as large as the numbers they are given say."""
 
-SIMPLE = frozenset(
-    [
-        "Abs",
-        "Add",
-        "And",
-        "Cast",
-        "CastLike",
-        "Ceil",
-        "Clip",
-        "Concat",
-        "ConstantOfShape",
-        "Div",
-        "Equal",
-        "Expand",
-        "Flatten",
-        "Floor",
-        "Gather",
-        "Greater",
-        "GreaterOrEqual",
-        "Identity",
-        "Less",
-        "LessOrEqual",
-        "Max",
-        "Min",
-        "Mod",
-        "Mul",
-        "Neg",
-        "Not",
-        "Or",
-        "Pow",
-        "Range",
-        "ReduceMax",
-        "ReduceMin",
-        "ReduceProd",
-        "ReduceSum",
-        "Reshape",
-        "Shape",
-        "Sign",
-        "Size",
-        "Slice",
-        "Sqrt",
-        "Squeeze",
-        "Sub",
-        "Sum",
-        "Tile",
-        "Transpose",
-        "Unsqueeze",
-        "Where",
-        "Xor",
-    ]
-)
+_SIMPLE = """
+    Abs Add And Cast CastLike Ceil Clip Concat ConstantOfShape Div Equal Expand Flatten Floor Gather Greater
+    GreaterOrEqual Identity Less LessOrEqual Max Min Mod Mul Neg Not Or Pow Range ReduceMax ReduceMin ReduceProd
+    ReduceSum Reshape Shape Sign Size Slice Sqrt Squeeze Sub Sum Tile Transpose Unsqueeze Where Xor
+"""
+SIMPLE = frozenset(_SIMPLE.split())
 """Operators that are worked out here: on a few numbers none of them takes any time."""
 
 

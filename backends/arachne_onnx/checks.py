@@ -1,8 +1,8 @@
 """What an ONNX file may be, checked on the message itself before anything is computed from it.
 
 Every tensor, wherever it stands, has as many numbers as its sizes say, in one place and in a type that exists.
-Functions do not call themselves, and written out they are not more nodes than can be looked at. No operator draws random
-numbers.
+Functions do not call themselves, and written out they are not more nodes than can be looked at. No operator draws
+random numbers.
 """
 
 from __future__ import annotations
@@ -22,88 +22,25 @@ LARGEST_SIZE = 1 << 40
 
 RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 
-CONTRIBUTED = frozenset(
-    [
-        "Attention",
-        "BiasAdd",
-        "BiasDropout",
-        "BiasGelu",
-        "BiasSoftmax",
-        "BiasSplitGelu",
-        "DecoderAttention",
-        "DequantizeLinear",
-        "DynamicQuantizeLSTM",
-        "DynamicQuantizeMatMul",
-        "EmbedLayerNormalization",
-        "ExpandDims",
-        "FastGelu",
-        "FusedConv",
-        "FusedGemm",
-        "FusedMatMul",
-        "FusedMatMulActivation",
-        "GatedRelativePositionBias",
-        "Gelu",
-        "GemmFastGelu",
-        "GroupNorm",
-        "GroupQueryAttention",
-        "Inverse",
-        "LongformerAttention",
-        "MatMulInteger16",
-        "MatMulIntegerToFloat",
-        "MatMulNBits",
-        "MaxpoolWithMask",
-        "MultiHeadAttention",
-        "NhwcConv",
-        "NhwcFusedConv",
-        "NhwcMaxPool",
-        "PackedAttention",
-        "QAttention",
-        "QEmbedLayerNormalization",
-        "QGemm",
-        "QLinearAdd",
-        "QLinearAveragePool",
-        "QLinearConcat",
-        "QLinearConv",
-        "QLinearGlobalAveragePool",
-        "QLinearLeakyRelu",
-        "QLinearMul",
-        "QLinearReduceMean",
-        "QLinearSigmoid",
-        "QLinearSoftmax",
-        "QLinearWhere",
-        "QuantizeLinear",
-        "QuickGelu",
-        "RelativePositionBias",
-        "RemovePadding",
-        "RestorePadding",
-        "RotaryEmbedding",
-        "SkipGroupNorm",
-        "SkipLayerNormalization",
-        "SkipSimplifiedLayerNormalization",
-        "TransposeMatMul",
-        "Trilu",
-    ]
-)
+_CONTRIBUTED = """
+    Attention BiasAdd BiasDropout BiasGelu BiasSoftmax BiasSplitGelu DecoderAttention DequantizeLinear
+    DynamicQuantizeLSTM DynamicQuantizeMatMul EmbedLayerNormalization ExpandDims FastGelu FusedConv FusedGemm
+    FusedMatMul FusedMatMulActivation GatedRelativePositionBias Gelu GemmFastGelu GroupNorm GroupQueryAttention
+    Inverse LongformerAttention MatMulInteger16 MatMulIntegerToFloat MatMulNBits MaxpoolWithMask MultiHeadAttention
+    NhwcConv NhwcFusedConv NhwcMaxPool PackedAttention QAttention QEmbedLayerNormalization QGemm QLinearAdd
+    QLinearAveragePool QLinearConcat QLinearConv QLinearGlobalAveragePool QLinearLeakyRelu QLinearMul
+    QLinearReduceMean QLinearSigmoid QLinearSoftmax QLinearWhere QuantizeLinear QuickGelu RelativePositionBias
+    RemovePadding RestorePadding RotaryEmbedding SkipGroupNorm SkipLayerNormalization
+    SkipSimplifiedLayerNormalization TransposeMatMul Trilu
+"""
+CONTRIBUTED = frozenset(_CONTRIBUTED.split())
 """Operators of `com.microsoft` that exporters and onnxruntime's own optimisers put into classifiers."""
 
-LEARNT = frozenset(
-    [
-        "ArrayFeatureExtractor",
-        "Binarizer",
-        "CastMap",
-        "CategoryMapper",
-        "DictVectorizer",
-        "FeatureVectorizer",
-        "Imputer",
-        "LabelEncoder",
-        "LinearClassifier",
-        "LinearRegressor",
-        "Normalizer",
-        "OneHotEncoder",
-        "Scaler",
-        "ZipMap",
-    ]
-)
+_LEARNT = """
+    ArrayFeatureExtractor Binarizer CastMap CategoryMapper DictVectorizer FeatureVectorizer Imputer LabelEncoder
+    LinearClassifier LinearRegressor Normalizer OneHotEncoder Scaler ZipMap
+"""
+LEARNT = frozenset(_LEARNT.split())
 """Operators of `ai.onnx.ml` that stand around networks of scikit-learn; forests and support vectors hold no layers."""
 
 _FIELDS = {
