@@ -92,8 +92,8 @@ def repair(
         checkpoint: A folder that keeps what the search has reached, so that a run which ends early can go on.
         resume: Whether to go on from what is in that folder, if anything is.
         **changes: Any attribute of `Settings`: `seed`, `alpha`, `localiser` and `searcher` (also by their names, such
-            as `gl` and `de`), `time_limit` in seconds, ...; and of `Budget`: `max_break`, `confidence`,
-            `max_class_drop`.
+            as `gl` and `de`), `objective` (`gap`, or `gap:sex` for a metadata column), `time_limit` in seconds, ...;
+            and of `Budget`: `max_break`, `confidence`, `max_class_drop`, `max_group_drop`.
 
     Returns:
         The patch, the evidence, and the patched model.

@@ -49,7 +49,8 @@ def smaller(
     candidate = minimised(problem, large.candidate)
     (small,) = measure_front(problem.backend, problem.split, [candidate], np.zeros(0, np.int64))
     small = replace(small, out_of_fold=large.out_of_fold, minimised_from=large.weights)
-    if small.weights >= large.weights or choose([small], choice.budget, problem.split.class_names).index is None:
+    kept = choose([small], choice.budget, problem.split.class_names, choice.objective).index is not None
+    if small.weights >= large.weights or not kept:
         return found, points
     front, told = list(found.front), list(points)
     front[choice.index], told[choice.index] = candidate, small

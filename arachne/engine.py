@@ -19,6 +19,7 @@ from arachne.checkpoint import Checkpoints, Saved, run_fields
 from arachne.chosen import smaller, take, with_shrunk
 from arachne.data.chance import check_accuracy
 from arachne.data.class_order import check_class_order
+from arachne.data.grouping import balanced_terms, groups_by_column, with_objective
 from arachne.data.labelled import LabelledData
 from arachne.data.seen import told_seen
 from arachne.data.split import Split, Term, never_break_part, overlap, split_by_outcome
@@ -84,7 +85,7 @@ def repair(
     """
     settings = settings or Settings()
     settings = replace(settings, localiser=settings.finder(backend))
-    if never_break is not None and settings.budget is None:
+    if (never_break is not None or settings.objective is not None) and settings.budget is None:
         settings = replace(settings, budget=Budget())
     clock = Stopwatch(on_step)
     rng = np.random.default_rng(settings.seed)
@@ -103,6 +104,8 @@ def repair(
         )
         split = in_batches_that_fit(backend, work, rng=rng, tell=on_note)
         split = with_constraints(backend, split, settings.budget, never_break)
+        split = with_objective(split, settings.objective)
+        settings = replace(settings, objective=split.objective)
         if not settings.accept_near_chance:
             check_class_order(split.seen)
             check_accuracy(backend, split.seen, raw=raw)
@@ -120,10 +123,11 @@ def repair(
             localisation = localised(backend, split, settings, checkpoint, on_note, rng=rng)
         suspects = localisation.suspects
         with clock.step("search"), restored(backend, suspects.parameters):
-            terms = split.seen.terms(settings.alpha)
+            terms = balanced_terms(split, split.seen.terms(settings.alpha))
+            rows = np.concatenate([term.rows for term in terms])
             counted = fitness_inputs(split, terms)
             evaluate = partial(make_evaluator, settings.evaluator, memory=settings.memory)
-            problem = Problem(backend, split, suspects, counted, evaluate)
+            problem = Problem(backend, split, suspects, counted, evaluate, rows=rows)
             stop = None if settings.time_limit is None else partial(clock.over, settings.time_limit)
             found = searched(problem, settings, resumed, checkpoint, on_generation, stop, rng=rng)
             if settings.budget is not None and len(found.front) == 1:
@@ -134,8 +138,8 @@ def repair(
         choice: Choice | None = None
         if settings.budget is not None:
             with clock.step("choose"):
-                points = measure_front(backend, split, found.front, np.concatenate([term.rows for term in terms]))
-                choice = choose(points, settings.budget, split.class_names)
+                points = measure_front(backend, split, found.front, rows)
+                choice = choose(points, settings.budget, split.class_names, split.objective)
                 found, points = smaller(problem, found, points, choice)
         with clock.step("measure"):
             found, patch, evidence = take(backend, split, found, choice, {**told, "settings": settings.to_json()})
@@ -199,7 +203,7 @@ def with_constraints(
     A search sees the never-break inputs, so those that were kept for choosing as well are taken out there.
 
     Raises:
-        UsageError: The budget names a class the model does not have.
+        UsageError: The budget names a class the model does not have, or a group that the data does not have.
         DataError: There are too few inputs for the guarantee it asks for, or none of `never_break` is right.
     """
     if never_break is not None:
@@ -208,6 +212,7 @@ def with_constraints(
         split = replace(split, never_break=kept, choose=split.choose.take(unseen))
     if budget is not None:
         budget.class_limits(split.class_names)
+        budget.group_limits(groups_by_column(split.seen.data))
         positives = len(split.choose.positives)
         if positives < budget.fewest_positives:
             raise DataError(too_few(budget, positives))

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from arachne.data.grouping import MOST_GROUPS
 from arachne.errors import InputError
 from arachne.files import atomic_write
 from arachne.search import Candidate, Generation, SearchResult
@@ -168,7 +169,14 @@ def _part(part: str, standings: Sequence[Standing | None]) -> dict[str, Array]:
         f"{part}.was_right": np.packbits(baseline.right),
         f"{part}.negative": np.packbits(baseline.negative),
         f"{part}.right": _packed([standing.right for standing in known]),
+        **{f"{part}.column.{name}": column for name, column in _columns(baseline).items()},
     }
+
+
+def _columns(baseline: Baseline) -> dict[str, Array]:
+    """Metadata that tells groups apart: what a group may lose is chosen by it later."""
+    found = {name: np.asarray(column).astype(str) for name, column in baseline.columns.items()}
+    return {name: column for name, column in found.items() if len(np.unique(column)) <= MOST_GROUPS}
 
 
 def _standings(arrays: Mapping[str, Array], part: str, points: int) -> list[Standing | None]:
@@ -179,7 +187,11 @@ def _standings(arrays: Mapping[str, Array], part: str, points: int) -> list[Stan
         raise ValueError(f"the outcomes of its {part.replace('_', ' ')} inputs do not fit each other")
     n = len(rows)
     was_right, negative = (_unpacked(arrays[f"{part}.{name}"], n) for name in ("was_right", "negative"))
-    baseline = Baseline(rows, labels, was_right, negative)
+    prefix = f"{part}.column."
+    columns = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+    if any(column.shape != rows.shape or column.dtype.kind != "U" for column in columns.values()):
+        raise ValueError(f"the metadata of its {part.replace('_', ' ')} inputs does not fit them")
+    baseline = Baseline(rows, labels, was_right, negative, columns)
     return [Standing(baseline, _unpacked(own, n)) for own in right]
 
 

@@ -19,9 +19,11 @@ from arachne.data.split import Part, whole_part
 from arachne.data.unlabelled import read_unlabelled
 from arachne.errors import UsageError
 from arachne.evidence import Evidence, Flips, PartEvidence
+from arachne.fairness import Objective
 from arachne.patch import Patch, apply_to, for_model
 from arachne.registry import load, name_for_file, weight_file
 from arachne.result import PatchedModel
+from arachne.settings import objective_from
 from arachne.survival import Scores, Survival, kept, scores_there
 from arachne.values import Array
 
@@ -37,6 +39,7 @@ class Measured:
         basis: What these inputs are to the repair.
         seen: The inputs it has seen, where they were told apart.
         seen_after: The scores with the patch on those `(m, classes)`.
+        objective: What was to become fairer between groups.
     """
 
     part: Part
@@ -44,25 +47,29 @@ class Measured:
     basis: str = ALL
     seen: Part | None = None
     seen_after: Array | None = None
+    objective: Objective | None = None
 
     @classmethod
     def of(cls, part: Part, after: Array, patch: Patch | None) -> Measured:
         """Scores on all of some data, without what the repair behind the patch has seen if that leaves anything."""
         if patch is None:
             return cls(part, after)
+        objective = objective_from(patch.provenance)
+        if objective is not None and objective.group_column not in part.data.columns:
+            objective = None  # data without the groups can still tell what was repaired
         found = find_seen(patch.provenance, part.data)
         if found.rows is None or found.basis != PARTLY_SEEN:
-            return cls(part, after, found.basis)
+            return cls(part, after, found.basis, objective=objective)
         seen, others = np.flatnonzero(found.rows), np.flatnonzero(~found.rows)
-        return cls(part.take(others), after[others], HELD_OUT, part.take(seen), after[seen])
+        return cls(part.take(others), after[others], HELD_OUT, part.take(seen), after[seen], objective)
 
     @cached_property
     def evidence(self) -> Evidence:
         """What the patch does."""
         seen = None
         if self.seen is not None and self.seen_after is not None:
-            seen = PartEvidence.measure(self.seen, self.seen_after)
-        return Evidence(PartEvidence.measure(self.part, self.after), seen, basis=self.basis)
+            seen = PartEvidence.measure(self.seen, self.seen_after, self.objective)
+        return Evidence(PartEvidence.measure(self.part, self.after, self.objective), seen, basis=self.basis)
 
 
 def measure(

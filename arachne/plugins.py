@@ -1,7 +1,8 @@
-"""The one table of plug-ins: backends, localisers, searchers and finders, ours and other people's.
+"""The one table of plug-ins: backends, localisers, searchers, objectives and finders, ours and other people's.
 
 A distribution joins with an entry point in one of the groups `arachne.backends`, `arachne.localisers`,
-`arachne.searchers` and `arachne.finders`. A plug-in is imported when it is first asked for by name.
+`arachne.searchers`, `arachne.objectives` and `arachne.finders`. A plug-in is imported when it is first asked for by
+name.
 """
 
 from __future__ import annotations
@@ -142,6 +143,15 @@ SEARCHERS = Table(
         "tune": "arachne.search:Tune",
     },
 )
+OBJECTIVES = Table(
+    "objective",
+    "arachne.objectives",
+    {
+        "gap": "arachne.fairness:AccuracyGap",
+        "odds": "arachne.fairness:EqualisedOdds",
+        "worst": "arachne.fairness:WorstGroup",
+    },
+)
 FINDERS = Table(
     "finder",
     "arachne.finders",
@@ -153,4 +163,4 @@ FINDERS = Table(
     },
 )
 
-TABLES = (BACKENDS, LOCALISERS, SEARCHERS, FINDERS)
+TABLES = (BACKENDS, LOCALISERS, SEARCHERS, OBJECTIVES, FINDERS)

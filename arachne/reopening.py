@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from arachne.report.folder import PAGE_DATA, read_page
 from arachne.result import RepairResult
 from arachne.search.budget import Budget
 from arachne.search.choose import Choice
-from arachne.settings import Settings
+from arachne.settings import Settings, objective_from
 from arachne.suspects import Suspects
 
 RESULT = "result.json"
@@ -49,8 +50,9 @@ def stored_front(folder: Path) -> tuple[StoredFront, Choice]:
         )
     front = read_front(folder / FRONT)
     budgets, by = told.get("budgets", {}), told.get("chosen_by", {})
-    budget = Budget(budgets.get("max_break", 0.0), budgets.get("confidence"), budgets.get("max_class_drop", {}))
-    choice = Choice(front.search.chosen, budget, str(by.get("rule", "")), str(by.get("why", "")))
+    objective = objective_from(told.get("provenance", {}))
+    rule, why = str(by.get("rule", "")), str(by.get("why", ""))
+    choice = Choice(front.search.chosen, Budget.from_json(budgets), rule, why, objective=objective)
     return front, choice
 
 
@@ -85,6 +87,7 @@ def open_repair(
     rows = {part: front.rows(part) for part in PARTS}
     targets = [str(target) for target in patch.provenance["target"]]
     split = split_by_rows(backend, data, targets, rows, holdout=holdout, never_break=never_break)
+    split = replace(split, objective=choice.objective)
     addresses = max((candidate.addresses for candidate in front.search.front), key=len)
     where = told.get("localised", {})
     localisation = Localisation(
@@ -102,7 +105,12 @@ def open_repair(
         search=front.search,
         patch=patch,
         evidence=measure(backend, patch, split, budget=choice.budget.max_break, patches_compared=len(front.points)),
-        settings=Settings(seed=int(told["seed"]), alpha=float(settings.get("alpha", 10.0)), budget=choice.budget),
+        settings=Settings(
+            seed=int(told["seed"]),
+            alpha=float(settings.get("alpha", 10.0)),
+            budget=choice.budget,
+            objective=choice.objective,
+        ),
         seconds=told.get("seconds", {}),
         doubtful=doubtful_labels(split.seen),
         points=front.points,

@@ -11,10 +11,12 @@ import numpy as np
 
 from arachne.backend import ModelBackend
 from arachne.chosen import take
+from arachne.data.grouping import with_objective
 from arachne.data.split import Split
 from arachne.errors import ModelError, NothingWithinBudgetError, UsageError
 from arachne.evidence import BREAK_BUDGET, Doubtful, Evidence, Gate, SplitScores, compare, score
 from arachne.evidence.verdict import NOTHING_WITHIN
+from arachne.fairness import Objective
 from arachne.files import atomic_write, environment_faults
 from arachne.front_file import FRONT, StoredFront, write_front
 from arachne.localise import Localisation
@@ -29,7 +31,7 @@ from arachne.search.budget import Budget
 from arachne.search.choose import Choice, choose
 from arachne.search.simpler import simplest_as_good
 from arachne.search.standing import Point
-from arachne.settings import Settings
+from arachne.settings import Settings, make_objective
 from arachne.values import Array, Inputs
 from arachne.wording import counted
 
@@ -105,6 +107,8 @@ class RepairResult:
         max_break: float = BREAK_BUDGET,
         confidence: float | None = None,
         max_class_drop: Mapping[str, float] | None = None,
+        max_group_drop: Mapping[str, float] | None = None,
+        objective: str | Objective | None = None,
     ) -> RepairResult:
         """Another point of the same front, without a new search.
 
@@ -112,22 +116,28 @@ class RepairResult:
             max_break: The largest share of inputs that were right and may become wrong.
             confidence: How sure to be of that, where the repair was made with a confidence.
             max_class_drop: By class, how far its accuracy may fall.
+            max_group_drop: By group, how far its accuracy may fall.
+            objective: What to make fairer between groups; the repair's own when None.
 
         Raises:
             UsageError: The repair left no front, or no inputs for a guarantee.
             NothingWithinBudgetError: No point keeps the budget.
         """
-        budget = Budget(max_break, confidence, max_class_drop or {})
+        budget = Budget(max_break, confidence, max_class_drop or {}, max_group_drop or {})
         if not self.points:
             raise UsageError("this repair left no front to choose from: it was made without a budget")
         if confidence is not None and not len(self.split.choose):
             raise UsageError("the search saw all inputs it could, so none are left for a guarantee; repair with one")
-        choice = choose(self.points, budget, self.split.class_names)
-        settings = replace(self.settings, budget=budget)
+        wanted = make_objective(objective) if isinstance(objective, str) else objective
+        split = self.split if wanted is None else with_objective(self.split, wanted)
+        choice = choose(self.points, budget, split.class_names, split.objective)
+        settings = replace(self.settings, budget=budget, objective=split.objective)
         told = {**self.patch.provenance}
-        told["settings"] = {**told.get("settings", {}), "budget": budget.to_json()}
-        search, patch, evidence = take(self.backend, self.split, self.search, choice, told)
-        chosen = replace(self, search=search, patch=patch, evidence=evidence, settings=settings, choice=choice)
+        changed = {name: settings.to_json()[name] for name in ("budget", "objective")}
+        told["settings"] = {**told.get("settings", {}), **changed}
+        search, patch, evidence = take(self.backend, split, self.search, choice, told)
+        chosen = replace(self, split=split, search=search, patch=patch, evidence=evidence, settings=settings)
+        chosen = replace(chosen, choice=choice)
         return chosen.within_budget()
 
     def within_budget(self) -> RepairResult:

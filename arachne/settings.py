@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from arachne.backend import ModelBackend
 from arachne.errors import UsageError, did_you_mean
 from arachne.evaluate import EVALUATORS, MEMORY
+from arachne.fairness import Objective
 from arachne.localise import MIN_WEIGHTS, Bidirectional, Localiser, RandomChoice
 from arachne.options import Configured, check_choice, options_of
-from arachne.plugins import LOCALISERS, SEARCHERS, Table
+from arachne.plugins import LOCALISERS, OBJECTIVES, SEARCHERS, Table
 from arachne.search import DifferentialEvolution, Pool, Searcher
 from arachne.search.budget import CHOOSE_SHARE, Budget
 
@@ -30,6 +32,7 @@ class Settings:
         budget: What the repair may cost; None takes a search's one candidate as it is, and the default budget where a
             search hands back several.
         drop_overlap: Whether held-out inputs that are also in the data are dropped rather than refused.
+        objective: What to make fairer between groups, instead of repairing as much as possible; None for the latter.
         group_by: A metadata column whose values stay on one side of the split.
         accept_near_chance: Whether to go on with a model that is hardly better than guessing, or reads classes as
             each other.
@@ -48,6 +51,7 @@ class Settings:
     group_by: str | None = None
     accept_near_chance: bool = False
     budget: Budget | None = None
+    objective: Objective | None = None
     time_limit: float | None = None
 
     def __post_init__(self) -> None:
@@ -60,6 +64,8 @@ class Settings:
         check_choice("evaluator", self.evaluator, EVALUATORS)
         if self.localiser is not None and not isinstance(self.localiser, Localiser):
             raise UsageError(f"expected a localiser such as arachne.Bidirectional(), got {self.localiser!r}")
+        if self.objective is not None and not isinstance(self.objective, Objective):
+            raise UsageError(f"expected an objective such as arachne.fairness.AccuracyGap(), got {self.objective!r}")
         if not isinstance(self.searcher, Searcher):
             raise UsageError(f"expected a searcher such as arachne.DifferentialEvolution(), got {self.searcher!r}")
 
@@ -96,6 +102,7 @@ class Settings:
             "group_by": self.group_by,
             "accept_near_chance": self.accept_near_chance,
             "budget": None if self.budget is None else self.budget.to_json(),
+            "objective": None if self.objective is None else _told(OBJECTIVES, self.objective),
             "time_limit": self.time_limit,
         }
 
@@ -115,6 +122,26 @@ def make_searcher(name: str, *, faithful: bool = False, **options: Any) -> Searc
     return made
 
 
+def make_objective(text: str, **options: Any) -> Objective:
+    """An objective from its name, or its name and the metadata column whose values are the groups: `gap:sex`."""
+    name, colon, column = text.partition(":")
+    if colon and not column.strip():
+        raise UsageError(f"objective '{text}' names no column behind the colon, expected '{name}' or '{name}:COLUMN'")
+    column_option = {"group_column": column.strip()} if colon else {}
+    made: Objective = _made(OBJECTIVES, name.strip(), False, {**column_option, **options})
+    return made
+
+
+def objective_from(provenance: Mapping[str, Any]) -> Objective | None:
+    """The objective that a patch's provenance tells of; None if it had none, or one that is not installed here."""
+    told = dict(provenance.get("settings", {}).get("objective") or {})
+    name = str(told.pop("name", ""))
+    told.pop("package", None)
+    if name not in OBJECTIVES.names() or "class" in told:
+        return None
+    return make_objective(name, **told)
+
+
 def make_settings(base: Settings | None = None, *, faithful: bool = False, **changes: Any) -> Settings:
     """Settings from keywords, localiser and searcher perhaps by their names.
 
@@ -131,6 +158,8 @@ def make_settings(base: Settings | None = None, *, faithful: bool = False, **cha
     changes = _with_budget(changes)
     if faithful and changes.get("budget") is not None:
         raise UsageError("the paper's repair knows no budget; leave out the budget or faithful")
+    if faithful and changes.get("objective") is not None:
+        raise UsageError("the paper's repair knows no objective; leave out the objective or faithful")
     for name in changes:
         if name not in Settings.__dataclass_fields__:
             raise UsageError(f"unknown setting '{name}'; {_home(name)}")
@@ -138,6 +167,8 @@ def make_settings(base: Settings | None = None, *, faithful: bool = False, **cha
         changes["localiser"] = make_localiser(changes["localiser"], faithful=faithful)
     if isinstance(changes.get("searcher"), str):
         changes["searcher"] = make_searcher(changes["searcher"], faithful=faithful)
+    if isinstance(changes.get("objective"), str):
+        changes["objective"] = make_objective(changes["objective"])
     if base is not None:
         return replace(base, **changes)
     return Settings.faithful(**changes) if faithful else Settings(**changes)

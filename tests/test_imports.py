@@ -16,7 +16,7 @@ LEVELS = (
     ("values",),
     ("working_folder",),
     ("dtypes", "files", "options", "plugins", "weight_file", "user_code"),
-    ("backend", "manifest", "zips", "arrays_file"),
+    ("backend", "manifest", "zips", "arrays_file", "fairness"),
     ("losses", "memory", "registry", "result_folder", "suspects", "data", "patch", "adapting"),
     ("localise", "evaluate", "causes", "testing"),
     ("evidence",),

@@ -29,6 +29,12 @@ choice_options = options(
         metavar="CLASS=SHARE",
         help="How far a class's accuracy may fall: stop=0, or *=1% for every class. Repeatable.",
     ),
+    click.option(
+        "--max-group-drop",
+        multiple=True,
+        metavar="GROUP=SHARE",
+        help="How far the accuracy of a group of a metadata column may fall: female=0, sex=female=0, *=1%. Repeatable.",
+    ),
 )
 never_break_option = click.option(
     "--never-break", metavar="SOURCE", help="Labelled inputs that must stay right, read as --data is."
@@ -38,12 +44,14 @@ budget_options = options(choice_options, never_break_option)
 
 def budget_from(arguments: dict[str, Any]) -> Budget | None:
     """Take the budget's options out of a command's arguments; None when none was given."""
-    from arachne.search.budget import Budget, read_class_drop
+    from arachne.search.budget import Budget, read_class_drop, read_group_drop
 
-    names = ("max_break", "confidence", "max_class_drop")
+    names = ("max_break", "confidence", "max_class_drop", "max_group_drop")
     told = {name: value for name in names if (value := arguments.pop(name)) not in (None, ())}
     if "max_class_drop" in told:
         told["max_class_drop"] = dict(read_class_drop(text) for text in told["max_class_drop"])
+    if "max_group_drop" in told:
+        told["max_group_drop"] = dict(read_group_drop(text) for text in told["max_group_drop"])
     return Budget(**told) if told else None
 
 

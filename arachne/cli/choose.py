@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +19,12 @@ from arachne.cli.budgeting import (
 )
 from arachne.cli.config import ConfiguredCommand, again
 from arachne.cli.options import DataChoice, ModelChoice, model_options, optional_data_options, output_options
+from arachne.cli.plugin_flags import objective_flags, taken_objective
 from arachne.errors import UsageError
 
 if TYPE_CHECKING:
     from arachne.cli.console import Output
+    from arachne.fairness import Objective
     from arachne.search.budget import Budget
 
 
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 @click.option("--holdout", help="The held-out inputs of the repair, where they have moved.")
 @choice_options
 @never_break_option
+@objective_flags
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder for the new patch, model and result.")
 @output_options
 @click.pass_context
@@ -55,9 +59,9 @@ def command(
     from arachne.cli.console import Output
 
     output = Output(as_json=as_json, quiet=quiet)
-    budget = budget_from(arguments)
+    budget, objective = budget_from(arguments), taken_objective(context, arguments)
     if out is None:
-        list_points(output, folder, budget)
+        list_points(output, folder, budget, objective)
         return
     if out.exists() and (not out.is_dir() or out.resolve() == folder.resolve()):
         raise UsageError(f"'{out}' is {'a file' if not out.is_dir() else 'the repair itself'}, expected another folder")
@@ -72,7 +76,11 @@ def command(
     wanted = budget or earlier.budget
     with nothing_within_told(output):
         result = repaired.choose(
-            max_break=wanted.max_break, confidence=wanted.confidence, max_class_drop=wanted.max_class_drop
+            max_break=wanted.max_break,
+            confidence=wanted.confidence,
+            max_class_drop=wanted.max_class_drop,
+            max_group_drop=wanted.max_group_drop,
+            objective=objective,
         )
     sources = sources_of(model, data, **others)
     result = result.save(out, reopen=model.load, command=again(context), sources=sources)
@@ -84,15 +92,21 @@ def command(
     output.say(f"wrote {', '.join(sorted(path.name for path in out.iterdir()))} to '{out}'")
 
 
-def list_points(output: Output, folder: Path, budget: Budget | None) -> None:
+def list_points(output: Output, folder: Path, budget: Budget | None, objective: Objective | None) -> None:
     """Show every point, and which one a budget would take; neither model nor data are needed."""
+    from arachne.data.grouping import with_column
     from arachne.reopening import stored_front
     from arachne.report.front import FRONT_SCHEMA, FrontTable, choice_objects
     from arachne.search.choose import choose
 
     front, choice = stored_front(folder)
-    if budget is not None:
-        choice = choose(front.points, budget, front.class_names)
+    if objective is not None:
+        known = None if choice.objective is None else choice.objective.group_column
+        objective = replace(objective, group_column=objective.group_column or known)
+        objective = with_column(objective, (), front.points[0].seen.baseline.columns)
+    if budget is not None or objective is not None:
+        wanted = objective or choice.objective
+        choice = choose(front.points, budget or choice.budget, front.class_names, wanted)
     output.result(
         FrontTable(front.points, choice), {"schema": FRONT_SCHEMA, **choice_objects(front.points, choice, None)}
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -17,9 +17,12 @@ from arachne.cli.options import Command, options
 from arachne.errors import PluginUnavailableError, UsageError
 from arachne.localise import MIN_WEIGHTS
 from arachne.options import Configured, Option, options_of
-from arachne.plugins import LOCALISERS, SEARCHERS, Table
+from arachne.plugins import LOCALISERS, OBJECTIVES, SEARCHERS, Table
 
-CHOOSERS = {"localiser": "localiser", "searcher": "search"}
+if TYPE_CHECKING:
+    from arachne.fairness import Objective
+
+CHOOSERS = {"localiser": "localiser", "searcher": "search", "objective": "objective"}
 """The option that chooses a plug-in of a kind."""
 
 PAPERS = ("bl", "de")
@@ -156,6 +159,32 @@ def taken_options(context: click.Context, table: Table, arguments: dict[str, Any
     return name, given
 
 
+def taken_objective(context: click.Context, arguments: dict[str, Any]) -> Objective | None:
+    """Take the objective and its options out of a command's arguments; None when none is named.
+
+    Raises:
+        UsageError: There is no such objective, or an option is given without one.
+    """
+    from arachne.settings import make_objective
+
+    text = arguments.pop("objective")
+    name = "" if text is None else text.partition(":")[0].strip()
+    if name:
+        OBJECTIVES.get(name)
+    given: dict[str, Any] = {}
+    for flag in flags_of(OBJECTIVES):
+        value = arguments.pop(flag.name)
+        if context.get_parameter_source(flag.name) in (None, ParameterSource.DEFAULT):
+            continue
+        if name not in flag.owners:
+            owner = f"not of '{name}'" if name else "which --objective names"
+            raise UsageError(f"--{flag.name.replace('_', '-')} is an option of an objective, {owner}")
+        given[flag.option.name] = value
+    if text is not None and ":" in text and "group_column" in given:
+        raise UsageError(f"--objective {text} and --group-column both name a column; leave out one of them")
+    return None if text is None else make_objective(text, **given)
+
+
 def _plain(more: dict[str, Any], default: Any) -> dict[str, Any]:
     """Without a default to show where there is none."""
     if more["show_default"] is True and (default is None or default is False):
@@ -168,4 +197,13 @@ def _shown(value: Any) -> str:
 
 
 localiser_flags = plugin_flags(LOCALISERS)
-repair_flags = options(plugin_flags(LOCALISERS, faithful=True), plugin_flags(SEARCHERS, faithful=True))
+objective_flags = options(
+    click.option(
+        "--objective",
+        metavar="NAME[:COLUMN]",
+        help="What to make fairer between the groups of a metadata column, instead of repairing as much as possible: "
+        f"{', '.join(OBJECTIVES.names())}.",
+    ),
+    option_flags(OBJECTIVES),
+)
+repair_flags = options(plugin_flags(LOCALISERS, faithful=True), plugin_flags(SEARCHERS, faithful=True), objective_flags)

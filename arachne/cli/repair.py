@@ -27,7 +27,7 @@ from arachne.cli.options import (
     output_options,
     target_option,
 )
-from arachne.cli.plugin_flags import repair_flags, taken_options
+from arachne.cli.plugin_flags import repair_flags, taken_objective, taken_options
 from arachne.errors import UsageError
 from arachne.plugins import LOCALISERS, SEARCHERS
 from arachne.wording import counted
@@ -92,7 +92,7 @@ def command(
     output = Output(as_json=as_json, quiet=quiet)
     model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
     settings = settings_from(context, arguments)
-    if never_break is not None and settings.budget is None:
+    if (never_break is not None or settings.objective is not None) and settings.budget is None:
         settings = replace(settings, budget=Budget())
     gates = read_gates(conditions, junit)
     if out is not None and out.exists() and not out.is_dir():
@@ -144,6 +144,9 @@ def settings_from(context: click.Context, arguments: dict[str, Any]) -> Settings
     budget = budget_from(arguments)
     if faithful and budget is not None:
         raise UsageError("--faithful is the paper to the letter, which knows no budget; leave out one of them")
+    objective = taken_objective(context, arguments)
+    if faithful and objective is not None:
+        raise UsageError("--faithful is the paper to the letter, which knows no objective; leave out one of them")
     arguments["search"] = arguments["search"] or ("de" if faithful else "auto")
     searcher, searcher_options = taken_options(context, SEARCHERS, arguments)
     named = arguments["localiser"] is not None
@@ -154,6 +157,7 @@ def settings_from(context: click.Context, arguments: dict[str, Any]) -> Settings
         localiser=make_localiser(localiser, faithful=faithful, **localiser_options) if chosen else None,
         searcher=make_searcher(searcher, faithful=faithful, **searcher_options),
         budget=budget,
+        objective=objective,
         **arguments,
     )
 

@@ -15,6 +15,7 @@ from arachne.data.labelled import LabelledData, row_hashes
 from arachne.data.strata import divide
 from arachne.data.targets import Target, parse_targets
 from arachne.errors import DataError, ModelError, NothingToRepairError, UsageError, did_you_mean
+from arachne.fairness.base import Objective
 from arachne.values import Array
 from arachne.wording import are, counted
 
@@ -122,6 +123,7 @@ class Split:
         held_out: What the verdict comes from.
         targets: The faults to repair.
         never_break: Inputs of the user's choice; those the original model gets right must stay right.
+        objective: What should become fairer between groups, and by which column.
     """
 
     seen: Part
@@ -129,6 +131,7 @@ class Split:
     held_out: Part
     targets: tuple[Target, ...]
     never_break: Part | None = None
+    objective: Objective | None = None
 
     @property
     def class_names(self) -> tuple[str, ...]:

@@ -12,6 +12,8 @@ from arachne.data.split import Part, Split, overlap
 from arachne.evidence.measures import PartEvidence
 from arachne.evidence.statistics import LEVEL, holm
 from arachne.evidence.verdict import BREAK_BUDGET, KINDS, NOTHING_WITHIN, Verdict, judge, p_value
+from arachne.evidence.who_pays import sentences
+from arachne.fairness import Objective
 from arachne.values import Array
 
 if TYPE_CHECKING:
@@ -70,7 +72,14 @@ class Evidence:
         if self.nothing_within is not None:
             return ()
         simpler = () if self.simpler is None else (self.simpler,)
-        few = (*_basis(self), *_moved(self.held_out, KINDS[self.basis]), *simpler, *_several_targets(self.held_out))
+        fairness = () if self.held_out.fairness is None else sentences(self.held_out.fairness)
+        few = (
+            *_basis(self),
+            *fairness,
+            *_moved(self.held_out, KINDS[self.basis]),
+            *simpler,
+            *_several_targets(self.held_out),
+        )
         return (*few, *_with_causes(self.held_out), *_several_patches(self), *_watched(self))
 
 
@@ -101,9 +110,9 @@ def compare(split: Split, after: SplitScores, *, budget: float = BREAK_BUDGET, p
     """The evidence from a patched model's scores; the split holds the original model's."""
     kept = split.never_break
     return Evidence(
-        held_out=PartEvidence.measure(split.held_out, after.held_out),
-        seen=_unless_empty(split.seen, after.seen),
-        choose=_unless_empty(split.choose, after.choose),
+        held_out=PartEvidence.measure(split.held_out, after.held_out, split.objective),
+        seen=_unless_empty(split.seen, after.seen, split.objective),
+        choose=_unless_empty(split.choose, after.choose, split.objective),
         budget=budget,
         patches_compared=patches_compared,
         never_break=None
@@ -123,8 +132,8 @@ def measure(
         return compare(split, score(backend, split), budget=budget, patches_compared=patches_compared)
 
 
-def _unless_empty(part: Part, after: Array) -> PartEvidence | None:
-    return PartEvidence.measure(part, after) if len(part) else None
+def _unless_empty(part: Part, after: Array, objective: Objective | None) -> PartEvidence | None:
+    return PartEvidence.measure(part, after, objective) if len(part) else None
 
 
 def _basis(evidence: Evidence) -> tuple[str, ...]:

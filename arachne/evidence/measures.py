@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from arachne.data.grouping import MOST_GROUPS
 from arachne.data.split import Part
 from arachne.errors import DataError
 from arachne.evidence.carriers import Carriers
 from arachne.evidence.confidence import Confidence, confidences_of
+from arachne.evidence.fairness import Fairness
 from arachne.evidence.statistics import Rate, mcnemar, sign_test
+from arachne.fairness import Objective
 from arachne.values import Array
-
-MOST_GROUPS = 50
-"""A metadata column with more different values than this is not used for grouping."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,7 @@ class PartEvidence:
         damaged: Inputs that were right and are wrong.
         confidence_before: How sure the model was, and whether it was right to be.
         confidence_after: The same with the patch.
+        fairness: What became of the groups, where something was to become fairer.
     """
 
     inputs: int
@@ -138,6 +139,7 @@ class PartEvidence:
     damaged: Changed
     confidence_before: Confidence
     confidence_after: Confidence
+    fairness: Fairness | None = None
 
     @property
     def repair(self) -> Rate:
@@ -196,7 +198,7 @@ class PartEvidence:
         return self.target.sign_p
 
     @classmethod
-    def measure(cls, part: Part, after: Array) -> PartEvidence:
+    def measure(cls, part: Part, after: Array, objective: Objective | None = None) -> PartEvidence:
         """Compare class scores `(n, classes)` for the inputs of a part with those of the original model.
 
         Raises:
@@ -236,6 +238,7 @@ class PartEvidence:
             damaged=changes.take(was_right & ~is_right),
             confidence_before=Confidence.measure(confidences_of(before, old), was_right),
             confidence_after=Confidence.measure(confidences_of(after, new), is_right),
+            fairness=None if objective is None else Fairness.measure(objective, part, was_right, is_right),
         )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from arachne.data.seen import ALL, HELD_OUT, PARTLY_SEEN, SEEN, UNKNOWN
 from arachne.evidence.measures import PartEvidence
 from arachne.evidence.statistics import LEVEL, Rate, fewest_for_level
+from arachne.evidence.who_pays import headline
 from arachne.wording import are, counted
 
 TOO_FEW = "too few inputs to say"
@@ -42,17 +43,25 @@ class Verdict:
 
 
 def judge(held_out: PartEvidence, budget: float = BREAK_BUDGET, kind: str = KINDS[HELD_OUT]) -> Verdict:
-    """The verdict on a repair, from inputs it has never seen; `kind` is what sentences call them, one of `KINDS`."""
+    """The verdict on a repair, from inputs it has never seen; `kind` is what sentences call them, one of `KINDS`.
+
+    Where something was to become fairer between groups, it is judged by that: the interval of the change.
+    """
     if held_out.broken > held_out.repaired + held_out.others_fixed and held_out.mcnemar_p < LEVEL:
         return Verdict(WORSE, _worse(held_out, kind))
     needed = fewest_for_level()
     if held_out.negatives < needed:
         return Verdict(TOO_FEW, _too_few(held_out, needed, kind))
-    target = held_out.target
-    if not (held_out.repaired and target.gone > target.new and target.sign_p < LEVEL):
+    target, fairness = held_out.target, held_out.fairness
+    if fairness is not None and not fairness.fairer:
+        chance = ", which chance alone could do" if fairness.gain > 0 else ""
+        return Verdict(NOT_REPAIRED, f"{headline(fairness, kind)}{chance}; {_repaired(held_out, kind)}")
+    if fairness is None and not (held_out.repaired and target.gone > target.new and target.sign_p < LEVEL):
         return Verdict(NOT_REPAIRED, _not_repaired(held_out, kind))
     low, _ = held_out.breakage.interval
     done = f"{_repaired(held_out, kind)} ({percent(held_out.repair_rate)}), "
+    if fairness is not None:
+        done = f"{headline(fairness, kind)}; {done}"
     if held_out.positives and low > budget:
         return Verdict(
             DAMAGE,

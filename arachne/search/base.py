@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, final
 import numpy as np
 
 from arachne.backend import ModelBackend
+from arachne.data.grouping import groups_in
 from arachne.data.labelled import LabelledData
 from arachne.data.split import Split
 from arachne.dtypes import round_to
@@ -40,6 +41,8 @@ class Problem:
         fitness_inputs: The inputs the fitness counts, with their weights; all from the seen part.
         make_evaluator: Makes the evaluator of this problem, when it is first needed.
         training: Training inputs, where the user gave them.
+        rows: The rows of the seen part that `fitness_inputs` begins with, int64 `(m,)`; what is made fairer between
+            groups is looked up there.
         shared: What problems over other weights of the same model and inputs have in common, once it was computed.
     """
 
@@ -49,6 +52,7 @@ class Problem:
     fitness_inputs: FitnessInputs
     make_evaluator: MakeEvaluator
     training: LabelledData | None = None
+    rows: Array | None = None
     shared: dict[str, TailInputs | None] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -88,6 +92,22 @@ class Problem:
         found = margins(self.original_scores, self.fitness_inputs.labels)
         positive = found[self.fitness_inputs.of_kind("positive")]
         return float(np.median(positive if len(positive) else np.abs(found))) or 1.0
+
+    @property
+    def fair(self) -> bool:
+        """Whether something is to become fairer between groups, and `costs` says how much it is."""
+        return self.split.objective is not None and self.rows is not None
+
+    def costs(self, right: Array) -> Array:
+        """What the objective says of candidates, `(n,)`, smaller is better, from `right` `(n, fitness inputs)`.
+
+        Errors off the target, which are not among the fitness inputs, count as wrong.
+        """
+        objective = self.split.objective
+        if objective is None or self.rows is None:
+            return np.zeros(len(right))
+        whole = groups_in(self.split.seen, str(objective.group_column))
+        return objective.cost(whole.take(self.rows).right(right[:, : len(self.rows)]), whole.totals)
 
     def tuned(self, candidate: Candidate) -> Candidate:
         """A candidate for the suspects with its deficits, from what `tunable` computes."""

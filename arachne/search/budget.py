@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from arachne.evidence.verdict import BREAK_BUDGET, percent
 from arachne.values import Array
 
 EVERY_CLASS = "*"
-"""As a class of `max_class_drop`: every class that is not named."""
+"""As a class of `max_class_drop`, or a group of `max_group_drop`: every one that is not named."""
 
 CHOOSE_SHARE = 0.3
 """How much of the seen part is kept for choosing, where candidates do not say how they do out of fold."""
@@ -31,20 +31,24 @@ class Budget:
             kept from the search. None for a careful estimate without one.
         max_class_drop: By class, its name or number: how far its accuracy may fall. `*` stands for all that are not
             named.
+        max_group_drop: By group, a value of a metadata column or `column=value`: how far its accuracy may fall. `*`
+            and `column=*` stand for all that are not named.
     """
 
     max_break: float = BREAK_BUDGET
     confidence: float | None = None
     max_class_drop: Mapping[str, float] = field(default_factory=dict)
+    max_group_drop: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not _is_share(self.max_break):
             raise UsageError(f"a budget is a share from 0 to below 1, 0.005 for half a per cent, got {self.max_break}")
-        drops = {str(name): share for name, share in dict(self.max_class_drop).items()}
-        for name, share in drops.items():
-            if not _is_share(share):
-                raise UsageError(f"class '{name}' may lose a share from 0 to below 1 of its accuracy, got {share}")
-        object.__setattr__(self, "max_class_drop", drops)
+        for kind in ("class", "group"):
+            drops = {str(name): share for name, share in dict(getattr(self, f"max_{kind}_drop")).items()}
+            for name, share in drops.items():
+                if not _is_share(share):
+                    raise UsageError(f"{kind} '{name}' may lose a share from 0 to below 1 of its accuracy, got {share}")
+            object.__setattr__(self, f"max_{kind}_drop", drops)
         if self.confidence is None:
             return
         if not _is_share(self.confidence) or self.confidence < 0.5:
@@ -56,8 +60,9 @@ class Budget:
         """`at most 0.20 % broken, with 90.0 % confidence; stop at most 0 % less accurate`."""
         sure = "" if self.confidence is None else f", with {percent(self.confidence)} confidence"
         drops = [
-            f"{'every class' if name == EVERY_CLASS else name} at most {percent(share)} less accurate"
-            for name, share in self.max_class_drop.items()
+            f"{f'every {kind}' if name == EVERY_CLASS else name} at most {percent(share)} less accurate"
+            for kind, limits in (("class", self.max_class_drop), ("group", self.max_group_drop))
+            for name, share in limits.items()
         ]
         return "; ".join([f"at most {percent(self.max_break)} broken{sure}", *drops])
 
@@ -80,13 +85,45 @@ class Budget:
                 limits[_number(name, names)] = share
         return limits
 
+    def group_limits(
+        self, groups: Mapping[str, Sequence[str]], columns: Sequence[str] | None = None
+    ) -> dict[tuple[str, str], float]:
+        """How far the accuracy of a group may fall, by column and value.
+
+        Args:
+            groups: The groups of each metadata column.
+            columns: Those whose groups `*` stands for; all when None.
+
+        Raises:
+            UsageError: A group that is not there, or that two columns have.
+        """
+        limits: dict[tuple[str, str], float] = {}
+        order = sorted(
+            self.max_group_drop, key=lambda name: (name != EVERY_CLASS, not name.endswith(f"={EVERY_CLASS}"))
+        )
+        for name in order:
+            meant = (
+                groups
+                if columns is None or name != EVERY_CLASS
+                else {key: groups[key] for key in columns if key in groups}
+            )
+            limits |= dict.fromkeys(_groups(name, meant), self.max_group_drop[name])
+        return limits
+
     def to_json(self) -> dict[str, Any]:
         """What goes into provenance and the result file."""
         return {
             "max_break": self.max_break,
             "confidence": self.confidence,
             "max_class_drop": dict(self.max_class_drop),
+            "max_group_drop": dict(self.max_group_drop),
         }
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Self:
+        """The budget that `to_json` has told."""
+        drops = {f"max_{kind}_drop": told.get(f"max_{kind}_drop", {}) for kind in ("class", "group")}
+        return cls(told.get("max_break", 0.0), told.get("confidence"), **drops)
 
 
 def read_share(text: str) -> float:
@@ -115,6 +152,36 @@ def read_class_drop(text: str) -> tuple[str, float]:
     if not sign or not name.strip():
         raise UsageError(f"expected CLASS=SHARE such as stop=0 or *=1%, got '{text}'")
     return name.strip(), read_share(share)
+
+
+def read_group_drop(text: str) -> tuple[str, float]:
+    """A group and how far its accuracy may fall, from `female=0`, `sex=female=0` or `*=1%`.
+
+    Raises:
+        UsageError: Not of that form.
+    """
+    name, sign, share = text.rpartition("=")
+    if not sign or not name.strip():
+        raise UsageError(f"expected GROUP=SHARE such as female=0, sex=female=0 or *=1%, got '{text}'")
+    return name.strip(), read_share(share)
+
+
+def _groups(name: str, groups: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
+    """The groups a name of the budget means, as column and value."""
+    every = [(column, value) for column, values in groups.items() for value in values]
+    if name == EVERY_CLASS:
+        return every
+    column, _, value = name.partition("=")
+    if column in groups and value == EVERY_CLASS:
+        return [one for one in every if one[0] == column]
+    found = [one for one in every if name in (one[1], f"{one[0]}={one[1]}")]
+    if len(found) > 1:
+        both = " or ".join(f"'{own}={name}'" for own, _ in found)
+        raise UsageError(f"the budget names the group '{name}', which several columns have: write {both}")
+    if not found:
+        have = did_you_mean(name, [one for _, one in every]) if every else "; the data has no metadata columns"
+        raise UsageError(f"the budget names the group '{name}', which the data does not have{have}")
+    return found
 
 
 def _number(name: str, names: Sequence[str]) -> int:

@@ -114,7 +114,8 @@ class CrossFitted(Searcher):
         runs, judged = self._finished(state)
         original = problem.fitness_inputs.deficits_by_term(problem.original_scores)
         front = []
-        for number in not_beaten(*outcomes(problem, right[:, judged], judged)):
+        costs = problem.costs(right) if done and problem.fair else None
+        for number in not_beaten(*outcomes(problem, right[:, judged], judged), costs):
             point, place = divmod(number, len(SHRUNK))
             mean = state.arrays["path"][point] * (self.folds / runs[point])
             change = np.rint(self.GRID * SHRUNK[place] * mean) / self.GRID
@@ -153,10 +154,16 @@ def outcomes(problem: Problem, right: Array, rows: Array | slice = slice(None)) 
     return right[:, negative].sum(axis=1), (~right[:, positive]).sum(axis=1)
 
 
-def not_beaten(repaired: Array, broken: Array) -> list[int]:
-    """Points that no other beats in both: fewest broken first, each with more repaired than the ones before it."""
+def not_beaten(repaired: Array, broken: Array, costs: Array | None = None) -> list[int]:
+    """Points that no other beats in both: fewest broken first, each with more repaired than the ones before it.
+
+    Where costs of an objective are given, those stay too that are fairer than every one with fewer broken.
+    """
     kept: list[int] = []
-    for number in np.lexsort((-repaired, broken)).tolist():
-        if repaired[number] > (repaired[kept[-1]] if kept else 0):
+    most, least = 0, np.inf
+    costs = np.full(len(repaired), np.inf) if costs is None else costs
+    for number in np.lexsort((-repaired, costs, broken)).tolist():
+        if repaired[number] > most or costs[number] < least:
             kept.append(number)
+            most, least = max(most, repaired[number]), min(least, costs[number])
     return kept

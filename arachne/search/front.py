@@ -1,4 +1,4 @@
-"""A front in more than two goals, by NSGA-II: repaired, broken, and how far weights move.
+"""A front in more than two goals, by NSGA-II: repaired, broken, how far weights move, and how fair it is to groups.
 
 It starts from what keep finds, its candidates and blends of them, and looks for what lies between and beyond. For
 whoever wants to see the trade-offs: on three planted faults it repaired about as much as keep did within 0.5 % of
@@ -136,10 +136,12 @@ def _right(problem: Problem, state: SearchState, member: Array) -> Array:
 
 
 def _goals(problem: Problem, state: SearchState, members: Array) -> Array:
-    """Minus the weight of what each member repairs, the weight of what it breaks, and its length, `(n, 3)`."""
+    """Minus the weight of what each member repairs, the weight of what it breaks, and its length, `(n, 3)`.
+
+    Where something is to become fairer between groups, how far it is from that is a fourth goal.
+    """
     weights, negative = problem.fitness_inputs.weights, problem.fitness_inputs.of_kind("negative")
-    found = np.zeros((len(members), 3))
-    for number, member in enumerate(members):
-        right = _right(problem, state, member)
-        found[number] = -weights[right & negative].sum(), weights[~right & ~negative].sum(), np.linalg.norm(member)
-    return found
+    right = np.array([_right(problem, state, member) for member in members])
+    repaired, broken = (right & negative) @ weights, (~right & ~negative) @ weights
+    goals = [-repaired, broken, np.linalg.norm(members, axis=1)]
+    return np.stack([*goals, problem.costs(right)] if problem.fair else goals, axis=1)

@@ -23,7 +23,8 @@ def minimised(problem: Problem, candidate: Candidate) -> Candidate:
     """The same patch without the changes it can do without, or the candidate itself when it needs them all.
 
     Changes are dropped from the least on that matter least to margins, |change| sqrt(F) with F as in `influence`. What
-    is left must repair `ENOUGH` of what the candidate repairs among the fitness inputs and break no more of them.
+    is left must repair `ENOUGH` of what the candidate repairs among the fitness inputs and break no more of them, and
+    be as fair to groups where that was asked for.
     """
     suspects = Suspects.of(problem.backend, candidate.addresses)
     place = {address: number for number, address in enumerate(candidate.addresses)}
@@ -44,18 +45,21 @@ def minimised(problem: Problem, candidate: Candidate) -> Candidate:
     return replace(candidate, addresses=tuple(suspects.addresses[number] for number in changed), values=found[changed])
 
 
-def _kept(problem: Problem, change: Array, kept: Array, wanted: tuple[int, int, int]) -> Array | None:
+def _kept(problem: Problem, change: Array, kept: Array, wanted: tuple[int, int, int, float]) -> Array | None:
     """Values with only these changes that do what is wanted, `(k,)`; None if no strength of them does."""
     for factor in STRONGER:
         values = problem.suspects.values.copy()
         values[kept] += factor * change[kept]
         values = problem.stored(values)
-        repaired, broken, never_broken = _counts(problem, values)
-        if repaired >= ENOUGH * wanted[0] and broken <= wanted[1] and never_broken <= wanted[2]:
+        repaired, *costs = _counts(problem, values)
+        if repaired >= ENOUGH * wanted[0] and all(cost <= most for cost, most in zip(costs, wanted[1:], strict=True)):
             return values
     return None
 
 
-def _counts(problem: Problem, values: Array) -> tuple[int, int, int]:
-    scores = problem.tunable.scores(values, np.arange(len(problem.fitness_inputs)))
-    return problem.fitness_inputs.outcome(problem.fitness_inputs.wrong_by_term(scores))
+def _counts(problem: Problem, values: Array) -> tuple[int, int, int, float]:
+    """Repaired, broken, never-break inputs broken, and what the objective says."""
+    inputs = problem.fitness_inputs
+    scores = problem.tunable.scores(values, np.arange(len(inputs)))
+    right = np.argmax(scores, axis=1) == inputs.labels
+    return *inputs.outcome(inputs.wrong_by_term(scores)), float(problem.costs(right[None])[0])

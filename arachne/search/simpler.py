@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from arachne.evidence.statistics import LEVEL, sign_test
-from arachne.search.choose import Choice, choose
+from arachne.search.choose import CLOSE_FAIR, Choice, choose
 from arachne.search.standing import Point, Standing
 from arachne.values import Array
 
@@ -48,9 +48,9 @@ def simplest_as_good(points: Sequence[Point], choice: Choice, names: Sequence[st
         if maker == taken.candidate.made_by:
             return None
         own = [point for point in points if point.candidate.made_by == maker]
-        found = choose(own, choice.budget, names).index if own else None
+        found = choose(own, choice.budget, names, choice.objective).index if own else None
         standing = None if found is None else own[found].held_out
-        if standing is not None and as_good(standing, taken.held_out):
+        if standing is not None and as_good(standing, taken.held_out) and _as_fair(standing, taken.held_out, choice):
             return sentence(maker, standing, taken.candidate.made_by, taken.held_out)
     return None
 
@@ -62,6 +62,11 @@ def sentence(simple: str, standing: Standing, other: str, others: Standing) -> s
         f"{words[:1].upper()}{words[1:]} ('{simple}') would have done as well: held out, {_counts(standing)}, "
         f"where '{other}' has {_counts(others)}."
     )
+
+
+def _as_fair(simple: Standing, other: Standing, choice: Choice) -> bool:
+    objective = choice.objective
+    return objective is None or simple.cost(objective) <= other.cost(objective) + CLOSE_FAIR
 
 
 def _worse(one: Standing, other: Standing, among: Array) -> bool:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
 from arachne.backend import ModelBackend, restored
 from arachne.data.split import Part, Split
 from arachne.evidence.statistics import Rate
+from arachne.fairness import Grouped, Objective
 from arachne.search.dense_tunable import make_tunable
 from arachne.search.state import Candidate
 from arachne.search.tail_inputs import TailInputs
@@ -26,22 +28,35 @@ class Baseline:
         labels: Their true classes.
         right: Which of them it gets right: the positives.
         negative: Which of them show the fault.
+        columns: Their metadata, by column.
     """
 
     rows: Array
     labels: Array
     right: Array
     negative: Array
+    columns: Mapping[str, Array] = field(default_factory=dict)
 
     @classmethod
     def of(cls, part: Part) -> Baseline:
         """That of a part."""
         negative = np.zeros(len(part), bool)
         negative[part.negatives] = True
-        return cls(part.rows, part.data.labels, part.data.labels == part.predictions, negative)
+        right = part.data.labels == part.predictions
+        return cls(part.rows, part.data.labels, right, negative, part.data.columns)
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def by(self, column: str) -> Grouped:
+        """The inputs' groups by a metadata column."""
+        if column not in self._grouped:
+            self._grouped[column] = Grouped.by(self.columns[column], self.labels, int(self.labels.max(initial=0)) + 1)
+        return self._grouped[column]
+
+    @cached_property
+    def _grouped(self) -> dict[str, Grouped]:
+        return {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +86,21 @@ class Standing:
         lost = lost - np.bincount(labels[self.right], minlength=n_classes)
         return np.asarray(lost / np.maximum(total, 1))
 
+    def group_drops(self, column: str) -> dict[str, float]:
+        """By how much the accuracy of each group of a metadata column falls."""
+        grouped = self.baseline.by(column)
+        lost = (grouped.right(self.baseline.right) - grouped.right(self.right)).sum(axis=1)
+        return dict(zip(grouped.names, (lost / np.maximum(grouped.totals.sum(axis=1), 1)).tolist(), strict=True))
+
+    def cost(self, objective: Objective) -> float:
+        """What an objective says of it; smaller is better."""
+        grouped = self.baseline.by(str(objective.group_column))
+        return float(objective.cost(grouped.right(self.right), grouped.totals))
+
+    def gain(self, objective: Objective) -> float:
+        """By how much it is fairer than the original model."""
+        return Standing(self.baseline, self.baseline.right).cost(objective) - self.cost(objective)
+
 
 @dataclass(frozen=True, eq=False)
 class Point:
@@ -82,8 +112,8 @@ class Point:
         size: How far, the Euclidean length of the change.
         seen: What it does to the seen inputs.
         choose: To those that were kept for choosing, where there are any.
-        out_of_fold: To the seen inputs, each judged with a sibling that was fitted without it. Errors off the target
-            count as still wrong there.
+        out_of_fold: To the seen inputs, each judged with a sibling that was fitted without it. Errors off the target,
+            which no search looks at, are judged with the candidate itself.
         never_broken: How many never-break inputs it gets wrong.
         held_out: What it does to the held-out inputs; measured after the choice, which never looks at it.
         minimised_from: How many weights it changed before those it can do without were dropped; None if none were.
@@ -140,7 +170,7 @@ def measure_front(backend: ModelBackend, split: Split, front: Sequence[Candidate
                 size=float(np.linalg.norm(change)),
                 seen=Standing(baseline, seen[number]),
                 choose=Standing(Baseline.of(split.choose), choose[number]) if len(split.choose) else None,
-                out_of_fold=_out_of_fold(candidate, baseline, folded),
+                out_of_fold=_out_of_fold(candidate, baseline, folded, seen[number]),
                 never_broken=never_broken[number],
             )
         )
@@ -156,10 +186,10 @@ def with_held_out(backend: ModelBackend, split: Split, points: Sequence[Point]) 
     return tuple(replace(point, held_out=Standing(baseline, own)) for point, own in zip(points, right, strict=True))
 
 
-def _out_of_fold(candidate: Candidate, baseline: Baseline, folded: Array) -> Standing | None:
+def _out_of_fold(candidate: Candidate, baseline: Baseline, folded: Array, seen: Array) -> Standing | None:
     if candidate.held_back is None:
         return None
-    right = np.zeros(len(baseline), bool)
+    right = seen.copy()
     right[folded] = candidate.held_back[: len(folded)]
     return Standing(baseline, right)
 

@@ -1,0 +1,73 @@
+"""How sure an objective's value is: intervals before, after, and of the change, from the same inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from arachne.fairness.base import Grouped, Objective
+from arachne.values import Array
+
+DRAWS, FEWEST_DRAWS, MOST_NUMBERS = 4000, 400, 4_000_000
+"""How often to draw: fewer times where there are very many groups and classes."""
+
+PRIOR = 0.25
+"""Added to each of the four outcomes of an input (right or wrong, before and after): Jeffreys' prior of both shares."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number and its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """From the low end to the high one."""
+        return self.low, self.high
+
+
+def estimates(
+    objective: Objective, grouped: Grouped, was_right: Array, is_right: Array
+) -> tuple[Estimate, Estimate, Estimate]:
+    """The value before, after, and after minus before.
+
+    How many inputs of a group are right both times, once or never is drawn from what these counts leave possible
+    (a Dirichlet posterior); each draw gives all three numbers, so that the change's interval knows that both models
+    were asked the same inputs.
+
+    Args:
+        objective: What is counted.
+        grouped: The inputs.
+        was_right: Which of them were right, bool `(n,)`.
+        is_right: Which of them are right now, bool `(n,)`.
+    """
+    outcomes = np.stack(
+        [grouped.right(one) for one in (was_right & is_right, was_right & ~is_right, ~was_right & is_right)]
+        + [grouped.right(~was_right & ~is_right)],
+        axis=-1,
+    ).astype(np.float64)
+    totals = grouped.totals
+    if not objective.BY_CLASS:
+        outcomes, totals = outcomes.sum(axis=1, keepdims=True), totals.sum(axis=1, keepdims=True)
+    draws = min(DRAWS, max(FEWEST_DRAWS, MOST_NUMBERS // max(1, outcomes.size)))
+    gammas = np.random.default_rng(0).standard_gamma(outcomes + PRIOR, (draws, *outcomes.shape))
+    drawn = gammas / gammas.sum(axis=-1, keepdims=True) * totals[..., None]
+    pairs = [
+        (objective.value(some[..., 0] + some[..., 1], totals), objective.value(some[..., 0] + some[..., 2], totals))
+        for some in (outcomes, drawn)
+    ]
+    (before, after), (befores, afters) = pairs
+    return (
+        _estimate(float(before), befores),
+        _estimate(float(after), afters),
+        _estimate(float(after - before), afters - befores),
+    )
+
+
+def _estimate(value: float, draws: Array) -> Estimate:
+    low, high = np.percentile(draws, (2.5, 97.5)).tolist()
+    return Estimate(value, min(low, value), max(high, value))
