@@ -131,8 +131,8 @@ class Objective(Configured, ABC):
             each = ", ".join(f"'{names[number]}' has {sizes[number]:,}" for number in small[:5].tolist())
             more = f" and {counted(len(small) - 5, 'more')}" if len(small) > 5 else ""
             raise DataError(
-                f"each group of column '{self.group_column}' needs {self.group_size} {where} inputs before its accuracy "
-                f"says anything, and {each}{more}; give more data, merge small groups or leave their inputs out"
+                f"each group of column '{self.group_column}' needs {self.group_size} {where} inputs before its "
+                f"accuracy says anything, and {each}{more}; give more data, merge small groups or leave their inputs out"
             )
 
     def __str__(self) -> str:

@@ -119,6 +119,7 @@ def test_nothing_within_the_budget_raises_with_what_was_found(model: ReferenceBa
         "max_break": 0.002,
         "confidence": None,
         "max_class_drop": {"*": 0.1},
+        "max_group_drop": {},
         "never_break": None,
     }
     jsonschema = pytest.importorskip("jsonschema")
