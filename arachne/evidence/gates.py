@@ -34,6 +34,7 @@ SHARES: Mapping[str, Callable[[PartEvidence], float]] = {
     "accuracy_before": lambda part: part.accuracy_before,
     "accuracy_after": lambda part: part.accuracy_after,
     "accuracy_drop": lambda part: -part.accuracy.change,
+    "objective": lambda part: math.nan if part.fairness is None else part.fairness.after.value,
     "calibration_error": lambda part: part.confidence_after.error,
     "sign_p": lambda part: part.sign_p,
     "mcnemar_p": lambda part: part.mcnemar_p,

@@ -68,7 +68,8 @@ def judge(held_out: PartEvidence, budget: float = BREAK_BUDGET, kind: str = KIND
             f"{done}but {broken(held_out.breakage)}, at least {percent(low)} with 95 % confidence, "
             f"more than the budget of {percent(budget)}",
         )
-    return Verdict(REPAIRED, f"{done}and {broken(held_out.breakage)}; the fault went from {_net(held_out)}")
+    net = f"; the fault went from {_net(held_out)}" if fairness is None else ""
+    return Verdict(REPAIRED, f"{done}and {broken(held_out.breakage)}{net}")
 
 
 def percent(share: float) -> str:

@@ -132,7 +132,7 @@ class Objective(Configured, ABC):
             more = f" and {counted(len(small) - 5, 'more')}" if len(small) > 5 else ""
             raise DataError(
                 f"each group of column '{self.group_column}' needs {self.group_size} {where} inputs before its "
-                f"accuracy says anything, and {each}{more}; give more data, merge small groups or leave their inputs out"
+                f"accuracy says anything, and {each}{more}; give more data, merge small groups or leave them out"
             )
 
     def __str__(self) -> str:

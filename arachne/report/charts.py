@@ -214,6 +214,31 @@ def change_bar(before: float | None, after: float | None, title: str) -> Markup:
     return drawing.done()
 
 
+def group_scale(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+    """From where to where accuracies of groups are drawn: round numbers around all their intervals."""
+    lows = [min(row["interval_before"][0], row["interval_after"][0]) for row in rows]
+    highs = [max(row["interval_before"][1], row["interval_after"][1]) for row in rows]
+    return math.floor(20 * min(lows, default=0)) / 20, math.ceil(20 * max(highs, default=1)) / 20
+
+
+def group_bar(row: Mapping[str, Any], scale: tuple[float, float]) -> Markup:
+    """A group's accuracy with its interval, before above after."""
+    drawing = Drawing(200, 24, "accuracy with its 95 % interval, before above after", css="interval")
+    low, high = scale
+
+    def at(share: float) -> float:
+        return 6 + 188 * (share - low) / max(high - low, 1e-9)
+
+    before, after = row["accuracy_before"] or 0, row["accuracy_after"] or 0
+    cls = "good" if after > before else "bad" if after < before else "muted"
+    for y, when, value, tone in ((7, "before", before, "muted"), (17, "after", after, cls)):
+        span = row[f"interval_{when}"]
+        drawing.add("line", x1=6, x2=194, y1=y, y2=y, cls="track")
+        drawing.add("line", x1=at(span[0]), x2=max(at(span[1]), at(span[0]) + 1), y1=y, y2=y, cls=f"range {tone}")
+        drawing.add("circle", cx=at(value), cy=y, r=3.5, cls="hollow" if when == "before" else f"dot {tone}")
+    return drawing.done()
+
+
 def weight_map(layer: Mapping[str, Any]) -> Markup:
     """A layer's matrix as a rectangle, rows are outputs, with its changed weights as dots."""
     rows = layer["shape"][0] if layer["shape"] else 1

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from arachne.evidence import PartEvidence
 from arachne.evidence.verdict import percent
+from arachne.fairness import Objective
 from arachne.report.terminal import Ink
 from arachne.search.choose import Choice
 from arachne.search.standing import Point, Standing
@@ -42,14 +43,14 @@ def choice_objects(
         right = never_break.positives
         kept = {**(named or {}), "inputs": never_break.inputs, "right": right, "broken": never_break.broken}
     return {
-        "front": [point_object(point) for point in points],
+        "front": [point_object(point, choice.objective) for point in points],
         "chosen": choice.index,
         "chosen_by": {"searcher": maker, "rule": choice.rule, "why": choice.why},
         "budgets": {**choice.budget.to_json(), "never_break": kept},
     }
 
 
-def point_object(point: Point) -> dict[str, Any]:
+def point_object(point: Point, objective: Objective | None = None) -> dict[str, Any]:
     """One point: who made it, how many weights it changes, and what it does to each part."""
     return {
         "made_by": point.candidate.made_by,
@@ -60,7 +61,15 @@ def point_object(point: Point) -> dict[str, Any]:
         "choose": _counts(point.choose),
         "held_out": _counts(point.held_out),
         "never_broken": point.never_broken,
+        **({} if objective is None else {"objective": _values(point, objective)}),
     }
+
+
+def _values(point: Point, objective: Objective) -> dict[str, float | None]:
+    """The objective's value in each part."""
+    sign = -1 if objective.RISES else 1
+    parts = {name: getattr(point, name) for name in ("seen", "out_of_fold", "choose", "held_out")}
+    return {name: None if part is None else sign * part.cost(objective) for name, part in parts.items()}
 
 
 def _counts(standing: Standing | None) -> dict[str, int] | None:
@@ -90,7 +99,8 @@ class FrontTable:
         ink = Ink(options.ascii_only)
         yield ink.text(f"budget: {self.choice.budget}")
         table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-        for name in ("", "broken", "repaired"):
+        objective = self.choice.objective
+        for name in ("", "broken", "repaired", *(() if objective is None else (str(objective),))):
             table.add_column(name, justify="right")
         table.add_column("made by")
         table.add_column("weights", justify="right")
@@ -98,7 +108,8 @@ class FrontTable:
         for number in order:
             point = self.points[number]
             mark = "*" if number == self.choice.index else ""
-            shares = percent(point.judged.breakage.value), percent(point.judged.repair.value)
+            shares = [percent(point.judged.breakage.value), percent(point.judged.repair.value)]
+            shares += [] if objective is None else [percent(abs(point.judged.cost(objective)))]
             table.add_row(mark, *shares, ink.text(point.candidate.made_by), f"{point.weights:,}")
         yield table
         if self.choice.index is None:

@@ -21,6 +21,8 @@ from arachne.evidence import (
     PartEvidence,
     TargetEvidence,
 )
+from arachne.evidence.fairness import Fairness, GroupOutcome
+from arachne.evidence.who_pays import sentences
 from arachne.report.json import clean
 from arachne.values import Address, Array
 
@@ -97,8 +99,44 @@ def part_object(part: PartEvidence) -> dict[str, Any]:
         "calibration_error_before": part.confidence_before.error,
         "calibration_error_after": part.confidence_after.error,
         "thresholds": _thresholds(part),
+        **({} if part.fairness is None else {"fairness": fairness_object(part.fairness)}),
         "rows_fixed": _rows(part.fixed),
         "rows_broken": _rows(part.damaged),
+    }
+
+
+def fairness_object(fairness: Fairness) -> dict[str, Any]:
+    """An objective before and after, with intervals, every group, and who pays in words."""
+    return {
+        "objective": fairness.objective.name,
+        "words": str(fairness.objective),
+        "column": fairness.objective.group_column,
+        "before": fairness.before.value,
+        "before_interval": fairness.before.interval,
+        "after": fairness.after.value,
+        "after_interval": fairness.after.interval,
+        "change": fairness.change.value,
+        "change_interval": fairness.change.interval,
+        "larger_is_better": fairness.objective.RISES,
+        "fairer": fairness.fairer,
+        "groups": [_group(one) for one in fairness.groups],
+        "classes": [{"class": one.label, **_group(one)} for one in fairness.classes],
+        "payers": [one.name for one in fairness.payers],
+        "sentences": sentences(fairness),
+    }
+
+
+def _group(one: GroupOutcome) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "inputs": one.total,
+        "accuracy_before": one.before.value,
+        "interval_before": one.before.interval,
+        "accuracy_after": one.after.value,
+        "interval_after": one.after.interval,
+        "fixed": one.fixed,
+        "broken": one.broken,
+        "mcnemar_p": one.p,
     }
 
 

@@ -15,6 +15,7 @@ from rich.text import Text
 from arachne.data.confusions import Confusion
 from arachne.evidence import Accuracy, Evidence, PartEvidence, Rate
 from arachne.evidence.verdict import DAMAGE, NOT_REPAIRED, NOTHING_WITHIN, REPAIRED, TOO_FEW, WORSE, p_value, percent
+from arachne.evidence.who_pays import shown
 from arachne.report.objects import ranked_suspects
 from arachne.report.patch_rows import LONG, all_rows
 from arachne.report.printable import printable
@@ -22,11 +23,13 @@ from arachne.wording import counted
 
 if TYPE_CHECKING:
     from arachne.causes import Cause
+    from arachne.evidence.fairness import Fairness
     from arachne.localise.base import Localisation
     from arachne.patch import Patch
 
 WIDTH = 80
 MOST_CLASSES = 5
+MOST_GROUPS = 12
 MOST_WEIGHTS = 6
 MOST_FAULTS = 20
 MOST_WILDCARDS = 3
@@ -55,6 +58,7 @@ class EvidenceTable:
         verdict = self.evidence.verdict
         yield Text.assemble((verdict.word.upper(), STYLES[verdict.word]), ": ", ink.text(verdict.sentence), ".")
         yield self._numbers(ink)
+        yield from self._groups(ink)
         yield from self._classes(ink)
         if self.patch is not None:
             yield from self._weights(self.patch, ink)
@@ -70,7 +74,25 @@ class EvidenceTable:
             for several in zip(*(part.targets for part in parts), strict=True):
                 counts = (f"{target.errors_before} → {target.errors_after}" for target in several)
                 table.add_row(ink.text(f"  {several[0].target}"), *map(ink.text, counts))
+        fairness = [part.fairness for part in parts if part.fairness is not None]
+        if fairness:
+            table.add_row(ink.text(str(fairness[0].objective)), *(ink.text(_objective(one)) for one in fairness))
         return table
+
+    def _groups(self, ink: Ink) -> Iterator[RenderableType]:
+        fairness = self.evidence.held_out.fairness
+        if fairness is None:
+            return
+        name = f"{fairness.objective.group_column}, {self.evidence.basis}"
+        table = _table(name, "inputs", "before", "after", "points", "fixed", "broken")
+        for one in fairness.groups[:MOST_GROUPS]:
+            points = ink.text(f"{100 * one.change:+.1f}")
+            points.stylize("green" if one.change > 0 else "red" if one.change < 0 else "")
+            shares = [ink.text(_with_interval(rate)) for rate in (one.before, one.after)]
+            table.add_row(ink.text(one.name), f"{one.total:,}", *shares, points, f"{one.fixed:,}", f"{one.broken:,}")
+        if len(fairness.groups) > MOST_GROUPS:
+            table.add_row(f"and {len(fairness.groups) - MOST_GROUPS} more", *[""] * 6)
+        yield table
 
     def _classes(self, ink: Ink) -> Iterator[RenderableType]:
         changed = most_changed(self.evidence.held_out.classes)
@@ -214,6 +236,17 @@ def _cells(part: PartEvidence) -> dict[str, str]:
     accuracy = f"{percent(part.accuracy_before)} → {percent(part.accuracy_after)}"
     cells = (_rate(part.repair), _rate(part.breakage), fault, f"{part.others_fixed:,}", accuracy)
     return dict(zip(_LABELS, (*cells, p_value(part.mcnemar_p)), strict=True))
+
+
+def _objective(fairness: Fairness) -> str:
+    low, high, before = (100 * one for one in (*fairness.after.interval, fairness.before.value))
+    unit = "%" if fairness.objective.RISES else "points"
+    return f"{before:.1f} → {shown(fairness, fairness.after.value)}\n95 %: {low:.1f} – {high:.1f} {unit}"
+
+
+def _with_interval(rate: Rate) -> str:
+    low, high = rate.interval
+    return f"{percent(rate.value)}\n{100 * low:.1f} – {100 * high:.1f}"
 
 
 def _rate(rate: Rate) -> str:
