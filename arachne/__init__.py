@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from arachne.data.readers import read_data
     from arachne.errors import ArachneError
     from arachne.evidence import Evidence, Flips, Scan
+    from arachne.fairness import Objective
     from arachne.localise import (
         Bidirectional,
         Contrast,
@@ -61,6 +62,7 @@ _HOMES = {
     "arachne.settings": ("Settings",),
     "arachne.errors": ("ArachneError",),
     "arachne.evidence": ("Evidence", "Flips", "Scan"),
+    "arachne.fairness": ("Objective",),
     "arachne.localise": (
         "Bidirectional",
         "Contrast",
@@ -114,6 +116,7 @@ __all__ = [
     "Localisation",
     "Localiser",
     "ModelBackend",
+    "Objective",
     "Patch",
     "PatchedModel",
     "Pool",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -123,7 +123,7 @@ def _by_class(
     """Group by group the classes in which groups are compared, from counts `(groups, classes, 4)`."""
     enough = counts[..., 0] >= objective.group_size
     return tuple(
-        GroupOutcome(group, *counts[number, label].tolist(), label=name)
+        replace(GroupOutcome(group, *counts[number, label].tolist()), label=name)
         for label, name in enumerate(classes)
         if enough[:, label].sum() > 1
         for number, group in enumerate(groups)

@@ -142,6 +142,6 @@ def _goals(problem: Problem, state: SearchState, members: Array) -> Array:
     """
     weights, negative = problem.fitness_inputs.weights, problem.fitness_inputs.of_kind("negative")
     right = np.array([_right(problem, state, member) for member in members])
-    repaired, broken = (right & negative) @ weights, (~right & ~negative) @ weights
-    goals = [-repaired, broken, np.linalg.norm(members, axis=1)]
+    repaired, broken = weights @ (right & negative).T, weights @ (~right & ~negative).T
+    goals = [np.negative(repaired), broken, np.linalg.norm(members, axis=1)]
     return np.stack([*goals, problem.costs(right)] if problem.fair else goals, axis=1)
