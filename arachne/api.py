@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +146,7 @@ def apply(
     output: str | Path | None = None,
     *,
     mapping: Mapping[str, str] | None = None,
+    check: Callable[[Path], None] | None = None,
 ) -> AppliedPatch | None:
     """Put a patch into a model: a file is copied to `output`, a model object is changed in place.
 
@@ -154,6 +155,7 @@ def apply(
         model: The model it was made for, or the same one in another framework.
         output: Where the patched copy of a file goes.
         mapping: Which layer of the model is meant, by the patch's layer, where content does not tell.
+        check: Called with the finished copy of a file before it is put into its place, which an error prevents.
 
     Raises:
         PatchError: The patch was made for another model; nothing is changed or written.
@@ -164,7 +166,8 @@ def apply(
         for_model(patch, backend, mapping=mapping).apply(backend)
         return None
     name, target = name_for_file(model), _given(output, model)
-    return apply_to(patch, weight_file(model), target, backend=name, mapping=mapping, reopen=weight_file)
+    file = weight_file(model)
+    return apply_to(patch, file, target, backend=name, mapping=mapping, reopen=weight_file, check=check)
 
 
 def revert(

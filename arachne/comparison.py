@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from arachne.evidence.verdict import NOTHING_WITHIN, percent
-from arachne.files import atomic_write, environment_faults
+from arachne.files import atomic_write
 from arachne.report.comparison import BUDGETS, SCHEMA, ComparisonTable
 from arachne.report.front import point_object
 from arachne.report.json import clean, dumps
 from arachne.report.markup import table
 from arachne.report.terminal import as_text
 from arachne.result import RepairResult
+from arachne.result_folder import ResultFolder, place_for
 from arachne.search.budget import Budget
 from arachne.search.choose import choose
 from arachne.search.simpler import SIMPLE, as_good, sentence
@@ -170,21 +171,24 @@ class Comparison:
         )
         return told
 
-    def save(self, folder: str | Path, *, command: str | None = None) -> None:
-        """Write the page and what it is made from into a folder; it is made if need be.
+    def save(self, folder: str | Path | ResultFolder, *, replace: bool = False, command: str | None = None) -> None:
+        """Write the page and what it is made from into a folder, both or none.
 
         Args:
-            folder: Where to.
+            folder: Where to: nothing is there yet, or an empty folder, or an earlier comparison.
+            replace: Whether an earlier one may be replaced.
             command: What to type to get the same again.
+
+        Raises:
+            UsageError: Something is there that may not be replaced.
         """
         from arachne.report.comparison_page import render
 
-        folder = Path(folder)
-        with environment_faults(folder):
-            folder.mkdir(parents=True, exist_ok=True)
         told = self.to_json() | {"command": command}
-        atomic_write(folder / DATA, (dumps(told) + "\n").encode())
-        atomic_write(folder / PAGE, render(told).encode())
+        with place_for(folder, replace=replace) as place:
+            atomic_write(place.draft / DATA, (dumps(told) + "\n").encode())
+            atomic_write(place.draft / PAGE, render(told).encode())
+            place.publish()
 
 
 def _held_out(one: Contender) -> Standing | None:

@@ -10,7 +10,8 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -58,15 +59,45 @@ def written(destination: Path, source: Path | None = None) -> Iterator[Path]:
         temporary = folder / destination.name  # frameworks go by the ending of the name they are given
         temporary.touch(exist_ok=False)
         yield temporary
-        temporary.chmod((0o666 & ~umask() & _mode(source)) | 0o600)
+        temporary.chmod(allowed_mode([] if source is None else [source]))
         sync_file(temporary)
         temporary.replace(destination)
         sync_folder(destination.parent)
 
 
-def _mode(source: Path | None) -> int:
-    """The permissions of what a file is copied from; nobody may read the copy who could not read that."""
-    return 0o666 if source is None else source.stat().st_mode
+def check_room(folder: Path, wanted: int) -> None:
+    """Refuse to begin what the disk has no room for.
+
+    Raises:
+        EnvironmentFaultError: There is too little.
+    """
+    free = shutil.disk_usage(folder).free
+    if free < wanted:
+        raise EnvironmentFaultError(
+            f"'{folder}' has {free / 1e6:,.0f} MB of free space, expected {wanted / 1e6:,.0f} MB for the results"
+        )
+
+
+def allowed_mode(private: Iterable[Path]) -> int:
+    """The permissions of copies and results: those of new files, and nobody's who cannot read all of these."""
+    allowed = 0o666 & ~umask()
+    for path in private:
+        with contextlib.suppress(OSError):
+            allowed &= path.stat().st_mode
+    return allowed | 0o600
+
+
+@contextlib.contextmanager
+def folders_above(place: Path) -> Iterator[None]:
+    """Make the folders a place lies in, and take those away again in which nothing was put."""
+    missing = [parent for parent in place.parents if not parent.exists()]
+    place.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        for parent in missing:
+            with contextlib.suppress(OSError):
+                parent.rmdir()
 
 
 @contextlib.contextmanager

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from arachne.errors import InputError
-from arachne.files import read_object, sha256_of
+from arachne.files import atomic_write, read_object, sha256_of
+from arachne.working_folder import HIDDEN
 
 MANIFEST, SCHEMA = "manifest.json", "arachne.folder/1"
 
@@ -22,7 +23,7 @@ def write_manifest(folder: Path) -> None:
         if path.name != MANIFEST or path.parent != folder
     }
     text = json.dumps({"schema": SCHEMA, "files": files}, indent=1, ensure_ascii=False)
-    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+    atomic_write(folder / MANIFEST, f"{text}\n".encode())
 
 
 def read_manifest(folder: Path) -> Mapping[str, Mapping[str, Any]] | None:
@@ -36,6 +37,10 @@ def read_manifest(folder: Path) -> Mapping[str, Mapping[str, Any]] | None:
 
 
 def files_in(folder: Path) -> list[Path]:
-    """Everything in a folder that is no folder itself; links are not followed."""
-    found = (Path(top) / name for top, folders, files in os.walk(folder) for name in [*files, *folders])
-    return sorted(path for path in found if path.is_symlink() or not path.is_dir())
+    """Everything in a folder that is no folder itself; links are not followed, and working folders left out."""
+    found = []
+    for top, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not (name.startswith(".") and name.endswith(HIDDEN))]
+        paths = [Path(top) / name for name in [*files, *folders]]
+        found += [path for path in paths if path.is_symlink() or not path.is_dir()]
+    return sorted(found)

@@ -17,7 +17,7 @@ from arachne.errors import ModelError, NothingWithinBudgetError, UsageError
 from arachne.evidence import BREAK_BUDGET, Doubtful, Evidence, Gate, SplitScores, compare, score
 from arachne.evidence.verdict import NOTHING_WITHIN
 from arachne.fairness import Objective
-from arachne.files import atomic_write, environment_faults
+from arachne.files import atomic_write
 from arachne.front_file import FRONT, StoredFront, write_front
 from arachne.localise import Localisation
 from arachne.patch import Patch
@@ -26,6 +26,7 @@ from arachne.report.json import dumps
 from arachne.report.next_steps import Given, next_steps
 from arachne.report.objects import doubtful_objects, gate_objects, patch_evidence, result_object
 from arachne.report.terminal import EvidenceTable, as_text
+from arachne.result_folder import ResultFolder, place_for
 from arachne.search import SearchResult
 from arachne.search.budget import Budget
 from arachne.search.choose import Choice, choose
@@ -198,17 +199,19 @@ class RepairResult:
 
     def save(
         self,
-        folder: str | Path,
+        folder: str | Path | ResultFolder,
         *,
+        replace: bool = False,
         reopen: Callable[[Path], ModelBackend] | None = None,
         command: str | None = None,
         given: Given | None = None,
         sources: Mapping[str, Any] | None = None,
     ) -> RepairResult:
-        """Write the patch, the patched model, the result and what people read of it into a folder.
+        """Write the patch, the patched model, the result and what people read of it into a folder, all or nothing.
 
         Args:
-            folder: Where to; it is made if need be.
+            folder: Where to: nothing is there yet, or an empty folder, or an earlier result.
+            replace: Whether an earlier result may be replaced.
             reopen: Opens the saved model. The evidence is then measured again on it, and what is written and returned
                 rests on the file, not on what was in memory.
             command: What to type to get the same again.
@@ -216,31 +219,44 @@ class RepairResult:
             sources: Where model and data came from, for choosing another point of the front later.
 
         Raises:
-            ModelError: The saved model gets a never-break input wrong; it is not kept.
+            UsageError: Something is there that may not be replaced.
+            ModelError: The saved model gets a never-break input wrong, or the model's file is not what it was when it
+                was opened; nothing is written.
         """
         from arachne.report.folder import write_report
 
-        folder = Path(folder)
-        with environment_faults(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+        described = self.backend.describe()
+        private = [] if described.source is None else [Path(described.source)]
+        with place_for(folder, replace=replace, private=private) as place:
+            result = self._reopened(place.draft, reopen)
+            result._write(place.draft, sources)
+            page = result.page(command, given=given, folder=place.named)
+            write_report(place.draft, page, result.patch, result.search, described)
+            place.publish()
+        return result
+
+    def _reopened(self, folder: Path, reopen: Callable[[Path], ModelBackend] | None) -> RepairResult:
+        """Write the patched model, and measure again what the file does."""
+        from arachne.report.folder import check_names
+
         path = folder / f"model{self.backend.suffix}"
+        check_names(self.backend.describe(), path.name)
         self.model.save(path)
-        result = self
-        if reopen is not None:
-            evidence = self._compared(score(reopen(path), self.split))
-            if evidence.never_break is not None and evidence.never_break.broken:
-                path.unlink()
-                wrong = counted(evidence.never_break.broken, "never-break input")
-                raise ModelError(f"the saved model gets {wrong} wrong that the one in memory has right; it was removed")
-            result = replace(self, evidence=evidence, patch=self.patch.with_evidence(patch_evidence(evidence)))
-        result.patch.save(folder / "patch.json")
+        if reopen is None:
+            return self
+        evidence = self._compared(score(reopen(path), self.split))
+        if evidence.never_break is not None and evidence.never_break.broken:
+            wrong = counted(evidence.never_break.broken, "never-break input")
+            raise ModelError(f"the saved model gets {wrong} wrong that the one in memory has right; nothing is written")
+        return replace(self, evidence=evidence, patch=self.patch.with_evidence(patch_evidence(evidence)))
+
+    def _write(self, folder: Path, sources: Mapping[str, Any] | None) -> None:
+        """Write what programs read."""
+        self.patch.save(folder / "patch.json")
         if self.points:
             front = StoredFront(self.points, self.search, self.split.class_names, sources or self._sources())
             write_front(folder / FRONT, front)
-        atomic_write(folder / "result.json", (dumps(result.to_json()) + "\n").encode())
-        page = result.page(command, given=given, folder=folder)
-        write_report(folder, page, result.patch, result.search, self.backend.describe())
-        return result
+        atomic_write(folder / "result.json", (dumps(self.to_json()) + "\n").encode())
 
     def _sources(self) -> dict[str, Any]:
         """Where model and data came from, as far as they tell."""

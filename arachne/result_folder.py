@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from arachne.errors import EnvironmentFaultError, UsageError
-from arachne.files import environment_faults, sync_folder, umask
+from arachne.errors import UsageError
+from arachne.files import allowed_mode, check_room, environment_faults, folders_above, sync_folder
 from arachne.manifest import MANIFEST, files_in, read_manifest, write_manifest
 from arachne.working_folder import sync_file, working_folder
 
@@ -39,13 +39,15 @@ class ResultFolder:
     """A folder that is being made.
 
     Attributes:
-        path: Where it ends up, links resolved.
+        named: Where it ends up, as the user wrote it.
+        path: The same, links resolved.
         draft: Where its files are written meanwhile; empty at first.
         checkpoints: Where a run keeps what it can go on from. Not made yet; when it is there at the end of a run that
             published nothing, it stays for the next one.
         allowed: The permissions its files may have.
     """
 
+    named: Path
     path: Path
     draft: Path
     checkpoints: Path
@@ -97,14 +99,23 @@ def result_folder(
     with contextlib.ExitStack() as stack:
         with environment_faults(Path(path)):
             check_place(Path(path), replace=True)  # before anything is made there, if only a folder above it
-            stack.enter_context(_folders_above(place))
+            stack.enter_context(folders_above(place))
             recover = partial(_recover, place=place)
             work = stack.enter_context(working_folder(place, kept=(CHECKPOINTS,), recover=recover))
             check_place(Path(path), replace=replace or resume)
             _check_interrupted(work / CHECKPOINTS, path, replace=replace, resume=resume)
             check_room(place.parent, room)
             (work / DRAFT).mkdir(mode=0o700)
-        yield ResultFolder(place, work / DRAFT, work / CHECKPOINTS, allowed_mode(private))
+        yield ResultFolder(Path(path), place, work / DRAFT, work / CHECKPOINTS, allowed_mode(private))
+
+
+def place_for(
+    folder: str | Path | ResultFolder, *, replace: bool = False, private: Iterable[Path] = ()
+) -> contextlib.AbstractContextManager[ResultFolder]:
+    """A folder that is held already, or else hold the place for one."""
+    if isinstance(folder, ResultFolder):
+        return contextlib.nullcontext(folder)
+    return result_folder(folder, replace=replace, private=private)
 
 
 def check_place(place: Path, *, replace: bool) -> None:
@@ -130,29 +141,9 @@ def check_place(place: Path, *, replace: bool) -> None:
         which = f", such as '{others[0]}'" if others else ""
         raise UsageError(f"'{place}' holds what no repair has put there{which}; choose another folder")
     if not replace:
-        raise UsageError(f"'{place}' holds the results of an earlier run; choose another folder", argument="replace")
-
-
-def check_room(folder: Path, wanted: int) -> None:
-    """Refuse to begin what the disk has no room for.
-
-    Raises:
-        EnvironmentFaultError: There is too little.
-    """
-    free = shutil.disk_usage(folder).free
-    if free < wanted:
-        raise EnvironmentFaultError(
-            f"'{folder}' has {free / 1e6:,.0f} MB of free space, expected {wanted / 1e6:,.0f} MB for the results"
+        raise UsageError(
+            f"'{place}' holds the results of an earlier run; choose another folder, or replace them", argument="replace"
         )
-
-
-def allowed_mode(private: Iterable[Path]) -> int:
-    """The permissions that results may have: those of new files, and nobody's who cannot read all of these."""
-    allowed = 0o666 & ~umask()
-    for path in private:
-        with contextlib.suppress(OSError):
-            allowed &= path.stat().st_mode
-    return allowed | 0o600
 
 
 def _check_interrupted(checkpoints: Path, place: str | Path, *, replace: bool, resume: bool) -> None:
@@ -202,16 +193,3 @@ def _recover(work: Path, place: Path) -> None:
     """Finish an exchange that was stopped between its two renames: the new folder was whole by then."""
     if (work / OLD).is_dir() and not os.path.lexists(place):
         os.rename(work / DRAFT if (work / DRAFT).is_dir() else work / OLD, place)
-
-
-@contextlib.contextmanager
-def _folders_above(place: Path) -> Iterator[None]:
-    """Make the folders a place lies in, and take those away again in which nothing was put."""
-    missing = [parent for parent in place.parents if not parent.exists()]
-    place.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        yield
-    finally:
-        for parent in missing:
-            with contextlib.suppress(OSError):
-                parent.rmdir()

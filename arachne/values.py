@@ -123,7 +123,19 @@ class Activation:
 
 @dataclass(frozen=True)
 class Description:
-    """What a backend tells about the model it holds, for people and for result files."""
+    """What a backend tells about the model it holds, for people and for result files.
+
+    Attributes:
+        backend: The backend's name.
+        framework: The framework and its version.
+        format: What kind of file or object the model came in.
+        device: Where it computes.
+        scores: What its scores are.
+        source: Its file, if it came from one.
+        notes: What a patch's author should know.
+        beside: The other files that hold a part of it, by their names from the folder of `source`; a saved copy has
+            them beside it too.
+    """
 
     backend: str
     framework: str
@@ -132,6 +144,7 @@ class Description:
     scores: str
     source: str | None = None
     notes: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
 
 
 def count(inputs: Inputs) -> int:

@@ -19,6 +19,9 @@ from pathlib import Path
 from arachne.errors import EnvironmentFaultError
 
 LOCK = ".arachne-lock"
+HIDDEN = ".arachne"
+"""How the name of a working folder ends; it begins with a dot."""
+
 LONGEST = 200
 """Bytes of a name that go into the hidden folder's; file systems take 255 at most."""
 
@@ -27,8 +30,8 @@ def hidden_beside(destination: Path) -> Path:
     """The working folder of a file or folder that is to be written."""
     name = os.fsencode(destination.name)
     if len(name) <= LONGEST:
-        return destination.with_name(f".{destination.name}.arachne")
-    return destination.with_name(f".{hashlib.sha256(name).hexdigest()}.arachne")
+        return destination.with_name(f".{destination.name}{HIDDEN}")
+    return destination.with_name(f".{hashlib.sha256(name).hexdigest()}{HIDDEN}")
 
 
 @contextlib.contextmanager

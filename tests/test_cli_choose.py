@@ -133,7 +133,7 @@ def test_nothing_within_the_budget_exits_6_and_writes_nothing(folder: Path) -> N
         (3, [*REPAIR, "--confidence", "90%"], "takes 460 inputs"),
         (3, ["choose", "."], "has no result.json"),
         (3, ["choose", "plain"], "without a budget"),
-        (2, ["choose", "fix", "--max-break", "1%", "-o", "fix"], "the repair itself"),
+        (2, ["choose", "fix", "--max-break", "1%", "-o", "fix"], "is an input (FOLDER)"),
         (6, ["choose", "fix", "--max-break", "1%", "--confidence", "90%", "-o", "new"], "takes 230 inputs"),
     ],
 )

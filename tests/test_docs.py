@@ -57,7 +57,8 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def workspace(request: pytest.FixtureRequest, demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder a page runs in."""
     page: Page = request.getfixturevalue("page")
-    shutil.copytree(demo, tmp_path / "arachne-demo" if page.name == "README.md" else tmp_path, dirs_exist_ok=True)
+    if page.name != "docs/index.md":  # which begins with making it
+        shutil.copytree(demo, tmp_path / "arachne-demo" if page.name == "README.md" else tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))  # Keras leaves its settings in the user's home otherwise
     if "torch" in page.needs:

@@ -37,6 +37,8 @@ OPTIONS = {
     "classes": "--classes NAMES",
     "mapping": "--map LAYER=OTHER",
     "preprocess": "--preprocess STEPS",
+    "replace": "--force",
+    "resume": "--resume goes on, --force begins anew",
     "trust_code": "--trust-code",
     "weights": "--weights FILE or --backend NAME",
 }

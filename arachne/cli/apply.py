@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from arachne.cli.options import output_options
-from arachne.cli.patching import Plain, map_option, mapping_of, sentence_of, tell_seen, value_of
+from arachne.cli.outputs import Command
+from arachne.cli.patching import COPY_FILE, Plain, map_option, mapping_of, sentence_of, tell_seen, value_of
 
 if TYPE_CHECKING:
     from arachne.backend import ModelBackend
-    from arachne.data.split import Part
     from arachne.evidence import Evidence
     from arachne.patch import Patch
 
 
-@click.command(short_help="Put a patch into a copy of a model file.")
+@click.command(cls=Command, short_help="Put a patch into a copy of a model file.")
 @click.argument("patch_file", metavar="PATCH", type=click.Path(path_type=Path))
 @click.argument("model_file", metavar="MODEL", type=click.Path(path_type=Path))
-@click.option("-o", "--out", required=True, type=click.Path(path_type=Path), help="Where the patched copy goes.")
+@click.option("-o", "--out", required=True, type=COPY_FILE, help="Where the patched copy goes.")
 @map_option
 @click.option("--data", help="Labelled inputs on which the copy is measured, beside what the patch promised.")
 @click.option("--classes", help="Class names in order: a,b,c or a file with one per line.")
@@ -45,36 +45,38 @@ def command(
     from arachne import api
     from arachne.cli.console import Output
     from arachne.data.readers import read_data
-    from arachne.measuring import part_of
+    from arachne.measuring import Measured, part_of
     from arachne.patch import Patch
     from arachne.registry import load
 
     output = Output(as_json=as_json, quiet=quiet)
     patch = Patch.load(patch_file)
-    part = model = None
-    if data is not None:  # before anything is written: what cannot be measured should not be
+    measured: list[Evidence] = []
+    check = model = None
+    if data is not None:
         model = load(model_file)
         inputs = read_data(data, classes=classes or model.class_names, preprocess=preprocess)
         part = part_of(model, inputs, None, patch)
-    done = api.apply(patch, model_file, out, mapping=mapping_of(mapping))
+
+        def check(draft: Path) -> None:  # before it is put into its place: what cannot be measured should not be
+            measured.append(Measured.of(part, load(draft).forward(part.data.inputs), patch).evidence)
+
+    done = api.apply(patch, model_file, out, mapping=mapping_of(mapping), check=check)
     if done is None:
         raise TypeError("a file was given, so a file is written")
     sentence, value = sentence_of("apply", model_file, done), value_of("apply", done)
-    if model is None or part is None:
+    if model is None:
         output.result(Plain(sentence), value)
         return
     output.say(sentence)
-    _measure(output, value, patch, model, out, part)
+    _tell(output, value, patch, model, measured[0])
 
 
-def _measure(output: Any, value: dict[str, Any], patch: Patch, model: ModelBackend, out: Path, part: Part) -> None:
+def _tell(output: Any, value: dict[str, Any], patch: Patch, model: ModelBackend, evidence: Evidence) -> None:
     """Print what the written copy does on data, and whether that is what the patch promised."""
-    from arachne.measuring import Measured
-    from arachne.registry import load
     from arachne.report.objects import result_object
     from arachne.report.terminal import EvidenceTable
 
-    evidence = Measured.of(part, load(out).forward(part.data.inputs), patch).evidence
     told = result_object(evidence, command="apply", seed=None, backend=model.NAME, weights=len(patch))
     tell_seen(output, evidence)
     output.say(promise_of(patch, evidence))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from arachne.cli.options import output_options
+from arachne.cli.outputs import Command
 
 
-@click.command(short_help="List the frameworks whose models can be repaired.")
+@click.command(cls=Command, short_help="List the frameworks whose models can be repaired.")
 @output_options
 def command(as_json: bool, quiet: bool, debug: bool) -> None:
     """List every backend, whether its framework is installed, and how to get it if not."""

@@ -19,6 +19,7 @@ from arachne.cli.budgeting import (
 )
 from arachne.cli.config import ConfiguredCommand, again
 from arachne.cli.options import DataChoice, ModelChoice, model_options, optional_data_options, output_options
+from arachne.cli.outputs import OUT_FOLDER, folder_for
 from arachne.cli.plugin_flags import objective_flags, taken_objective
 from arachne.errors import UsageError
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 @choice_options
 @never_break_option
 @objective_flags
-@click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder for the new patch, model and result.")
+@click.option("-o", "--out", type=OUT_FOLDER, help="Folder for the new patch, model and result.")
 @output_options
 @click.pass_context
 def command(
@@ -63,27 +64,26 @@ def command(
     if out is None:
         list_points(output, folder, budget, objective)
         return
-    if out.exists() and (not out.is_dir() or out.resolve() == folder.resolve()):
-        raise UsageError(f"'{out}' is {'a file' if not out.is_dir() else 'the repair itself'}, expected another folder")
     from arachne.reopening import open_repair, stored_front
     from arachne.report.terminal import EvidenceTable
 
     front, earlier = stored_front(folder)
     model, data, others = chosen_sources(arguments, front.sources, holdout=holdout, never_break=never_break)
-    backend = model.load()
-    read = {name: None if source is None else data.read(backend, source) for name, source in others.items()}
-    repaired = open_repair(folder, backend, data.read(backend), **read)
-    wanted = budget or earlier.budget
-    with nothing_within_told(output):
-        result = repaired.choose(
-            max_break=wanted.max_break,
-            confidence=wanted.confidence,
-            max_class_drop=wanted.max_class_drop,
-            max_group_drop=wanted.max_group_drop,
-            objective=objective,
-        )
-    sources = sources_of(model, data, **others)
-    result = result.save(out, reopen=model.load, command=again(context), sources=sources)
+    with folder_for(out, model.file, data.data, *others.values()) as place:
+        backend = model.load()
+        read = {name: None if source is None else data.read(backend, source) for name, source in others.items()}
+        repaired = open_repair(folder, backend, data.read(backend), **read)
+        wanted = budget or earlier.budget
+        with nothing_within_told(output):
+            result = repaired.choose(
+                max_break=wanted.max_break,
+                confidence=wanted.confidence,
+                max_class_drop=wanted.max_class_drop,
+                max_group_drop=wanted.max_group_drop,
+                objective=objective,
+            )
+        sources = sources_of(model, data, **others)
+        result = result.save(place, reopen=model.load, command=again(context), sources=sources)
     if result.choice is not None:
         output.say(f"{result.choice.rule}; {result.choice.why}")
     if result.split.never_break is not None:

@@ -17,8 +17,8 @@ from arachne.cli.options import (
     output_options,
     target_option,
 )
+from arachne.cli.outputs import OUT_FOLDER, folder_for
 from arachne.cli.plugin_flags import given_options, option_flags
-from arachne.errors import UsageError
 from arachne.plugins import LOCALISERS, SEARCHERS
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @model_options
 @data_options
 @target_option
-@click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder for the page and compare.json.")
+@click.option("-o", "--out", type=OUT_FOLDER, help="Folder for the page and compare.json.")
 @click.option("--search", "searchers", multiple=True, metavar="NAME",
               help=f"A searcher: {', '.join(SEARCHERS.names())}. Repeatable; Arachne's own when left out.")  # fmt: skip
 @click.option("--localiser", metavar="NAME",
@@ -69,22 +69,21 @@ def command(
     output = Output(as_json=as_json, quiet=quiet)
     model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
     chosen = _chosen(context, searchers, arguments)
-    if out is not None and out.exists() and not out.is_dir():
-        raise UsageError(f"'{out}' is a file, expected a folder for the comparison")
-    backend = model.load()
-    comparison = compare_searchers(
-        backend,
-        data.read(backend, tell=output.say),
-        targets,
-        searchers=chosen,
-        max_break=max_break,
-        holdout=None if holdout is None else data.read(backend, holdout),
-        tell=output.say,
-        **arguments,
-    )
+    with folder_for(out, model.file, data.data, holdout) as folder:
+        backend = model.load()
+        comparison = compare_searchers(
+            backend,
+            data.read(backend, tell=output.say),
+            targets,
+            searchers=chosen,
+            max_break=max_break,
+            holdout=None if holdout is None else data.read(backend, holdout),
+            tell=output.say,
+            **arguments,
+        )
+        if folder is not None:
+            comparison.save(folder, command=again(context))
     told = comparison.to_json()
-    if out is not None:
-        comparison.save(out, command=again(context))
     output.result(ComparisonTable(told), told)
     written = "nothing was written; -o FOLDER keeps the page" if out is None else f"wrote the page to '{out}'"
     output.say(written)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from arachne.cli.outputs import Command
 from arachne.errors import InputError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ OF_MODEL = ("model-file", "model", "weights", "backend", "device", "output", "tr
 OF_DATA = ("data", "classes", "preprocess")
 
 
-class ConfiguredCommand(click.Command):
+class ConfiguredCommand(Command):
     """A command whose options may also come from the environment or a file; `--print-config` shows which did."""
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
@@ -60,7 +61,7 @@ class ConfiguredCommand(click.Command):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        ctx.params.pop("config")
+        ctx.meta["arachne.config"] = ctx.params.pop("config") or Path(FILE)
         if ctx.params.pop("print_config"):
             click.echo(shown(ctx, as_json=bool(ctx.params.get("as_json"))))
             return None

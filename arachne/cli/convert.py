@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from arachne.cli.options import DataChoice, ModelChoice, model_options, output_options
+from arachne.cli.outputs import OUT_FILE, Command
 
 if TYPE_CHECKING:
     from arachne.backend import ModelBackend
@@ -18,9 +19,9 @@ TOLERANCE = 1e-3
 """How far log-probabilities of the two models may differ."""
 
 
-@click.command(short_help="Write a model as ONNX.")
+@click.command(cls=Command, short_help="Write a model as ONNX.")
 @model_options
-@click.option("-o", "--out", required=True, type=click.Path(path_type=Path), help="Where the ONNX file goes.")
+@click.option("-o", "--out", required=True, type=OUT_FILE, help="Where the ONNX file goes.")
 @click.option("--data", help="Inputs to follow through the model and to compare scores on; else random ones.")
 @click.option("--preprocess", metavar="STEPS", help="What is done to the data before the model sees it.")
 @click.option("--opset", default=18, show_default=True, type=click.IntRange(18), help="Version of ONNX' operators.")

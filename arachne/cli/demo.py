@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 from importlib import resources
 from pathlib import Path
 
 import click
 
 from arachne.cli.options import output_options
+from arachne.cli.outputs import Command, OutputType, forced
+from arachne.errors import UsageError
 
 TARGET = "*:7"
+FILES = ("digits.onnx", "digits.npz")
 
 
-@click.command(short_help="Scan and repair a small model that comes with Arachne.")
-@click.option(
-    "-o", "--out", type=click.Path(path_type=Path), default=Path("arachne-demo"), show_default=True, help="Where to."
-)
+def _content(name: str) -> bytes:
+    return resources.files("arachne.demo").joinpath(name).read_bytes()
+
+
+class DemoFolder(OutputType):
+    """A folder for model and data of the demonstration; those of an earlier one may be there."""
+
+    def __init__(self) -> None:
+        super().__init__(makes_folders=True)
+
+    def check(self, path: Path, *, force: bool) -> None:
+        if path.exists() and not path.is_dir():
+            raise UsageError(f"'{path}' is a file, expected a folder")
+        for name in FILES:
+            if not (path / name).is_file() or (path / name).read_bytes() != _content(name):
+                super().check(path / name, force=force)
+
+
+@click.command(cls=Command, short_help="Scan and repair a small model that comes with Arachne.")
+@click.option("-o", "--out", type=DemoFolder(), default=Path("arachne-demo"), show_default=True, help="Where to.")
 @output_options
 @click.pass_context
 def command(context: click.Context, out: Path, as_json: bool, quiet: bool, debug: bool) -> None:
@@ -28,19 +46,21 @@ def command(context: click.Context, out: Path, as_json: bool, quiet: bool, debug
     from arachne.cli.console import Output
     from arachne.cli.repair import command as repair
     from arachne.cli.scan import command as scan
-    from arachne.files import environment_faults
+    from arachne.files import atomic_write, environment_faults
+    from arachne.result_folder import check_place
 
     output = Output(as_json=as_json, quiet=quiet)
+    check_place(out / "fix", replace=forced())
     with environment_faults(out):
         out.mkdir(parents=True, exist_ok=True)
-        for name in ("digits.onnx", "digits.npz"):
-            with resources.as_file(resources.files("arachne.demo").joinpath(name)) as path:
-                shutil.copyfile(path, out / name)
+        for name in FILES:
+            atomic_write(out / name, _content(name))
     model, data = str(out / "digits.onnx"), str(out / "digits.npz")
     flags = ["--json"] * as_json + ["--quiet"] * quiet
+    force = ["--force"] * forced()
     if not as_json:
         output.say(f"$ arachne scan {model} --data {data}\n")
         scan.main([model, "--data", data, *flags], standalone_mode=False)
     wanted = [model, "--data", data, "--target", TARGET, "-o", str(out / "fix")]
     output.say(f"\n$ arachne repair {shlex.join(wanted)}\n")
-    repair.main([*wanted, *flags], standalone_mode=False)
+    repair.main([*wanted, *flags, *force], standalone_mode=False)

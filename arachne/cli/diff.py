@@ -7,13 +7,14 @@ from pathlib import Path
 import click
 
 from arachne.cli.options import output_options
-from arachne.cli.patching import Plain, map_option, mapping_of
+from arachne.cli.outputs import Command
+from arachne.cli.patching import PATCH_FILE, Plain, map_option, mapping_of
 
 
-@click.command(short_help="Make a patch out of two models of one network.")
+@click.command(cls=Command, short_help="Make a patch out of two models of one network.")
 @click.argument("first", metavar="BEFORE", type=click.Path(path_type=Path))
 @click.argument("second", metavar="AFTER", type=click.Path(path_type=Path))
-@click.option("-o", "--out", type=click.Path(path_type=Path), help="Where the patch goes; only shown when left out.")
+@click.option("-o", "--out", type=PATCH_FILE, help="Where the patch goes; only shown when left out.")
 @map_option
 @output_options
 def command(

@@ -10,6 +10,7 @@ import click
 from arachne.cli.config import ConfiguredCommand, again
 from arachne.cli.gating import gate_options, pass_gates, read_gates
 from arachne.cli.options import DataChoice, ModelChoice, model_options, optional_data_options, output_options
+from arachne.cli.outputs import OUT_FILE
 from arachne.cli.patching import tell_seen
 from arachne.errors import UsageError
 
@@ -32,7 +33,7 @@ NEED_LABELS = ("--target", "--against", "--quantise", "--report", "--fail-if", "
 )
 @click.option("--quantise", type=click.Choice(["int8", "fp16"]), help="Does the repair survive quantisation?")
 @click.option("--unlabelled", metavar="SOURCE", help="Inputs without labels: how many predictions flip, and which.")
-@click.option("--report", "page", type=click.Path(path_type=Path), help="Write the page to this file.")
+@click.option("--report", "page", type=OUT_FILE, help="Write the page to this file.")
 @gate_options
 @output_options
 @click.pass_context

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from arachne.cli.options import options
+from arachne.cli.outputs import OUT_FILE
 from arachne.errors import GateFailedError, UsageError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ gate_options = options(
         metavar="CONDITION",
         help="Exit with 1 when it holds: 'break_rate > 0.5%', 'class_drop[stop] > 0', ... Repeatable.",
     ),
-    click.option("--junit", type=click.Path(path_type=Path), help="Write the gates to this JUnit XML file."),
+    click.option("--junit", type=OUT_FILE, help="Write the gates to this JUnit XML file."),
 )
 
 

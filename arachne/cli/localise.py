@@ -16,6 +16,7 @@ from arachne.cli.options import (
     output_options,
     target_option,
 )
+from arachne.cli.outputs import OUT_FILE
 from arachne.cli.plugin_flags import localiser_flags, taken_options
 from arachne.plugins import LOCALISERS
 
@@ -26,7 +27,7 @@ from arachne.plugins import LOCALISERS
 @target_option
 @localiser_flags
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Same seed, same weights.")
-@click.option("--plot", type=click.Path(path_type=Path), help="Draw both scores with the front (svg, png, pdf).")
+@click.option("--plot", type=OUT_FILE, help="Draw both scores with the front (svg, png, pdf).")
 @output_options
 @click.pass_context
 def command(

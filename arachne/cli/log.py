@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from arachne.cli.options import output_options
+from arachne.cli.outputs import Command
 
 if TYPE_CHECKING:
     from arachne.patch import Patch
 
 
-@click.command(short_help="List which patches a model file carries.")
+@click.command(cls=Command, short_help="List which patches a model file carries.")
 @click.argument("model_file", metavar="MODEL", type=click.Path(path_type=Path))
 @click.option("--patches", multiple=True, required=True, metavar="PATH", type=click.Path(path_type=Path),
               help="A folder of patches, or one patch. Repeatable.")  # fmt: skip

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import click
 
+from arachne.cli.outputs import LOG_FILE
 from arachne.errors import UsageError
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ output_options = options(
     click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=_remember, help="Tell every step."),
     click.option(
         "--log-file",
-        type=click.Path(path_type=Path, dir_okay=False),
+        type=LOG_FILE,
         expose_value=False,
         callback=_remember,
         help="Keep all that is told in this file too.",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from arachne.cli.outputs import OutputType
 from arachne.errors import UsageError
 from arachne.wording import counted
 
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
     from arachne.patch import AppliedPatch
 
 DONE = {"apply": "patched", "revert": "restored"}
+
+COPY_FILE = OutputType(beside=lambda path: [path.with_name(f"{path.name}.patch.json")], makes_folders=True)
+"""A copy of a model, and the patch in its own bits."""
+
+PATCH_FILE = OutputType(beside=lambda path: [path.with_suffix(".safetensors")])
+"""A patch, and the values of a large one."""
 
 map_option = click.option(
     "--map",

@@ -27,6 +27,7 @@ from arachne.cli.options import (
     output_options,
     target_option,
 )
+from arachne.cli.outputs import OUT_FOLDER, folder_for
 from arachne.cli.plugin_flags import repair_flags, taken_objective, taken_options
 from arachne.errors import UsageError
 from arachne.plugins import LOCALISERS, SEARCHERS
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 @model_options
 @data_options
 @target_option
-@click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder for the patch, the model and the result.")
+@click.option("-o", "--out", type=OUT_FOLDER, help="Folder for the patch, the model and the result.")
 @click.option("--holdout", help="Other labelled inputs for the verdict; half of --data when left out.")
 @click.option("--drop-overlap", is_flag=True, help="Drop held-out inputs that are also in --data instead of refusing.")
 @click.option("--group-by", metavar="COLUMN", help="Keep inputs with the same value on one side of the split.")
@@ -83,7 +84,6 @@ def command(
     **arguments: Any,
 ) -> None:
     """Repair a mistake of MODEL: find the weights behind it, look for new values, and measure what that did."""
-    from arachne import engine
     from arachne.cli.console import Output
     from arachne.evidence.verdict import DAMAGE, WORSE
     from arachne.report.terminal import EvidenceTable
@@ -95,33 +95,16 @@ def command(
     if (never_break is not None or settings.objective is not None) and settings.budget is None:
         settings = replace(settings, budget=Budget())
     gates = read_gates(conditions, junit)
-    if out is not None and out.exists() and not out.is_dir():
-        raise UsageError(f"'{out}' is a file, expected a folder for the result")
-    backend = model.load()
-    description = backend.describe()
-    output.say(f"model: {description.source or description.format} ({description.framework}, {description.device})")
-    labelled = data.read(backend, tell=output.say)
-    other = None if holdout is None else data.read(backend, holdout)
-    golden = None if never_break is None else data.read(backend, never_break)
-    with output.search_progress(settings.searcher.most_generations) as on_generation, nothing_within_told(output):
-        result = engine.repair(
-            backend,
-            labelled,
-            targets,
-            settings=settings,
-            holdout=other,
-            never_break=golden,
-            raw=lambda: data.raw(backend),
-            on_step=output.step,
-            on_doubtful=lambda doubtful: output.say(f"note: {doubtful}"),
-            on_generation=on_generation,
-        )
-    result = replace(result, gates=gates)
+    with folder_for(out, model.file, data.data, holdout, never_break) as folder:
+        result = _repaired(output, model, data, targets, settings, holdout, never_break)
+        result = replace(result, gates=gates)
+        if folder is not None:
+            sources = sources_of(model, data, holdout=holdout, never_break=never_break)
+            result = result.save(
+                folder, reopen=model.load, command=again(context), given=given(context), sources=sources
+            )
     if any(text.strip().startswith("top:") for text in targets):
         output.say(f"target {', '.join(targets)}: {', '.join(map(str, result.split.targets))}")
-    if out is not None:
-        sources = sources_of(model, data, holdout=holdout, never_break=never_break)
-        result = result.save(out, reopen=model.load, command=again(context), given=given(context), sources=sources)
     tell(output, result)
     output.result(EvidenceTable(result.evidence, result.patch), result.to_json())
     if out is not None:
@@ -134,6 +117,41 @@ def command(
     elif costly and settings.alpha > 1:
         output.say(f"hint: an --alpha below {settings.alpha:g} breaks less, and may repair less")
     pass_gates(output, [gate.check(result.evidence) for gate in gates], result.evidence, junit)
+
+
+def _repaired(
+    output: Output,
+    model: ModelChoice,
+    data: DataChoice,
+    targets: tuple[str, ...],
+    settings: Settings,
+    holdout: str | None,
+    never_break: str | None,
+) -> RepairResult:
+    """Open model and data, and repair."""
+    from arachne import engine
+    from arachne.report.folder import check_names
+
+    backend = model.load()
+    description = backend.describe()
+    check_names(description, f"model{backend.suffix}")
+    output.say(f"model: {description.source or description.format} ({description.framework}, {description.device})")
+    labelled = data.read(backend, tell=output.say)
+    other = None if holdout is None else data.read(backend, holdout)
+    golden = None if never_break is None else data.read(backend, never_break)
+    with output.search_progress(settings.searcher.most_generations) as on_generation, nothing_within_told(output):
+        return engine.repair(
+            backend,
+            labelled,
+            targets,
+            settings=settings,
+            holdout=other,
+            never_break=golden,
+            raw=lambda: data.raw(backend),
+            on_step=output.step,
+            on_doubtful=lambda doubtful: output.say(f"note: {doubtful}"),
+            on_generation=on_generation,
+        )
 
 
 def settings_from(context: click.Context, arguments: dict[str, Any]) -> Settings:

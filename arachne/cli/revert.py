@@ -7,13 +7,14 @@ from pathlib import Path
 import click
 
 from arachne.cli.options import output_options
-from arachne.cli.patching import Plain, map_option, mapping_of, sentence_of, value_of
+from arachne.cli.outputs import Command
+from arachne.cli.patching import COPY_FILE, Plain, map_option, mapping_of, sentence_of, value_of
 
 
-@click.command(short_help="Take a patch out of a model file again.")
+@click.command(cls=Command, short_help="Take a patch out of a model file again.")
 @click.argument("patch_file", metavar="PATCH", type=click.Path(path_type=Path))
 @click.argument("model_file", metavar="MODEL", type=click.Path(path_type=Path))
-@click.option("-o", "--out", required=True, type=click.Path(path_type=Path), help="Where the restored copy goes.")
+@click.option("-o", "--out", required=True, type=COPY_FILE, help="Where the restored copy goes.")
 @map_option
 @output_options
 def command(

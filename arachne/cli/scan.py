@@ -9,6 +9,7 @@ import click
 
 from arachne.cli.config import ConfiguredCommand, again
 from arachne.cli.options import DataChoice, ModelChoice, model_options, optional_data_options, output_options
+from arachne.cli.outputs import OUT_FILE
 from arachne.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,12 +20,8 @@ if TYPE_CHECKING:
 @model_options
 @optional_data_options
 @click.option("--causes/--no-causes", default=True, show_default=True, help="Look for what mistakes share.")
-@click.option(
-    "--page", type=click.Path(path_type=Path, dir_okay=False), help="Write the causes with pictures to this file."
-)
-@click.option(
-    "-o", "--out", type=click.Path(path_type=Path, dir_okay=False), help="Keep what --json prints in this file."
-)
+@click.option("--page", type=OUT_FILE, help="Write the causes with pictures to this file.")
+@click.option("-o", "--out", type=OUT_FILE, help="Keep what --json prints in this file.")
 @click.option("--layers", is_flag=True, help="List the layers and what can be repaired instead; --data is optional.")
 @output_options
 @click.pass_context

@@ -7,11 +7,12 @@ from pathlib import Path
 import click
 
 from arachne.cli.options import output_options
+from arachne.cli.outputs import Command
 from arachne.cli.patching import Plain
 from arachne.errors import UsageError, did_you_mean
 
 
-@click.command(short_help="Show what a patch changes, with its evidence.")
+@click.command(cls=Command, short_help="Show what a patch changes, with its evidence.")
 @click.argument("patch_file", metavar="PATCH", type=click.Path(path_type=Path))
 @click.option("--layer", metavar="NAME", help="Only this layer's weights.")
 @click.option("--all", "everything", is_flag=True, help="Every weight; the 40 largest changes when left out.")

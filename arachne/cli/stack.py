@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 import click
 
 from arachne.cli.options import output_options
-from arachne.cli.patching import Plain
+from arachne.cli.outputs import Command
+from arachne.cli.patching import PATCH_FILE, Plain
 
 if TYPE_CHECKING:
     from arachne.patch import Patch
 
 
-@click.command(short_help="Put patches together, or take one out again.")
+@click.command(cls=Command, short_help="Put patches together, or take one out again.")
 @click.argument("patch_files", metavar="PATCH...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--without", multiple=True, type=click.Path(path_type=Path), help="A patch to take out. Repeatable.")
-@click.option("-o", "--out", required=True, type=click.Path(path_type=Path), help="Where the stack goes.")
+@click.option("-o", "--out", required=True, type=PATCH_FILE, help="Where the stack goes.")
 @output_options
 def command(
     patch_files: tuple[Path, ...], without: tuple[Path, ...], out: Path, as_json: bool, quiet: bool, debug: bool

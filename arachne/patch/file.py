@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -15,9 +13,19 @@ import numpy as np
 
 from arachne.backend import WeightFile, Weights
 from arachne.errors import PatchError, UnknownLayerError, did_you_mean
-from arachne.files import CHUNK, environment_faults, same_file, sha256_of, sync_folder
+from arachne.files import (
+    CHUNK,
+    allowed_mode,
+    check_room,
+    environment_faults,
+    folders_above,
+    same_file,
+    sha256_of,
+    sync_folder,
+)
 from arachne.patch.change import TensorChange, changed_weights
 from arachne.values import Array
+from arachne.working_folder import sync_file, working_folder
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,7 @@ def write_changed(
     *,
     done: str,
     reopen: Callable[[Path], WeightFile] | None = None,
+    finish: Callable[[Path], None] | None = None,
 ) -> Written:
     """A copy of a model file with some weights changed, or nothing at all.
 
@@ -56,6 +65,8 @@ def write_changed(
         wanted: The changes.
         done: What to say when the file already is what the changes would make of it.
         reopen: Opens the copy for the proof; the class of `source` with a path unless told.
+        finish: Called with the proven copy before it is put into its place, which an error prevents; files that it
+            leaves beside the copy go with it.
 
     Raises:
         PatchError: The patch does not fit, or the destination is the source itself.
@@ -71,19 +82,24 @@ def write_changed(
         source.path.name, done,
     )  # fmt: skip
     opener = reopen or cast("Callable[[Path], WeightFile]", type(source))
-    with environment_faults(destination), _workshop(destination) as folder:
-        draft = folder / destination.name
-        source.rewrite(draft, weights)
+    place = destination.absolute()
+    with ExitStack() as stack:
+        with environment_faults(destination):
+            stack.enter_context(folders_above(place))
+            folder = stack.enter_context(working_folder(place)) / "copy"
+            check_room(place.parent, 2 * source.path.stat().st_size)
+            folder.mkdir()
+            draft = folder / destination.name
+            source.rewrite(draft, weights)
         _prove(source, opener(draft), listed, weights)
         changed = _changed_bytes(folder, draft, source.path)
-        _publish(folder, draft, source.path, destination)
-    return Written(
-        destination,
-        sha256_of(destination),
-        sum(len(change.entries) for change in wanted),
-        len(listed),
-        changed,
-    )
+        _check_beside(folder, draft, source.path, destination)
+        if finish is not None:
+            finish(draft)
+        with environment_faults(destination):
+            digest = sha256_of(draft)
+            _publish(folder, draft, source.path, destination)
+    return Written(destination, digest, sum(len(change.entries) for change in wanted), len(listed), changed)
 
 
 def check_destination(source: Path, destination: Path) -> None:
@@ -121,24 +137,6 @@ def _check_listed(change: TensorChange, listed: Sequence[tuple[str, str]], where
         )
 
 
-@contextmanager
-def _workshop(destination: Path) -> Iterator[Path]:
-    """A folder beside the destination in which the copy is made; a model may be more than one file.
-
-    The destination's own folder is made if need be, and gone again when nothing was written into it.
-    """
-    missing = [parent for parent in destination.parents if not parent.exists()]
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=destination.parent, prefix=".arachne-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        for parent in missing:
-            with suppress(OSError):
-                parent.rmdir()
-
-
 def _prove(source: WeightFile, copy: WeightFile, listed: Sequence[tuple[str, str]], weights: Weights) -> None:
     """Compare every tensor of the copy, bit for bit, with what it must be."""
     if list(copy.parameters()) != listed:
@@ -174,27 +172,37 @@ def _changed_bytes(folder: Path, draft: Path, source: Path) -> int | None:
     return sum(known) if len(known) == len(counts) else None
 
 
-def _publish(folder: Path, draft: Path, source: Path, destination: Path) -> None:
-    """Move the finished copy to its place; the file that refers to the others comes last.
+def _check_beside(folder: Path, draft: Path, source: Path, destination: Path) -> None:
+    """Refuse to put a copy where the other files that hold its weights would be in the way of others.
 
-    The other files keep their names, because the first file refers to them by name. In the source's own folder they can
-    only be shared with the source, which works if the change is not in them.
+    They keep their names, because the copy refers to them by name. In the source's own folder they can only be shared
+    with the source, which works if the change is not in them.
     """
-    beside = []
-    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path != draft):
+    for path in _beside(folder, draft):
         target = destination.parent / path.relative_to(folder)
-        if not target.exists():
-            beside.append(path)
-        elif differing_bytes(path, target) != 0:
+        if not os.path.lexists(target):
+            continue
+        if not target.is_file() or target.is_symlink() or differing_bytes(path, target) != 0:
             elsewhere = destination.parent / destination.stem / destination.name
             raise PatchError(
                 f"'{source.name}' keeps weights in '{target.name}' beside it, and another file of that name is where "
                 f"'{destination.name}' should go; write into a folder of its own, such as '{elsewhere}'"
             )
-    for path in [*beside, draft]:
-        with open(path, "rb+") as stream:
-            os.fsync(stream.fileno())
+        path.unlink()
+
+
+def _publish(folder: Path, draft: Path, source: Path, destination: Path) -> None:
+    """Move the finished copy to its place; the file that refers to the others comes last."""
+    allowed = allowed_mode([source])
+    for path in [*_beside(folder, draft), draft]:
+        path.chmod(allowed)
+        sync_file(path)
         target = destination.parent / path.relative_to(folder)
         target.parent.mkdir(parents=True, exist_ok=True)
         os.replace(path, target)
     sync_folder(destination.parent)
+
+
+def _beside(folder: Path, draft: Path) -> list[Path]:
+    """The files of a copy apart from the one that refers to them."""
+    return sorted(path for path in folder.rglob("*") if path.is_file() and path != draft)

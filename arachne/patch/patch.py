@@ -227,28 +227,44 @@ class Patch:
             yield
 
     def apply_file(
-        self, source: WeightFile, destination: Path, *, reopen: Callable[[Path], WeightFile] | None = None
+        self,
+        source: WeightFile,
+        destination: Path,
+        *,
+        reopen: Callable[[Path], WeightFile] | None = None,
+        finish: Callable[[Path], None] | None = None,
     ) -> Written:
         """A copy of a model file with the new weights, proven to differ in nothing else.
+
+        Args:
+            source: The file.
+            destination: Where the copy goes.
+            reopen: Opens the copy for the proof.
+            finish: Called with the proven copy before it is put into its place, which an error prevents.
 
         Raises:
             PatchError: It is another model, carries the patch already, or is the destination itself; nothing is
                 written.
         """
         done = f"'{source.path.name}' already carries this patch"
-        return write_changed(source, destination, self.changes, done=done, reopen=reopen)
+        return write_changed(source, destination, self.changes, done=done, reopen=reopen, finish=finish)
 
     def revert_file(
-        self, source: WeightFile, destination: Path, *, reopen: Callable[[Path], WeightFile] | None = None
+        self,
+        source: WeightFile,
+        destination: Path,
+        *,
+        reopen: Callable[[Path], WeightFile] | None = None,
+        finish: Callable[[Path], None] | None = None,
     ) -> Written:
-        """A copy of a patched model file with the old weights, bit for bit.
+        """A copy of a patched model file with the old weights, bit for bit; arguments as `apply_file`.
 
         Raises:
             PatchError: The file does not carry the patch, or is the destination itself; nothing is written.
         """
         wanted = [change.inverse() for change in self.changes]
         done = f"'{source.path.name}' does not carry this patch"
-        return write_changed(source, destination, wanted, done=done, reopen=reopen)
+        return write_changed(source, destination, wanted, done=done, reopen=reopen, finish=finish)
 
 
 def _check_one_model(first: PatchBase, second: PatchBase) -> None:

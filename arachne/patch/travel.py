@@ -15,7 +15,6 @@ import numpy as np
 
 from arachne.backend import ModelBackend, WeightFile, Weights
 from arachne.errors import PatchError
-from arachne.files import environment_faults
 from arachne.patch.file import Written, check_destination
 from arachne.patch.matching import Match, match
 from arachne.patch.patch import Patch
@@ -45,6 +44,7 @@ def apply_to(
     backend: str | None = None,
     mapping: Mapping[str, str] | None = None,
     reopen: Callable[[Path], WeightFile] | None = None,
+    check: Callable[[Path], None] | None = None,
 ) -> AppliedPatch:
     """A copy of a model file of any framework with the patch in it.
 
@@ -55,25 +55,22 @@ def apply_to(
         backend: The name of the backend that opened the file.
         mapping: Which layer of the file is meant, by the patch's layer.
         reopen: Opens the copy for the proof.
+        check: Called with the finished copy before it is put into its place, which an error prevents.
 
     Raises:
         PatchError: The patch's tensors are not in the file, or not clearly; nothing is written.
     """
     check_destination(source.path, destination)
     found = match(patch, source, mapping=mapping, exact=_own(patch, source, backend) and not mapping)
-    if not found.derived:
-        return AppliedPatch(found.patch.apply_file(source, destination, reopen=reopen), found)
-    beside = derived_path(destination)
-    # First the patch, then the file that cannot be reverted without it.
-    with environment_faults(destination):
-        destination.parent.mkdir(parents=True, exist_ok=True)
-    found.patch.save(beside)
-    try:
-        written = found.patch.apply_file(source, destination, reopen=reopen)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
-    return AppliedPatch(written, found, beside)
+
+    def finish(draft: Path) -> None:
+        if found.derived:  # the copy cannot be reverted without it
+            found.patch.save(derived_path(draft))
+        if check is not None:
+            check(draft)
+
+    written = found.patch.apply_file(source, destination, reopen=reopen, finish=finish)
+    return AppliedPatch(written, found, derived_path(destination) if found.derived else None)
 
 
 def revert_from(

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from arachne.errors import ModelError
 from arachne.files import atomic_write, read_object
+from arachne.manifest import MANIFEST
 from arachne.report.card import model_card
 from arachne.report.html import render
 from arachne.report.json import dumps
@@ -18,6 +20,27 @@ if TYPE_CHECKING:
     from arachne.search.state import SearchResult
 
 PAGE, PAGE_DATA, CARD, HISTORY = "report.html", "report.json", "MODEL_CARD.md", "history.csv"
+NAMES = (PAGE, PAGE_DATA, CARD, HISTORY, MANIFEST, "patch.json", "patch.safetensors", "result.json", "front.npz")
+"""What the files of a repair's folder are called, apart from the model."""
+
+
+def check_names(described: Description, model: str) -> None:
+    """Refuse a model whose other files would lie in a repair's folder under names that are taken.
+
+    Args:
+        described: The model.
+        model: What its own file will be called there.
+
+    Raises:
+        ModelError: One of them has such a name.
+    """
+    taken = {name.casefold() for name in (*NAMES, model)}
+    for name in described.beside:
+        if Path(name).parts[0].casefold() in taken:
+            raise ModelError(
+                f"the model keeps weights in '{name}' beside it, the name of another file of a repair; give that file "
+                "another name and save the model anew"
+            )
 
 
 def write_report(

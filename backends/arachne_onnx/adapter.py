@@ -247,6 +247,7 @@ class OnnxBackend(ModelBackend):
             scores=self.score_kind,
             source=None if path is None else str(path),
             notes=tuple(self._notes),
+            beside=self._model.external,
         )
 
     def _forward_program(self) -> Program:

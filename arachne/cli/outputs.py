@@ -1,0 +1,255 @@
+"""Where a command writes: every output is checked against every input, and against the others, before any work.
+
+An option is an output by its type: `OUT_FILE`, `OUT_FOLDER` or `LOG_FILE`. All other options that lead to a file or
+folder are inputs. A command of the class `Command` with an output has `--force`, and is checked before it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from arachne.errors import EnvironmentFaultError, UsageError
+from arachne.files import check_room, environment_faults, same_file
+
+if TYPE_CHECKING:
+    from arachne.result_folder import ResultFolder
+
+ROOM = 1 << 20
+"""Bytes that must be free where a file is to be written; what a model takes is added where one is."""
+
+TIMESTAMP = re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ")
+"""What every line of a log begins with."""
+
+
+class OutputType(click.Path):
+    """A path that a command writes to.
+
+    Args:
+        beside: The other files that are written with it.
+        makes_folders: Whether folders above it are made.
+    """
+
+    def __init__(
+        self, *, beside: Callable[[Path], Iterable[Path]] = lambda path: (), makes_folders: bool = False
+    ) -> None:
+        super().__init__(path_type=Path)
+        self.beside = beside
+        self.makes_folders = makes_folders
+
+    def check(self, path: Path, *, force: bool) -> None:
+        """Refuse a place that cannot be written, or holds what is to stay."""
+        if not os.path.lexists(path):
+            return
+        if path.is_dir():
+            raise UsageError(f"'{path}' is a directory, expected the name of a file")
+        if (path.exists() and not path.is_file()) or path.absolute().is_relative_to("/dev"):
+            raise UsageError(f"'{path}' is no ordinary file, and nothing is written over it")
+        if not force:
+            raise UsageError(f"'{path}' is there already; choose another name, or replace it", argument="replace")
+
+
+class FolderType(OutputType):
+    """A folder of results, which appears as a whole."""
+
+    name = "directory"
+
+    def __init__(self) -> None:
+        super().__init__(makes_folders=True)
+
+    def check(self, path: Path, *, force: bool) -> None:
+        from arachne.result_folder import check_place
+
+        check_place(path, replace=force)
+
+
+class LogType(OutputType):
+    """A file that lines are added to."""
+
+    def check(self, path: Path, *, force: bool) -> None:
+        if not os.path.lexists(path):
+            return
+        super().check(path, force=True)
+        with environment_faults(path), path.open("rb") as stream:
+            start = stream.read(20)
+        if start and not TIMESTAMP.match(start):
+            raise UsageError(
+                f"'{path}' is no log of an earlier run, to which lines could be added; choose another name"
+            )
+
+
+OUT_FILE = OutputType()
+OUT_FOLDER = FolderType()
+LOG_FILE = LogType()
+
+
+@dataclass(frozen=True)
+class Named:
+    """A path and the option that leads to it."""
+
+    option: str
+    path: Path
+
+
+class Command(click.Command):
+    """A command that checks where it writes before it does anything."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        if any(isinstance(one.type, OutputType) and not isinstance(one.type, LogType) for one in self.params):
+            self.params.append(
+                click.Option(
+                    ["--force"],
+                    is_flag=True,
+                    expose_value=False,
+                    callback=_remember,
+                    help="Replace outputs that are there already; inputs never are.",
+                )
+            )
+
+    def invoke(self, ctx: click.Context) -> Any:
+        check_outputs(ctx)
+        return super().invoke(ctx)
+
+
+def _remember(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    ctx.meta["arachne.force"] = value
+    return value
+
+
+def forced() -> bool:
+    """Whether what is there may be replaced."""
+    return bool(click.get_current_context().meta.get("arachne.force"))
+
+
+def check_outputs(ctx: click.Context) -> None:
+    """Refuse outputs that are inputs, each other, or in the way of what is to stay.
+
+    Raises:
+        UsageError: The command line asks for it.
+        EnvironmentFaultError: A place cannot be written, or its disk is full.
+    """
+    given = [(parameter, _value(ctx, parameter)) for parameter in ctx.command.params]
+    outputs = [
+        (Named(_name(parameter), path), parameter.type)
+        for parameter, value in given
+        if isinstance(parameter.type, OutputType)
+        for path in _paths(value)
+    ]
+    inputs = [
+        Named(_name(parameter), path)
+        for parameter, value in given
+        if not isinstance(parameter.type, OutputType)
+        for path in _paths(value)
+    ]
+    inputs = [named for named in inputs if os.path.exists(named.path)]
+    written = [
+        Named(output.option, path) for output, kind in outputs for path in (output.path, *kind.beside(output.path))
+    ]
+    for number, output in enumerate(written):
+        for named in inputs:
+            _check_input(output, named)
+        for other in written[:number]:
+            _check_other(output, other)
+        _check_results(output)
+    for output, kind in outputs:
+        for path in (output.path, *kind.beside(output.path)):
+            kind.check(path, force=bool(ctx.meta.get("arachne.force")))
+        _check_writable(output.path, makes_folders=kind.makes_folders)
+
+
+def folder_for(out: Path | None, *private: str | Path | None) -> AbstractContextManager[ResultFolder | None]:
+    """Hold the place for a command's folder, from before the work until it is done.
+
+    Args:
+        out: Where it goes; None when nothing is to be written.
+        private: Model and data, which the results tell about; the first is the model, of which a copy is written.
+    """
+    from arachne.result_folder import result_folder
+
+    if out is None:
+        return nullcontext()
+    files = [Path(path) for path in private if path is not None and os.path.exists(path)]
+    for path in files:
+        _check_input(Named("--out", out), Named(str(path), path))
+    room = ROOM + sum(path.stat().st_size for path in files[:1])
+    return result_folder(out, replace=forced(), private=files, room=room)
+
+
+def _check_input(output: Named, given: Named) -> None:
+    place, source = output.path.resolve(), given.path.resolve()
+    if same_file(output.path, given.path):
+        how = "is an input"
+    elif given.path.is_dir() and place.is_relative_to(source) and os.path.lexists(output.path):
+        how = "lies in an input"
+    elif source.is_relative_to(place):
+        how = "holds an input"
+    else:
+        return
+    raise UsageError(
+        f"'{output.path}' ({output.option}) {how} ({given.option}), and inputs are never written over; choose another "
+        "name"
+    )
+
+
+def _check_other(output: Named, other: Named) -> None:
+    one, two = output.path.resolve(), other.path.resolve()
+    if same_file(output.path, other.path) or one.is_relative_to(two) or two.is_relative_to(one):
+        raise UsageError(
+            f"'{output.path}' ({output.option}) and '{other.path}' ({other.option}) are one place, or one lies in the "
+            "other; choose another name"
+        )
+
+
+def _check_results(output: Named) -> None:
+    from arachne.manifest import read_manifest
+
+    for parent in list(output.path.resolve().parents)[:3]:
+        if read_manifest(parent) is not None:
+            raise UsageError(
+                f"'{output.path}' lies in '{parent.name}', a folder of results, which only changes as a whole; choose "
+                "another place"
+            )
+
+
+def _check_writable(path: Path, *, makes_folders: bool) -> None:
+    folder = path.absolute().parent
+    while makes_folders and not os.path.lexists(folder):
+        folder = folder.parent
+    with environment_faults(path):
+        if not stat.S_ISDIR(os.stat(folder).st_mode):
+            raise NotADirectoryError(20, "Not a directory")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise EnvironmentFaultError(f"cannot write '{path}': no permission to write to '{folder}'")
+    check_room(folder, ROOM)
+
+
+def _value(ctx: click.Context, parameter: click.Parameter) -> Any:
+    name = str(parameter.name)
+    return ctx.params[name] if name in ctx.params else ctx.meta.get(f"arachne.{name}")
+
+
+def _name(parameter: click.Parameter) -> str:
+    return max(parameter.opts, key=len) if isinstance(parameter, click.Option) else parameter.human_readable_name
+
+
+def _paths(value: Any) -> Iterator[Path]:
+    """Every path that a value of the command line may lead to: itself, or behind a colon, as in `rows:bad.csv=3`."""
+    if isinstance(value, (list, tuple)):
+        for entry in value:
+            yield from _paths(entry)
+    elif isinstance(value, Path):
+        yield value
+    elif isinstance(value, str):
+        behind = value.partition(":")[2]
+        for text in (value, behind, behind.rpartition("=")[0]):
+            if text and "\0" not in text and len(text) < 4096:
+                yield Path(text)
