@@ -83,7 +83,7 @@ def command(
                 objective=objective,
             )
         sources = sources_of(model, data, **others)
-        result = result.save(place, reopen=model.load, command=again(context), sources=sources)
+        result = result.save(place or out, reopen=model.load, command=again(context), sources=sources)
     if result.choice is not None:
         output.say(f"{result.choice.rule}; {result.choice.why}")
     if result.split.never_break is not None:
