@@ -119,6 +119,11 @@ class ModelBackend(ABC):
         """Parameters of the model that cannot be repaired, by their names in its framework, each with the reason."""
         return {}
 
+    @property
+    def unreachable_sizes(self) -> Mapping[str, int]:
+        """How many weights each of the `unreachable` parameters holds, as far as that is known."""
+        return {}
+
     @final
     def get_weights(self, layer: str) -> Mapping[str, Array]:
         """A copy of every parameter of a layer; changing it changes nothing in the model.
@@ -287,6 +292,19 @@ class ModelBackend(ABC):
         """The ending of the file `save` writes: that of the file the model came from, unless the backend says else."""
         source = self.describe().source
         return (Path(source).suffix if source else "") or (self.SUFFIXES[0] if self.SUFFIXES else "")
+
+    def fix_inputs(self, values: Mapping[str, Array]) -> None:
+        """Make inputs of the model constants, such as the keep probability of a dropout or the labels of a loss.
+
+        Called at most once, right after `load`; data then holds the other inputs alone.
+
+        Args:
+            values: By the input's name, a number for all of it or an array of its shape.
+
+        Raises:
+            UsageError: The model has no such input, or the backend fixes none.
+        """
+        raise UsageError(f"backend '{self.NAME}' cannot fix inputs; give a model that takes the others alone")
 
     def example_inputs(self, n: int, *, seed: int = 0) -> Inputs:
         """`n` random inputs of the shapes and dtypes the model takes.

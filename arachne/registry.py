@@ -9,9 +9,12 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
+
+import numpy as np
 
 from arachne.backend import ModelBackend, WeightFile
 from arachne.errors import BackendUnavailableError, ModelError, UsageError
@@ -121,6 +124,7 @@ def load(
     device: str | None = None,
     output: str | None = None,
     trust_code: bool = False,
+    feeds: Mapping[str, Any] | None = None,
 ) -> ModelBackend:
     """Open a model for repair.
 
@@ -131,6 +135,7 @@ def load(
         device: Where to compute, in the framework's words (`cpu`, `cuda:0`).
         output: Which of several outputs holds the class scores.
         trust_code: Whether code inside a model file may run.
+        feeds: Constants for inputs that are not in the data, such as `{"keep_prob": 1}`.
 
     Returns:
         A backend; a backend passed in comes back as it is.
@@ -143,13 +148,16 @@ def load(
             source = existing_file(source, "model")
     else:
         name = backend or _for_object(source)
-    return get(name).load(
+    found = get(name).load(
         source,
         weights=None if weights is None else existing_file(weights, "weight file"),
         device=device,
         output=output,
         trust_code=trust_code,
     )
+    if feeds:
+        found.fix_inputs({name: np.asarray(value) for name, value in feeds.items()})
+    return found
 
 
 def weight_file(path: str | Path, *, backend: str | None = None) -> WeightFile:

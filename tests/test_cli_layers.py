@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,6 +78,9 @@ def test_layers_are_listed_in_order_of_execution_with_what_cannot_be_repaired(fo
     reasons = {entry["parameter"]: entry["reason"] for entry in told["unreachable"]}
     assert "remove_parametrizations" in reasons["normed.parametrizations.weight.original1"]
     assert "'mul'" in reasons["gain"]
+    sizes = {entry["parameter"]: entry["weights"] for entry in told["unreachable"]}
+    assert sizes["gain"] == 8
+    assert told["weights_out_of_reach"] == sum(sizes.values())
 
 
 def test_without_data_the_layers_are_listed_as_the_model_declares_them(folder: Path) -> None:
@@ -87,8 +91,13 @@ def test_without_data_the_layers_are_listed_as_the_model_declares_them(folder: P
 
 def test_the_table_tells_kinds_shapes_and_reasons(folder: Path) -> None:
     ran = scan("--layers", "--data", "val.npz")
-    for text in ("rnn.l0", "recurrent", "weight_ih 32x4", "gain: it is used by 'mul'", "664 weights in matrices"):
+    for text in ("rnn.l0", "recurrent", "weight_ih 32x4", "gain (8 weights): it is used by 'mul'", "664 weights"):
         assert text in ran.stdout, ran.stdout
+
+
+def test_a_scan_of_mistakes_says_how_many_weights_are_in_reach(folder: Path) -> None:
+    ran = scan("--data", "val.npz", "--no-causes")
+    assert re.search(r"763 of 851 weights are in reach; out of reach: 64 in normed\S+, 8 in \S+, 8 in", ran.stderr)
 
 
 def test_mistakes_need_data(folder: Path) -> None:

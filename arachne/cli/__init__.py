@@ -35,6 +35,7 @@ COMMANDS = {
 
 OPTIONS = {
     "classes": "--classes NAMES",
+    "feeds": "--feed NAME=VALUE",
     "mapping": "--map LAYER=OTHER",
     "preprocess": "--preprocess STEPS",
     "replace": "--force",
@@ -117,7 +118,8 @@ def _with_option(error: ArachneError) -> str:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ArachneError) and cause.argument in OPTIONS:
-            return f"{error} ({OPTIONS[cause.argument]})"
+            told = str(error)
+            return f"{told}{chr(10) if chr(10) in told else ' '}({OPTIONS[cause.argument]})"
         cause = cause.__cause__
     return str(error)
 

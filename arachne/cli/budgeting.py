@@ -57,8 +57,8 @@ def budget_from(arguments: dict[str, Any]) -> Budget | None:
 
 def sources_of(model: ModelChoice, data: DataChoice, **others: str | None) -> dict[str, Any]:
     """Where everything came from, so that another point can be chosen later; whether code is trusted is not kept."""
-    told = {name: None if value is None else str(value) for name, value in asdict(model).items()}
-    told.pop("trust_code")
+    kept = {name: value for name, value in asdict(model).items() if name not in ("trust_code", "feeds")}
+    told = {name: None if value is None else str(value) for name, value in kept.items()} | {"feeds": model.feeds}
     return {"model": told, "data": asdict(data), **others}
 
 

@@ -128,6 +128,7 @@ def chosen_sources(
         if not earlier.get("model_file"):
             raise UsageError("the repair does not tell which file its model came from; give MODEL behind the folder")
         model |= {name: earlier[name] for name in ("model_file", "backend", "device", "output") if name in earlier}
+        model["feeds"] = tuple(model["feeds"] or earlier.get("feeds", ()))
     data = {name: arguments.pop(name) for name in DataChoice.__dataclass_fields__}
     earlier = kept.get("data") or {}
     if data["preprocess"] is None and ":" in str(earlier.get("preprocess") or ""):

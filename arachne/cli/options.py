@@ -93,6 +93,13 @@ model_options = options(
     click.option("--device", help="Where to compute, in the framework's words (cpu, cuda:0)."),
     click.option("--output", metavar="NAME", help="Which of several outputs holds the class scores."),
     click.option("--trust-code", is_flag=True, help="Allow code inside the model file to run."),
+    click.option(
+        "--feed",
+        "feeds",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="A constant for an input not in the data. Repeatable.",
+    ),
 )
 
 
@@ -136,6 +143,23 @@ output_options = options(
 )
 
 
+def read_feed(text: str) -> tuple[str, Any]:
+    """An input's name and its value from `keep_prob=1` or `mask=1,0,1`.
+
+    Raises:
+        UsageError: It is of another form.
+    """
+    name, _, value = text.rpartition("=")
+    words = {"true": True, "false": False}
+    try:
+        numbers = [words[part.lower()] if part.lower() in words else float(part) for part in value.split(",")]
+    except ValueError as error:
+        raise UsageError(f"expected an input's name and numbers, as in keep_prob=1, got '{text}'") from error
+    if not name:
+        raise UsageError(f"expected an input's name and numbers, as in keep_prob=1, got '{text}'")
+    return name, numbers[0] if len(numbers) == 1 else numbers
+
+
 @dataclass(frozen=True)
 class ModelChoice:
     """What the command line says about the model."""
@@ -147,6 +171,7 @@ class ModelChoice:
     device: str | None
     output: str | None
     trust_code: bool
+    feeds: tuple[str, ...] = ()
 
     @classmethod
     def taken_from(cls, arguments: dict[str, Any]) -> ModelChoice:
@@ -172,6 +197,7 @@ class ModelChoice:
             "device": self.device,
             "output": self.output,
             "trust_code": self.trust_code,
+            "feeds": dict(map(read_feed, self.feeds)),
         }
         if self.factory:
             return load(self.factory, weights=file or self.weights, **common)

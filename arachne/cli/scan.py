@@ -43,6 +43,7 @@ def command(
     from arachne.data.class_order import other_order
     from arachne.report.html import render_scan
     from arachne.report.json import dumps
+    from arachne.report.layers import LayersTable
     from arachne.report.objects import scan_object
     from arachne.report.scan_page import scan_page
     from arachne.report.terminal import ScanTable
@@ -61,6 +62,8 @@ def command(
     order = other_order(found.data.labels, found.predictions, found.n_classes)
     if order is not None:
         output.say(f"note: {order.told(found.data)}")
+    reach = LayersTable.of(backend, executed=True)
+    output.say(reach.reach + (" (--layers lists them)" if reach.unreachable else ""))
     shared = found.causes if causes else None
     written = scan_object(
         found.faults,

@@ -130,12 +130,13 @@ def _shapes(inputs: Array) -> Iterator[str]:
         yield from ("layout=nchw",) if len(sides) == 3 and last else ()
         yield from ("layout=nhwc",) if first and not last else ()
         if len(sides) == 3 and 1 in (sides[0], sides[-1]):
-            height, width = sides[:2] if last else sides[1:]
+            height, width = sides[:2] if sides[-1] == 1 else sides[1:]
             yield f"shape={height}x{width}"
         yield "flatten"
     if len(sides) == 1:
         side = round(float(np.sqrt(sides[0])))
-        yield from (f"shape=1x{side}x{side}", f"shape={side}x{side}x1") if side * side == sides[0] and side > 1 else ()
+        if side * side == sides[0] and side > 1:
+            yield from (f"shape={side}x{side}", f"shape=1x{side}x{side}", f"shape={side}x{side}x1")
         yield f"shape=1x{sides[0]}"
 
 

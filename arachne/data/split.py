@@ -276,7 +276,9 @@ def _scores(backend: ModelBackend, data: LabelledData) -> Array:
         trials = compare_preprocessings(backend, data.inputs, data.labels)
         if all(trial.accuracy is None for trial in trials):
             raise
-        raise DataError(advice(trials, str(error))) from error
+        best = trials[0]
+        hint = f"{error}; the preprocessing '{best.text}' makes them fit, with an accuracy of {best.accuracy:.1%}"
+        raise DataError(advice(trials, hint), argument="preprocess") from error
 
 
 def groups_of(data: LabelledData, group_by: str | Array) -> Array:

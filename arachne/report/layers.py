@@ -18,6 +18,9 @@ from arachne.wording import counted
 
 LAYERS_SCHEMA = "arachne.layers/1"
 
+MOST_NAMED = 3
+"""Parameters out of reach that are named in the sentence about them."""
+
 
 @dataclass(frozen=True)
 class LayersTable:
@@ -26,17 +29,19 @@ class LayersTable:
     Attributes:
         layers: In order of execution, where that is known.
         unreachable: Parameters that cannot be repaired, with the reason.
+        sizes: How many weights each of them holds, where that is known.
         executed: Whether the model was run, so that the order is that of execution.
     """
 
     layers: Sequence[LayerInfo]
     unreachable: Mapping[str, str]
+    sizes: Mapping[str, int]
     executed: bool
 
     @classmethod
     def of(cls, backend: ModelBackend, *, executed: bool) -> LayersTable:
         """What a backend tells of its model."""
-        return cls(tuple(backend.layers), dict(backend.unreachable), executed)
+        return cls(tuple(backend.layers), dict(backend.unreachable), dict(backend.unreachable_sizes), executed)
 
     @property
     def weights(self) -> int:
@@ -47,6 +52,23 @@ class LayersTable:
     def on_request(self) -> int:
         """How many more it looks at when asked to: biases and the scales of norms."""
         return sum(entry.size for info in self.layers for entry in info.parameters.values()) - self.weights
+
+    @property
+    def out_of_reach(self) -> int:
+        """How many weights belong to no layer."""
+        return sum(self.sizes.values())
+
+    @property
+    def reach(self) -> str:
+        """How many of all weights can be repaired, in one sentence."""
+        within = self.weights + self.on_request
+        told = f"{within:,} of {within + self.out_of_reach:,} weights are in reach"
+        if not self.out_of_reach:
+            return told
+        largest = sorted(self.sizes, key=lambda name: -self.sizes[name])
+        named = ", ".join(f"{self.sizes[name]:,} in {name}" for name in largest[:MOST_NAMED])
+        rest = sum(self.sizes[name] for name in largest[MOST_NAMED:])
+        return f"{told}; out of reach: {named}" + (f" and {rest:,} elsewhere" if rest else "")
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         """Called by rich when the table is printed."""
@@ -71,10 +93,12 @@ class LayersTable:
         yield Text(
             f"{self.weights:,} weights in matrices and kernels, {self.on_request:,} more in biases and norm scales"
         )
+        yield ink.text(self.reach)
         if self.unreachable:
             yield Text(f"\n{counted(len(self.unreachable), 'parameter')} cannot be repaired:")
             for name, reason in self.unreachable.items():
-                yield ink.text(f"  {name}: {reason}")
+                size = f" ({counted(self.sizes[name], 'weight')})" if name in self.sizes else ""
+                yield ink.text(f"  {name}{size}: {reason}")
 
 
 def layers_object(table: LayersTable, *, backend: str) -> dict[str, Any]:
@@ -97,7 +121,11 @@ def layers_object(table: LayersTable, *, backend: str) -> dict[str, Any]:
         ],
         "weights": table.weights,
         "weights_on_request": table.on_request,
-        "unreachable": [{"parameter": name, "reason": reason} for name, reason in table.unreachable.items()],
+        "weights_out_of_reach": table.out_of_reach,
+        "unreachable": [
+            {"parameter": name, "weights": table.sizes.get(name), "reason": reason}
+            for name, reason in table.unreachable.items()
+        ],
     }
 
 

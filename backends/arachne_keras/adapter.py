@@ -42,7 +42,7 @@ from arachne_keras import export, io
 from arachne_keras.autodiff import FRAMEWORK, Seed, stored_array, to_array
 from arachne_keras.cut import KerasCut
 from arachne_keras.gradients import gradients_of, seed_of
-from arachne_keras.reasons import unreached
+from arachne_keras.reasons import unreached, variable_sizes
 from arachne_keras.running import Runner
 from arachne_keras.trace import KerasTrace
 
@@ -92,6 +92,12 @@ class KerasBackend(ModelBackend):
     def unreachable(self) -> Mapping[str, str]:
         """Trainable variables by their paths."""
         return unreached(self.native, self._runner.layers, self._runner.graph.steps)
+
+    @property
+    def unreachable_sizes(self) -> Mapping[str, int]:
+        """Of all variables that belong to no layer."""
+        found = self.unreachable
+        return {name: size for name, size in variable_sizes(self.native).items() if name in found}
 
     def _get_weights(self, layer: str) -> Mapping[str, Array]:
         """Copies in the canonical layout."""

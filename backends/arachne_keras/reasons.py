@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -27,12 +28,19 @@ def unreached(model: Any, layers: Mapping[str, Layer], steps: Sequence[Step]) ->
     reached = {id(stored.variable) for layer in layers.values() for stored in layer.stored.values()}
     operations = [step.operation for step in steps if isinstance(step.operation, keras.Layer)]
     used = {id(inner) for operation in operations for inner in operation._flatten_layers()}
-    return {
-        variable.path.removeprefix(f"{model.name}/"): _reason(layer, used)
-        for layer in model._flatten_layers()
-        for variable in layer._trainable_variables
-        if id(variable) not in reached
-    }
+    return {name: _reason(layer, used) for name, layer, variable in _variables(model) if id(variable) not in reached}
+
+
+def variable_sizes(model: Any) -> dict[str, int]:
+    """How many numbers each trainable variable holds, by its path inside the model."""
+    return {name: math.prod(variable.shape) for name, _, variable in _variables(model)}
+
+
+def _variables(model: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Every trainable variable: its path inside the model, its layer, itself."""
+    for layer in model._flatten_layers():
+        for variable in layer._trainable_variables:
+            yield variable.path.removeprefix(f"{model.name}/"), layer, variable
 
 
 def _reason(layer: Any, used: Collection[int]) -> str:

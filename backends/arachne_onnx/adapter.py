@@ -41,7 +41,7 @@ from arachne.errors import ModelError, UsageError
 from arachne.values import Activation, Array, Description, Inputs, LayerInfo, batches, check_real, count
 from arachne_onnx import io
 from arachne_onnx.cut import OnnxCut
-from arachne_onnx.ending import find_ending
+from arachne_onnx.ending import find_ending, unused_inputs
 from arachne_onnx.gradients import gradients_of
 from arachne_onnx.kept import NotCuttableError
 from arachne_onnx.layers import find_layers
@@ -66,13 +66,20 @@ class OnnxBackend(ModelBackend):
         graph = io.read_graph(model)
         ending = find_ending(model.model, graph, output)
         self.class_names = ending.class_names
-        self._runner = Runner(graph, ending, Device(device))
+        self._open(Runner(graph, ending, Device(device), unused_inputs(graph, ending)))
+
+    def _open(self, runner: Runner) -> None:
+        """Find the layers of what a runner runs."""
+        model, graph, unused = self._model, runner.graph, runner.unused
+        self._runner = runner
         found = find_layers(self._runner.graph, model.stored)
         io.check_finite(found, graph.constants)
         lost, operators = out_of_reach(self._runner.deep, found)
         self._layers = {name: layer for name, layer in found.items() if name not in lost}
         self._unreached = unreached(self._runner.graph, model.places, found, lost, operators)
         self._notes = io.shared_tensors(self._layers)
+        if unused:
+            self._notes.append(f"the scores do not depend on {_some(sorted(unused))}, which data need not hold")
         if lost:
             self._notes.append(_without_rule(operators, lost, list(self._layers)))
         if both_packages():
@@ -119,6 +126,11 @@ class OnnxBackend(ModelBackend):
     def unreachable(self) -> Mapping[str, str]:
         """Stored tensors by their names in the file."""
         return dict(self._unreached)
+
+    @property
+    def unreachable_sizes(self) -> Mapping[str, int]:
+        """As the file tells their shapes."""
+        return {name: math.prod(self._model.places[name].shape) for name in self._unreached}
 
     def _get_weights(self, layer: str) -> Mapping[str, Array]:
         """Copies in the canonical layout."""
@@ -224,6 +236,11 @@ class OnnxBackend(ModelBackend):
     def save(self, path: Path) -> None:
         """A copy of the original in which only the bytes of changed weights differ."""
         io.save(self._model, {name: self._runner.values[name] for name in sorted(self._runner.touched)}, Path(path))
+
+    def fix_inputs(self, values: Mapping[str, Array]) -> None:
+        """They become constants of the graph that is run; the file stays as it is."""
+        runner = self._runner
+        self._open(Runner(runner.with_fixed(values), runner.ending, runner.device, runner.unused))
 
     def example_inputs(self, n: int, *, seed: int = 0) -> Inputs:
         """The graph declares the shape and dtype of every input."""

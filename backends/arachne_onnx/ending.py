@@ -9,7 +9,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from arachne.adapting.outputs import SMALLEST_PROBABILITY
 from arachne.errors import ModelError, UsageError, did_you_mean
-from arachne_onnx.graph import SCORES, Graph, attributes, type_from
+from arachne_onnx.graph import SCORES, Graph, attributes, reads, type_from
 
 PASSING = ("Identity", "Cast", "Dropout")
 
@@ -58,6 +58,12 @@ def find_ending(model: ModelProto, graph: Graph, output: str | None) -> Ending:
         return Ending(exponent, "softmax", names)
     behind = _behind_pair(node, producers)
     return Ending(behind, "sigmoid", names) if behind is not None else Ending(name, "logits", names)
+
+
+def unused_inputs(graph: Graph, ending: Ending) -> frozenset[str]:
+    """The inputs that the scores do not depend on, as the labels of a training graph."""
+    read = {name for node in graph.needed([ending.tensor]) for name in reads(node)}
+    return frozenset(graph.inputs) - read
 
 
 def append_scores(graph: Graph, ending: Ending) -> None:
@@ -126,7 +132,7 @@ def _may_be_scores(model: ModelProto, graph: Graph, producers: dict[str, NodePro
         return True
     declared = next((type_from(value) for value in model.graph.output if value.name == name), None)
     kind = graph.type_of(name) or declared
-    return kind is None or kind.is_float
+    return kind is None or (kind.is_float and kind.rank != 0)  # a single number is a loss
 
 
 def _class_names(node: NodeProto) -> tuple[str, ...] | None:

@@ -189,7 +189,10 @@ def infer_types(graph: Graph) -> None:
     """Fill `graph.types` by static inference where it succeeds; large weights are replaced by inputs of their shape."""
     large = {name: kind for name in graph.constants if (kind := _stand_in(graph, name)) is not None}
     model = graph.model(graph.nodes, {**graph.inputs, **large}, [graph.scores] if graph.scores else [])
-    inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    except onnx.shape_inference.InferenceError:  # what is wrong with the model, the runtime says better
+        return
     for info in (*inferred.graph.value_info, *inferred.graph.output):
         kind = type_from(info)
         if kind is not None:

@@ -9,7 +9,7 @@ becomes numbers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 
 import numpy as np
@@ -29,6 +29,9 @@ from arachne_onnx.rules.tape import key
 OPSET = 18
 """The oldest operator set the rules know; older models are brought up to it."""
 
+OWN_NAME = "ai.onnx"
+"""The name of the domain of ONNX' own operators, which exporters leave out and scikit-learn pipelines may spell out."""
+
 HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 
@@ -40,6 +43,7 @@ def normalise(model: ModelProto) -> Graph:
     """
     copy = ModelProto()
     copy.CopyFrom(model)
+    _leave_out_own_name(copy)
     sort_nodes(copy.graph)
     if copy.functions:
         copy = onnx.inliner.inline_local_functions(copy, True)
@@ -94,9 +98,30 @@ def learn_types(graph: Graph, runs: Sequence[Mapping[str, Array]]) -> None:
         graph.types[name] = TensorType(helper.np_dtype_to_tensor_dtype(first.dtype), shape)
 
 
+def _leave_out_own_name(model: ModelProto) -> None:
+    """ONNX' own operators may be called by their domain's name or by none; only none is known everywhere."""
+    for function in model.functions:
+        _rename_domain(function.node)
+    _rename_domain(model.graph.node)
+    for imports in (model.opset_import, *(function.opset_import for function in model.functions)):
+        versions: dict[str, int] = {}
+        for entry in imports:
+            domain = "" if entry.domain == OWN_NAME else entry.domain
+            versions[domain] = max(entry.version, versions.get(domain, 0))
+        del imports[:]
+        imports.extend(helper.make_opsetid(domain, version) for domain, version in versions.items())
+
+
+def _rename_domain(nodes: Iterable[NodeProto]) -> None:
+    for node in nodes:
+        if node.domain == OWN_NAME:
+            node.domain = ""
+        for body in subgraphs(node):
+            _rename_domain(body.node)
+
+
 def _opset(model: ModelProto) -> int:
-    versions = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
-    return max(versions, default=OPSET)
+    return max((entry.version for entry in model.opset_import if not entry.domain), default=OPSET)
 
 
 def _graph(model: ModelProto) -> Graph:
@@ -120,7 +145,7 @@ def _graph(model: ModelProto) -> Graph:
         nodes.append(copied(node))
         for body in subgraphs(nodes[-1]):
             _hoist(body, constants)
-    opsets = {entry.domain if entry.domain != "ai.onnx" else "": entry.version for entry in model.opset_import}
+    opsets = {entry.domain: entry.version for entry in model.opset_import}
     opsets.setdefault("", OPSET)
     types = {info.name: kind for info in model.graph.value_info if (kind := type_from(info)) is not None}
     return Graph(nodes, constants, inputs, opsets, types)

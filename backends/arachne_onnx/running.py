@@ -12,13 +12,14 @@ from onnx import NodeProto, helper
 from arachne.adapting.folds import Fold, MixedInputsError
 from arachne.adapting.outputs import are_probabilities
 from arachne.backend import Pull
-from arachne.errors import DataError, ModelError, did_you_mean
+from arachne.errors import DataError, ModelError, UsageError, did_you_mean
 from arachne.values import Array, Inputs, batches, count, take
 from arachne_onnx.derivative import Derivative, backward_program, pulled_back
 from arachne_onnx.ending import Ending, append_scores, check_ending
 from arachne_onnx.folds import find_fixed_fold, find_fold, linear_in_n
 from arachne_onnx.graph import Graph, TensorType, infer_types, reads
 from arachne_onnx.normalise import differentiable, learn_types, make_padding_explicit
+from arachne_onnx.order import take_constant_branches
 from arachne_onnx.rules import UnknownShapeError
 from arachne_onnx.sessions import Device, Program
 
@@ -40,13 +41,14 @@ class Runner:
     again and give the same bits as before.
     """
 
-    def __init__(self, graph: Graph, ending: Ending, device: Device) -> None:
+    def __init__(self, graph: Graph, ending: Ending, device: Device, unused: Collection[str] = ()) -> None:
         self.device = device
         self.ending = ending
-        self._bare = graph
+        self.unused = frozenset(unused)
+        self._bare = replace(graph, inputs={name: kind for name, kind in graph.inputs.items() if name not in unused})
         self.values: dict[str, Array] = dict(graph.constants)
         self.touched: set[str] = set()
-        self.fixed = _fixed_batch(graph)
+        self.fixed = _fixed_batch(self._bare)
         self.rows = self.fixed or ROWS
         self.folds: dict[str, Fold] = {}
         self.shapes_by_n: dict[str, tuple[Array, Array]] = {}
@@ -64,6 +66,35 @@ class Runner:
         self.deep = differentiable(self.graph)
         self._programs.clear()
         self._derivatives.clear()
+
+    def with_fixed(self, values: Mapping[str, Array]) -> Graph:
+        """The model's graph with constants for some of its inputs.
+
+        Raises:
+            UsageError: No such input, a value of another shape, or no input left.
+        """
+        constants = dict(self._bare.constants)
+        for name, value in values.items():
+            if name in self.unused:
+                continue
+            if name not in self._bare.inputs:
+                raise UsageError(f"the model has no input '{name}'" + did_you_mean(name, self._bare.inputs))
+            kind = self._bare.inputs[name]
+            shape = tuple(size if isinstance(size, int) and size > 0 else 1 for size in kind.shape or ())
+            try:
+                full = np.broadcast_to(value, shape)
+            except ValueError as error:
+                raise UsageError(
+                    f"the model's input '{name}' takes arrays of shape {shape}, got a value of shape {value.shape}"
+                ) from error
+            constants[name] = full.astype(helper.tensor_dtype_to_np_dtype(kind.element))
+        left = {name: kind for name, kind in self._bare.inputs.items() if name not in values}
+        if not left:
+            raise UsageError("every input of the model is fixed, so there is none for the data")
+        graph = replace(self._bare, nodes=list(self._bare.nodes), constants=constants, inputs=left, types={})
+        infer_types(graph)
+        take_constant_branches(graph)
+        return graph
 
     def set(self, name: str, value: Array) -> None:
         """Give a stored tensor another value; the array is kept and must not be changed afterwards."""
@@ -176,12 +207,16 @@ class Runner:
         wanted = self.graph.inputs
         if not isinstance(inputs, Mapping):
             if len(wanted) != 1:
-                raise DataError(f"the model takes {len(wanted)} inputs by name ({', '.join(wanted)}), got one array")
+                raise DataError(
+                    f"the model takes {len(wanted)} inputs by name ({', '.join(wanted)}), got one array; give data for "
+                    "all of them, or constants for those that are not data",
+                    argument="feeds",
+                )
             inputs = {next(iter(wanted)): inputs}
         missing = [name for name in wanted if name not in inputs]
         if missing:
             raise DataError(f"the model's input '{missing[0]}' is missing" + did_you_mean(missing[0], inputs))
-        unknown = [name for name in inputs if name not in wanted]
+        unknown = [name for name in inputs if name not in wanted and name not in self.unused]
         if unknown:
             raise DataError(f"the model has no input '{unknown[0]}'" + did_you_mean(unknown[0], wanted))
         return {name: _feed(name, np.asarray(inputs[name]), kind) for name, kind in wanted.items()}

@@ -103,6 +103,11 @@ class TorchBackend(ModelBackend):
         """Parameters by their names in the state dict; the reasons are better once inputs were seen."""
         return dict(self._runner.unreached)
 
+    @property
+    def unreachable_sizes(self) -> Mapping[str, int]:
+        """Of all parameters that belong to no layer."""
+        return {name: self.native.get_parameter(name).numel() for name in self._runner.unreached}
+
     def _get_weights(self, layer: str) -> Mapping[str, Array]:
         """Copies in the canonical layout."""
         stored = self._layers[layer].stored
