@@ -63,7 +63,8 @@ def command(
     if order is not None:
         output.say(f"note: {order.told(found.data)}")
     reach = LayersTable.of(backend, executed=True)
-    output.say(reach.reach + (" (--layers lists them)" if reach.unreachable else ""))
+    if reach.out_of_reach:
+        output.say(f"{reach.reach} (--layers tells why)")
     shared = found.causes if causes else None
     written = scan_object(
         found.faults,

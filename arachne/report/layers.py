@@ -97,8 +97,8 @@ class LayersTable:
         if self.unreachable:
             yield Text(f"\n{counted(len(self.unreachable), 'parameter')} cannot be repaired:")
             for name, reason in self.unreachable.items():
-                size = f" ({counted(self.sizes[name], 'weight')})" if name in self.sizes else ""
-                yield ink.text(f"  {name}{size}: {reason}")
+                held = f" ({counted(self.sizes[name], 'weight')})" if name in self.sizes else ""
+                yield ink.text(f"  {name}{held}: {reason}")
 
 
 def layers_object(table: LayersTable, *, backend: str) -> dict[str, Any]:
