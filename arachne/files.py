@@ -24,17 +24,20 @@ LARGEST_OBJECT = 64 << 20
 """A longer JSON file is none that a repair has written, and is not read."""
 
 
-def atomic_write(path: str | Path, content: bytes | Callable[[BinaryIO], object]) -> None:
+def atomic_write(
+    path: str | Path, content: bytes | Callable[[BinaryIO], object], *, source: Path | None = None
+) -> None:
     """Write a file so that it appears whole or not at all.
 
     Args:
         path: Where it ends up; what was there is replaced.
         content: The bytes, or a function that writes them to the open file it is given.
+        source: The file they are a copy of, which is never the destination, and says who may read them.
 
     Raises:
         EnvironmentFaultError: The disk is full, the folder is missing or read-only.
     """
-    with written(Path(path)) as temporary, temporary.open("wb") as stream:
+    with written(Path(path), source) as temporary, temporary.open("wb") as stream:
         if callable(content):
             content(stream)
         else:

@@ -180,6 +180,8 @@ def _check_beside(folder: Path, draft: Path, source: Path, destination: Path) ->
     """
     for path in _beside(folder, draft):
         target = destination.parent / path.relative_to(folder)
+        if not target.parent.resolve().is_relative_to(destination.parent.resolve()):
+            raise PatchError(f"'{target.parent}' leads out of the folder that '{destination.name}' goes to")
         if not os.path.lexists(target):
             continue
         if not target.is_file() or target.is_symlink() or differing_bytes(path, target) != 0:

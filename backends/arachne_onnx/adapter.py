@@ -264,7 +264,7 @@ class OnnxBackend(ModelBackend):
             scores=self.score_kind,
             source=None if path is None else str(path),
             notes=tuple(self._notes),
-            beside=self._model.external,
+            beside=tuple(sorted(self._model.beside)),
         )
 
     def _forward_program(self) -> Program:

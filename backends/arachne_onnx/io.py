@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from onnx import GraphProto, ModelProto, TensorProto, helper
 
 from arachne.dtypes import CARRIERS
 from arachne.errors import ModelError, UnsafeModelError
-from arachne.files import atomic_write, same_file
+from arachne.files import atomic_write, environment_faults, same_file
 from arachne.values import Array
 from arachne_onnx.bounds import check_sizes
 from arachne_onnx.checks import check_model, check_operators
@@ -40,24 +41,19 @@ class Opened:
         path: The file; None for an object.
         content: The bytes of an object, as it would be written.
         places: Where every stored tensor is.
+        beside: The files beside the model that hold weights, by the names it has for them.
     """
 
     model: ModelProto
     path: Path | None
     content: bytes | None
     places: Mapping[str, Place]
+    beside: Mapping[str, Path] = field(default_factory=dict)
 
     @property
     def stored(self) -> frozenset[str]:
         """The names of the stored tensors of floating-point numbers."""
         return frozenset(name for name, place in self.places.items() if place.element in RAW_ELEMENTS)
-
-    @property
-    def external(self) -> tuple[str, ...]:
-        """The files beside the model that hold weights."""
-        return tuple(
-            sorted({place.external["location"] for place in self.places.values() if "location" in place.external})
-        )
 
 
 def open_model(source: Any) -> Opened:
@@ -76,7 +72,7 @@ def open_model(source: Any) -> Opened:
         model.CopyFrom(source)
         check_model(model)
         opened = Opened(model, None, content, find_places(content))
-        if opened.external:
+        if any(place.external for place in opened.places.values()):
             raise ModelError("the model keeps weights in files beside it, so open its file, not the object")
     elif isinstance(source, (str, Path)):
         opened = _open_file(Path(source))
@@ -101,8 +97,10 @@ def _open_file(path: Path) -> Opened:
         raise ModelError(f"'{path.name}' is no ONNX model, or it was cut short: it holds no graph")
     check_model(model)
     places = find_places(content)
-    _read_external(model.graph, path, len(content))
-    return Opened(model, path, None, places)
+    beside = _read_external(model.graph, path, len(content))
+    if not {place.external.get("location") for place in places.values() if place.external} <= set(beside):
+        raise UnsafeModelError(f"'{path.name}' says in two ways which files beside it hold its weights")
+    return Opened(model, path, None, places, beside)
 
 
 def _check_size(size: int) -> None:
@@ -113,14 +111,19 @@ def _check_size(size: int) -> None:
         )
 
 
-def _read_external(graph: GraphProto, path: Path, size: int) -> None:
-    """Read tensors from the files beside the model, after checking that they are beside it and not larger than they."""
-    spans, files = [], {}
+def _read_external(graph: GraphProto, path: Path, size: int) -> dict[str, Path]:
+    """Read tensors from the files beside the model, after checking that they are beside it and not larger than they.
+
+    Returns:
+        These files, by the names the model has for them.
+    """
+    spans, files, beside = [], {}, {}
     for value in _tensors(graph):
         if value.data_location != TensorProto.EXTERNAL:
             continue
         entries = {entry.key: entry.value for entry in value.external_data}
-        file = contained(path.parent, entries.get("location", ""))
+        location = entries.get("location", "")
+        file = beside[location] = contained(path.parent, location)
         files[file] = file.stat().st_size
         place = Place(value.data_type, tuple(value.dims), external=entries)
         spans.append((value, file, *external_span(place, files[file])))
@@ -134,6 +137,7 @@ def _read_external(graph: GraphProto, path: Path, size: int) -> None:
             value.raw_data = stream.read(length)
         value.data_location = TensorProto.DEFAULT
         del value.external_data[:]
+    return beside
 
 
 def contained(folder: Path, location: str) -> Path:
@@ -143,12 +147,13 @@ def contained(folder: Path, location: str) -> Path:
         UnsafeModelError: It is elsewhere, by its name or through a link.
         ModelError: It is not there, or is no file.
     """
-    file = folder / location
+    file, parts = folder / location, PurePosixPath(location).parts
     try:
         inside = file.resolve().is_relative_to(folder.resolve())
     except (OSError, ValueError, RuntimeError) as error:  # a name that no file can have, or a circle of links
         raise ModelError(f"the model's external data '{location}' cannot be opened") from error
-    if not location or Path(location).is_absolute() or not inside:
+    # Also by its name alone: a copy of it goes to the same name in another folder, where there are other links.
+    if not parts or ".." in parts or any(sign in location for sign in "\\:\0") or location[0] == "/" or not inside:
         raise UnsafeModelError(f"the model's external data '{location}' lies outside its folder")
     if not file.is_file():
         raise ModelError(f"the model's external data '{location}' is missing beside it")
@@ -230,24 +235,38 @@ def save(opened: Opened, changed: Mapping[str, Array], path: Path) -> None:
     source = opened.path if opened.content is None else opened.content
     if source is None:
         raise ModelError("the model has neither a file nor content")
-    write_files(rewrite(source, None if opened.path is None else opened.path.parent, path, changed), opened.path)
+    files = rewrite(source, opened.beside, path, changed)
+    if len(files) <= len(opened.beside):
+        raise ModelError(f"two of the model's files would lie in one place beside '{path.name}'; choose another name")
+    write_files(files, path, opened.path)
 
 
-def write_files(files: Mapping[Path, bytes], source: Path | None) -> None:
-    """Write a model's files, the one that names the others last; never over the source's own."""
-    for file in files:
-        if source is not None and (file.exists() and _is_source(file, source)):
-            raise ModelError(
-                f"'{source.name}' keeps weights in '{file.name}' beside it, which is in the way; write into another "
-                "folder"
-            )
-    for file, content in files.items():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(file, content)
+def write_files(files: Mapping[Path, bytes], model: Path, source: Path | None) -> None:
+    """Write a model's files, the one that names the others last; those are never written over what is there.
+
+    Raises:
+        ModelError: A file is in the way of another one's content, or a link would lead out of the model's folder.
+    """
+    folder = model.parent.resolve()
+    new = {file: content for file, content in files.items() if file == model or not _there(file, content)}
+    for file in new:
+        if file != model and not file.parent.resolve().is_relative_to(folder):
+            raise ModelError(f"'{file.parent}' leads out of the folder that '{model.name}' goes to; choose another")
+    for file, content in new.items():
+        with environment_faults(file):
+            file.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(file, content, source=source)
 
 
-def _is_source(file: Path, source: Path) -> bool:
-    return file.resolve().is_relative_to(source.parent.resolve()) and file.suffix != source.suffix
+def _there(file: Path, content: bytes) -> bool:
+    """Whether a file is there already as it should be."""
+    if not os.path.lexists(file):
+        return False
+    if file.is_file() and file.read_bytes() == content:
+        return True
+    raise ModelError(
+        f"the model keeps weights in '{file.name}' beside it, which is in the way; write into another folder"
+    )
 
 
 def shared_tensors(layers: Mapping[str, Layer]) -> list[str]:

@@ -212,18 +212,19 @@ def external_span(place: Place, size: int) -> tuple[int, int]:
 
 
 def rewrite(
-    source: Path | bytes, folder: Path | None, destination: Path, tensors: Mapping[str, Array]
+    source: Path | bytes, beside: Mapping[str, Path], destination: Path, tensors: Mapping[str, Array]
 ) -> dict[Path, bytes]:
-    """The files of a patched copy: what each must hold, by where it goes."""
+    """The files of a patched copy: what each must hold, by where it goes, the one that names the others last.
+
+    Args:
+        source: The model's file, or its bytes.
+        beside: The files beside it that hold weights, by the names it has for them; no other file is read or written.
+        destination: Where the copy goes.
+        tensors: The new values, by name.
+    """
     content = bytearray(source if isinstance(source, bytes) else source.read_bytes())
     places = find_places(bytes(content))
-    files: dict[Path, bytes] = {}
-    data: dict[str, bytearray] = {}
-    if folder is not None:
-        for place in places.values():
-            location = place.external.get("location")
-            if location and location not in data:
-                data[location] = bytearray((folder / location).read_bytes())
+    data = {location: bytearray(file.read_bytes()) for location, file in beside.items()}
     for name, values in tensors.items():
         place = places[name]
         location = place.external.get("location")
@@ -233,10 +234,8 @@ def rewrite(
             offset, length = external_span(place, len(data[location]))
             stored = np.ascontiguousarray(values.astype(place.dtype, copy=False)).tobytes()
             data[location][offset : offset + length] = stored
-    for location, changed in data.items():
-        files[destination.parent / location] = bytes(changed)
-    files[destination] = bytes(content)
-    return files
+    files = {destination.parent / location: bytes(changed) for location, changed in data.items()}
+    return {**files, destination: bytes(content)}
 
 
 RAW_ELEMENTS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16})
