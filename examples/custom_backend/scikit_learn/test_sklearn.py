@@ -1,0 +1,78 @@
+"""The contract, checked by the suite that comes with Arachne, and what only scikit-learn has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import skops.io
+from arachne_sklearn import SklearnBackend
+from arachne_sklearn.conformance import SklearnConformance
+from sklearn.datasets import load_digits
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+
+import arachne
+from arachne.errors import ModelError, UnsafeModelError, UsageError
+
+
+class TestSklearn(SklearnConformance):
+    """The whole suite."""
+
+
+@pytest.fixture(scope="module")
+def digits() -> tuple[np.ndarray, np.ndarray]:
+    """Digits as rows of 64 numbers."""
+    return load_digits(return_X_y=True)
+
+
+@pytest.fixture(scope="module")
+def pipeline(digits: tuple[np.ndarray, np.ndarray]):
+    """A scaler and a network that is not quite as good as it could be."""
+    inputs, labels = digits
+    model = make_pipeline(StandardScaler(), MLPClassifier([32], alpha=0.1, max_iter=12, random_state=0))
+    with pytest.warns(ConvergenceWarning):
+        return model.fit(inputs[:900], labels[:900])
+
+
+def test_a_pipeline_predicts_what_scikit_learn_predicts(pipeline, digits) -> None:
+    inputs, _ = digits
+    model = SklearnBackend.load(pipeline)
+    np.testing.assert_array_equal(model.predict(inputs), pipeline.predict(inputs))
+    scores = model.forward(inputs[:50])
+    probabilities = np.exp(scores - scores.max(axis=1, keepdims=True))
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(probabilities, pipeline.predict_proba(inputs[:50]), atol=1e-5)
+
+
+def test_a_repaired_pipeline_is_the_users_own_object(pipeline, digits, tmp_path: Path) -> None:
+    inputs, labels = digits
+    skops.io.dump(pipeline, tmp_path / "digits.skops")
+    model = SklearnBackend.load(tmp_path / "digits.skops")
+    result = arachne.repair(model, (inputs[900:], labels[900:]), "*:9", seed=0, max_break=0.05, confidence=None)
+    before = pipeline.predict(inputs)
+    np.testing.assert_array_equal(model.native.predict(inputs), before)
+    result.patch.apply(model)
+    repaired = inputs[(before == 9) & (labels != 9)]
+    assert np.mean(model.native.predict(repaired) == 9) < 0.8
+
+
+def test_what_is_no_network_or_runs_code_is_refused(pipeline, digits, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="expected a fitted MLPClassifier, got a 'LogisticRegression'"):
+        SklearnBackend.load(LogisticRegression())
+    with pytest.raises(ModelError, match="fitted"):
+        SklearnBackend.load(MLPClassifier())
+    with pytest.raises(UsageError, match="takes no weights, device"):
+        SklearnBackend.load(pipeline, device="cuda")
+    odd = make_pipeline(FunctionTransformer(_doubled), pipeline[-1])
+    skops.io.dump(odd, tmp_path / "odd.skops")
+    with pytest.raises(UnsafeModelError, match="_doubled"):
+        SklearnBackend.load(tmp_path / "odd.skops")
+
+
+def _doubled(inputs: np.ndarray) -> np.ndarray:
+    return 2 * inputs
