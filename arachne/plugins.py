@@ -113,6 +113,18 @@ BACKENDS = Table(
     extras={"keras": "keras", "onnx": "onnx", "torch": "torch"},
     unavailable=BackendUnavailableError,
 )
+CONFORMANCE = Table(
+    "conformance suite",
+    "arachne.conformance",
+    {
+        "keras": "arachne_keras.conformance:KerasConformance",
+        "onnx": "arachne_onnx.conformance:OnnxConformance",
+        "torch": "arachne_torch.conformance:TorchConformance",
+    },
+    extras=BACKENDS.extras,
+)
+"""Under the name of its backend, the subclass of `arachne.testing.BackendConformance` that checks it."""
+
 LOCALISERS = Table(
     "localiser",
     "arachne.localisers",
@@ -163,4 +175,4 @@ FINDERS = Table(
     },
 )
 
-TABLES = (BACKENDS, LOCALISERS, SEARCHERS, OBJECTIVES, FINDERS)
+TABLES = (BACKENDS, CONFORMANCE, LOCALISERS, SEARCHERS, OBJECTIVES, FINDERS)

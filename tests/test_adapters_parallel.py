@@ -19,6 +19,7 @@ SHARED: Mapping[str, Sequence[str]] = {
     "adapter": ("{}Backend",),
     "archive": ("Archive",),
     "bounds": ("PROPORTION", "SMALL"),
+    "conformance": ("{}Conformance", "build"),
     "cut": ("{}Cut",),
     "ending": ("check_ending", "find_ending"),
     "export": ("example_inputs", "export_onnx"),
@@ -41,7 +42,20 @@ SHARED: Mapping[str, Sequence[str]] = {
 """The files of several adapters, and the names that each of them has there; `{}` stands for the framework."""
 
 EVERYWHERE = (
-    *("__init__", "adapter", "cut", "ending", "followers", "gradients", "io", "kinds", "layers", "names", "reasons"),
+    *(
+        "__init__",
+        "adapter",
+        "conformance",
+        "cut",
+        "ending",
+        "followers",
+        "gradients",
+        "io",
+        "kinds",
+        "layers",
+        "names",
+        "reasons",
+    ),
     *("running", "stored", "trace", "weights"),
 )
 """The files that every adapter has."""

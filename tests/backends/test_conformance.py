@@ -1,22 +1,16 @@
 """The exported suite, run on every backend.
 
-A new backend is a file `<name>_networks.py` beside this one and a class of four lines here.
+Those of our own adapters are in their `conformance.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
-from typing import cast
-
 import pytest
 
 from arachne.backend import ModelBackend
-from arachne.testing import BackendConformance, Network, ReferenceBackend
+from arachne.testing import BackendConformance, ReferenceBackend
 from arachne.testing.checks.suite import MakeBackend
-
-NetworksIn = Callable[[str], ModuleType]
+from tests.backends.suites import suite_of
 
 
 @pytest.mark.backend("reference")
@@ -41,22 +35,10 @@ class TestDefaults(BackendConformance):
 
 
 @pytest.mark.backend("torch")
-class TestTorch(BackendConformance):
-    UNSUPPORTED = {"lstm_one_bias": "PyTorch stores two biases or none"}  # noqa: RUF012
-
-    @pytest.fixture
-    def make_backend(self, networks_in: NetworksIn) -> MakeBackend:
-        self._networks = networks_in("torch")
-        return cast("MakeBackend", self._networks.build)
-
-    def reload(self, path: Path, backend: ModelBackend, network: Network) -> ModelBackend:
-        return cast("ModelBackend", self._networks.reload(path, network))
+class TestTorch(suite_of("torch")):  # type: ignore[misc]  # found when its framework is installed
+    pass
 
 
 @pytest.mark.backend("onnx")
-class TestOnnx(BackendConformance):
-    UNSUPPORTED = {"lstm_one_bias": "ONNX stores two biases or none"}  # noqa: RUF012
-
-    @pytest.fixture
-    def make_backend(self, networks_in: NetworksIn) -> MakeBackend:
-        return cast("MakeBackend", networks_in("onnx").build)
+class TestOnnx(suite_of("onnx")):  # type: ignore[misc]
+    pass

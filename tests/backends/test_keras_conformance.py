@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import ModuleType
-from typing import cast
-
 import pytest
 
-from arachne.testing import BackendConformance
-from arachne.testing.checks.suite import MakeBackend
+from tests.backends.suites import suite_of
 
 
 @pytest.mark.backend("keras")
 @pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
-class TestKeras(BackendConformance):
-    UNSUPPORTED = {  # noqa: RUF012
-        "conv2d": "Keras refuses a stride together with a dilation",
-        "conv_transpose2d": "Keras has no groups in transposed convolutions, and pads them by the word 'same' alone",
-        "lstm_two_biases": "Keras stores one bias in an LSTM",
-    }
-
-    @pytest.fixture
-    def make_backend(self, networks_in: Callable[[str], ModuleType]) -> MakeBackend:
-        return cast("MakeBackend", networks_in("keras").build)
+class TestKeras(suite_of("keras")):  # type: ignore[misc]  # found when its framework is installed
+    pass

@@ -224,7 +224,7 @@ def main() -> None:
     args = parser.parse_args()
     builds = REFERENCE
     if args.backend != "reference":
-        builds = (importlib.import_module(f"tests.backends.{args.backend}_networks").build,)
+        builds = (importlib.import_module(f"arachne_{args.backend}.conformance").build,)
     findings, start = Findings(), time.perf_counter()
     while findings.cases < args.cases and time.perf_counter() - start < 60 * args.minutes:
         check(args.seed + findings.cases, builds, findings)

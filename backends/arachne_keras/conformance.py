@@ -1,4 +1,4 @@
-"""Network specs of `arachne.testing` as Keras models, channels last as Keras likes them.
+"""The conformance suite on this backend: network specs as Keras models, channels last. It needs pytest.
 
 Inputs come channels first, so a model begins by turning images, and turns them back before it flattens: the columns of
 the dense layer behind a flatten are then those of the spec.
@@ -12,10 +12,12 @@ from typing import Any
 from arachne_keras import KerasBackend  # isort: skip  # before Keras: it settles what Keras runs on
 import keras
 import numpy as np
+import pytest
 from keras import layers as kl
 
-from arachne.testing import Network
+from arachne.testing import BackendConformance, Network, UnsupportedNetworkError
 from arachne.testing import nodes as spec
+from arachne.testing.checks.suite import MakeBackend
 
 CONVS = {1: kl.Conv1D, 2: kl.Conv2D, 3: kl.Conv3D}
 TRANSPOSED = {1: kl.Conv1DTranspose, 2: kl.Conv2DTranspose, 3: kl.Conv3DTranspose}
@@ -26,8 +28,23 @@ AVERAGE_POOLS = {1: kl.AveragePooling1D, 2: kl.AveragePooling2D, 3: kl.AveragePo
 ACTIVATIONS = {spec.Relu: "relu", spec.Tanh: "tanh", spec.Sigmoid: "sigmoid", spec.Softmax: "softmax"}
 
 
+class KerasConformance(BackendConformance):
+    """The suite, for `arachne backends --check keras` and for our own tests."""
+
+    UNSUPPORTED = {  # noqa: RUF012
+        "conv2d": "Keras refuses a stride together with a dilation",
+        "conv_transpose2d": "Keras has no groups in transposed convolutions, and pads them by the word 'same' alone",
+        "lstm_two_biases": "Keras stores one bias in an LSTM",
+    }
+
+    @pytest.fixture
+    def make_backend(self) -> MakeBackend:
+        """The backend under test."""
+        return build
+
+
 def build(network: Network) -> KerasBackend:
-    """The backend under test, holding that network with exactly those weights."""
+    """The network of a spec, with exactly its weights."""
     return KerasBackend.load(model_of(network))
 
 
@@ -77,7 +94,7 @@ def layer_of(owner: spec.Layer) -> Any:
         case spec.Lstm() | spec.Gru():
             make = kl.LSTM if isinstance(owner, spec.Lstm) else kl.GRU
             return make(owner.units, use_bias=bias, return_sequences=True, name=owner.name)
-    raise NotImplementedError(type(owner).__name__)
+    raise UnsupportedNetworkError(f"no {type(owner).__name__} in Keras")
 
 
 def convolution(owner: spec.Conv | spec.ConvTranspose) -> Any:
@@ -142,7 +159,7 @@ def plain(node: spec.Node, given: Sequence[Any]) -> Any:
         return kl.Add(name=node.name)(list(given))
     if isinstance(node, spec.Concat):
         return kl.Concatenate(axis=-1, name=node.name)(list(given))
-    raise NotImplementedError(type(node).__name__)
+    raise UnsupportedNetworkError(f"no {type(node).__name__} in Keras")
 
 
 def conv_before(tensor: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Network specs as PyTorch modules."""
+"""The conformance suite on this backend: network specs as PyTorch modules. It needs pytest."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 
-from arachne.testing import Network, nodes
+from arachne.backend import ModelBackend
+from arachne.testing import BackendConformance, Network, UnsupportedNetworkError, nodes
+from arachne.testing.checks.suite import MakeBackend
 from arachne.values import Array
 from arachne_torch import TorchBackend
-
-torch.set_num_threads(1)
 
 Make = Callable[..., nn.Module]
 
@@ -38,6 +39,29 @@ PLAIN: dict[type[nodes.Node], Make] = {
 }
 
 
+class TorchConformance(BackendConformance):
+    """The suite, for `arachne backends --check torch` and for our own tests."""
+
+    UNSUPPORTED = {"lstm_one_bias": "PyTorch stores two biases or none"}  # noqa: RUF012
+
+    @pytest.fixture
+    def make_backend(self) -> MakeBackend:
+        """The backend under test."""
+        return build
+
+    def reload(self, path: Path, backend: ModelBackend, network: Network) -> TorchBackend:
+        """A state dict back into a model, through a factory whose own weights are all zero."""
+        factory = ModuleType("torch_networks_factory")
+        factory.make = lambda: _emptied(SpecModule(network))  # type: ignore[attr-defined]  # a module made on the spot
+        sys.modules[factory.__name__] = factory
+        return TorchBackend.load(f"{factory.__name__}:make", weights=path)
+
+
+def build(network: Network) -> TorchBackend:
+    """The network of a spec, with exactly its weights."""
+    return TorchBackend.load(SpecModule(network))
+
+
 class SpecModule(nn.Module):
     """A spec's nodes, run one after the other."""
 
@@ -51,6 +75,7 @@ class SpecModule(nn.Module):
                 self.add_module(module_name(node), module)
 
     def forward(self, *single: Tensor, **named: Tensor) -> Tensor:
+        """The value of the last node."""
         values = dict(zip(self._network.inputs, single, strict=True)) if single else named
         if set(values) != set(self._network.inputs):  # what Python says of a module that names its arguments
             raise TypeError(f"forward() takes the arguments {sorted(self._network.inputs)}, got {sorted(values)}")
@@ -66,19 +91,6 @@ class SpecModule(nn.Module):
         name = node.layer if isinstance(node, nodes.Reuse) else module_name(node)
         value: Tensor = self.get_submodule(name)(entering[0])
         return value[0] if isinstance(node, nodes.Recurrent) else value  # the states of all steps, then the last
-
-
-def build(network: Network) -> TorchBackend:
-    """The backend under test."""
-    return TorchBackend.load(SpecModule(network))
-
-
-def reload(path: Path, network: Network) -> TorchBackend:
-    """A state dict back into a model, through a factory whose own weights are all zero."""
-    factory = ModuleType("torch_networks_factory")
-    factory.make = lambda: _emptied(SpecModule(network))  # type: ignore[attr-defined]  # a module made on the spot
-    sys.modules[factory.__name__] = factory
-    return TorchBackend.load(f"{factory.__name__}:make", weights=path)
 
 
 def module_name(node: nodes.Node) -> str:
@@ -112,12 +124,13 @@ def module_of(node: nodes.Node) -> nn.Module | None:
             return PLAIN[type(node)]()
         case nodes.Add() | nodes.Concat() | nodes.Reuse():
             return None
-    raise NotImplementedError(f"no PyTorch module for a '{type(node).__name__}'")
+    raise UnsupportedNetworkError(f"no PyTorch module for a '{type(node).__name__}'")
 
 
 def _convolution(node: nodes.Conv | nodes.ConvTranspose) -> nn.Module:
     geometry = node.geometry
-    assert all(before == after for before, after in geometry.padding), "PyTorch pads both sides alike"
+    if not all(before == after for before, after in geometry.padding):
+        raise UnsupportedNetworkError("PyTorch pads both sides alike")
     out, per_group, *kernel = node.weight.shape
     channels = (per_group * geometry.groups, out)
     return CONVOLUTIONS[type(node)][len(kernel) - 1](
