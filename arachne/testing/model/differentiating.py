@@ -1,0 +1,133 @@
+"""Checks of gradients and traces; each docstring is the sentence of the contract it checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from arachne.backend import Cut
+from arachne.cuts import PlainTrace
+from arachne.errors import UsageError
+from arachne.losses import cross_entropies, cross_entropy
+from arachne.testing.model.slopes import agree
+from arachne.testing.model.subject import NotHereError, Subject, expect, same
+from arachne.values import Array
+
+
+def gradients_are_slopes(subject: Subject) -> None:
+    """Gradients with respect to weights agree with finite differences of the scores."""
+    subject.needs_gradients()
+    places = [(info.name, parameter) for info, parameter in subject.fine()]
+    found = subject.backend.weight_gradients(subject.inputs, cross_entropy(subject.labels), places)
+    judged = 0
+    for (layer, parameter), gradient in found.items():
+
+        def loss(values: Array, layer: str = layer, parameter: str = parameter) -> float:
+            subject.backend.set_weights(layer, parameter, values)
+            return float(cross_entropies(subject.backend.forward(subject.inputs), subject.labels).mean())
+
+        at = subject.backend.get_weights(layer)[parameter]
+        judged += agree(at, gradient, loss, f"'{layer}.{parameter}'")
+        subject.restore()
+    if not judged:
+        raise NotHereError("every direction crosses a kink, so that finite differences say nothing")
+
+
+def chosen_gradients_are_those_among_all(subject: Subject) -> None:
+    """Asking for some parameters gives the same gradients as asking for all, and no others."""
+    subject.needs_gradients()
+    pull = cross_entropy(subject.labels)
+    whole = subject.backend.weight_gradients(subject.inputs, pull)
+    for chosen in (list(whole)[-1:], list(whole)[::2]):
+        found = subject.backend.weight_gradients(subject.inputs, pull, chosen)
+        expect(list(found) == chosen, f"asked for {chosen}, got {list(found)}")
+        for place, values in found.items():
+            same(values, whole[place], ".".join(place))
+
+
+def a_loss_sees_each_row_once(subject: Subject) -> None:
+    """A loss is shown the scores of every input once, in order, however they are batched."""
+    subject.needs_gradients()
+    seen: list[tuple[slice, Array]] = []
+
+    def watching(scores: Array, rows: slice) -> Array:
+        seen.append((rows, scores.copy()))
+        return np.zeros_like(scores)
+
+    subject.backend.weight_gradients(subject.inputs, watching)
+    rows = [number for part, _ in seen for number in range(part.start, part.stop)]
+    expect(rows == list(range(subject.n)), f"it is shown the rows {rows}")
+    same(np.concatenate([scores for _, scores in seen]), subject.scores, "the scores it is shown")
+
+
+def output_gradients_are_slopes(subject: Subject) -> None:
+    """Gradients at what leaves a layer agree with finite differences of scores continued from there."""
+    subject.needs_gradients()
+    seed, judged = _seed(subject), 0
+    for info in subject.layers:
+        cut = subject.backend.cut(subject.inputs, [info.name])
+        if not cut.continues_from_outputs or info.kind == "recurrent":
+            continue
+        gradient = subject.backend.output_gradients(subject.inputs, info.name, seed)[0]
+
+        def total(outputs: Array, cut: Cut = cut) -> float:
+            return float((cut.scores_from_outputs(outputs).astype(np.float64) * seed).sum())
+
+        judged += agree(cut.outputs(), gradient, total, f"'{info.name}'")
+    if not judged:
+        raise NotHereError("no cut of this model continues from outputs, so there is nothing to compare with")
+
+
+def output_gradients_sum_to_those_of_a_bias(subject: Subject) -> None:
+    """A bias is added to what leaves a layer, so its gradient is the sum of those over inputs, positions and uses."""
+    subject.needs_gradients()
+    seed, judged = _seed(subject), 0
+    for info in subject.layers:
+        if info.kind not in ("dense", "conv", "conv_transpose") or "bias" not in info.parameters:
+            continue
+        place = (info.name, "bias")
+        found = subject.backend.weight_gradients(subject.inputs, lambda scores, rows: seed[rows], [place])
+        gradients = subject.backend.output_gradients(subject.inputs, info.name, seed)
+        axis = -1 if info.kind == "dense" else 1
+        total = sum(np.moveaxis(each, axis, -1).reshape(-1, each.shape[axis]).sum(axis=0) for each in gradients)
+        same(np.asarray(total), found[place], f"'{info.name}'")
+        judged += 1
+    if not judged:
+        raise NotHereError("no layer of this model has a bias")
+
+
+def input_gradients_are_slopes(subject: Subject) -> None:
+    """Gradients with respect to the inputs agree with finite differences, where a backend gives them."""
+    subject.needs_gradients()
+    if isinstance(subject.inputs, Mapping) or subject.inputs.dtype != np.float32:
+        raise NotHereError("the inputs are several, or no float32 numbers")
+    try:
+        gradient = subject.backend.input_gradients(subject.inputs, cross_entropy(subject.labels))
+    except UsageError as error:
+        raise NotHereError(str(error)) from error
+
+    def loss(inputs: Array) -> float:
+        return float(cross_entropies(subject.backend.forward(inputs), subject.labels).mean())
+
+    agree(subject.inputs, np.asarray(gradient), loss, "the inputs")
+
+
+def a_trace_is_the_single_operations(subject: Subject) -> None:
+    """A trace gives the activations and gradients that the single operations give."""
+    subject.needs_gradients()
+    names = [info.name for info in subject.layers]
+    ours = subject.backend.trace(subject.inputs, names)
+    plain = PlainTrace(subject.backend, subject.inputs, names)
+    seed = _seed(subject)
+    found, expected = ours.output_gradients(seed), plain.output_gradients(seed)
+    for name in names:
+        for mine, theirs in zip(ours.activations[name], plain.activations[name], strict=True):
+            same(mine.leaving, theirs.leaving, f"what leaves '{name}'")
+        for gradient, other in zip(found[name], expected[name], strict=True):
+            same(gradient, other, f"the gradient at '{name}'")
+
+
+def _seed(subject: Subject) -> Array:
+    """A vector for each input's Jacobian, `(n, classes)`."""
+    return np.random.default_rng(2).normal(size=subject.scores.shape).astype(np.float32)
