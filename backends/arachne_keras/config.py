@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import count
 from types import ModuleType
 from typing import Any
 
@@ -29,6 +30,11 @@ READS_FILES = ("StringLookup", "IntegerLookup", "IndexLookup", "TextVectorizatio
 
 PLAIN = ("__keras_tensor__", "__tensor__", "__numpy__", "__bytes__", "__ellipsis__", "__slice__", "__tuple__")
 """Values that are data, however they are written."""
+
+MOST_OBJECTS = 20_000
+"""How many layers, initialisers and the like a model may be made of; Keras takes its time over each."""
+
+LARGEST_NUMBER = 1e300
 
 MODELS = ("Functional", "Sequential", "Model")
 OPERATIONS = ("numpy", "nn", "math", "core", "linalg", "image", "einops")
@@ -59,26 +65,34 @@ def check_config(config: Any, name: str) -> None:
     """
     if not isinstance(config, Mapping) or config.get("class_name") is None:
         raise ModelError(f"'{name}' has a config.json that describes no model")
+    counted = count(1)
     try:
-        _check({key: value for key, value in config.items() if key != "compile_config"}, name)
+        _check({key: value for key, value in config.items() if key != "compile_config"}, name, counted)
     except RecursionError as error:
         raise ModelError(f"'{name}' has a config.json that is nested too deeply") from error
+    if next(counted) > MOST_OBJECTS:
+        raise ModelError(f"'{name}' has a config.json of more than {MOST_OBJECTS:,} objects, too many to be built")
 
 
-def _check(value: Any, name: str) -> None:
+def _check(value: Any, name: str, counted: Iterator[int]) -> None:
     if isinstance(value, Mapping):
         if "class_name" in value:
+            next(counted)
             _check_class(value, name)
         for inner in value.values():
-            _check(inner, name)
+            _check(inner, name, counted)
     elif isinstance(value, list):
         for inner in value:
-            _check(inner, name)
+            _check(inner, name, counted)
+    elif isinstance(value, int | float) and not -LARGEST_NUMBER <= value <= LARGEST_NUMBER:
+        raise ModelError(f"'{name}' has a config.json with a number that no layer has")
 
 
 def _check_class(value: Mapping[str, Any], name: str) -> None:
     class_name, module = value["class_name"], value.get("module")
     registered = value.get("registered_name")
+    if not isinstance(class_name, str) or not isinstance(module, str | None):
+        raise ModelError(f"'{name}' has a config.json in which a class is not called by a name")
     if class_name in PLAIN:
         return
     shown = f"{module}.{class_name}" if module else str(class_name)
@@ -92,12 +106,12 @@ def _check_class(value: Mapping[str, Any], name: str) -> None:
         )
     if class_name == "function":
         function = str(value.get("config"))
-        if module in ("builtins", "keras.activations", "keras.ops") and hasattr(keras.activations, function):
+        if module in ("builtins", "keras.activations", "keras.ops") and function in ACTIVATIONS:
             return
         raise UnsafeModelError(
             f"'{name}' asks for the function '{module}.{function}'; use --trust-code if you trust it"
         )
-    if not isinstance(class_name, str) or not isinstance(module, (str, type(None))) or not _known(module, class_name):
+    if not _known(module, class_name):
         raise UnsafeModelError(
             f"'{name}' holds '{shown}', which is no layer of Keras' own; use --trust-code if you trust it"
         )
@@ -128,6 +142,12 @@ def _is_operation(module: ModuleType | None, class_name: str) -> bool:
 def _classes(*modules: ModuleType) -> frozenset[str]:
     return frozenset(name for module in modules for name, found in vars(module).items() if inspect.isclass(found))
 
+
+ACTIVATIONS = frozenset(name for name, found in vars(keras.activations).items() if inspect.isfunction(found)) - {
+    "get",
+    "serialize",
+    "deserialize",
+}
 
 ALLOWED: Mapping[str, frozenset[str]] = {
     "keras.layers": _classes(keras.layers) - set(RUNS_CODE) - set(READS_FILES) - {"Layer", "Wrapper"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,6 +16,7 @@ from arachne.errors import EnvironmentFaultError, ModelError, UnsafeModelError, 
 from arachne.files import written
 from arachne.user_code import call_factory
 from arachne_keras.archive import Archive, opened
+from arachne_keras.bounds import bounded_weights, check_sizes
 from arachne_keras.environment import quiet
 from arachne_keras.hdf5 import places
 from arachne_keras.kinds import Layer
@@ -114,7 +116,10 @@ def _from_file(path: Path, device: str | None, trust_code: bool) -> Opened:
     if suffix != ".keras":
         raise ModelError(f"'{path.name}' is no model of Keras; known endings: .keras, .weights.h5 with a factory")
     archive = Archive(path, trust_code=trust_code)
-    model = _loaded(path, trust_code)
+    stored = sum(math.prod(place.shape) * place.dtype.itemsize for place in archive.places.values())
+    with bounded_weights(stored, path.name):
+        model = _loaded(path, trust_code)
+    check_sizes(model, stored, path.name)
     return Opened(model, "keras", path, archive, device)
 
 
@@ -139,6 +144,8 @@ def _loaded(path: Path, trust_code: bool) -> Any:
     try:
         with _tolerated(), quiet():
             model = keras.saving.load_model(path, compile=False, safe_mode=not trust_code)
+    except UnsafeModelError:
+        raise
     except Exception as error:
         # Keras raises whatever its layers do when a description makes no sense to them.
         reason = _first_line(error)

@@ -79,8 +79,9 @@ def check_model(model: ModelProto) -> None:
             name = graph.sparse_initializer[0].values.name
             raise ModelError(f"the model's weight '{name}' is stored as a sparse tensor, expected a dense one")
         for node in graph.node:
-            for value in _tensors_of(node):
-                _check_tensor(value, f"of the node '{node.name or node.op_type}'", beside=True)
+            for attribute in node.attribute:
+                for value in _tensors_in(attribute):
+                    _check_tensor(value, f"of the node '{node.name or node.op_type}'", beside=value is attribute.t)
     _check_inputs(model.graph)
     _check_count(model)
 
@@ -99,6 +100,8 @@ def check_operators(nodes: Sequence[NodeProto], functions: Sequence[FunctionProt
             continue
         if domain == "" and node.op_type in RANDOM:
             raise ModelError(f"the model draws random numbers in '{node.op_type}', so no two runs of it are the same")
+        if domain == "" and node.op_type == "Dropout" and len(node.input) > 2 and node.input[2]:
+            raise ModelError("the model's dropout may be turned on, and then no two runs are the same; export it again")
         others = {"com.microsoft": CONTRIBUTED, "ai.onnx.ml": LEARNT}
         known = onnx.defs.has(node.op_type) if domain == "" else node.op_type in others.get(domain, ())
         if not known:

@@ -117,14 +117,16 @@ def _read_external(graph: GraphProto, path: Path, size: int) -> dict[str, Path]:
     Returns:
         These files, by the names the model has for them.
     """
-    spans, files, beside = [], {}, {}
+    spans, files, beside = [], dict[Path, int](), dict[str, Path]()
     for value in _tensors(graph):
         if value.data_location != TensorProto.EXTERNAL:
             continue
         entries = {entry.key: entry.value for entry in value.external_data}
         location = entries.get("location", "")
-        file = beside[location] = contained(path.parent, location)
-        files[file] = file.stat().st_size
+        if location not in beside:
+            beside[location] = contained(path.parent, location)
+            files[beside[location]] = beside[location].stat().st_size
+        file = beside[location]
         place = Place(value.data_type, tuple(value.dims), external=entries)
         spans.append((value, file, *external_span(place, files[file])))
     total = sum(length for *_, length in spans)
@@ -149,13 +151,13 @@ def contained(folder: Path, location: str) -> Path:
     """
     file, parts = folder / location, PurePosixPath(location).parts
     try:
-        inside = file.resolve().is_relative_to(folder.resolve())
+        inside, there = file.resolve().is_relative_to(folder.resolve()), file.is_file()
     except (OSError, ValueError, RuntimeError) as error:  # a name that no file can have, or a circle of links
-        raise ModelError(f"the model's external data '{location}' cannot be opened") from error
+        raise ModelError(f"the model's external data {location[:200]!r} cannot be opened") from error
     # Also by its name alone: a copy of it goes to the same name in another folder, where there are other links.
     if not parts or ".." in parts or any(sign in location for sign in "\\:\0") or location[0] == "/" or not inside:
         raise UnsafeModelError(f"the model's external data '{location}' lies outside its folder")
-    if not file.is_file():
+    if not there:
         raise ModelError(f"the model's external data '{location}' is missing beside it")
     return file
 
@@ -173,6 +175,8 @@ def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
 def _check_operators(model: ModelProto) -> None:
     """Refuse what the installed runtime cannot know, with the reason."""
     opsets = {entry.domain: entry.version for entry in model.opset_import}
+    if model.ir_version < 1:
+        raise ModelError(f"the model has IR version {model.ir_version}, which there never was")
     _check_versions(model.ir_version, opsets.get("", opsets.get("ai.onnx", 0)))
     check_operators(model.graph.node, model.functions)
 
