@@ -18,6 +18,8 @@
     ├── NothingWithinBudgetError       6   no patch keeps the budget
     └── GateFailedError                1   a gate failed
 
+    Interrupted (BaseException)  130, 143   a signal has ended the run
+
 A message is one sentence: what was expected, what came, what to do. It starts in lower case and has no full stop. It
 names no command-line option: where an argument of the Python function would help, the error has its name as `argument`,
 and the command line adds the option.
@@ -131,6 +133,18 @@ class GateFailedError(ArachneError):
     """A condition the user set on the evidence does not hold."""
 
     exit_code = 1
+
+
+class Interrupted(BaseException):
+    """A signal has ended a run of the command line; the text says what is kept. No `Exception`, as `KeyboardInterrupt`.
+
+    Attributes:
+        exit_code: 128 and the number of the signal, as a shell has it.
+    """
+
+    def __init__(self, number: int, told: str) -> None:
+        super().__init__(told)
+        self.exit_code = 128 + number
 
 
 def did_you_mean(name: str, choices: Iterable[str]) -> str:

@@ -25,7 +25,7 @@ from pathlib import Path
 from arachne.errors import UsageError
 from arachne.files import allowed_mode, check_room, environment_faults, folders_above, sync_folder
 from arachne.manifest import MANIFEST, files_in, read_manifest, write_manifest
-from arachne.working_folder import sync_file, working_folder
+from arachne.working_folder import hidden_beside, sync_file, working_folder
 
 DRAFT, OLD, CHECKPOINTS = "result", "old", "checkpoints"
 NOWHERE = -100
@@ -102,7 +102,7 @@ def result_folder(
             stack.enter_context(folders_above(place))
             recover = partial(_recover, place=place)
             work = stack.enter_context(working_folder(place, kept=(CHECKPOINTS,), recover=recover))
-            check_place(Path(path), replace=replace or resume)
+            check_place(Path(path), replace=replace or (resume and (work / CHECKPOINTS).is_dir()))
             _check_interrupted(work / CHECKPOINTS, path, replace=replace, resume=resume)
             check_room(place.parent, room)
             (work / DRAFT).mkdir(mode=0o700)
@@ -116,6 +116,11 @@ def place_for(
     if isinstance(folder, ResultFolder):
         return contextlib.nullcontext(folder)
     return result_folder(folder, replace=replace, private=private)
+
+
+def interrupted(path: Path) -> bool:
+    """Whether a run into this folder was interrupted and can go on."""
+    return (hidden_beside(path.resolve()) / CHECKPOINTS).is_dir()
 
 
 def check_place(place: Path, *, replace: bool) -> None:

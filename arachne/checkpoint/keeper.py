@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from arachne.errors import ArachneError, CheckpointError, InputError
 from arachne.files import environment_faults
 from arachne.localise import Localisation
 from arachne.search.state import SearchState
+from arachne.working_folder import remove
 
 KEPT = 2
 """How many checkpoints stay: should the newest be damaged, the one before it goes on."""
@@ -140,7 +140,7 @@ class Checkpoints:
     def localised(self, found: Localisation, rng: np.random.Generator) -> None:
         """Keep a finished localisation; the time counts from here for the search."""
         if self._localised is None:
-            (self.folder / LOCALISED).unlink(missing_ok=True)
+            self._remove([LOCALISED])
             self._localised, self._written = (found, rng.bit_generator.state), False
             if self._due():
                 self.flush()
@@ -222,7 +222,8 @@ class Checkpoints:
         self._number = number
         for old, path in self._found().items():
             if old <= number - KEPT:
-                path.unlink(missing_ok=True)
+                with suppress(OSError):  # one more than needed is no reason to end a run
+                    path.unlink(missing_ok=True)
 
     def _make_folder(self) -> None:
         with environment_faults(self.folder):
@@ -247,11 +248,9 @@ class Checkpoints:
         return sorted(path.name for path in self.folder.iterdir() if pattern.fullmatch(path.name))
 
     def _remove(self, names: Iterable[str]) -> None:
-        for path in (self.folder / name for name in names):
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
+        with environment_faults(self.folder):
+            for name in names:
+                remove(self.folder / name)
 
     def _say(self, text: str) -> None:
         if self._tell is not None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import click
 
 from arachne import __version__
-from arachne.errors import ArachneError, did_you_mean
+from arachne.errors import ArachneError, Interrupted, did_you_mean
 
 COMMANDS = {
     "demo": "Scan and repair a small model that comes with Arachne.",
@@ -90,7 +90,7 @@ def run(arguments: list[str]) -> int:
     """Run the command and return its exit code.
 
     0 done, 1 a gate failed, 2 usage, 3 bad or unsafe input, 4 environment, 5 nothing to repair, 6 nothing within the
-    budget, 70 a bug of ours, 130 interrupted.
+    budget, 70 a bug of ours, 130 interrupted, 143 terminated.
     """
     try:
         result = cli.main(args=arguments or ["--help"], prog_name="arachne", standalone_mode=False)
@@ -101,6 +101,8 @@ def run(arguments: list[str]) -> int:
         if usage is not None:
             click.echo(f"{usage.get_usage()}\ntry '{usage.command_path} --help'", err=True)
         return _fail(_sentence(error), 2, arguments)
+    except Interrupted as interrupted:
+        return _fail(str(interrupted), interrupted.exit_code, arguments)
     except (click.Abort, KeyboardInterrupt):
         return _fail("interrupted", 130, arguments)
     except MemoryError:

@@ -36,6 +36,9 @@ SOURCES = {
 }
 LEFT_OUT = ("config", "print-config", "help")
 ABOUT_OUTPUT = ("json", "quiet", "verbose", "log-file", "debug")
+ABOUT_BEFORE = ("force", "resume")
+"""Options about what an earlier run has left."""
+
 OF_MODEL = ("model-file", "model", "weights", "backend", "device", "output", "trust-code", "feed")
 OF_DATA = ("data", "classes", "preprocess")
 
@@ -121,7 +124,14 @@ def shown(ctx: click.Context, *, as_json: bool) -> str:
 
 def again(ctx: click.Context) -> str:
     """The command line that gives the same run again, whatever came from the environment or a file."""
-    return shlex.join(["arachne", called(ctx.command), *_words(ctx, leave_out=(*LEFT_OUT, *ABOUT_OUTPUT))])
+    left_out = (*LEFT_OUT, *ABOUT_OUTPUT, *ABOUT_BEFORE)
+    return shlex.join(["arachne", called(ctx.command), *_words(ctx, leave_out=left_out)])
+
+
+def going_on(ctx: click.Context) -> str:
+    """The command line that goes on with this run once it was interrupted."""
+    words = _words(ctx, leave_out=(*LEFT_OUT, *ABOUT_BEFORE))
+    return shlex.join(["arachne", called(ctx.command), *words, "--resume"])
 
 
 def given(ctx: click.Context) -> Given:

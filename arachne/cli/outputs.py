@@ -66,9 +66,14 @@ class FolderType(OutputType):
         super().__init__(makes_folders=True)
 
     def check(self, path: Path, *, force: bool) -> None:
-        from arachne.result_folder import check_place
+        from arachne.manifest import read_manifest
+        from arachne.result_folder import check_place, interrupted
 
-        check_place(path, replace=force)
+        if resumed() and not interrupted(path) and read_manifest(path) is not None and not force:
+            raise UsageError(
+                f"'{path}' holds the results of a run that has ended: there is nothing to resume", argument="replace"
+            )
+        check_place(path, replace=force or (resumed() and interrupted(path)))
 
 
 class LogType(OutputType):
@@ -123,6 +128,27 @@ class Command(click.Command):
 def _remember(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
     ctx.meta["arachne.force"] = value
     return value
+
+
+def _remember_resume(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    ctx.meta["arachne.resume"] = value
+    if value and not ctx.resilient_parsing and "out" in ctx.params and ctx.params["out"] is None:
+        raise UsageError("--resume goes on with a run into a folder; name it with --out")
+    return value
+
+
+resume_option = click.option(
+    "--resume",
+    is_flag=True,
+    expose_value=False,
+    callback=_remember_resume,
+    help="Go on with a run into the same folder that was interrupted.",
+)
+
+
+def resumed() -> bool:
+    """Whether a run that was interrupted is to go on."""
+    return bool(click.get_current_context().meta.get("arachne.resume"))
 
 
 def forced() -> bool:
@@ -181,7 +207,7 @@ def folder_for(out: Path | None, *private: str | Path | None) -> AbstractContext
     for path in files:
         _check_input(Named("--out", out), Named(str(path), path))
     room = ROOM + sum(path.stat().st_size for path in files[:1])
-    return result_folder(out, replace=forced(), private=files, room=room)
+    return result_folder(out, replace=forced(), resume=resumed(), private=files, room=room)
 
 
 def _check_input(output: Named, given: Named) -> None:

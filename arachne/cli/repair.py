@@ -15,7 +15,7 @@ from arachne.cli.budgeting import (
     sources_of,
     tell_never_break,
 )
-from arachne.cli.config import ConfiguredCommand, again, given
+from arachne.cli.config import ConfiguredCommand, again, given, going_on
 from arachne.cli.gating import gate_options, pass_gates, read_gates
 from arachne.cli.options import (
     DURATION,
@@ -27,13 +27,14 @@ from arachne.cli.options import (
     output_options,
     target_option,
 )
-from arachne.cli.outputs import OUT_FOLDER, folder_for
+from arachne.cli.outputs import OUT_FOLDER, folder_for, resume_option, resumed
 from arachne.cli.plugin_flags import repair_flags, taken_objective, taken_options
 from arachne.errors import UsageError
 from arachne.plugins import LOCALISERS, SEARCHERS
 from arachne.wording import counted
 
 if TYPE_CHECKING:
+    from arachne.checkpoint import Checkpoints
     from arachne.cli.console import Output
     from arachne.result import RepairResult
     from arachne.settings import Settings
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 @data_options
 @target_option
 @click.option("-o", "--out", type=OUT_FOLDER, help="Folder for the patch, the model and the result.")
+@resume_option
 @click.option("--holdout", help="Other labelled inputs for the verdict; half of --data when left out.")
 @click.option("--drop-overlap", is_flag=True, help="Drop held-out inputs that are also in --data instead of refusing.")
 @click.option("--group-by", metavar="COLUMN", help="Keep inputs with the same value on one side of the split.")
@@ -84,7 +86,9 @@ def command(
     **arguments: Any,
 ) -> None:
     """Repair a mistake of MODEL: find the weights behind it, look for new values, and measure what that did."""
+    from arachne.checkpoint import Checkpoints
     from arachne.cli.console import Output
+    from arachne.cli.stopping import Stopping
     from arachne.evidence.verdict import DAMAGE, WORSE
     from arachne.report.terminal import EvidenceTable
     from arachne.search.budget import Budget
@@ -95,14 +99,19 @@ def command(
     if (never_break is not None or settings.objective is not None) and settings.budget is None:
         settings = replace(settings, budget=Budget())
     gates = read_gates(conditions, junit)
-    with folder_for(out, model.file, data.data, holdout, never_break) as folder:
-        result = _repaired(output, model, data, targets, settings, holdout, never_break)
-        result = replace(result, gates=gates)
-        if folder is not None:
-            sources = sources_of(model, data, holdout=holdout, never_break=never_break)
-            result = result.save(
-                folder, reopen=model.load, command=again(context), given=given(context), sources=sources
-            )
+    with (
+        Stopping(output.say, lambda: going_on(context)) as stopping,
+        folder_for(out, model.file, data.data, holdout, never_break) as folder,
+    ):
+        checkpoint = None if folder is None else Checkpoints(folder.checkpoints, resume=resumed(), tell=output.say)
+        with stopping.keeping(checkpoint):
+            result = _repaired(output, model, data, targets, settings, holdout, never_break, checkpoint)
+            result = replace(result, gates=gates)
+            if folder is not None:
+                sources = sources_of(model, data, holdout=holdout, never_break=never_break)
+                result = result.save(
+                    folder, reopen=model.load, command=again(context), given=given(context), sources=sources
+                )
     if any(text.strip().startswith("top:") for text in targets):
         output.say(f"target {', '.join(targets)}: {', '.join(map(str, result.split.targets))}")
     tell(output, result)
@@ -127,6 +136,7 @@ def _repaired(
     settings: Settings,
     holdout: str | None,
     never_break: str | None,
+    checkpoint: Checkpoints | None,
 ) -> RepairResult:
     """Open model and data, and repair."""
     from arachne import engine
@@ -151,6 +161,8 @@ def _repaired(
             on_step=output.step,
             on_doubtful=lambda doubtful: output.say(f"note: {doubtful}"),
             on_generation=on_generation,
+            on_note=output.say,
+            checkpoint=checkpoint,
         )
 
 

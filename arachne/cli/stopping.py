@@ -14,14 +14,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
 import click
 
 from arachne.checkpoint import Checkpoints
-from arachne.errors import ArachneError
+from arachne.errors import ArachneError, EnvironmentFaultError, Interrupted, NothingWithinBudgetError
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 GRACE, PATIENCE = 2.5, 4.0
@@ -29,18 +30,6 @@ GRACE, PATIENCE = 2.5, 4.0
 
 CURSOR_SHOWN = "\x1b[?25h"
 CLOSING = b"\0"
-
-
-class Interrupted(BaseException):
-    """A signal has ended the run; its text says what is kept.
-
-    Attributes:
-        exit_code: 128 and the number of the signal, as a shell has it.
-    """
-
-    def __init__(self, number: int, told: str) -> None:
-        super().__init__(told)
-        self.exit_code = 128 + number
 
 
 class Stopping:
@@ -62,11 +51,23 @@ class Stopping:
         self._fd_before = -1
         self._thread: threading.Thread | None = None
 
-    def keep(self, checkpoint: Checkpoints) -> Checkpoints:
-        """From now on, what these checkpoints hold is kept before the run ends."""
+    @contextmanager
+    def keeping(self, checkpoint: Checkpoints | None) -> Iterator[None]:
+        """A block that goes on from these checkpoints next time; where the machine fails in it, that is told."""
         self._checkpoint = checkpoint
+        if checkpoint is None:
+            yield
+            return
         checkpoint.pause = self._pause
-        return checkpoint
+        try:
+            yield
+        except EnvironmentFaultError:
+            if checkpoint.kept:
+                self._tell(f"{checkpoint.reached} is kept; this goes on from there:\n  {self._again()}")
+            raise
+        except NothingWithinBudgetError:
+            checkpoint.forget()
+            raise
 
     def __enter__(self) -> Stopping:
         if threading.current_thread() is threading.main_thread():

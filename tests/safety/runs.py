@@ -87,6 +87,7 @@ class Runs:
         *,
         signals: Sequence[tuple[float, int]] = (),
         fault: tuple[Path, int, int, bool] | None = None,
+        since: str = "",
         every_step: bool = True,
     ) -> Ended:
         """Run a command in a folder.
@@ -95,11 +96,13 @@ class Runs:
             argv: The command line behind `arachne`.
             folder: Where it runs.
             signals: After how many seconds it gets which signal.
+            since: What it has said on standard error before these seconds begin to count.
             fault: What `faults.arm` is given.
             every_step: Whether a checkpoint is written after every step, whatever that costs.
         """
         told = None if fault is None else [str(fault[0]), *fault[1:]]
-        request = {"argv": list(argv), "cwd": str(folder), "signals": list(signals), "fault": told, "all": every_step}
+        request = {"argv": list(argv), "cwd": str(folder), "signals": list(signals), "fault": told}
+        request |= {"since": since, "all": every_step}
         if self._process.stdin is None or self._process.stdout is None:
             raise RuntimeError("the process has no pipes")
         self._process.stdin.write(json.dumps(request) + "\n")
@@ -123,13 +126,12 @@ def main() -> None:
 def _serve(request: dict[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="arachne-run-") as folder:
         work = Path(folder)
-        began = time.monotonic()
+        began, first = time.monotonic(), [0.0]
         pid = os.fork()
         if pid == 0:
             _child(request, work)
-        first = [0.0]
         ender = threading.Timer(PATIENCE, os.kill, [pid, signal.SIGKILL])
-        sender = threading.Thread(target=_send, args=[pid, request["signals"], began, first])
+        sender = threading.Thread(target=_send, args=[pid, request, work / "err", first])
         ender.start()
         sender.start()
         _, status = os.waitpid(pid, 0)
@@ -147,8 +149,15 @@ def _serve(request: dict[str, Any]) -> dict[str, Any]:
         }
 
 
-def _send(pid: int, signals: list[list[float]], began: float, first: list[float]) -> None:
-    for after, number in signals:
+def _send(pid: int, request: dict[str, Any], said: Path, first: list[float]) -> None:
+    since = str(request["since"])
+    until = time.monotonic() + PATIENCE
+    while since and time.monotonic() < until and not (said.exists() and since in said.read_text()):
+        if not request["signals"] or not Path(f"/proc/{pid}").exists():
+            return
+        time.sleep(0.002)
+    began = time.monotonic()
+    for after, number in request["signals"]:
         time.sleep(max(0.0, began + after - time.monotonic()))
         try:
             os.kill(pid, int(number))

@@ -1,0 +1,61 @@
+"""SIGKILL at random times, then `--resume`: patch, history and model are those of a run that was left alone."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from tests.safety.resumed import SEARCHES, Repair, repair
+from tests.safety.rows import Row
+from tests.safety.runs import Ended, Runs
+
+ORDER = 20
+NUMBER = 100
+MOST = 4
+"""How often one run is killed at most."""
+
+
+def run(seed: int, jobs: int) -> Iterator[Row]:
+    with ThreadPoolExecutor(jobs) as pool:
+        yield from pool.map(lambda search: _row(search, NUMBER, seed), SEARCHES)
+
+
+def _row(search: str, number: int, seed: int) -> Row:
+    failures, kills, on_disk = [], 0, 0
+    with Runs() as runs, repair(runs, search) as one:
+        for n in range(number):
+            rng = np.random.default_rng([seed, n, *search.encode()])
+            killed, kept, wrong = killed_and_resumed(one, rng)
+            kills, on_disk = kills + killed, on_disk + kept
+            failures += [f"{search} number {n} of seed {seed}: {what}" for what in wrong]
+    told = (
+        f"byte-identical {number - len(failures)} of {number}; {kills} kills, {on_disk} with a checkpoint on the disk"
+    )
+    return Row(f"SIGKILL at random times, then resume: {search}", number, told, tuple(failures))
+
+
+def killed_and_resumed(one: Repair, rng: np.random.Generator) -> tuple[int, int, list[str]]:
+    """Kill a run, perhaps more than once, and resume it to its end.
+
+    Returns:
+        How often it was killed, how often a checkpoint was there afterwards, and what is wrong.
+    """
+    name, kills, kept = one.new(), 0, 0
+    ended: Ended | None = None
+    for _ in range(int(rng.integers(1, MOST + 1))):
+        resume = ["--resume"] if kills else []
+        since, after = one.moment(rng)
+        signals = [(after, signal.SIGKILL)]
+        ended = one.runs.run([*one.argv, "-o", name, *resume], one.folder, signals=signals, since=since)
+        if ended.code != -signal.SIGKILL:
+            break
+        kills += 1
+        kept += bool(list(one.checkpoints(name).glob("search-*.npz")))
+    if not (one.folder / name).exists():  # killed behind its work, while it told of it, it is done
+        ended = one.resume(name)
+    wrong = one.wrong(name, ended)
+    one.remove(name)
+    return kills, kept, wrong

@@ -1,0 +1,93 @@
+"""SIGINT and SIGTERM at random times: an end in good order within five seconds, and the printed command goes on."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from tests.safety.resumed import Repair, repair
+from tests.safety.rows import Row
+from tests.safety.runs import Runs
+
+ORDER = 21
+NUMBER = 50
+SECONDS = 5.0
+AT_ONCE = 1.0
+"""Seconds in which a run must have ended after one signal, and after a second one."""
+
+SEARCHES = ("de", "auto")
+"""Every other run is of each."""
+
+
+def run(seed: int, jobs: int) -> Iterator[Row]:
+    with ThreadPoolExecutor(jobs) as pool:
+        yield from pool.map(lambda number: _row(number, NUMBER, seed), (signal.SIGINT, signal.SIGTERM))
+    yield _twice(NUMBER // 5, seed)
+
+
+def _row(number: signal.Signals, times: int, seed: int) -> Row:
+    failures, resumed, slowest = [], 0, 0.0
+    with Runs() as runs, repair(runs, SEARCHES[0]) as first, repair(runs, SEARCHES[1]) as second:
+        for n in range(times):
+            rng = np.random.default_rng([seed, n, number])
+            went_on, after, wrong = interrupted((first, second)[n % 2], number, rng)
+            resumed, slowest = resumed + went_on, max(slowest, after)
+            failures += [f"{number.name} number {n} of seed {seed}: {what}" for what in wrong]
+    told = f"exit {128 + number} in {slowest:.1f} s at most; {resumed} went on by the printed command, byte-identical"
+    return Row(number.name, times, told, tuple(failures))
+
+
+def interrupted(one: Repair, number: int, rng: np.random.Generator) -> tuple[bool, float, list[str]]:
+    """Send a signal at a random time, and run the command that is printed.
+
+    Returns:
+        Whether there was one, how many seconds the run took to end, and what is wrong.
+    """
+    name = one.new()
+    since, after = one.moment(rng)
+    argv = [*one.argv, "-o", name]
+    ended = one.runs.run(argv, one.folder, signals=[(after, number)], since=since, every_step=False)
+    wrong = [] if ended.after < SECONDS else [f"it took {ended.after:.1f} s to end"]
+    last = ended.err.strip().splitlines()[-1:]
+    went_on = bool(last) and last[0].strip().endswith("--resume")
+    if ended.code == 0:
+        wrong += one.wrong(name, ended)
+    elif ended.code != 128 + number:
+        wrong.append(f"exit {ended.code}: {ended.err[-300:]}")
+    elif went_on:
+        again = one.runs.run(shlex.split(last[0])[1:], one.folder)
+        wrong += one.wrong(name, again)
+    else:
+        if "error: interrupted" not in ended.err or one.checkpoints(name).exists():
+            wrong.append(f"it does not say how to go on: {ended.err[-300:]}")
+    one.remove(name)
+    return went_on, ended.after, wrong
+
+
+def _twice(times: int, seed: int) -> Row:
+    failures, slowest = [], 0.0
+    with Runs() as runs, repair(runs, SEARCHES[0]) as one:
+        for n in range(times):
+            rng = np.random.default_rng([seed, n])
+            after, wrong = interrupted_twice(one, rng)
+            slowest = max(slowest, after)
+            failures += [f"two SIGINT, number {n} of seed {seed}: {what}" for what in wrong]
+    return Row("a second SIGINT", times, f"exit 130 in {slowest:.1f} s at most; goes on", tuple(failures))
+
+
+def interrupted_twice(one: Repair, rng: np.random.Generator) -> tuple[float, list[str]]:
+    """Send two signals, one right after the other, and resume."""
+    name = one.new()
+    first = float(rng.uniform(0.0, 0.6)) * one.search
+    second = first + float(rng.uniform(0.0, 0.05))
+    signals = [(first, signal.SIGINT), (second, signal.SIGINT)]
+    ended = one.runs.run([*one.argv, "-o", name], one.folder, signals=signals, since="search …")
+    wrong = [] if ended.after < AT_ONCE else [f"it took {ended.after:.1f} s to end"]
+    wrong += [] if ended.code == 128 + signal.SIGINT else [f"exit {ended.code}"]
+    wrong += one.wrong(name, one.resume(name))
+    one.remove(name)
+    return ended.after, wrong
