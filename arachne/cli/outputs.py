@@ -132,8 +132,6 @@ def _remember(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any
 
 def _remember_resume(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
     ctx.meta["arachne.resume"] = value
-    if value and not ctx.resilient_parsing and "out" in ctx.params and ctx.params["out"] is None:
-        raise UsageError("--resume goes on with a run into a folder; name it with --out")
     return value
 
 
@@ -201,6 +199,8 @@ def folder_for(out: Path | None, *private: str | Path | None) -> AbstractContext
     """
     from arachne.result_folder import result_folder
 
+    if out is None and resumed():
+        raise UsageError("--resume goes on with a run into a folder; name it with --out")
     if out is None:
         return nullcontext()
     files = [Path(path) for path in private if path is not None and os.path.exists(path)]

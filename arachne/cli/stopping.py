@@ -107,8 +107,10 @@ class Stopping:
             raise Interrupted(self._asked, self._told())
 
     def _told(self) -> str:
-        if self._checkpoint is None or not self._resumable:
-            return "interrupted; nothing was kept, since the search had not begun"
+        if self._checkpoint is None:
+            return "interrupted; nothing is kept without a folder for the results (--out)"
+        if not self._resumable:
+            return "interrupted; nothing is kept, since the search had not begun"
         return f"interrupted after {self._checkpoint.reached}; this goes on from there:\n  {self._again()}"
 
     def _watch(self, signals: int) -> None:

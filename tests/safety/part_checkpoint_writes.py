@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from arachne.checkpoint.files import read_saved
 from arachne.errors import InputError
-from tests.safety import faults, resumed
-from tests.safety.resumed import Repair, repair
+from tests.safety import faults
+from tests.safety.resumed import SHORT, Repair, repair
 from tests.safety.rows import Row
 from tests.safety.runs import Runs
 
@@ -23,8 +23,6 @@ FAULTS = {
 }
 """What happens at a call, and whether it happens at all that follow."""
 
-resumed.SEARCHES["short"] = ("--search", "de", "--population", "8", "--generations", "3")
-
 
 def run(seed: int, jobs: int) -> Iterator[Row]:
     with ThreadPoolExecutor(jobs) as pool:
@@ -33,7 +31,7 @@ def run(seed: int, jobs: int) -> Iterator[Row]:
 
 def _row(fault: str) -> Row:
     attack = f"{fault} at each call of a checkpoint write"
-    with Runs() as runs, repair(runs, "short") as one:
+    with Runs() as runs, repair(runs, SHORT) as one:
         if runs.library is None:
             return Row(attack, 0, "not tried: there is no C compiler here", ("there is no C compiler",))
         calls = count(one)

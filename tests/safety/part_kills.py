@@ -25,7 +25,7 @@ def run(seed: int, jobs: int) -> Iterator[Row]:
 
 def _row(search: str, number: int, seed: int) -> Row:
     failures, kills, on_disk = [], 0, 0
-    with Runs() as runs, repair(runs, search) as one:
+    with Runs() as runs, repair(runs, SEARCHES[search]) as one:
         for n in range(number):
             rng = np.random.default_rng([seed, n, *search.encode()])
             killed, kept, wrong = killed_and_resumed(one, rng)

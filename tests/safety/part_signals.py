@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from tests.safety.resumed import Repair, repair
+from tests.safety.resumed import SEARCHES, Repair, repair
 from tests.safety.rows import Row
 from tests.safety.runs import Runs
 
@@ -18,9 +18,6 @@ NUMBER = 50
 SECONDS = 5.0
 AT_ONCE = 1.0
 """Seconds in which a run must have ended after one signal, and after a second one."""
-
-SEARCHES = ("de", "auto")
-"""Every other run is of each."""
 
 
 def run(seed: int, jobs: int) -> Iterator[Row]:
@@ -31,7 +28,7 @@ def run(seed: int, jobs: int) -> Iterator[Row]:
 
 def _row(number: signal.Signals, times: int, seed: int) -> Row:
     failures, resumed, slowest = [], 0, 0.0
-    with Runs() as runs, repair(runs, SEARCHES[0]) as first, repair(runs, SEARCHES[1]) as second:
+    with Runs() as runs, repair(runs, SEARCHES["de"]) as first, repair(runs, SEARCHES["auto"]) as second:
         for n in range(times):
             rng = np.random.default_rng([seed, n, number])
             went_on, after, wrong = interrupted((first, second)[n % 2], number, rng)
@@ -70,7 +67,7 @@ def interrupted(one: Repair, number: int, rng: np.random.Generator) -> tuple[boo
 
 def _twice(times: int, seed: int) -> Row:
     failures, slowest = [], 0.0
-    with Runs() as runs, repair(runs, SEARCHES[0]) as one:
+    with Runs() as runs, repair(runs, SEARCHES["de"]) as one:
         for n in range(times):
             rng = np.random.default_rng([seed, n])
             after, wrong = interrupted_twice(one, rng)
@@ -82,10 +79,9 @@ def _twice(times: int, seed: int) -> Row:
 def interrupted_twice(one: Repair, rng: np.random.Generator) -> tuple[float, list[str]]:
     """Send two signals, one right after the other, and resume."""
     name = one.new()
-    first = float(rng.uniform(0.0, 0.6)) * one.search
-    second = first + float(rng.uniform(0.0, 0.05))
-    signals = [(first, signal.SIGINT), (second, signal.SIGINT)]
-    ended = one.runs.run([*one.argv, "-o", name], one.folder, signals=signals, since="search …")
+    since = f"generation {rng.integers(one.generations // 2)}:"
+    signals = [(0.0, signal.SIGINT), (float(rng.uniform(0.0, 0.02)), signal.SIGINT)]
+    ended = one.runs.run([*one.argv, "-o", name], one.folder, signals=signals, since=since)
     wrong = [] if ended.after < AT_ONCE else [f"it took {ended.after:.1f} s to end"]
     wrong += [] if ended.code == 128 + signal.SIGINT else [f"exit {ended.code}"]
     wrong += one.wrong(name, one.resume(name))

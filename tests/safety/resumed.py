@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,11 +21,15 @@ SAME = ("patch.json", "history.csv", "model.onnx")
 """What holds no times, and is the same to the byte."""
 
 SEARCHES = {
-    "de": ("--search", "de", "--population", "40", "--generations", "60", "--patience", "60"),
+    "de": ("--search", "de", "--population", "40", "--generations", "30", "--patience", "30"),
     "keep": ("--search", "keep"),
     "auto": ("--search", "auto"),
 }
-"""The searches that are ended, by name; each takes about a second."""
+"""The searches that are ended, by name; each takes a second or two."""
+
+SHORT = ("--search", "de", "--population", "8", "--generations", "3")
+POOL = ("--search", "auto", "--members", "bias", "--members", "ridge")
+"""The same for a few runs, and for a sample."""
 
 
 @dataclass
@@ -44,7 +47,7 @@ class Repair:
     argv: list[str]
     whole: dict[str, bytes] = field(default_factory=dict)
     seconds: float = 0.0
-    search: float = 0.0
+    generations: int = 0
     _count: int = 0
 
     def first(self) -> None:
@@ -54,13 +57,13 @@ class Repair:
         if ended.code != 0:
             raise RuntimeError(f"the repair failed with exit {ended.code}: {ended.err}")
         self.whole, self.seconds = self.results("whole"), ended.wall
-        self.search = float(re.findall(r"search ([0-9.]+)", ended.err)[-1])
+        self.generations = len(self.whole["history.csv"].splitlines()) - 1
 
     def moment(self, rng: np.random.Generator) -> tuple[str, float]:
-        """A time at which something may happen: one in five anywhere, else while it searches."""
+        """A time at which something may happen: one in five anywhere, else soon after some generation is told."""
         if rng.random() < 0.2:
             return "", float(rng.uniform(0.05, 1.0)) * self.seconds
-        return "search …", float(rng.uniform(0.0, 1.0)) * self.search
+        return f"generation {rng.integers(self.generations)}:", float(rng.uniform(0.0, 0.05))
 
     def new(self) -> str:
         """The name of a folder that is not there yet."""
@@ -103,12 +106,12 @@ class Repair:
 
 
 @contextmanager
-def repair(runs: Runs, search: str) -> Iterator[Repair]:
+def repair(runs: Runs, search: Sequence[str]) -> Iterator[Repair]:
     """A repair of the demo's network in a folder of its own, run to the end once."""
     with tempfile.TemporaryDirectory(prefix="arachne-resumed-") as name:
         folder = Path(os.path.realpath(name))
         model, data = valid.model(folder), valid.data(folder, rows=1797)
-        argv = ["repair", model, "--data", data, "--target", "top:1", *SEARCHES[search], "--max-break", "5%"]
-        made = Repair(runs, folder, argv if search != "de" else argv[:-2])
+        argv = ["repair", model, "--data", data, "--target", "top:1", *search, "--verbose"]
+        made = Repair(runs, folder, argv if "de" in search else [*argv, "--max-break", "5%"])
         made.first()
         yield made
