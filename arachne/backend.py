@@ -18,6 +18,7 @@ import numpy as np
 
 from arachne.cuts import Cut, PlainCut, PlainTrace, Pull, Trace, check_values, pulled, restored
 from arachne.errors import ModelError, UnknownLayerError, UsageError, did_you_mean
+from arachne.pinned import Pinned
 from arachne.values import (
     Activation,
     Array,
@@ -60,6 +61,12 @@ class ModelBackend(ABC):
 
     class_names: tuple[str, ...] | None = None
     """The names of the classes, where the model carries them."""
+
+    pinned: Pinned | None = None
+    """The files the model was read from, as they were then; None for a model object."""
+
+    trusted_code: bool = False
+    """Whether code inside the model's file was allowed to run."""
 
     native: Any = None
     """The framework's own model object, for users who want it back."""

@@ -255,6 +255,7 @@ def provenance(
         "data": {**_identified(data), "seen": _seen(data, split, never_break)},
         "holdout": judged,
         **({} if never_break is None else {"never_break": _identified(never_break)}),
+        **({"trusted_code": True} if backend.trusted_code else {}),
         "versions": {
             "arachne": version("arachne-repair"),
             "numpy": np.__version__,

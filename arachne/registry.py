@@ -18,6 +18,7 @@ import numpy as np
 
 from arachne.backend import ModelBackend, WeightFile
 from arachne.errors import BackendUnavailableError, ModelError, UsageError
+from arachne.pinned import Pinned, check_sha256
 from arachne.plugins import BACKENDS
 
 
@@ -125,6 +126,7 @@ def load(
     output: str | None = None,
     trust_code: bool = False,
     feeds: Mapping[str, Any] | None = None,
+    expect_sha256: str | None = None,
 ) -> ModelBackend:
     """Open a model for repair.
 
@@ -136,9 +138,14 @@ def load(
         output: Which of several outputs holds the class scores.
         trust_code: Whether code inside a model file may run.
         feeds: Constants for inputs that are not in the data, such as `{"keep_prob": 1}`.
+        expect_sha256: The hash the file must have, the weight file where there is one; nothing else is opened.
 
     Returns:
         A backend; a backend passed in comes back as it is.
+
+    Raises:
+        ModelError: Nothing that can be repaired, or another file than the expected one.
+        UnsafeModelError: A file that would run code or reach outside its folder.
     """
     if isinstance(source, ModelBackend):
         return source
@@ -148,13 +155,14 @@ def load(
             source = existing_file(source, "model")
     else:
         name = backend or _for_object(source)
-    found = get(name).load(
-        source,
-        weights=None if weights is None else existing_file(weights, "weight file"),
-        device=device,
-        output=output,
-        trust_code=trust_code,
-    )
+    file = None if weights is None else existing_file(weights, "weight file")
+    pinned = _pinned(file or source, expect_sha256)
+    found = get(name).load(source, weights=file, device=device, output=output, trust_code=trust_code)
+    if pinned is not None:
+        beside = found.describe().beside
+        found.pinned = pinned.and_of((file or source).parent / name for name in beside)
+        found.pinned.check_untouched()
+    found.trusted_code = trust_code
     if feeds:
         found.fix_inputs({name: np.asarray(value) for name, value in feeds.items()})
     return found
@@ -167,9 +175,24 @@ def weight_file(path: str | Path, *, backend: str | None = None) -> WeightFile:
         ModelError: No such file, not a whole one, or one with a weight that is not finite.
     """
     path = existing_file(path, "model")
+    pinned = Pinned.of([path])
     file = get(backend or name_for_file(path)).weight_file(path)
     file.check_finite()
+    pinned.check_untouched()
+    file.pinned = pinned
     return file
+
+
+def _pinned(source: Any, expected: str | None) -> Pinned | None:
+    """The file a model is about to be read from, if it is one, and the expected one."""
+    if not isinstance(source, Path):
+        if expected is not None:
+            raise UsageError("a sha256 is expected of a file, and the model comes from none")
+        return None
+    pinned = Pinned.of([source])
+    if expected is not None:
+        check_sha256(source, expected, str(pinned.sha256(source)))
+    return pinned
 
 
 def existing_file(path: str | Path, what: str) -> Path:

@@ -128,7 +128,8 @@ def _check_model(backend: ModelBackend, patch: Patch) -> None:
     source = backend.describe().source
     if patch.base.sha256 is None or source is None or not Path(source).is_file():
         return  # an object: the patch itself checks the tensors it changes
-    now = sha256_of(source)
+    known = None if backend.pinned is None else backend.pinned.sha256(Path(source))
+    now = known or sha256_of(source)
     if now != patch.base.sha256:
         raise ModelError(
             f"'{source}' is not the model that was repaired: its sha256 is {now}, expected {patch.base.sha256}"

@@ -21,6 +21,7 @@ from arachne.files import atomic_write
 from arachne.front_file import FRONT, StoredFront, write_front
 from arachne.localise import Localisation
 from arachne.patch import Patch
+from arachne.pinned import Pinned
 from arachne.report.front import choice_objects
 from arachne.report.json import dumps
 from arachne.report.next_steps import Given, next_steps
@@ -54,9 +55,20 @@ class PatchedModel:
         return np.asarray(np.argmax(self.forward(inputs), axis=1))
 
     def save(self, path: str | Path) -> None:
-        """Write the patched model in the format the model came in."""
+        """Write the patched model in the format the model came in.
+
+        Raises:
+            ModelError: The model's file holds something else by now than it did; nothing is left behind.
+        """
+        pinned = self.backend.pinned or Pinned({})
+        pinned.check()
         with self.patch.applied(self.backend):
             self.backend.save(Path(path))
+        try:
+            pinned.check()
+        except ModelError:
+            Path(path).unlink()
+            raise
 
 
 @dataclass(frozen=True, eq=False)

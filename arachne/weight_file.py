@@ -10,6 +10,7 @@ from typing import final
 import numpy as np
 
 from arachne.errors import ModelError, UnknownLayerError, WeightShapeError, did_you_mean
+from arachne.pinned import Pinned
 from arachne.values import Array, Weights
 
 
@@ -17,6 +18,9 @@ class WeightFile(ABC):
     """The weights in a model file. Public operations check what they are given; `_read` and the like do the work."""
 
     path: Path
+
+    pinned: Pinned | None = None
+    """The file as it was when it was opened, where it was opened by its path."""
 
     @abstractmethod
     def parameters(self) -> Sequence[tuple[str, str]]:

@@ -22,6 +22,7 @@ import click
 from click.core import ParameterSource
 
 from arachne.cli.outputs import Command
+from arachne.cli.user_only import reserved
 from arachne.errors import InputError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -61,7 +62,15 @@ class ConfiguredCommand(Command):
                 parameter.envvar = f"{PREFIX}_{called(self)}_{name}".upper().replace("-", "_")
         ctx.default_map = from_file(_chosen(args), called(self), self)
         ctx.resilient_parsing = ctx.resilient_parsing or "--print-config" in args  # nothing is missing when it is shown
-        return super().parse_args(ctx, args)
+        left = super().parse_args(ctx, args)
+        for parameter in self.params:
+            value, source = _given(ctx, parameter)
+            if source == ParameterSource.ENVIRONMENT and reserved(parameter, value):
+                raise UsageError(
+                    f"{parameter.envvar} lets code run or files be replaced; only the command line may, or a file "
+                    "named there (--config FILE)"
+                )
+        return left
 
     def invoke(self, ctx: click.Context) -> Any:
         ctx.meta["arachne.config"] = ctx.params.pop("config") or Path(FILE)
@@ -75,12 +84,12 @@ def from_file(path: Path | None, command: str, owner: click.Command) -> dict[str
     """The options a file holds for a command, by the names click has for them.
 
     Raises:
-        InputError: No such file, or not TOML.
+        InputError: No such file, or not TOML, or one that was only found and sets what the user alone may.
         UsageError: An option this command does not have.
     """
     if path is None and not Path(FILE).is_file():
         return {}
-    path = path or Path(FILE)
+    found, path = path is None, path or Path(FILE)
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -93,7 +102,14 @@ def from_file(path: Path | None, command: str, owner: click.Command) -> dict[str
     for key in own:
         if key not in known:
             raise UsageError(f"'{path}' has the option '{key}' for {command}" + did_you_mean(key, known))
-    return {str(known[key].name): value for key, value in {**common, **own}.items()}
+    options = {**common, **own}
+    for key, value in options.items():
+        if found and reserved(known[key], value):
+            raise InputError(
+                f"'{path}' sets '{key}', which lets code run or files be replaced; only the command line may, or a "
+                f"file named there (--config {path})"
+            )
+    return {str(known[key].name): value for key, value in options.items()}
 
 
 def called(command: click.Command) -> str:

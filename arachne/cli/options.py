@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import click
 
 from arachne.cli.outputs import LOG_FILE
+from arachne.cli.user_only import CodeOrText, UserOnly
 from arachne.errors import UsageError
 
 if TYPE_CHECKING:
@@ -87,12 +88,18 @@ def _remember(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any
 
 model_options = options(
     click.argument("model_file", metavar="[MODEL]", required=False),
-    click.option("--model", "factory", metavar="MODULE:FACTORY", help="Code that makes the network, for a state dict."),
+    click.option(
+        "--model",
+        "factory",
+        cls=UserOnly,
+        metavar="MODULE:FACTORY",
+        help="Code that makes the network, for a state dict.",
+    ),
     click.option("--weights", type=click.Path(path_type=Path), help="The weights for --model."),
     click.option("--backend", help="The backend, where the file's ending does not tell."),
     click.option("--device", help="Where to compute, in the framework's words (cpu, cuda:0)."),
     click.option("--output", metavar="NAME", help="Which of several outputs holds the class scores."),
-    click.option("--trust-code", is_flag=True, help="Allow code inside the model file to run."),
+    click.option("--trust-code", cls=UserOnly, is_flag=True, help="Allow code inside the model file to run."),
     click.option(
         "--feed",
         "feeds",
@@ -110,7 +117,10 @@ def _data_options(*, required: bool) -> Callable[[Command], Command]:
         ),
         click.option("--classes", help="Class names in order: a,b,c or a file with one per line."),
         click.option(
-            "--preprocess", metavar="STEPS", help="Such as 'resize=48 scale=1/255 layout=nchw', or module:function."
+            "--preprocess",
+            cls=CodeOrText,
+            metavar="STEPS",
+            help="Such as 'resize=48 scale=1/255 layout=nchw', or module:function.",
         ),
     )
 
@@ -199,6 +209,9 @@ class ModelChoice:
             "trust_code": self.trust_code,
             "feeds": dict(map(read_feed, self.feeds)),
         }
+        context = click.get_current_context(silent=True)
+        if file is None and context is not None:
+            common["expect_sha256"] = context.meta.get("arachne.model_sha256")
         if self.factory:
             return load(self.factory, weights=file or self.weights, **common)
         return load(file or self.model_file, **common)

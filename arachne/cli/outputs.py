@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from arachne.cli.user_only import UserOnly
 from arachne.errors import EnvironmentFaultError, UsageError
-from arachne.files import check_room, environment_faults, same_file
+from arachne.files import check_room, environment_faults, same_file, sha256_of
 
 if TYPE_CHECKING:
     from arachne.result_folder import ResultFolder
@@ -109,9 +110,20 @@ class Command(click.Command):
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
-        if any(isinstance(one.type, OutputType) and not isinstance(one.type, LogType) for one in self.params):
+        if any(isinstance(parameter, click.Argument) for parameter in self.params):
             self.params.append(
                 click.Option(
+                    ["--expect-sha256"],
+                    multiple=True,
+                    expose_value=False,
+                    callback=_remember,
+                    metavar="[FILE=]HEX",
+                    help="Read MODEL, or the input FILE, only if it has this hash. Repeatable.",
+                )
+            )
+        if any(isinstance(one.type, OutputType) and not isinstance(one.type, LogType) for one in self.params):
+            self.params.append(
+                UserOnly(
                     ["--force"],
                     is_flag=True,
                     expose_value=False,
@@ -121,12 +133,13 @@ class Command(click.Command):
             )
 
     def invoke(self, ctx: click.Context) -> Any:
+        check_expected(ctx)
         check_outputs(ctx)
         return super().invoke(ctx)
 
 
 def _remember(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
-    ctx.meta["arachne.force"] = value
+    ctx.meta[f"arachne.{parameter.name}"] = value
     return value
 
 
@@ -154,6 +167,29 @@ def forced() -> bool:
     return bool(click.get_current_context().meta.get("arachne.force"))
 
 
+def check_expected(ctx: click.Context) -> None:
+    """Refuse inputs that are not the files the user expects; what is expected of the model is checked again with it.
+
+    Raises:
+        UsageError: It is not said of which file, or it is none of the inputs.
+        ModelError: One has another hash.
+    """
+    from arachne.pinned import check_sha256
+    from arachne.registry import existing_file
+
+    for text in ctx.meta.get("arachne.expect_sha256") or ():
+        name, _, digest = text.rpartition("=")
+        model = ctx.params.get("weights") or ctx.params.get("model_file") or _first(ctx)
+        if not name and model is None:
+            raise UsageError("--expect-sha256 does not say of which file; give FILE=HEX")
+        path = existing_file(name or model, "file")
+        if not any(same_file(path, named.path) for named in _inputs(ctx)):
+            raise UsageError(f"--expect-sha256 names '{name}', which is no input of this command")
+        check_sha256(path, digest, sha256_of(path))
+        if model is not None and same_file(path, model):
+            ctx.meta["arachne.model_sha256"] = digest
+
+
 def check_outputs(ctx: click.Context) -> None:
     """Refuse outputs that are inputs, each other, or in the way of what is to stay.
 
@@ -161,20 +197,13 @@ def check_outputs(ctx: click.Context) -> None:
         UsageError: The command line asks for it.
         EnvironmentFaultError: A place cannot be written, or its disk is full.
     """
-    given = [(parameter, _value(ctx, parameter)) for parameter in ctx.command.params]
     outputs = [
         (Named(_name(parameter), path), parameter.type)
-        for parameter, value in given
+        for parameter in ctx.command.params
         if isinstance(parameter.type, OutputType)
-        for path in _paths(value)
+        for path in _paths(_value(ctx, parameter))
     ]
-    inputs = [
-        Named(_name(parameter), path)
-        for parameter, value in given
-        if not isinstance(parameter.type, OutputType)
-        for path in _paths(value)
-    ]
-    inputs = [named for named in inputs if os.path.exists(named.path)]
+    inputs = _inputs(ctx)
     written = [
         Named(output.option, path) for output, kind in outputs for path in (output.path, *kind.beside(output.path))
     ]
@@ -256,6 +285,24 @@ def _check_writable(path: Path, *, makes_folders: bool) -> None:
     if not os.access(folder, os.W_OK | os.X_OK):
         raise EnvironmentFaultError(f"cannot write '{path}': no permission to write to '{folder}'")
     check_room(folder, ROOM)
+
+
+def _inputs(ctx: click.Context) -> list[Named]:
+    """Everything on the command line that leads to a file or folder and is no output."""
+    return [
+        Named(_name(parameter), path)
+        for parameter in ctx.command.params
+        if not isinstance(parameter.type, OutputType)
+        for path in _paths(_value(ctx, parameter))
+        if os.path.exists(path)
+    ]
+
+
+def _first(ctx: click.Context) -> Path | None:
+    """The first argument that is a file."""
+    arguments = [one for one in ctx.command.params if isinstance(one, click.Argument)]
+    paths = (path for parameter in arguments for path in _paths(_value(ctx, parameter)))
+    return next((path for path in paths if path.is_file()), None)
 
 
 def _value(ctx: click.Context, parameter: click.Parameter) -> Any:

@@ -91,6 +91,8 @@ def write_changed(
             folder.mkdir()
             draft = folder / destination.name
             source.rewrite(draft, weights)
+        if source.pinned is not None:
+            source.pinned.check()
         _prove(source, opener(draft), listed, weights)
         changed = _changed_bytes(folder, draft, source.path)
         _check_beside(folder, draft, source.path, destination)

@@ -82,7 +82,8 @@ def base_of(backend: ModelBackend) -> PatchBase:
     content = content_of(_tensors(backend))
     if path is None or not path.is_file():
         return PatchBase(None, None, description.backend, content=content)
-    return PatchBase(path.name, sha256_of(path), description.backend, content=content)
+    known = None if backend.pinned is None else backend.pinned.sha256(path)
+    return PatchBase(path.name, known or sha256_of(path), description.backend, content=content)
 
 
 def _tensors(backend: ModelBackend) -> Iterator[tuple[str, str]]:
