@@ -180,9 +180,10 @@ def check_expected(ctx: click.Context) -> None:
     for text in ctx.meta.get("arachne.expect_sha256") or ():
         name, _, digest = text.rpartition("=")
         model = ctx.params.get("weights") or ctx.params.get("model_file") or _first(ctx)
-        if not name and model is None:
+        meant = name or model
+        if meant is None:
             raise UsageError("--expect-sha256 does not say of which file; give FILE=HEX")
-        path = existing_file(name or model, "file")
+        path = existing_file(meant, "file")
         if not any(same_file(path, named.path) for named in _inputs(ctx)):
             raise UsageError(f"--expect-sha256 names '{name}', which is no input of this command")
         check_sha256(path, digest, sha256_of(path))
