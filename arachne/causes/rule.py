@@ -46,6 +46,11 @@ class Rule(ABC):
         """How many things it asks for: of two rules that explain the same, the one that asks for less is told."""
 
     @property
+    def words(self) -> str | None:
+        """What an input that belongs is like, to go on after "12 errors: "; None for rules of Arachne's own."""
+        return None
+
+    @property
     def asks_model(self) -> bool:
         """Whether it needs the model beside the inputs."""
         return False

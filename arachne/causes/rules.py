@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +27,8 @@ from arachne.causes.features import feature
 from arachne.causes.rule import Rule
 from arachne.data.layout import as_pictures
 from arachne.data.mapped import gather
-from arachne.errors import DataError, InputError, did_you_mean
+from arachne.errors import DataError, InputError, PluginUnavailableError, did_you_mean
+from arachne.plugins import FINDERS
 from arachne.values import Array
 
 
@@ -279,7 +281,7 @@ def rule_from(written: Mapping[str, Any]) -> Rule:
     Raises:
         InputError: It is none.
     """
-    kind = RULES.get(str(written.get("kind")))
+    kind = RULES.get(str(written.get("kind"))) or _of_a_plugin(str(written.get("kind")))
     if kind is Both:
         return Both(tuple(rule_from(one) for one in written.get("rules", ())))
     if kind is None:
@@ -288,6 +290,14 @@ def rule_from(written: Mapping[str, Any]) -> Rule:
         return kind(**{name: _tuples(value) for name, value in written.items() if name != "kind"})
     except TypeError as error:
         raise InputError(f"the rule of kind '{kind.kind}' is not complete: {error}") from error
+
+
+def _of_a_plugin(kind: str) -> type[Rule] | None:
+    """A rule by somebody else: it is known once the finder it came from is imported."""
+    for name in FINDERS.third_party():
+        with contextlib.suppress(PluginUnavailableError):
+            FINDERS.get(name)
+    return next((rule for rule in Rule.__subclasses__() if getattr(rule, "kind", None) == kind), None)
 
 
 def within(values: Array, low: float | None, high: float | None) -> Array:

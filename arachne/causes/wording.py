@@ -61,7 +61,7 @@ def describe(rule: Rule, data: LabelledData) -> str:
         return " and ".join(f"{column} is '{value}'" for column, value in pairs)
     if isinstance(rule, Activation):
         return f"close together in what enters layer '{rule.layer}'"
-    return f"rule of kind '{rule.kind}'"
+    return rule.words or f"rule of kind '{rule.kind}'"
 
 
 def _values(rule: Values, data: LabelledData) -> str:
