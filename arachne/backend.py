@@ -109,7 +109,7 @@ class ModelBackend(ABC):
 
     @classmethod
     def quantised(cls, path: Path, kind: str) -> Callable[[Inputs], Array]:
-        """What `forward` would give in a quantised copy of a file: `int8` or `fp16`. The copy is run, never repaired.
+        """What gives scores `(n, classes)` in a quantised copy of a file: `int8` or `fp16`; it is run, never repaired.
 
         Raises:
             ModelError: This backend quantises no files, or not this one.
@@ -133,7 +133,7 @@ class ModelBackend(ABC):
 
     @final
     def get_weights(self, layer: str) -> Mapping[str, Array]:
-        """A copy of every parameter of a layer; changing it changes nothing in the model.
+        """A copy of every parameter of a layer, `(out, in)` and so on; changing it changes nothing in the model.
 
         Raises:
             UnknownLayerError: The model has no such layer.
@@ -231,6 +231,9 @@ class ModelBackend(ABC):
             inputs: `n` inputs.
             layer: The layer.
             seed: `(n, classes)`; row by row the vector the Jacobian is multiplied with.
+
+        Returns:
+            One array per use, in the shape of what leaves the layer: `(n, out)` or `(n, channels, *positions)`.
         """
         self._check(inputs, [layer])
         check_rows(count(inputs), seed, "rows of the seed")

@@ -70,7 +70,14 @@ class Trace(ABC):
 
     @final
     def output_gradients(self, seed: Array) -> Mapping[str, tuple[Array, ...]]:
-        """As `ModelBackend.output_gradients`, for every traced layer at once."""
+        """As `ModelBackend.output_gradients`, for every traced layer at once.
+
+        Args:
+            seed: `(n, classes)`; row by row the vector the Jacobian is multiplied with.
+
+        Returns:
+            For each layer one array per use, in the shape of what leaves it: `(n, ...)`.
+        """
         check_rows(self.n, seed, "rows of the seed")
         return self._output_gradients(seed)
 
@@ -131,7 +138,7 @@ class Cut(ABC):
         Args:
             weights: Where the gradients are taken, as in `scores_with`.
             pull: The loss; the slices it gets count within `rows`.
-            rows: Which inputs the loss sums over.
+            rows: Which inputs the loss sums over `(k,)`; all when None.
         """
         self._check_weights(weights)
         return self._weight_gradients(weights, pull, rows)

@@ -28,7 +28,9 @@ class WeightFile(ABC):
 
     @final
     def read(self, layer: str, parameter: str) -> Array:
-        """One parameter in the canonical layout and the file's dtype (bfloat16 crosses as float32), as a fresh array.
+        """One parameter in the canonical layout, such as `(out, in)`, and the file's dtype, as a fresh array.
+
+        What is stored in bfloat16 crosses as float32.
 
         Raises:
             UnknownLayerError: The file has no such parameter.

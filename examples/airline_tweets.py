@@ -52,7 +52,7 @@ class Reader(nn.Module):
 
     def forward(self, ids: Tensor) -> Any:
         """Scores `(n, 3)`."""
-        words = nn.functional.embedding(ids, self.vectors)
+        words = nn.functional.embedding(ids, self.get_buffer("vectors"))
         return self.head(self.dropout(self.lstm(self.dropout(words))[0][:, -1]))
 
 

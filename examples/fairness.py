@@ -33,7 +33,7 @@ def main(folder: Path | None = None) -> arachne.RepairResult:
     """Repair by the accuracy gap, print what that did, and keep the page where a folder is given."""
     if os.environ.get("ARACHNE_DATA"):
         model, data, target = faces()
-        more = {"group_by": "person"}  # nobody is on both sides
+        more: dict[str, Any] = {"group_by": "person"}  # nobody is on both sides
     else:
         model, data, target = slanted_digits()
         more = {}

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 LEVELS = (
-    ("bounded", "errors", "wording", "demo"),
+    ("bounded", "deprecation", "errors", "wording", "demo"),
     ("values",),
     ("working_folder",),
     ("dtypes", "files", "options", "plugins", "user_code"),

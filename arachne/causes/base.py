@@ -48,7 +48,7 @@ class Finder(Configured, ABC):
     def mistakes(self, cases: Cases) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """For each class with enough errors: the class, its errors, and the right inputs read as the same class.
 
-        Where hardly any input is rightly read as the class, all right inputs are given; both as positions.
+        Where hardly any input is rightly read as the class, all right inputs are given; both as positions `(k,)`.
         """
         right = np.flatnonzero(~cases.wrong)
         for read_as in np.unique(cases.predictions[cases.wrong]).tolist():

@@ -80,7 +80,7 @@ class LabelledData:
         return data_html(self)
 
     def take(self, rows: Array | Sequence[int]) -> LabelledData:
-        """The chosen rows, in the order given."""
+        """The chosen rows `(k,)`, in the order given."""
         chosen = np.asarray(rows, dtype=np.int64)
         if len(chosen) == len(self) and np.array_equal(chosen, np.arange(len(self))):
             return self  # a copy of everything would bring memory-mapped data into memory

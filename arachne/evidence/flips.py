@@ -19,11 +19,11 @@ class Flips:
 
     Attributes:
         inputs: How many inputs were looked at.
-        rows: Row numbers of those that flip.
-        before: Predicted classes before.
-        after: Predicted classes after.
-        confidence_before: Probability of the class predicted before, by the model as it was.
-        confidence_after: Probability of the class predicted now, by the patched model.
+        rows: Row numbers of those that flip `(k,)`.
+        before: Predicted classes before `(k,)`.
+        after: Predicted classes after `(k,)`.
+        confidence_before: Probability of the class predicted before, by the model as it was, `(k,)`.
+        confidence_after: Probability of the class predicted now, by the patched model, `(k,)`.
     """
 
     inputs: int

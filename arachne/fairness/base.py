@@ -105,7 +105,7 @@ class Objective(Configured, ABC):
 
     @final
     def cost(self, right: Array, totals: Array) -> Array:
-        """The same so that smaller is better."""
+        """The same so that smaller is better: `(...)` of `(..., groups, classes)` and `(groups, classes)`."""
         found = np.asarray(self.value(right, totals), np.float64)
         return -found if self.RISES else found
 

@@ -63,7 +63,7 @@ class SearchState:
     `rng.bit_generator.state`, which is plain values too, beside the state.
 
     Attributes:
-        arrays: Numbers by name; no arrays of objects.
+        arrays: Numbers by name, of any shape, such as `(candidates, weights)`; no arrays of objects.
         values: Numbers, text, booleans or None by name.
         history: Generation by generation.
         stopped: Why the search has ended; None while it goes on.
@@ -89,7 +89,7 @@ class SearchState:
 
     @classmethod
     def from_json(cls, arrays: Mapping[str, Array], plain: Mapping[str, Any]) -> Self:
-        """A state from its arrays and what `to_json` gave for the rest."""
+        """A state from its arrays, of any shape, and what `to_json` gave for the rest."""
         history = tuple(Generation(**generation) for generation in plain["history"])
         return cls(dict(arrays), dict(plain["values"]), history, plain["stopped"])
 

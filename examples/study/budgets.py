@@ -148,7 +148,8 @@ def made(job: Job) -> Run:
         if job.searcher == DE and time.process_time() - start > DE_SECONDS:
             raise OverTimeError
 
-    outcome, rows = DONE, ()
+    outcome = DONE
+    rows: tuple[Row, ...] = ()
     try:
         result = arachne.repair(
             backend, seen, case.target, holdout=held_out, settings=settings, on_generation=on_generation

@@ -136,7 +136,7 @@ def word_vectors() -> Array:
 @cache
 def word_number(word: str) -> int:
     """The number of a word that has a vector."""
-    return 1 + _glove()["words"].tolist().index(word)
+    return 1 + int(_glove()["words"].tolist().index(word))
 
 
 @cache

@@ -73,7 +73,7 @@ def halves(data: arachne.LabelledData, seed: int = 0) -> tuple[arachne.LabelledD
 
 def fault_made_by(fault: Planted) -> dict[str, Any]:
     """What decides a poisoned network's weights, for `is_trained`."""
-    cause = {"kind": type(fault.cause).__name__, **asdict(fault.cause)}
+    cause = {"kind": type(fault.cause).__name__, **asdict(fault.cause)}  # type: ignore[arg-type]  # every mark is a dataclass
     cause = {key: list(value) if isinstance(value, tuple) else value for key, value in cause.items()}
     planted = {"cause": cause, "read_as": fault.read_as, "taught": fault.taught}
     return {**made_by(SUBJECTS[fault.subject]), "seed": fault.seed, "planted": planted}

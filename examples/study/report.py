@@ -93,8 +93,8 @@ def _by_kind(runs: Sequence[Run]) -> str:
     parts = {run.kind: KINDS.get(run.kind, run.kind) for run in auto}
     groups = {name: [run for run in auto if run.kind == kind] for kind, name in sorted(parts.items())}
     for subject in dict.fromkeys(run.subject for run in auto):
-        own = groups_of([run for run in auto if run.subject == subject])
-        groups |= {f"{subject}, {name.lower()}": found for name, found in own.items()}
+        kinds = groups_of([run for run in auto if run.subject == subject])
+        groups |= {f"{subject}, {name.lower()}": found for name, found in kinds.items()}
     rows = []
     for name, own in groups.items():
         found = [summarise(own, AUTO, budget) for budget in BUDGETS]

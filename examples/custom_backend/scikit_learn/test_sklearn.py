@@ -27,7 +27,8 @@ class TestSklearn(SklearnConformance):
 @pytest.fixture(scope="module")
 def digits() -> tuple[np.ndarray, np.ndarray]:
     """Digits as rows of 64 numbers."""
-    return load_digits(return_X_y=True)
+    found = load_digits()
+    return np.asarray(found.data), np.asarray(found.target)
 
 
 @pytest.fixture(scope="module")

@@ -36,9 +36,9 @@ def order_of(graph: Any, state: Any, weights: Values, shapes: Any) -> tuple[Any,
     """Without computing: the shape of the scores, and what enters the uses of every layer, in order of execution."""
     order: dict[str, list[Any]] = {}
 
-    def followed(*given: Any) -> Any:
+    def followed(state: Any, weights: Values, inputs: Any) -> Any:
         order.clear()
-        return _scored(graph, *given, NOTHING, order)[0]
+        return _scored(graph, state, weights, inputs, NOTHING, order)[0]
 
     scores = jax.eval_shape(followed, state, dict(weights), shapes)
     return scores, order
@@ -84,7 +84,7 @@ def _run(
         for parameter, variable in parameters_of(layer, kind).items():
             variable[...] = stored(kind, parameter, weights[name, parameter]).astype(variable[...].dtype)
         vars(layer)["_watch"] = functools.partial(_watch, passed, held, name, kind, layer)
-        layer.__class__ = _watched(type(layer))
+        layer.__class__ = _watched(type(layer))  # type: ignore[arg-type]  # mypy knows no type of Any as hashable
     given = model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
     if order is not None:
         order.update({name: [use["value"] for use in uses] for name, uses in passed.items()})
@@ -92,7 +92,7 @@ def _run(
 
 
 @functools.cache
-def _watched(base: type[nnx.Module]) -> type[nnx.Module]:
+def _watched(base: Any) -> Any:
     """A class of layers whose call is told to `_watch`."""
 
     def call(self: Any, value: Any, *others: Any, **named: Any) -> Any:

@@ -20,13 +20,13 @@ from arachne.errors import DataError, ModelError, UnsafeModelError, UsageError
 from arachne.values import Activation, Array, Description, Inputs, LayerInfo, ParameterInfo, count
 
 # By scikit-learn's word: Arachne's, what it makes of a layer's sums z, and its derivative from the result h.
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, tuple[Any, Any, Any]] = {
     "identity": ((), lambda z: z, lambda h: np.ones_like(h)),
     "logistic": (("sigmoid",), lambda z: (1 + np.tanh(z / 2)) / 2, lambda h: h * (1 - h)),
     "relu": (("relu",), lambda z: np.maximum(z, 0), lambda h: h > 0),
     "tanh": (("tanh",), np.tanh, lambda h: 1 - h * h),
 }
-OPTIMISERS = [f"sklearn.neural_network._stochastic_optimizers.{name}Optimizer" for name in ("Adam", "SGD")]
+TRUSTED = [f"sklearn.neural_network._stochastic_optimizers.{name}Optimizer" for name in ("Adam", "SGD")]
 
 
 class SklearnBackend(ModelBackend):
@@ -56,8 +56,7 @@ class SklearnBackend(ModelBackend):
         if not isinstance(source, (str, Path)):
             return cls(source)
         try:
-            found = skops.io.get_untrusted_types(file=source) if trust_code else OPTIMISERS
-            model = skops.io.load(source, trusted=found)
+            model = skops.io.load(source, trusted=skops.io.get_untrusted_types(file=source) if trust_code else TRUSTED)
         except skops.io.exceptions.UntrustedTypesFoundException as error:
             raise UnsafeModelError(f"'{Path(source).name}' holds objects that may run code: {error}") from error
         except Exception as error:  # a file that is none of skops' may make it raise anything
@@ -66,10 +65,11 @@ class SklearnBackend(ModelBackend):
 
     @property
     def layers(self) -> Sequence[LayerInfo]:
-        found, hidden = [], len(self._stored) - 1
+        found: list[LayerInfo] = []
         for name, own in self._stored.items():
             parameters = {key: ParameterInfo(values.shape, str(values.dtype)) for key, values in own.items()}
-            found.append(LayerInfo(name, "dense", parameters, followed_by=self._hidden if len(found) < hidden else ()))
+            followed_by = self._hidden if len(found) + 1 < len(self._stored) else ()
+            found.append(LayerInfo(name, "dense", parameters, followed_by=followed_by))
         return found
 
     def _get_weights(self, layer: str) -> Mapping[str, Array]:
@@ -113,7 +113,7 @@ class SklearnBackend(ModelBackend):
 
     def _back(self, passed: Mapping[str, Activation], seed: Array) -> dict[str, Array]:
         gradients, gradient = {}, seed[:, -self._net.n_outputs_ :]
-        for name in reversed(passed):
+        for name in reversed([*passed]):
             gradients[name] = gradient
             gradient = (gradient @ self._stored[name]["weight"]) * self._slope(passed[name].entering["weight"])
         return gradients

@@ -100,7 +100,9 @@ class StackBackend(ModelBackend):
         return (self._back(self._run(inputs), seed)[layer],)
 
     def save(self, path: Path) -> None:
-        arrays = {f"{name}.{key}": values for name, layer in self._layers.items() for key, values in layer.items()}
+        arrays: dict[str, Any] = {
+            f"{name}.{key}": values for name, layer in self._layers.items() for key, values in layer.items()
+        }
         with path.open("wb") as file:  # np.savez would add its own ending to a path
             np.savez(file, **arrays)
 
