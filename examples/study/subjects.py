@@ -81,7 +81,7 @@ SUBJECTS = {
             "c10-resnet",
             "c10",
             networks.c10_resnet,
-            Recipe(24, 5e-3, 256, decay=0.05, patience=8, mirrored=True, shifted=4, smoothing=0.1, bfloat16=True),
+            Recipe(12, 5e-3, 256, decay=0.05, patience=8, mirrored=True, shifted=4, smoothing=0.1, bfloat16=True),
         ),
         Subject("gtsrb-idsia", "gtsrb", networks.gtsrb_idsia, Recipe(6, rate=2e-3, decay=0.05, bfloat16=True)),
     )
