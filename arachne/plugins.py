@@ -153,6 +153,7 @@ SEARCHERS = Table(
         "rt": "arachne.search:Retrain",
         "sparing": "arachne.search:KeepSparing",
         "tune": "arachne.search:Tune",
+        "words": "arachne.search:KeepWords",
     },
 )
 OBJECTIVES = Table(

@@ -22,11 +22,15 @@ def are_probabilities(output: Array) -> bool:
 
 
 def class_names(model: Any) -> tuple[str, ...] | None:
-    """The class names in a model object's `class_names` or `classes`; None where it has neither."""
-    for attribute in ("class_names", "classes"):
-        names = getattr(model, attribute, None)
+    """The class names in a model object's `class_names` or `classes`, or in Hugging Face's `config.id2label`.
+
+    None where it has none; `LABEL_0`, `LABEL_1`, … are what Hugging Face fills in, and no names.
+    """
+    labels = getattr(getattr(model, "config", None), "id2label", None)
+    listed = [labels.get(number) for number in range(len(labels))] if isinstance(labels, Mapping) else None
+    for names in (getattr(model, "class_names", None), getattr(model, "classes", None), listed):
         if isinstance(names, (list, tuple)) and names and all(isinstance(name, str) for name in names):
-            return tuple(names)
+            return None if names == [f"LABEL_{number}" for number in range(len(names))] else tuple(names)
     return None
 
 

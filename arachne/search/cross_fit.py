@@ -61,8 +61,8 @@ class CrossFitted(Searcher):
         """What the change of each weight is measured in, float64 `(k,)`."""
 
     @abstractmethod
-    def at_the_start(self, k: int) -> dict[str, Array]:
-        """What a run holds before its first point; `change` `(k,)`, in units of the scale, is zero."""
+    def at_the_start(self, problem: Problem, scale: Array) -> dict[str, Array]:
+        """What a run holds before its first point; `change` `(k,)`, in units of the scale, is mostly zero."""
 
     @abstractmethod
     def moved(
@@ -77,12 +77,14 @@ class CrossFitted(Searcher):
             )
         problem = self.over(problem)
         k, n = len(problem.suspects), len(problem.fitness_inputs)
+        folds = fold_numbers(problem, self.folds, rng=rng)
+        scale = rounded_scale(self.scale(problem, rng=rng))
         arrays = {
-            "folds": fold_numbers(problem, self.folds, rng=rng),
-            "scale": rounded_scale(self.scale(problem, rng=rng)),
+            "folds": folds,
+            "scale": scale,
             "path": np.zeros((self.points, k)),
             "right": np.zeros((self.points * len(SHRUNK), n), bool),
-            **self.at_the_start(k),
+            **self.at_the_start(problem, scale),
         }
         fitness = float(problem.fitness_inputs.weights @ problem.originally_right)
         return SearchState(arrays, {"fold": 0, "point": 0}, (Generation(0, fitness, 0, 0, 0, 0),))
@@ -102,7 +104,7 @@ class CrossFitted(Searcher):
         at = _generation(problem, state.history[-1], right, folds <= fold, evaluations + len(SHRUNK))
         point += 1
         if point == self.points:
-            fold, point, moving = fold + 1, 0, self.at_the_start(len(problem.suspects))
+            fold, point, moving = fold + 1, 0, self.at_the_start(problem, state.arrays["scale"])
         stopped = f"all {self.folds} runs are done" if fold == self.folds else None
         arrays = {**state.arrays, "path": path, "right": right, **moving}
         return SearchState(arrays, {"fold": fold, "point": point}, (*state.history, at), stopped)

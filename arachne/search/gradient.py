@@ -24,6 +24,9 @@ EVERY = 8
 RATE, WARM_UP = 0.05, 16
 """How far a step goes, in units of the scale, and after how many steps it goes that far."""
 
+MOVING = ("change", "first", "second")
+"""What a run carries from step to step: how far the weights have gone, and the two moments of Adam."""
+
 BEHIND_CUT = 200
 """How many negatives, and positives, a costly step looks at."""
 
@@ -59,14 +62,14 @@ class GradientSearch(CrossFitted):
             return problem.suspects.deviations
         return influence_scale(problem, rng=rng)
 
-    def at_the_start(self, k: int) -> dict[str, Array]:
-        return {name: np.zeros(k) for name in ("change", "first", "second")}
+    def at_the_start(self, problem: Problem, scale: Array) -> dict[str, Array]:
+        return {name: np.zeros(len(scale)) for name in MOVING}
 
     def moved(
         self, problem: Problem, state: SearchState, fold: int, point: int, *, rng: np.random.Generator
     ) -> tuple[dict[str, Array], int]:
         """The change and both moments of it after the next `EVERY` gradient steps."""
-        moving = {name: state.arrays[name].copy() for name in self.at_the_start(0)}
+        moving = {name: state.arrays[name].copy() for name in MOVING}
         change, scale = moving["change"], state.arrays["scale"]
         rate = RATE * min(1.0, (1000 / len(change)) ** 0.5)
         most = min(self.batch, BEHIND_CUT) if isinstance(problem.tunable, BehindCut) else self.batch

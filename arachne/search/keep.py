@@ -29,10 +29,12 @@ from arachne.search.base import Problem
 from arachne.search.folds import Batch
 from arachne.search.gradient import EVERY, GradientSearch
 from arachne.suspects import Suspects
-from arachne.values import Array
+from arachne.values import Address, Array
 
 TARGET, GUARD, STIFFNESS = 0.2, 0.5, 10.0
 FIRM, LOOSE = 300.0, 0.03
+MOST_WORDS = 2
+"""How many words' vectors are searched: those that the mistake depends on most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +95,41 @@ def _deep(problem: Problem) -> Suspects:
     if not layers:
         raise UsageError("the model has no convolution or recurrent layer")
     return _in_layers(problem, [info.name for info in layers])
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeepWords(KeepDeep):
+    """Keep on the vectors of words: where one word makes the mistake, its own vector is what is wrong."""
+
+    name = "words"
+
+    steps: int = option(128, "Gradient steps of each run.", least=EVERY)
+    step_size: str = option("deviation", "What a step is measured in.", choices=("influence", "deviation"))
+
+    def over(self, problem: Problem) -> Problem:
+        return problem.elsewhere("embeddings", lambda: _words(problem))
+
+    def at_the_start(self, problem: Problem, scale: Array) -> dict[str, Array]:
+        """At the mean of all words' vectors: where a word decides alone, no slope leads away from its own."""
+        start = super().at_the_start(problem, scale)
+        addresses = problem.suspects.addresses
+        table = problem.backend.get_weights(addresses[0].layer)["weight"]
+        means = table.mean(axis=0)[[address.index[1] for address in addresses]]
+        start["change"] = np.divide(means - problem.suspects.values, scale, out=start["change"], where=scale > 0)
+        return start
+
+
+def _words(problem: Problem) -> Suspects:
+    """The whole vectors of the words with the largest contrast, in the longest table; shorter ones are of positions."""
+    tables = [info for info in problem.backend.layers if info.kind == "embedding"]
+    if not tables:
+        raise UsageError("the model has no vectors of words")
+    name = max(tables, key=lambda info: info.parameters["weight"].shape[0]).name
+    scores = Contrast(include=(name,)).scores(problem.backend, problem.split.seen, rng=np.random.default_rng(0))
+    vectors = scores[name, "weight"]
+    words = np.sort(np.argsort(-vectors.sum(axis=1), kind="stable")[:MOST_WORDS])
+    places = ((word, column) for word in words.tolist() for column in range(vectors.shape[1]))
+    return Suspects.of(problem.backend, [Address(name, "weight", place) for place in places])
 
 
 @dataclass(frozen=True, kw_only=True)

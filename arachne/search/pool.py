@@ -10,10 +10,15 @@ from arachne.errors import UsageError
 from arachne.options import option
 from arachne.plugins import SEARCHERS
 from arachne.search.base import Problem, Searcher
+from arachne.search.cross_fit import outcomes
 from arachne.search.state import Generation, SearchResult, SearchState
 
 LAST_RESORT = "de"
 """What runs where no member can: it needs nothing but scores."""
+
+
+FEW = 0.01
+"""The share of positives that a member may break and still count as one that repairs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +38,7 @@ class Pool(Searcher):
     LOCALISER = "contrast"
 
     members: tuple[str, ...] = option(
-        ("bias", "last", "keep", "hidden", "deep"), "Searchers to run, by name.", metavar="NAME"
+        ("bias", "last", "keep", "hidden", "deep", "words"), "Searchers to run, by name.", metavar="NAME"
     )
 
     def __post_init__(self) -> None:
@@ -105,12 +110,24 @@ class Pool(Searcher):
         Raises:
             UsageError: It is one.
         """
+        if name == "words" and self._suffices(problem, state):
+            raise UsageError("the members before it repair most of the fault")
         if name != "deep":
             return
         if "hidden/first" in state.values:
             raise UsageError("the model has hidden dense layers, and a search there takes a small part of the time")
         if problem.backend.layers[-1].kind != "dense":
             raise UsageError("the suspects are in these layers already")
+
+    def _suffices(self, problem: Problem, state: SearchState) -> bool:
+        """Whether a candidate so far repairs half of the negatives and breaks almost no positive, out of fold."""
+        front = self.result(problem, state).front if state.history else ()
+        judged = [one.held_back for one in front if one.held_back is not None]
+        if not judged:
+            return False
+        repaired, broken = outcomes(problem, np.stack(judged))
+        negatives, positives = (problem.fitness_inputs.of_kind(kind).sum() for kind in ("negative", "positive"))
+        return bool(np.any((repaired >= negatives / 2) & (broken <= FEW * positives)))
 
     def _with(self, state: SearchState, name: str, own: SearchState) -> SearchState:
         """The pool's state with one member's in it; the member's last generation is the pool's next."""

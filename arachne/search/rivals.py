@@ -106,8 +106,8 @@ class Ridge(CrossFitted):
     def scale(self, problem: Problem, *, rng: np.random.Generator) -> Array:
         return problem.suspects.magnitudes
 
-    def at_the_start(self, k: int) -> dict[str, Array]:
-        return {"change": np.zeros(k), "ahead": np.zeros((self.points, k))}
+    def at_the_start(self, problem: Problem, scale: Array) -> dict[str, Array]:
+        return {"change": np.zeros(len(scale)), "ahead": np.zeros((self.points, len(scale)))}
 
     def moved(
         self, problem: Problem, state: SearchState, fold: int, point: int, *, rng: np.random.Generator

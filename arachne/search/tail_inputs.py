@@ -74,8 +74,9 @@ def dense_tail(backend: ModelBackend) -> list[LayerInfo]:
     found: list[LayerInfo] = []
     for info in reversed(backend.layers):
         functions = chain(info.followed_by)
-        fits = not found or found[-1].parameters["weight"].shape[1] == info.parameters["weight"].shape[0]
-        if info.kind != "dense" or info.uses != 1 or functions is None or (not found and functions) or not fits:
+        if info.kind != "dense" or info.uses != 1 or functions is None or (not found and functions):
+            break
+        if found and found[-1].parameters["weight"].shape[1] != info.parameters["weight"].shape[0]:
             break
         found.append(info)
     return found[::-1]

@@ -58,6 +58,13 @@ def test_class_names_are_taken_from_either_attribute() -> None:
     assert class_names(SimpleNamespace(classes=("cat", "dog"))) == ("cat", "dog")
     assert class_names(SimpleNamespace(classes=[0, 1])) is None
     assert class_names(SimpleNamespace()) is None
+    assert class_names(hugging_face({0: "cat", 1: "dog"})) == ("cat", "dog")
+    assert class_names(hugging_face({0: "LABEL_0", 1: "LABEL_1"})) is None
+    assert class_names(hugging_face({0: "cat", 2: "dog"})) is None
+
+
+def hugging_face(labels: dict[int, str]) -> SimpleNamespace:
+    return SimpleNamespace(config=SimpleNamespace(id2label=labels))
 
 
 def test_batches_of_sequences_are_joined_with_zeros_behind_the_shorter_ones() -> None:
