@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
@@ -16,11 +15,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from arachne.errors import EnvironmentFaultError, InputError, ModelError
+from arachne.reading import parse_json, read_bytes, told
 from arachne.working_folder import sync_file, working_folder
 
 CHUNK = 1 << 20
 
-LARGEST_OBJECT = 64 << 20
+LARGEST_OBJECT = 32 << 20
 """A longer JSON file is none that a repair has written, and is not read."""
 
 
@@ -132,14 +132,13 @@ def read_object(path: Path, what: str) -> dict[str, Any]:
     Raises:
         InputError: There is no such file, or something else under its name.
     """
-    if not path.is_file():
+    if not path.exists():
         raise InputError(f"'{path.parent}' has no {path.name}; expected a folder that a repair was saved to")
-    if path.stat().st_size > LARGEST_OBJECT:
-        raise InputError(f"'{path}' has {path.stat().st_size:,} bytes, too many for a {what}")
+    content = read_bytes(path, what, LARGEST_OBJECT)
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = parse_json(content)
     except ValueError as error:
-        raise InputError(f"'{path}' is not JSON: {error}") from error
+        raise InputError(f"'{path}' is not JSON: {told(error)}") from error
     if not isinstance(found, dict):
         raise InputError(f"'{path}' holds no {what}")
     return found

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
@@ -22,6 +20,8 @@ import numpy as np
 from arachne.data.grouping import MOST_GROUPS
 from arachne.errors import InputError
 from arachne.files import atomic_write
+from arachne.npz import read_npz
+from arachne.reading import foreign, parse_json
 from arachne.search import Candidate, Generation, SearchResult
 from arachne.search.standing import Baseline, Point, Standing
 from arachne.values import Address, Array
@@ -29,8 +29,6 @@ from arachne.values import Address, Array
 FRONT = "front.npz"
 SCHEMA = "arachne.front/1"
 PARTS = ("seen", "choose", "held_out")
-LARGEST = 1 << 30
-"""More bytes than this are no front, and are not read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,13 +103,11 @@ def read_front(path: Path) -> StoredFront:
         InputError: Nothing is there, or no front.
     """
     arrays = _arrays(path)
-    try:
-        about = json.loads(arrays["about"].tobytes())
+    with foreign(f"'{path}' as a front", InputError):
+        about = parse_json(arrays["about"].tobytes())
         if about["schema"] != SCHEMA:
             raise ValueError(f"its version is {about['schema']!r}, expected {SCHEMA!r}")
         return _front(arrays, about)
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"'{path}' is no front, or a damaged one: {error}") from error
 
 
 def _front(arrays: Mapping[str, Array], about: Mapping[str, Any]) -> StoredFront:
@@ -137,7 +133,10 @@ def _front(arrays: Mapping[str, Array], about: Mapping[str, Any]) -> StoredFront
     )
     if not 0 <= search.chosen < len(points):
         raise ValueError("it has no such chosen point")
-    return StoredFront(tuple(points), search, tuple(map(str, about["class_names"])), dict(about["sources"]))
+    names = tuple(map(str, about["class_names"]))
+    if any(standing.baseline.labels.max(initial=0) >= len(names) for standing in parts["seen"] if standing):
+        raise ValueError("its labels are not those of its classes")
+    return StoredFront(tuple(points), search, names, dict(about["sources"]))
 
 
 def _candidates(arrays: Mapping[str, Array], about: Mapping[str, Any]) -> list[Candidate]:
@@ -213,23 +212,6 @@ def _deficits(candidate: Candidate) -> Array:
 
 def _arrays(path: Path) -> dict[str, Array]:
     """All arrays of the file; how large each is gets checked before memory is taken for it."""
-    if not path.is_file():
+    if not path.exists():
         raise InputError(f"'{path.parent}' has no {path.name}: its repair left no front to choose from")
-    try:
-        with zipfile.ZipFile(path) as file:
-            if sum(info.file_size for info in file.infolist()) > LARGEST:
-                raise ValueError(f"it holds more than {LARGEST:,} bytes")
-            return {info.filename.removesuffix(".npy"): _array(file.read(info)) for info in file.infolist()}
-    except (zipfile.BadZipFile, ValueError, EOFError, OSError, NotImplementedError, RuntimeError) as error:
-        raise InputError(f"'{path}' is no front, or a damaged one: {error}") from error
-
-
-def _array(content: bytes) -> Array:
-    stream = io.BytesIO(content)
-    version = np.lib.format.read_magic(stream)
-    if version != (1, 0):
-        raise ValueError("an array in it is of another version")
-    shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
-    if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(content) - stream.tell():
-        raise ValueError("an array in it is not as long as it says")
-    return np.asarray(np.load(io.BytesIO(content), allow_pickle=False))
+    return read_npz(path, "front", InputError)

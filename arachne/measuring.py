@@ -17,7 +17,7 @@ from arachne.data.readers import read_data
 from arachne.data.seen import ALL, HELD_OUT, PARTLY_SEEN, find_seen
 from arachne.data.split import Part, whole_part
 from arachne.data.unlabelled import read_unlabelled
-from arachne.errors import UsageError
+from arachne.errors import PatchError, UsageError
 from arachne.evidence import Evidence, Flips, PartEvidence
 from arachne.fairness import Objective
 from arachne.patch import Patch, apply_to, for_model
@@ -101,10 +101,15 @@ def measure_scores(
 
 def part_of(backend: ModelBackend, data: Any, target: str | Sequence[str] | None, patch: Patch | None = None) -> Part:
     """All of some data and what the model without the patch makes of it; arguments as for `measure`."""
-    if target is None:
-        target = list(patch.provenance.get("target", ["*:*"])) if patch is not None else "*:*"
-    known = None if patch is None else patch.provenance.get("causes")
-    return whole_part(backend, read_data(data), target, causes=CauseTargets(backend, known))
+    labelled = read_data(data)
+    causes = CauseTargets(backend, None if patch is None else patch.provenance.get("causes"))
+    if target is not None or patch is None:
+        return whole_part(backend, labelled, "*:*" if target is None else target, causes=causes)
+    told = patch.provenance.get("target", ["*:*"])
+    try:
+        return whole_part(backend, labelled, [told] if isinstance(told, str) else told, causes=causes)
+    except UsageError as error:
+        raise PatchError(f"the target of the patch does not fit: {error}") from error
 
 
 def compare(model: Any, other: Any, data: Any, *, target: str | Sequence[str] = "*:*") -> Evidence:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,12 +11,13 @@ from typing import Any
 from arachne.backend import ModelBackend
 from arachne.data.labelled import LabelledData
 from arachne.data.resplit import split_by_rows
-from arachne.errors import DataError, InputError, ModelError
+from arachne.errors import DataError, InputError, ModelError, UsageError
 from arachne.evidence import doubtful_labels, measure
 from arachne.files import read_object, sha256_of
 from arachne.front_file import FRONT, PARTS, StoredFront, read_front
 from arachne.localise import Localisation
 from arachne.patch import Patch
+from arachne.reading import foreign
 from arachne.report.folder import PAGE_DATA, read_page
 from arachne.result import RepairResult
 from arachne.search.budget import Budget
@@ -44,16 +47,27 @@ def stored_front(folder: Path) -> tuple[StoredFront, Choice]:
         InputError: No result, or one without a front: it was repaired without a budget.
     """
     told = stored_result(folder)
-    if not (folder / FRONT).is_file():
+    if not (folder / FRONT).exists():
         raise InputError(
             f"'{folder}' holds a repair without a budget, which leaves one patch and no front to choose from"
         )
     front = read_front(folder / FRONT)
-    budgets, by = told.get("budgets", {}), told.get("chosen_by", {})
-    objective = objective_from(told.get("provenance", {}))
-    rule, why = str(by.get("rule", "")), str(by.get("why", ""))
-    choice = Choice(front.search.chosen, Budget.from_json(budgets), rule, why, objective=objective)
+    with _stored(folder):
+        budgets, by = told.get("budgets", {}), told.get("chosen_by", {})
+        objective = objective_from(told.get("provenance", {}))
+        rule, why = str(by.get("rule", "")), str(by.get("why", ""))
+        choice = Choice(front.search.chosen, Budget.from_json(budgets), rule, why, objective=objective)
     return front, choice
+
+
+@contextmanager
+def _stored(folder: Path) -> Iterator[None]:
+    """Whatever does not fit in what a folder tells is the folder's fault, not that of the call."""
+    try:
+        with foreign(f"the repair in '{folder}'", InputError):
+            yield
+    except UsageError as error:
+        raise InputError(f"the repair in '{folder}' does not fit: {error}") from error
 
 
 def open_repair(
@@ -84,20 +98,23 @@ def open_repair(
     given = {"data": data, "holdout": holdout, "never_break": never_break}
     for name, labelled in given.items():
         _check_data(name, labelled, patch.provenance.get(name))
-    rows = {part: front.rows(part) for part in PARTS}
-    targets = [str(target) for target in patch.provenance["target"]]
-    split = split_by_rows(backend, data, targets, rows, holdout=holdout, never_break=never_break)
-    split = replace(split, objective=choice.objective)
-    addresses = max((candidate.addresses for candidate in front.search.front), key=len)
-    where = told.get("localised", {})
-    localisation = Localisation(
-        str(where.get("method", "")),
-        Suspects.of(backend, addresses),
-        (),
-        int(where.get("front", len(addresses))),
-        int(where.get("candidates", len(addresses))),
-    )
-    settings = told.get("provenance", {}).get("settings", {})
+    with _stored(folder):
+        rows = {part: front.rows(part) for part in PARTS}
+        targets = [str(target) for target in patch.provenance["target"]]
+        split = split_by_rows(backend, data, targets, rows, holdout=holdout, never_break=never_break)
+        split = replace(split, objective=choice.objective)
+        addresses = max((candidate.addresses for candidate in front.search.front), key=len)
+        where = told.get("localised", {})
+        localisation = Localisation(
+            str(where.get("method", "")),
+            Suspects.of(backend, addresses),
+            (),
+            int(where.get("front", len(addresses))),
+            int(where.get("candidates", len(addresses))),
+        )
+        alpha = float(told.get("provenance", {}).get("settings", {}).get("alpha", 10.0))
+        settings = Settings(seed=int(told["seed"]), alpha=alpha, budget=choice.budget, objective=choice.objective)
+        seconds = {str(step): float(took) for step, took in told.get("seconds", {}).items()}
     return RepairResult(
         backend=backend,
         split=split,
@@ -105,13 +122,8 @@ def open_repair(
         search=front.search,
         patch=patch,
         evidence=measure(backend, patch, split, budget=choice.budget.max_break, patches_compared=len(front.points)),
-        settings=Settings(
-            seed=int(told["seed"]),
-            alpha=float(settings.get("alpha", 10.0)),
-            budget=choice.budget,
-            objective=choice.objective,
-        ),
-        seconds=told.get("seconds", {}),
+        settings=settings,
+        seconds=seconds,
         doubtful=doubtful_labels(split.seen),
         points=front.points,
         choice=choice,

@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[1]
 
 LEVELS = (
     ("bounded", "deprecation", "errors", "wording", "demo"),
-    ("values",),
-    ("working_folder",),
+    ("values", "reading"),
+    ("working_folder", "npz"),
     ("dtypes", "files", "options", "plugins", "user_code"),
     ("manifest", "pinned"),
     ("weight_file",),

@@ -281,9 +281,12 @@ def rule_from(written: Mapping[str, Any]) -> Rule:
     Raises:
         InputError: It is none.
     """
+    if not isinstance(written, Mapping):
+        raise InputError(f"expected a rule as an object, got '{written}'")
     kind = RULES.get(str(written.get("kind"))) or _of_a_plugin(str(written.get("kind")))
     if kind is Both:
-        return Both(tuple(rule_from(one) for one in written.get("rules", ())))
+        inner = written.get("rules", ())
+        return Both(tuple(rule_from(one) for one in (inner if isinstance(inner, (list, tuple)) else [inner])))
     if kind is None:
         raise InputError(f"no rule of kind '{written.get('kind')}'" + did_you_mean(str(written.get("kind")), RULES))
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,9 @@ from arachne.causes.rule import Rule
 from arachne.causes.rules import rule_from
 from arachne.data.labelled import LabelledData
 from arachne.data.targets import Target, listed_targets, weights_of
-from arachne.errors import InputError, NothingToRepairError, UsageError
+from arachne.errors import ArachneError, InputError, NothingToRepairError, UsageError
+from arachne.files import LARGEST_OBJECT
+from arachne.reading import foreign, parse_json, read_bytes
 from arachne.values import Array
 from arachne.wording import counted
 
@@ -33,7 +34,8 @@ class Carries:
 
     def __call__(self, data: LabelledData) -> Array:
         """Which inputs have it, bool `(n,)`."""
-        return self.rule(data, self.backend)
+        with foreign("the rule of a cause", InputError):  # it may come from a file
+            return self.rule(data, self.backend)
 
     def to_json(self) -> dict[str, Any]:
         """The rule, for provenance."""
@@ -101,13 +103,16 @@ def rules_of(targets: Sequence[Target]) -> dict[str, Any]:
 
 
 def _from_file(path: Path, number: int) -> Rule:
+    content = read_bytes(path, "list of causes", LARGEST_OBJECT)
     try:
-        causes = json.loads(path.read_text(encoding="utf-8"))["causes"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        causes = parse_json(content)["causes"]
+        if number > len(causes):
+            raise UsageError(f"no cause {number} in '{path}', which has {counted(len(causes), 'cause')}")
+        return rule_from(causes[number - 1]["rule"])
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        if isinstance(error, ArachneError):
+            raise
         raise InputError(f"cannot read causes from '{path}': expected what a scan wrote as JSON") from error
-    if number > len(causes):
-        raise UsageError(f"no cause {number} in '{path}', which has {counted(len(causes), 'cause')}")
-    return rule_from(causes[number - 1]["rule"])
 
 
 def _is_cause(text: str | Target) -> bool:

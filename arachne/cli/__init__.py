@@ -12,6 +12,7 @@ import click
 
 from arachne import __version__
 from arachne.errors import ArachneError, Interrupted, did_you_mean
+from arachne.report.printable import printable
 
 COMMANDS = {
     "demo": "Scan and repair a small model that comes with Arachne.",
@@ -139,6 +140,6 @@ def _sentence(error: click.ClickException) -> str:
 
 def _fail(message: str, code: int, arguments: list[str]) -> int:
     if "--debug" in arguments and sys.exc_info()[0] is not None:
-        traceback.print_exc()
-    click.echo(f"error: {message}", err=True)
+        click.echo(printable(traceback.format_exc(), keep="\n"), err=True, nl=False)
+    click.echo(f"error: {printable(message.strip())}", err=True)
     return code

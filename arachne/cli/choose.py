@@ -122,19 +122,30 @@ def chosen_sources(
     """
     model = {name: arguments.pop(name) for name in ModelChoice.__dataclass_fields__}
     if model["model_file"] is None and model["factory"] is None:
-        earlier = {name: value for name, value in (kept.get("model") or {}).items() if value is not None}
+        earlier = {name: value for name, value in _object(kept.get("model")).items() if value is not None}
         if earlier.get("factory"):
             raise UsageError(f"the model was made by '{earlier['factory']}'; give it again with --model and --weights")
         if not earlier.get("model_file"):
             raise UsageError("the repair does not tell which file its model came from; give MODEL behind the folder")
-        model |= {name: earlier[name] for name in ("model_file", "backend", "device", "output") if name in earlier}
-        model["feeds"] = tuple(model["feeds"] or earlier.get("feeds", ()))
+        if ":" in str(earlier["model_file"]) and not Path(str(earlier["model_file"])).exists():
+            raise UsageError(f"the model was made by '{earlier['model_file']}'; give it again behind the folder")
+        model |= {name: str(earlier[name]) for name in ("model_file", "backend", "device", "output") if name in earlier}
+        feeds = earlier.get("feeds")
+        model["feeds"] = model["feeds"] or tuple(map(str, feeds if isinstance(feeds, (list, tuple)) else ()))
     data = {name: arguments.pop(name) for name in DataChoice.__dataclass_fields__}
-    earlier = kept.get("data") or {}
+    earlier = _object(kept.get("data"))
     if data["preprocess"] is None and ":" in str(earlier.get("preprocess") or ""):
         raise UsageError(f"the data was prepared by '{earlier['preprocess']}'; give it again with --preprocess")
-    data = {name: earlier.get(name) if value is None else value for name, value in data.items()}
+    data = {name: _text(earlier.get(name)) if value is None else value for name, value in data.items()}
     if data["data"] is None:
         raise UsageError("the repair does not tell which file its data came from; give it with --data")
-    found = {name: source if source is not None else kept.get(name) for name, source in others.items()}
+    found = {name: source if source is not None else _text(kept.get(name)) for name, source in others.items()}
     return ModelChoice.taken_from(model), DataChoice(**data), found
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)

@@ -5,6 +5,10 @@
     target = ["6:0"]
     fail-if = ["break_rate > 0.5%"]
 
+A file in the working folder may have come with it, so what lets code run (`trust-code`, `model`, a function as
+`preprocess`) or writes outside the folder is taken only from the command line, the environment or a file that was named
+with `--config`.
+
 The environment's names are made of command and option: `ARACHNE_REPAIR_ALPHA=5`. An option that may be repeated takes
 its values from there separated by spaces, `ARACHNE_REPAIR_FAIL_IF` by semicolons.
 """
@@ -12,6 +16,7 @@ its values from there separated by spaces, `ARACHNE_REPAIR_FAIL_IF` by semicolon
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -21,9 +26,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from arachne.cli.file_values import as_given, check_unnamed
 from arachne.cli.outputs import Command
 from arachne.cli.user_only import reserved
 from arachne.errors import InputError, UsageError, did_you_mean
+from arachne.reading import read_text, told
 
 if TYPE_CHECKING:
     from arachne.report.next_steps import Given
@@ -35,6 +42,9 @@ SOURCES = {
     ParameterSource.ENVIRONMENT: "environment",
     ParameterSource.DEFAULT_MAP: "file",
 }
+LARGEST, MOST_DOTS = 1 << 16, 1000
+"""More bytes than this are no settings, nor is a line with more dots."""
+
 LEFT_OUT = ("config", "print-config", "help")
 ABOUT_OUTPUT = ("json", "quiet", "verbose", "log-file", "debug")
 ABOUT_BEFORE = ("force", "resume")
@@ -75,7 +85,9 @@ class ConfiguredCommand(Command):
     def invoke(self, ctx: click.Context) -> Any:
         ctx.meta["arachne.config"] = ctx.params.pop("config") or Path(FILE)
         if ctx.params.pop("print_config"):
-            click.echo(shown(ctx, as_json=bool(ctx.params.get("as_json"))))
+            from arachne.report.json import escaped
+
+            click.echo(escaped(shown(ctx, as_json=bool(ctx.params.get("as_json")))))
             return None
         return super().invoke(ctx)
 
@@ -84,31 +96,31 @@ def from_file(path: Path | None, command: str, owner: click.Command) -> dict[str
     """The options a file holds for a command, by the names click has for them.
 
     Raises:
-        InputError: No such file, or not TOML, or one that was only found and sets what the user alone may.
+        InputError: No such file, not TOML, a value of another kind, or what only a file that was named may do.
         UsageError: An option this command does not have.
     """
-    if path is None and not Path(FILE).is_file():
+    if path is None and not os.path.lexists(FILE):
         return {}
     found, path = path is None, path or Path(FILE)
+    text = read_text(path, "settings", LARGEST)
+    if any(line.count(".") > MOST_DOTS for line in text.splitlines()):  # the parser takes the square of their number
+        raise InputError(f"'{path}' has a line with more than {MOST_DOTS:,} dots, which no settings have")
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read '{path}': {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"'{path}' is not TOML: {error}") from error
+        content = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"'{path}' is not TOML: {told(error)}") from error
     known = {name: parameter for parameter in owner.params for name in names(parameter)}
     common = {key: value for key, value in content.items() if not isinstance(value, Mapping) and key in known}
     own = content.get(command, {})
+    if not isinstance(own, Mapping):
+        raise InputError(f"'{path}' has '{command}' as a value, expected a table of options, [{command}]")
     for key in own:
         if key not in known:
             raise UsageError(f"'{path}' has the option '{key}' for {command}" + did_you_mean(key, known))
-    options = {**common, **own}
+    options = {key: as_given(value, known[key], f"'{path}'", key) for key, value in {**common, **own}.items()}
     for key, value in options.items():
-        if found and reserved(known[key], value):
-            raise InputError(
-                f"'{path}' sets '{key}', which lets code run or files be replaced; only the command line may, or a "
-                f"file named there (--config {path})"
-            )
+        if found:
+            check_unnamed(path, key, value, known[key])
     return {str(known[key].name): value for key, value in options.items()}
 
 

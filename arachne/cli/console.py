@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from arachne.cli.heartbeat import Heartbeat
 from arachne.files import environment_faults
+from arachne.report.console import SafeConsole
+from arachne.report.printable import printable
 
 if TYPE_CHECKING:
     from arachne.search.state import Generation
@@ -56,17 +58,17 @@ class Output:
         """A line about what is going on."""
         self._note(text)
         if not self.quiet:
-            self._err.print(text, markup=False, highlight=False, soft_wrap=True)
+            self._err.print(text, soft_wrap=True)
 
     def detail(self, text: str) -> None:
         """A line for those who asked for every step."""
         self._note(text)
         if self.verbose:
-            self._err.print(text, markup=False, highlight=False, soft_wrap=True)
+            self._err.print(text, soft_wrap=True)
 
     def _note(self, text: str) -> None:
         if self._log is not None:
-            self._log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+            self._log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {printable(text)}\n")
             self._log.flush()
 
     def result(self, renderable: RenderableType, value: Any) -> None:
@@ -94,7 +96,7 @@ class Output:
             self._heartbeat.step(name)
         self._note(f"{name} …")
         if not self.quiet:
-            self._err.print(f"{name} …", style="dim" if self._err.is_terminal else None, highlight=False)
+            self._err.print(f"{name} …", style="dim" if self._err.is_terminal else None)
 
     @contextmanager
     def search_progress(self, generations: int | None) -> Iterator[Any]:
@@ -127,6 +129,6 @@ class Output:
             yield on_generation
 
 
-def _console(stream: Any) -> Console:
-    console = Console(file=stream)
-    return console if console.is_terminal else Console(file=stream, width=WIDTH, color_system=None)
+def _console(stream: Any) -> SafeConsole:
+    console = SafeConsole(file=stream)
+    return console if console.is_terminal else SafeConsole(file=stream, width=WIDTH, color_system=None)

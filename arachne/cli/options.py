@@ -28,13 +28,18 @@ class Size(click.ParamType[int]):
     name = "size"
     UNITS: ClassVar = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 
+    LEAST: ClassVar = 10**6
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
             return value
         parts = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]i?b|)", str(value).strip().lower())
         if parts is None:
             self.fail(f"expected a size such as 500MB or 2GiB, got '{value}'", param, ctx)
-        return int(float(parts[1]) * self.UNITS[parts[2]])
+        size = int(float(parts[1]) * self.UNITS[parts[2]])
+        if size < self.LEAST:
+            self.fail(f"{value} is too little to work with; give 1MB or more", param, ctx)
+        return size
 
 
 class Share(click.ParamType[float]):

@@ -20,13 +20,12 @@ def command(folder: Path, out: Path | None, as_json: bool, quiet: bool, debug: b
     from arachne.cli.patching import Plain
     from arachne.files import atomic_write, environment_faults
     from arachne.manifest import read_manifest, write_manifest
-    from arachne.report.folder import PAGE, read_page
-    from arachne.report.html import render
+    from arachne.report.folder import PAGE, page_again
     from arachne.result_folder import CHECKPOINTS
     from arachne.working_folder import working_folder
 
     path = folder / PAGE if out is None else out
-    html = render(read_page(folder)).encode()
+    html = page_again(folder).encode()
     with environment_faults(path), working_folder(folder.resolve(), wait=True, kept=(CHECKPOINTS,)):
         atomic_write(path, html)
         if out is None and read_manifest(folder) is not None:

@@ -8,6 +8,7 @@ is known.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,15 @@ from typing import Any
 import numpy as np
 
 from arachne.errors import DataError, UsageError, did_you_mean
+from arachne.reading import foreign, read_text
 from arachne.values import Array
 from arachne.wording import counted
+
+MOST_CLASSES = 1 << 40
+"""A number beyond this is that of no class."""
+
+LARGEST = 16 << 20
+"""More bytes than this are no list of class names."""
 
 Classes = str | Path | Sequence[str] | None
 """Class names in order: a list, comma-separated text, or a file with one per line."""
@@ -31,9 +39,9 @@ def read_class_names(classes: Classes, n_classes: int | None = None) -> tuple[st
     if classes is None:
         return None
     names = _from_text(str(classes)) if isinstance(classes, (str, Path)) else tuple(map(str, classes))
-    doubled = sorted({name for name in names if names.count(name) > 1})
+    doubled = [name for name, times in Counter(names).items() if times > 1]
     if doubled:
-        raise UsageError(f"the class name '{doubled[0]}' is given twice")
+        raise UsageError(f"the class name '{min(doubled)}' is given twice")
     if not names or "" in names:
         raise UsageError("expected class names, got an empty one" if names else "expected class names, got none")
     if n_classes is not None and len(names) != n_classes:
@@ -43,11 +51,9 @@ def read_class_names(classes: Classes, n_classes: int | None = None) -> tuple[st
 
 def _from_text(text: str) -> tuple[str, ...]:
     path = Path(text)
-    try:
-        if os.path.isfile(path):  # a long list of names is no path, which Path.is_file() would raise for
-            return tuple(line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip())
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read the class names in '{text}': {error}") from error
+    if os.path.exists(path):  # a long list of names is no path, which Path.exists() would raise for
+        content = read_text(path, "list of class names", LARGEST)
+        return tuple(line.strip() for line in content.splitlines() if line.strip())
     if "," not in text:
         raise UsageError(f"'{text}' is neither a file with class names nor a list of names separated by commas")
     return tuple(name.strip() for name in text.split(","))
@@ -73,8 +79,11 @@ def class_numbers(
     """
     values = _one_per_row(labels)
     given = class_names
-    if values.dtype.kind in "US":
-        numbers, class_names = _from_names(values.astype(str), class_names, n_classes, known_names)
+    if values.dtype.kind == "S":
+        with foreign("the labels", DataError):
+            values = np.char.decode(values, "utf-8")
+    if values.dtype.kind == "U":
+        numbers, class_names = _from_names(values, class_names, n_classes, known_names)
     else:
         numbers = _whole(values)
     limit = n_classes if n_classes is not None else len(class_names) if class_names is not None else None
@@ -139,6 +148,9 @@ def _whole(values: Array) -> Array:
         if len(broken):
             row = int(broken[0])
             raise DataError(f"row {row} has the label {values[row]:g}, expected a whole number or a class name")
+    if values.dtype.kind == "u" and (values >= MOST_CLASSES).any():
+        row = int(np.flatnonzero(values >= MOST_CLASSES)[0])
+        raise DataError(f"row {row} has the label {values[row]}, expected the number of a class")
     return values.astype(np.int64)
 
 
@@ -149,13 +161,20 @@ def _from_names(
     found = sorted({*labels.tolist(), *(known_names or ())})
     strangers = [name for name in found if class_names is None or name not in class_names]
     if strangers and all(_is_number(name) for name in found):
-        return np.array([int(float(name)) for name in labels.tolist()], dtype=np.int64), class_names
+        return np.array([_number(name) for name in labels.tolist()], dtype=np.int64), class_names
     if class_names is None:
         class_names = _sorted_names(found, n_classes)
     elif strangers:
         raise DataError(_unknown(labels, strangers[0], class_names))
     order = {name: number for number, name in enumerate(class_names)}
     return np.array([order[name] for name in labels.tolist()], dtype=np.int64), class_names
+
+
+def _number(text: str) -> int:
+    whole = text.partition(".")[0]
+    if len(whole.lstrip("-").lstrip("0")) > len(str(MOST_CLASSES)):
+        raise DataError(f"the label {whole[:20]}… is the number of no class")
+    return int(whole)
 
 
 def _is_number(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import warnings
 from collections.abc import Sequence
@@ -12,16 +13,21 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from arachne.data.found import Found
+from arachne.data.picture_bytes import MAX_PIXELS, check_bytes, check_size
 from arachne.data.preprocess import Preprocess
 from arachne.errors import DataError
+from arachne.reading import read_bytes, told
 from arachne.values import Array
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp", ".gif")
 FORMATS = ("PNG", "JPEG", "BMP", "PPM", "TIFF", "WEBP", "GIF")
 """The decoders that may run, whatever a file is called: Pillow has others that start programs."""
 
-MAX_PIXELS = 50_000_000
-"""A picture with more pixels is not decoded: a file of a few kilobytes can claim any size."""
+LARGEST = 1 << 30
+"""More bytes than this are no picture."""
+
+ROOM, RATIO = 256 << 20, 250
+"""Bytes all pictures together may always take, and how many times the bytes of their files beyond that."""
 
 SPLITS = frozenset({"train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval", "holdout"})
 """Directory names that stand for parts of a data set rather than for classes."""
@@ -59,7 +65,7 @@ def read_image_folder(folder: Path, preprocess: Preprocess, limit: int | None) -
         inputs=read_images(paths, head, folder),
         labels=np.array(labels),
         known_names=names,
-        names=tuple(str(path.relative_to(folder)) for path in paths),
+        names=picture_names(paths, folder),
         columns={"folder": np.array(nested)} if nested != labels else {},
         preprocess=rest,
     )
@@ -78,16 +84,46 @@ def read_images(paths: Sequence[Path], head: Preprocess, folder: Path) -> Array:
     """
     images: list[Array] = []
     wrong: list[str] = []
+    taken = packed = 0
     with warnings.catch_warnings(), ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         for path, (image, reason) in zip(paths, pool.map(lambda path: _decoded(path, head), paths), strict=True):
             if image is None:
                 wrong.append(f"{_relative(path, folder)} ({reason})")
-            else:
-                images.append(image)
+                continue
+            images.append(image)
+            taken, packed = taken + image.nbytes, packed + path.stat().st_size
+            if taken > max(ROOM, RATIO * packed):
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise DataError(
+                    f"the first {len(images):,} pictures of '{folder}' have {packed:,} bytes and decode to {taken:,}, "
+                    f"over {RATIO} times as many"
+                )
     if wrong:
         raise DataError(f"{len(wrong)} of {len(paths)} files cannot be read as pictures: {_first(wrong)}")
     return stacked(images, [_relative(path, folder) for path in paths])
+
+
+def picture_names(paths: Sequence[Path], folder: Path) -> tuple[str, ...]:
+    """What pictures are called: by their path below the folder, or by where they really lie if that is elsewhere.
+
+    A table or a link can lead to any picture of the machine. Those are read, but a report never shows them.
+    """
+    real = {parent: Path(os.path.realpath(parent)) for parent in {path.parent for path in paths}}
+    top = Path(os.path.realpath(folder))
+    names = []
+    for path in paths:
+        place = Path(os.path.realpath(path)) if path.is_symlink() else real[path.parent] / path.name
+        if not place.is_relative_to(top):
+            names.append(str(place))
+        else:
+            names.append(_relative(path, folder) if path.is_relative_to(folder) else str(place.relative_to(top)))
+    return tuple(names)
+
+
+def is_outside(name: str) -> bool:
+    """Whether a picture of this name, as `picture_names` gives it, lies outside the folder of its data."""
+    return os.path.isabs(name)
 
 
 def pixels(image: Image.Image) -> Array:
@@ -124,25 +160,23 @@ def stacked(images: Sequence[Array], names: Sequence[str]) -> Array:
 def _decoded(path: Path, head: Preprocess) -> tuple[Array | None, str]:
     """A picture `(height, width, channels)`, or None and the reason."""
     try:
-        with Image.open(path, formats=FORMATS) as image:
-            width, height = image.size
-            if width * height > MAX_PIXELS:
-                return None, f"{width}x{height} pixels, more than {MAX_PIXELS:,}"
+        content = read_bytes(path, "picture", LARGEST)
+        check_bytes(content)
+        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+            check_size(*image.size, 1 if image.mode in ("1", "L", "P") else 4, len(content))
             picture = pixels(image)
     except (Image.DecompressionBombWarning, Image.DecompressionBombError):
         return None, f"more than {MAX_PIXELS:,} pixels"
-    except FileNotFoundError:
-        return None, "does not exist"
     except Exception as error:  # Pillow's decoders raise anything on broken files
-        return None, _reason(error)
+        return None, _reason(error, path)
     return np.asarray(head(picture[None]))[0], ""
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, path: Path) -> str:
     if isinstance(error, UnidentifiedImageError):
         return "not a picture"
-    text = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return "truncated" if "truncated" in text.lower() else text.rstrip(".")
+    text = told(error).removeprefix(f"picture '{path}' ").removeprefix(f"cannot read picture '{path}': ")
+    return "truncated" if "truncated" in text.lower() else text
 
 
 def pictures_below(directory: Path) -> list[Path]:

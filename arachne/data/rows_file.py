@@ -6,6 +6,13 @@ import csv
 from pathlib import Path
 
 from arachne.errors import DataError
+from arachne.reading import foreign, read_text
+
+LARGEST = 256 << 20
+"""More bytes than this are no list of rows."""
+
+LONGEST = 20
+"""Digits of a row number."""
 
 
 def read_rows(path: Path, n: int) -> tuple[int, ...]:
@@ -18,10 +25,9 @@ def read_rows(path: Path, n: int) -> tuple[int, ...]:
     Raises:
         DataError: The file cannot be read, holds no rows, something else than numbers, or rows outside the data.
     """
-    try:
-        lines = list(csv.reader(path.read_text(encoding="utf-8-sig").splitlines()))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"cannot read the rows file '{path}': {error}") from error
+    text = read_text(path, "rows file", LARGEST, DataError)
+    with foreign(f"the rows file '{path}'", DataError):
+        lines = list(csv.reader(text.splitlines()))
     numbered = [(number, cells) for number, cells in enumerate(lines, start=1) if any(cell.strip() for cell in cells)]
     if not numbered:
         raise DataError(f"the rows file '{path}' is empty")
@@ -41,8 +47,8 @@ def read_rows(path: Path, n: int) -> tuple[int, ...]:
 
 def _row(path: Path, number: int, cells: list[str], column: int, n: int) -> int:
     text = cells[column].strip() if column < len(cells) else ""
-    if not text.lstrip("-").isdecimal():
-        raise DataError(f"line {number} of the rows file '{path}' has '{text}', expected a row number")
+    if not (text.lstrip("-").isdecimal() and text.isascii()) or len(text) > LONGEST:
+        raise DataError(f"line {number} of the rows file '{path}' has '{text[:40]}', expected a row number")
     row = int(text)
     if not 0 <= row < n:
         raise DataError(f"line {number} of the rows file '{path}' has row {row}, but the data has rows 0 to {n - 1}")

@@ -12,11 +12,12 @@ import numpy as np
 from arachne.data.arrays import from_arrays, load_npy_folder, load_npz
 from arachne.data.checks import as_inputs, check_finite
 from arachne.data.found import LABEL_NAMES, Found
-from arachne.data.images import pictures_below, read_images
+from arachne.data.images import picture_names, pictures_below, read_images
 from arachne.data.labelled import LabelledData
 from arachne.data.preprocess import Preprocess
 from arachne.data.tables import from_table, load_csv, load_parquet
 from arachne.errors import DataError
+from arachne.npz import map_npy
 from arachne.values import count
 
 UNKNOWN = -1
@@ -59,7 +60,7 @@ def _from_path(path: Path, preprocess: Preprocess, limit: int | None) -> Found:
     if name.endswith(".npz"):
         return _named(load_npz(path), path, preprocess, limit)
     if name.endswith(".npy"):
-        return _named({"x": _array(path)}, path, preprocess, limit)
+        return _named({"x": map_npy(path, "data", DataError)}, path, preprocess, limit)
     if name.endswith((".csv", ".tsv", ".csv.gz")):
         table = dict(load_csv(path, limit))
     elif name.endswith(".parquet"):
@@ -83,17 +84,9 @@ def _from_arrays(source: Any, preprocess: Preprocess) -> Found:
     return Found(source.inputs if isinstance(source, LabelledData) else source, None, preprocess=preprocess)
 
 
-def _array(path: Path) -> Any:
-    try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"cannot read '{path}' as npy: {error}") from error
-
-
 def _pictures(folder: Path, preprocess: Preprocess, limit: int | None) -> Found:
     paths = pictures_below(folder)[:limit]
     if not paths:
         raise DataError(f"no pictures and no .npy files below '{folder}'")
     head, rest = preprocess.split_images()
-    names = tuple(str(path.relative_to(folder)) for path in paths)
-    return replace(Found(read_images(paths, head, folder), None, preprocess=rest), names=names)
+    return replace(Found(read_images(paths, head, folder), None, preprocess=rest), names=picture_names(paths, folder))

@@ -21,6 +21,7 @@ from arachne.patch.memory import base_of, changes_between, set_changed
 from arachne.patch.text import read_base, read_entry, read_file, read_text, write_text
 from arachne.patch.values_file import read_values, write_values
 from arachne.patch.weight_change import WeightChange
+from arachne.reading import foreign
 from arachne.values import Address, Array
 
 LARGE = 2000
@@ -154,7 +155,8 @@ class Patch:
         Raises:
             PatchError: The text is no patch, or contradicts itself.
         """
-        return cls._from_document(read_text(text), None)
+        with foreign("patch", PatchError):
+            return cls._from_document(read_text(text), None)
 
     def save(self, path: str | Path) -> None:
         """Write the patch, whole or not at all.
@@ -183,7 +185,8 @@ class Patch:
         path = Path(path)
         text = read_file(path)
         try:
-            return cls._from_document(read_text(text), path.parent)
+            with foreign("patch", PatchError):
+                return cls._from_document(read_text(text), path.parent)
         except PatchError as error:
             raise PatchError(f"'{path}': {error}") from error
 

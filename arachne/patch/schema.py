@@ -1,7 +1,7 @@
 """The JSON Schema of a patch, and a check against it that needs no package.
 
 `schema.json` is for everybody's tools. Here only the few words it uses are understood: `type`, `required`,
-`properties`, `additionalProperties`, `items`, `enum`, `pattern`, `minimum` and `$ref`.
+`properties`, `additionalProperties`, `items`, `minItems`, `maxItems`, `enum`, `pattern`, `minimum` and `$ref`.
 """
 
 from __future__ import annotations
@@ -64,12 +64,14 @@ def check(value: Any, rule: dict[str, Any] | None = None, where: str = "patch") 
     _check_type(value, rule, where)
     if "enum" in rule and value not in rule["enum"]:
         raise PatchError(f"{where} is {_shown(value)}, expected one of {', '.join(rule['enum'])}")
-    if "pattern" in rule and isinstance(value, str) and not re.search(rule["pattern"], value):
+    if "pattern" in rule and isinstance(value, str) and not re.search(_whole(rule["pattern"]), value):
         raise PatchError(f"{where} is {_shown(value)}, expected {rule['pattern']}")
     if "minimum" in rule and isinstance(value, (int, float)) and value < rule["minimum"]:
         raise PatchError(f"{where} is {_shown(value)}, expected at least {rule['minimum']}")
     if isinstance(value, dict):
         _check_members(value, rule, where)
+    if isinstance(value, list) and not rule.get("minItems", 0) <= len(value) <= rule.get("maxItems", len(value)):
+        raise PatchError(f"{where} has {len(value)} items, expected {_number(rule)}")
     if isinstance(value, list) and "items" in rule:
         for number, item in enumerate(value):
             check(item, rule["items"], f"{where}[{number}]")
@@ -93,6 +95,16 @@ def _check_members(value: dict[str, Any], rule: dict[str, Any], where: str) -> N
             check(member, properties[name], f"{where}.{name}")
         elif rule.get("additionalProperties") is False:
             raise PatchError(f"{where} has an unknown '{name}'; known: {', '.join(properties)}")
+
+
+def _whole(pattern: str) -> str:
+    """JSON Schema's `$` is the end of the text; Python's is also before a last newline."""
+    return f"{pattern[:-1]}\\Z" if pattern.endswith("$") else pattern
+
+
+def _number(rule: dict[str, Any]) -> str:
+    low, high = rule.get("minItems", 0), rule.get("maxItems")
+    return str(low) if low == high else f"at most {high}" if not low else f"{low} to {high}"
 
 
 def _shown(value: Any) -> str:

@@ -15,10 +15,11 @@ from arachne.errors import PatchError
 from arachne.patch.base import BaseTensor, Fingerprint, PatchBase
 from arachne.patch.schema import SCHEMA, check, check_version
 from arachne.patch.weight_change import WeightChange
+from arachne.reading import parse_json, read_bytes, told
 from arachne.values import Address
 
-MAX_BYTES = 256 << 20
-"""A longer file is no patch, and is not read."""
+MAX_BYTES = 32 << 20
+"""A longer text is no patch, and is not read; the values of a large patch lie in a file of their own."""
 
 
 def write_text(
@@ -56,11 +57,7 @@ def read_file(path: Path) -> str:
         PatchError: Nothing is there, it is too large, or it is no text.
     """
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise PatchError(f"'{path}' is too large to be a patch")
-        return path.read_bytes().decode("utf-8")
-    except OSError as error:
-        raise PatchError(f"cannot read patch '{path}': {error.strerror or error}") from error
+        return read_bytes(path, "patch", MAX_BYTES, PatchError).decode("utf-8")
     except UnicodeDecodeError as error:
         raise PatchError(f"'{path}' is no patch: it is not text") from error
 
@@ -72,18 +69,14 @@ def read_text(text: str) -> dict[str, Any]:
         PatchError: No JSON, cut off, a key twice, a number that is not finite, another schema.
     """
     try:
-        document = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite)
+        document = parse_json(text)
     except json.JSONDecodeError as error:
         raise PatchError(
             f"the patch is not valid JSON at line {error.lineno}, column {error.colno}: cut off, edited by hand, or "
             "no patch"
         ) from error
-    except RecursionError as error:
-        raise PatchError("the patch is nested too deeply to be one") from error
-    except PatchError:
-        raise
     except ValueError as error:
-        raise PatchError(f"the patch is not valid JSON: {error}") from error
+        raise PatchError(f"the patch is not valid JSON: {told(error)}") from error
     check_version(document)
     check(document)
     checked: dict[str, Any] = document
@@ -126,6 +119,8 @@ def read_entry(item: Mapping[str, Any]) -> WeightChange:
 def _read_tensor(item: Mapping[str, Any], marks: Mapping[tuple[str, str], list[Fingerprint]]) -> BaseTensor:
     if item["sha256"] is None and item["patched_sha256"] is None:
         raise PatchError(f"the patch gives no hash of '{item['layer']}.{item['parameter']}', neither before nor after")
+    if math.prod(item["shape"]) >= 1 << 48:
+        raise PatchError(f"the patch gives '{item['layer']}.{item['parameter']}' the shape {tuple(item['shape'])}")
     return BaseTensor(
         item["layer"],
         item["parameter"],
@@ -199,23 +194,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"'{type(value).__name__}' has no place in JSON")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise PatchError(f"the patch has '{twice}' twice in one place")
-    return members
-
-
-def _refuse_constant(name: str) -> float:
-    raise PatchError(f"the patch holds {name}, expected finite numbers only")
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise PatchError(f"the patch holds {text}, which is out of range")
-    return value

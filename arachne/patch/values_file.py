@@ -22,11 +22,13 @@ from arachne.errors import PatchError
 from arachne.patch.base import PROJECTIONS, BaseTensor, Fingerprint, PatchBase
 from arachne.patch.change import TensorChange
 from arachne.patch.weight_change import WeightChange
+from arachne.reading import parse_json, read_bytes, told
 from arachne.values import Address, Array
 
 CODES = {"float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64"}
 _STORED: dict[str, str] = {"F16": "<u2", "BF16": "<u2", "F32": "<u4", "F64": "<u8", "I64": "<i8"}
-MAX_HEADER = 16 << 20
+MAX_HEADER, MAX_VALUES = 16 << 20, 1 << 30
+"""Bytes of the header, and of the whole file; more are no patch, and are not read."""
 
 
 def write_values(changes: Sequence[TensorChange]) -> bytes:
@@ -52,12 +54,7 @@ def read_values(path: Path, sha256: str, base: PatchBase) -> tuple[PatchBase, tu
     Raises:
         PatchError: The file is missing, is another one, or does not hold what the base lists.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise PatchError(
-            f"the patch keeps its values in '{path.name}', which cannot be read: {error.strerror}"
-        ) from error
+    content = read_bytes(path, "file of a patch's values", MAX_VALUES, PatchError)
     if hashlib.sha256(content).hexdigest() != sha256:
         raise PatchError(f"'{path.name}' is not the file the patch keeps its values in: its hash is another")
     arrays = _unpack(content, path.name)
@@ -96,6 +93,8 @@ def _fingerprints(part: tuple[str, Array], name: str) -> tuple[Fingerprint, ...]
     if code != "F64" or bits.ndim != 2 or bits.shape[1] != 2 + PROJECTIONS:
         raise PatchError(f"'{name}' holds fingerprints in another form than this version of Arachne reads")
     table = bits.view("<f8")
+    if not (np.isfinite(table).all() and (table[:, :2] >= 0).all() and (table[:, 0] < 1 << 48).all()):
+        raise PatchError(f"'{name}' holds fingerprints that are not those of rows")
     return tuple(Fingerprint(int(row[0]), row[1], tuple(row[2:])) for row in table.tolist())
 
 
@@ -121,19 +120,24 @@ def _unpack(content: bytes, name: str) -> dict[str, tuple[str, Array]]:
         raise PatchError(f"'{name}' is no safetensors file, or is cut off")
     data = content[8 + length :]
     try:
-        header = json.loads(content[8 : 8 + length])
+        header = parse_json(content[8 : 8 + length])
         header.pop("__metadata__", None)
         arrays, end = {}, 0
         for key, item in header.items():
             start, stop = item["data_offsets"]
             stored = np.dtype(_STORED[item["dtype"]])
             shape = tuple(int(n) for n in item["shape"])
-            if start != end or stop - start != math.prod(shape) * stored.itemsize or min(shape, default=1) < 0:
+            if (
+                len(shape) > 64
+                or start != end
+                or stop - start != math.prod(shape) * stored.itemsize
+                or min(shape, default=1) < 0
+            ):
                 raise ValueError(f"'{key}' is not where the header says")
             arrays[key] = item["dtype"], np.frombuffer(data[start:stop], stored).reshape(shape)
             end = stop
         if end != len(data):
             raise ValueError("bytes are left over")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise PatchError(f"'{name}' is no well-formed safetensors file: {error}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise PatchError(f"'{name}' is no well-formed safetensors file: {told(error)}") from error
     return arrays

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arachne.errors import ModelError
+from arachne.errors import InputError, ModelError
 from arachne.files import atomic_write, read_object
 from arachne.manifest import MANIFEST
+from arachne.reading import foreign
 from arachne.report.card import model_card
 from arachne.report.html import render
 from arachne.report.json import dumps
@@ -61,3 +62,14 @@ def read_page(folder: Path) -> dict[str, Any]:
         InputError: The folder has none, or something else under its name.
     """
     return read_object(folder / PAGE_DATA, "report")
+
+
+def page_again(folder: Path) -> str:
+    """The page of a repair's folder, made again from what lies there, which anybody may have written.
+
+    Raises:
+        InputError: The folder has no report, or something else under its name.
+    """
+    page = read_page(folder)
+    with foreign(f"'{folder / PAGE_DATA}' as a report", InputError):
+        return render(page)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -92,6 +93,7 @@ def environment() -> Environment:
         loader=PackageLoader("arachne.report"),
         autoescape=lambda name: name is not None and name.endswith(".j2"),
         undefined=StrictUndefined,
+        finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
@@ -104,9 +106,28 @@ def environment() -> Environment:
         number=lambda value: f"{value:.6g}",
         printable=printable,
         short=_short,
+        picture=_picture,
     )
     made.globals.update(interval=interval, charts=charts, front_charts=front_charts)
     return made
+
+
+def _shown(value: Any) -> Any:
+    """What a template prints: text loses what cannot be printed; `Markup` is ours."""
+    from markupsafe import Markup
+
+    return value if isinstance(value, Markup) or not isinstance(value, str) else printable(value, keep="\n")
+
+
+def _picture(address: Any) -> str:
+    """The address of a picture, if it is one of those that are drawn into the page.
+
+    Raises:
+        InputError: It leads elsewhere.
+    """
+    if not isinstance(address, str) or not re.fullmatch(r"data:image/(png|jpeg);base64,[A-Za-z0-9+/]*={0,2}", address):
+        raise InputError("a picture of the report is not in it; the page shows only what a repair has drawn")
+    return address
 
 
 def _percent(share: float | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import struct
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,7 +33,23 @@ def clean(value: Any) -> Any:
 
 def dumps(value: Any) -> str:
     """JSON for people: indented, but what fits on a line stays on one. Ends without a newline."""
-    return _dumps(clean(value), "")
+    return escaped(_dumps(clean(value), ""))
+
+
+def escaped(text: str) -> str:
+    """A JSON text in which every character that cannot be printed, or not be written, stands as its number.
+
+    JSON itself escapes only those below 32; others steer terminals too, or turn the direction of what follows.
+    """
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(one if one.isprintable() or one == "\n" else _number(one) for one in text)
+
+
+def _number(character: str) -> str:
+    return "".join(
+        f"\\u{unit:04x}" for (unit,) in struct.iter_unpack(">H", character.encode("utf-16-be", "surrogatepass"))
+    )
 
 
 def _dumps(value: Any, indent: str) -> str:

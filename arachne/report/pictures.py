@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from arachne.data.images import is_outside
 from arachne.data.labelled import LabelledData
 from arachne.data.layout import ALIKE, alike, as_pictures, picture_layout
 from arachne.data.mapped import gather
@@ -27,6 +28,9 @@ MOST_POINTS = 120
 LARGEST_SIDE = 128
 PNG_SIDE = 64
 """Pictures up to this size are stored without loss; larger ones, scaled down, as JPEG."""
+
+NOT_SHOWN = "not shown: it lies outside the folder of the data"
+"""Instead of a picture that a table or a link leads to: a page may go where that picture should not."""
 
 Shown = dict[str, Any]
 """`{"kind": "image", "src", "width", "height"}`, `{"kind": "text", "text"}`, `{"kind": "values", "values"}` or
@@ -47,12 +51,21 @@ def show_inputs(data: LabelledData, rows: Sequence[int]) -> list[Shown]:
     layout = picture_layout(sample)
     if layout is not None:
         scale = _Scale.of(as_pictures(sample, layout))
-        return [_picture(scale, as_pictures(np.asarray(array[row])[None], layout)[0]) for row in rows]
+        return [
+            _text(NOT_SHOWN)
+            if _is_hidden(data, row)
+            else _picture(scale, as_pictures(np.asarray(array[row])[None], layout)[0])
+            for row in rows
+        ]
     if array.dtype.kind in "iu":
         return [_text(_tokens(np.asarray(array[row]))) for row in rows]
     if _is_signal(sample):
         return [_curve(np.asarray(array[row], dtype=np.float64)) for row in rows]
     return [_values(np.asarray(array[row])) for row in rows]
+
+
+def _is_hidden(data: LabelledData, row: int) -> bool:
+    return data.names is not None and is_outside(data.names[row])
 
 
 def _one_array(data: LabelledData) -> Array:
@@ -105,6 +118,7 @@ def difference_of_means(data: LabelledData, rows: Sequence[int], others: Sequenc
 
     None where inputs are no pictures, or there are no rows on either side.
     """
+    rows, others = ([row for row in chosen if not _is_hidden(data, row)] for chosen in (rows, others))
     array = _one_array(data)
     layout = (
         picture_layout(np.asarray(array[:: max(1, len(array) // 200)][:200])) if array.dtype.kind in "fiu" else None

@@ -10,6 +10,7 @@ import numpy as np
 from arachne.errors import UsageError
 from arachne.files import atomic_write
 from arachne.localise.base import Localisation
+from arachne.report.printable import printable
 from arachne.wording import counted
 
 if TYPE_CHECKING:
@@ -43,16 +44,21 @@ def localisation_figure(localisation: Localisation) -> Figure:
         if largest > MOST_POINTS:
             kept = np.argsort(-(losses / (losses.max() or 1) + impacts / (impacts.max() or 1)))[:MOST_POINTS]
             losses, impacts = losses[kept], impacts[kept]
-        label = f"{part.layer}.{part.parameter}"
+        label = _plain(f"{part.layer}.{part.parameter}")
         axes.scatter(losses, impacts, s=4, alpha=0.5, color=f"C{number % 10}", label=label, rasterized=True)
     suspects = np.array([localisation.score(address) for address in localisation.suspects.addresses])
     axes.scatter(
         suspects[:, 0], suspects[:, 1], s=60, facecolors="none", edgecolors="crimson", linewidths=1.5, label="suspects"
     )
     for address, (loss, impact) in zip(localisation.suspects.addresses, suspects, strict=True):
-        axes.annotate(str(address), (loss, impact), textcoords="offset points", xytext=(5, 4), fontsize=7)
+        axes.annotate(_plain(str(address)), (loss, impact), textcoords="offset points", xytext=(5, 4), fontsize=7)
     axes.set_xlabel("gradient loss, negatives / (1 + positives)")
     axes.set_ylabel("forward impact, negatives / (1 + positives)")
     axes.set_title(f"{counted(len(localisation.suspects), 'suspect')} among {localisation.n_candidates:,} weights")
     axes.legend(loc="upper right", fontsize=7)
     return figure
+
+
+def _plain(name: str) -> str:
+    """A name that matplotlib takes as text: neither as a formula nor as a label to leave out."""
+    return "\N{ZERO WIDTH SPACE}" * name.startswith("_") + printable(name).replace("$", r"\$")

@@ -16,6 +16,7 @@ from arachne.data.confusions import Confusion
 from arachne.evidence import Accuracy, Evidence, PartEvidence, Rate
 from arachne.evidence.verdict import DAMAGE, NOT_REPAIRED, NOTHING_WITHIN, REPAIRED, TOO_FEW, WORSE, p_value, percent
 from arachne.evidence.who_pays import shown
+from arachne.report.console import SafeConsole
 from arachne.report.objects import ranked_suspects
 from arachne.report.patch_rows import LONG, all_rows
 from arachne.report.printable import printable
@@ -222,7 +223,9 @@ def most_changed(accuracies: Sequence[Accuracy]) -> list[Accuracy]:
 
 def as_text(renderable: RenderableType, width: int = WIDTH) -> str:
     """What a table looks like in plain text, for `print(result)` and files."""
-    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False, legacy_windows=False)
+    console = SafeConsole(
+        file=io.StringIO(), width=width, color_system=None, force_terminal=False, legacy_windows=False
+    )
     with console.capture() as captured:
         console.print(renderable)
     return "\n".join(line.rstrip() for line in captured.get().splitlines()).strip("\n")

@@ -68,7 +68,7 @@ class Outcome:
             found.append(f"exit {self.code}")
         if "Traceback (most recent call last)" in self.out + self.err:
             found.append("a traceback")
-        if self.code not in (None, 0) and RAW.search(self.err):
+        if RAW.search(self.out + self.err):
             found.append("raw control codes in what it says")
         return [*found, *self.traces]
 

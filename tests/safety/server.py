@@ -34,6 +34,21 @@ LOADED = {
 """What each server loads before its first child, where installed."""
 
 
+WARM = (
+    "arachne",
+    "arachne_onnx",
+    "arachne_torch",
+    "arachne_keras",
+    "numpy",
+    "scipy",
+    "PIL",
+    "pyarrow",
+    "rich",
+    "jinja2",
+)
+"""Packages of which a server loads whatever a child of it had to load."""
+
+
 def main(name: str) -> None:
     from arachne.cli import COMMANDS
 
@@ -44,7 +59,20 @@ def main(name: str) -> None:
     os.dup2(2, 1)
     _answer(answers, {"idle": _fork(lambda: 0)["memory"]})
     for line in sys.stdin:
-        _answer(answers, _serve(json.loads(line)))
+        request = json.loads(line)
+        answer = _serve(request)
+        listed = Path(request["work"]) / "modules"
+        names = listed.read_text().split() if listed.exists() else []
+        _answer(answers, answer)
+        _warm_up(names)
+
+
+def _warm_up(names: list[str]) -> None:
+    """Import what a child had to import, so that the next need not; nothing is run here that a file could steer."""
+    for name in sorted(set(names) - set(sys.modules)):
+        if name.partition(".")[0] in WARM:
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
 
 
 def _answer(answers: Any, content: dict[str, Any]) -> None:
@@ -100,6 +128,8 @@ def _fork(child: Callable[[], int], patience: float = PATIENCE) -> dict[str, Any
 def _make(request: dict[str, Any], folder: Path, work: Path) -> int:
     """Write a case's or a seed's files; `made` holds the command line, or the name of the file to change."""
     os.chdir(folder)
+    for descriptor in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
     made = work / "made"
     try:
         if "seed" in request:
@@ -130,6 +160,8 @@ def _run(argv: list[str], folder: Path, work: Path) -> int:
         code = 1
     else:
         code = 0
+    with contextlib.suppress(OSError):
+        (work / "modules").write_text(" ".join(sorted(sys.modules)))
     try:
         sys.stdout.flush()
         sys.stderr.flush()

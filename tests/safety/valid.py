@@ -35,17 +35,27 @@ def pixels(rows: int = 4) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
 
 def result(folder: Path, name: str = "fix") -> str:
     """The folder of a small finished repair, with its model and data beside it as `net.onnx` and `data.npz`."""
+    return _repaired(folder, name, "--search", "keep")
+
+
+def front(folder: Path, name: str = "fix") -> str:
+    """As `result`, of a repair that left a front to choose from."""
+    return _repaired(folder, name, "--search", "keep", "--max-break", "1%")
+
+
+def _repaired(folder: Path, name: str, *options: str) -> str:
     from arachne.cli import run
 
     model(folder)
     data(folder, rows=600)
-    kept = Path(os.environ[CACHE]) / "fix"
+    kept = Path(os.environ[CACHE]) / "-".join(["fix", *options]).replace("%", "")
     if not kept.exists():
-        code = run(f"repair net.onnx --data data.npz --target top:1 --search keep -o {name} --quiet".split())
+        given = ["net.onnx", "--data", "data.npz", "--target", "top:1", *options, "-o", name, "--quiet"]
+        code = run(["repair", *given])
         if code != 0:
             raise RuntimeError(f"the repair that a case starts from failed with exit {code}")
-        shutil.copytree(folder / name, kept.with_name(f"fix-{os.getpid()}"))
-        kept.with_name(f"fix-{os.getpid()}").rename(kept)
+        shutil.copytree(folder / name, kept.with_name(f"{kept.name}-{os.getpid()}"))
+        kept.with_name(f"{kept.name}-{os.getpid()}").rename(kept)
     else:
         shutil.copytree(kept, folder / name)
     return name

@@ -244,7 +244,7 @@ def test_npz_without_labels_or_with_wrong_lengths_is_refused(tmp_path: Path) -> 
 def test_npz_with_python_objects_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     np.savez(path, x=np.array([{}, []], dtype=object), y=Y[:2])
-    assert refusal(path).endswith("it holds Python objects, not arrays of numbers")
+    assert refusal(path).endswith("'x.npy' holds Python objects, not arrays of numbers")
 
 
 def test_broken_npz_files_are_refused(tmp_path: Path) -> None:

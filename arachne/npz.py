@@ -1,0 +1,116 @@
+"""Arrays of npz and npy files of others: what they claim is held against the file's bytes before memory is taken."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import zipfile
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.lib import format as npy_format
+
+from arachne.errors import InputError
+from arachne.reading import foreign, ordinary_file
+from arachne.values import Array
+
+KINDS = "biufUS"
+"""Truth values, numbers and text; everything else is no data of a network, and objects would run code."""
+
+ROOM = 128 << 20
+"""Bytes an archive may always unpack to."""
+
+RATIO = 100
+"""How many times its own size an archive may unpack to beyond `ROOM`. Real data stays below forty."""
+
+
+def read_npz(path: Path, what: str, fault: type[InputError]) -> dict[str, Array]:
+    """The arrays of an npz by name; nothing in it can run code.
+
+    Args:
+        path: The file.
+        what: What it should be, as messages call it.
+        fault: What to raise.
+    """
+    ordinary_file(path, what, fault)
+    with foreign(f"'{path}' as npz", fault), path.open("rb") as stream, zipfile.ZipFile(stream) as archive:
+        members = archive.infolist()
+        strange = [info.filename for info in members if not info.filename.endswith(".npy")]
+        if strange:
+            raise fault(f"cannot read '{path}' as npz: it holds '{strange[0]}', which is no array")
+        if len({info.filename for info in members}) != len(members):
+            raise fault(f"cannot read '{path}' as npz: it holds two arrays of one name")
+        check_growth(path, os.fstat(stream.fileno()).st_size, sum(info.file_size for info in members), fault)
+        return {info.filename.removesuffix(".npy"): _member(archive, info) for info in members}
+
+
+def check_growth(path: Path, packed: int, unpacked: int, fault: type[InputError], room: int = ROOM) -> None:
+    """Refuse an archive that unpacks to far more than it is, or to more than there is memory."""
+    if unpacked > max(room, RATIO * packed):
+        raise fault(
+            f"'{path}' has {packed:,} bytes and unpacks to {unpacked:,} or more, over {RATIO} times as many; unpack it "
+            "yourself if you know what it is"
+        )
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None
+    if memory is not None and unpacked > memory:
+        raise fault(
+            f"'{path}' unpacks to {unpacked / 2**30:.1f} GiB, more than the {memory / 2**30:.1f} GiB of memory; "
+            "put x.npy and y.npy into a directory instead, they are memory-mapped"
+        )
+
+
+def map_npy(path: Path, what: str, fault: type[InputError]) -> Array:
+    """The array of an npy file, memory-mapped."""
+    ordinary_file(path, what, fault)
+    with foreign(f"'{path}' as npy", fault):
+        with path.open("rb") as stream:
+            _header(stream, path.name, os.fstat(stream.fileno()).st_size)
+        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+        return _readable(array, path.name)
+
+
+def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Array:
+    with archive.open(info) as member:
+        shape, fortran, dtype, start = _header(member, info.filename, info.file_size)
+        if math.prod(shape) * dtype.itemsize != info.file_size - start:
+            raise ValueError(f"'{info.filename}' does not hold as many bytes as its shape needs")
+        array: Array = np.empty(shape[::-1] if fortran else shape, dtype)
+        view, filled = memoryview(array.reshape(-1).view(np.uint8)) if array.size else memoryview(b""), 0
+        while filled < len(view):
+            read = member.readinto(view[filled:])  # type: ignore[attr-defined]  # a buffered stream has it
+            if not read:
+                raise ValueError(f"'{info.filename}' is cut off")
+            filled += read
+        if member.read(1):  # the end, where the checksum is compared
+            raise ValueError(f"'{info.filename}' holds more than its shape needs")
+    return _readable(array.T if fortran else array, info.filename)
+
+
+def _readable(array: Array, name: str) -> Array:
+    """The array, bytes decoded, unless it is text with numbers that stand for no character."""
+    if array.dtype.kind == "S":
+        return np.char.decode(array, "utf-8")
+    if array.dtype.kind == "U" and array.size:
+        codes = np.ascontiguousarray(array).view(f"{array.dtype.byteorder}u4")
+        if (codes > sys.maxunicode).any() or ((codes >= 0xD800) & (codes < 0xE000)).any():
+            raise ValueError(f"'{name}' holds text with codes that are no characters")
+    return array
+
+
+def _header(stream: IO[bytes], name: str, size: int) -> tuple[tuple[int, ...], bool, np.dtype[np.generic], int]:
+    """Shape, order, dtype and where the values start, believed only if they fit into this many bytes."""
+    version = npy_format.read_magic(stream)
+    read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+    shape, fortran, dtype = read(stream)
+    if dtype.hasobject:
+        raise ValueError(f"'{name}' holds Python objects, not arrays of numbers")
+    if dtype.kind not in KINDS or (dtype.itemsize == 0 and math.prod(shape)):
+        raise ValueError(f"'{name}' holds values of the kind '{dtype}', expected numbers or text")
+    if not all(isinstance(side, int) and 0 <= side < 1 << 48 for side in shape):
+        raise ValueError(f"'{name}' claims the shape {shape}")
+    claimed = math.prod(side for side in shape if side) * max(dtype.itemsize, 1)
+    if claimed > max(size, 1):
+        raise ValueError(f"'{name}' claims {claimed} bytes and has {size}, with the shape {shape}")
+    return shape, fortran, dtype, stream.tell()
