@@ -77,7 +77,7 @@ def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Array:
         if math.prod(shape) * dtype.itemsize != info.file_size - start:
             raise ValueError(f"'{info.filename}' does not hold as many bytes as its shape needs")
         array: Array = np.empty(shape[::-1] if fortran else shape, dtype)
-        view, filled = memoryview(array.reshape(-1).view(np.uint8)) if array.size else memoryview(b""), 0
+        view, filled = memoryview(array.reshape(-1).view(np.uint8).data) if array.size else memoryview(b""), 0
         while filled < len(view):
             read = member.readinto(view[filled:])  # type: ignore[attr-defined]  # a buffered stream has it
             if not read:
@@ -106,7 +106,7 @@ def _header(stream: IO[bytes], name: str, size: int) -> tuple[tuple[int, ...], b
     shape, fortran, dtype = read(stream)
     if dtype.hasobject:
         raise ValueError(f"'{name}' holds Python objects, not arrays of numbers")
-    if dtype.kind not in KINDS or (dtype.itemsize == 0 and math.prod(shape)):
+    if dtype.kind not in KINDS or (dtype.itemsize == 0 and all(shape)):
         raise ValueError(f"'{name}' holds values of the kind '{dtype}', expected numbers or text")
     if not all(isinstance(side, int) and 0 <= side < 1 << 48 for side in shape):
         raise ValueError(f"'{name}' claims the shape {shape}")

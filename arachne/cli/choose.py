@@ -143,8 +143,8 @@ def chosen_sources(
     return ModelChoice.taken_from(model), DataChoice(**data), found
 
 
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _text(value: Any) -> str | None:

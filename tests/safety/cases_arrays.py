@@ -138,7 +138,7 @@ TYPES: dict[str, Callable[[], bytes]] = {
     "inputs-beyond-float32": of(x=npy(X.astype(np.float64) + 1e300)),
     "inputs-of-another-shape": of(x=npy(X.reshape(6, 64))),
     "inputs-of-sixty-axes": of(x=npy(X.reshape(6, *[1] * 55, 64))),
-    "inputs-that-are-one-value": of(x=npy(np.float32(1))),
+    "inputs-that-are-one-value": of(x=npy(np.asarray(1, np.float32))),
     "metadata-of-records": of(group_a=npy(np.zeros(6, [("a", "<i4")]))),
     "metadata-that-is-void": of(meta_a=header((6,), "'|V4'", bytes(24))),
     "metadata-with-half-characters": of(group_a=npy(SURROGATES)),
@@ -193,13 +193,13 @@ ARCHIVES: dict[str, Callable[[], bytes]] = {
 }
 
 
-def _folder(x: Callable[[], bytes], y: Callable[[], bytes]) -> Maker:
+def _folder(x: bytes, y: bytes) -> Maker:
     """A folder of npy files."""
 
     def make(folder: Path) -> list[str]:
         (folder / "data").mkdir()
-        (folder / "data" / "x.npy").write_bytes(x())
-        (folder / "data" / "y.npy").write_bytes(y())
+        (folder / "data" / "x.npy").write_bytes(x)
+        (folder / "data" / "y.npy").write_bytes(y)
         return ["scan", valid.model(folder), "--data", "data"]
 
     return make
@@ -214,7 +214,7 @@ def _pipe(name: str) -> Maker:
 
 
 def _pipe_in_folder(folder: Path) -> list[str]:
-    _folder(lambda: npy(X), lambda: npy(Y))(folder)
+    _folder(npy(X), npy(Y))(folder)
     os.mkfifo(folder / "data" / "z.npy")
     return ["scan", "net.onnx", "--data", "data"]
 
@@ -255,10 +255,7 @@ CASES = [
     Case("npz-that-is-a-pickle", "npz", "code", _pickle_alone),
     Case("npz-that-unpacks-to-3-gigabytes", "npz", "bomb", _zeros(3)),
     Case("npz-that-unpacks-to-half-a-gigabyte", "npz", "bomb", _zeros(0.5)),
-    *(
-        Case(name, "npy", "size" if "claims" in name else "type", _folder(lambda x=x: x, lambda y=y: y))
-        for name, (x, y) in FILES.items()
-    ),
+    *(Case(name, "npy", "size" if "claims" in name else "type", _folder(x, y)) for name, (x, y) in FILES.items()),
     *(
         Case(f"data-that-is-a-pipe-{name}", "npz", "pipe", _pipe(name))
         for name in ("data.npz", "data.csv", "data.tsv", "data.csv.gz", "data.parquet", "data.npy")
