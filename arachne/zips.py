@@ -79,7 +79,10 @@ def _directory_size(stream: IO[bytes]) -> int:
         stream.seek(min(size, int.from_bytes(locator[8:16], "little")))
         end = stream.read(56)
         if end[:4] == END64:
-            return max(int.from_bytes(end[40:48], "little"), found if found < 0xFFFFFFFF else 0)
+            for small, large in ((tail[at + 12 : at + 16], end[40:48]), (tail[at + 16 : at + 20], end[48:56])):
+                if small not in (b"\xff" * 4, large[:4]):
+                    raise zipfile.BadZipFile("it ends in two ways")
+            return int.from_bytes(end[40:48], "little")
     return found
 
 
@@ -194,8 +197,14 @@ def _check_apart(file: zipfile.ZipFile, path: Path) -> None:
             if name != info.orig_filename:
                 raise UnsafeModelError(f"'{path.name}' calls one member '{info.filename}' and '{name}'")
             behind = info.header_offset + 30 + named + extra + info.compress_size
-    if behind > file.start_dir:
-        raise UnsafeModelError(f"'{path.name}' holds members that overlap")
+        if behind > file.start_dir:
+            raise UnsafeModelError(f"'{path.name}' holds members that overlap")
+        stream.seek(file.start_dir)
+        for _ in file.infolist():
+            entry = stream.read(46)
+            stream.seek(sum(struct.unpack("<HHH", entry[28:34])), 1)
+        if stream.read(4) not in (END, END64):
+            raise ModelError(f"'{path.name}' is damaged: its directory does not end where it says")
 
 
 def _crc(file: IO[bytes], start: int, size: int) -> int:

@@ -109,6 +109,38 @@ def check_operators(nodes: Sequence[NodeProto], functions: Sequence[FunctionProt
             raise ModelError(f"the model uses the operator '{node.op_type}'{where}, which is not known here")
 
 
+def check_signatures(nodes: Sequence[NodeProto], opset: int) -> None:
+    """Refuse nodes of the standard that have fewer inputs, or other attributes, than their operator.
+
+    Raises:
+        ModelError: There is one.
+    """
+    for node in every_node(nodes):
+        if node.domain not in ("", "ai.onnx"):
+            continue
+        try:
+            schema = onnx.defs.get_schema(node.op_type, opset, "")
+        except onnx.defs.SchemaError as error:
+            raise ModelError(f"the model uses the operator '{node.op_type}', which opset {opset} has not") from error
+        needed = [kind.option == onnx.defs.OpSchema.FormalParameterOption.Single for kind in schema.inputs]
+        lacking = len(node.input) < schema.min_input or any(
+            wanted and not name for wanted, name in zip(needed, node.input, strict=False)
+        )
+        odd = len(node.input) > schema.max_input or len(node.output) > schema.max_output
+        if lacking or odd or len(node.output) < max(1, schema.min_output) or not any(node.output):
+            raise ModelError(
+                f"the model's '{node.op_type}' has {len(node.input)} inputs and {len(node.output)} outputs, which is "
+                "not what the operator has"
+            )
+        for attribute in node.attribute:
+            known = schema.attributes.get(attribute.name)
+            if known is None or int(known.type.value) != attribute.type:
+                raise ModelError(f"the model's '{node.op_type}' has an attribute '{attribute.name}' it cannot have")
+        for name, known in schema.attributes.items():
+            if known.required and not any(attribute.name == name for attribute in node.attribute):
+                raise ModelError(f"the model's '{node.op_type}' lacks its attribute '{name}'")
+
+
 def every_node(nodes: Sequence[NodeProto]) -> Iterator[NodeProto]:
     """The nodes, and those in their bodies."""
     for node in nodes:

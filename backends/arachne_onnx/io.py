@@ -18,7 +18,7 @@ from arachne.errors import ModelError, UnsafeModelError
 from arachne.files import atomic_write, environment_faults, same_file
 from arachne.values import Array
 from arachne_onnx.bounds import check_sizes
-from arachne_onnx.checks import check_model, check_operators
+from arachne_onnx.checks import check_model, check_operators, check_signatures
 from arachne_onnx.graph import Graph, subgraphs
 from arachne_onnx.layers import Layer
 from arachne_onnx.normalise import normalise
@@ -179,6 +179,7 @@ def _check_operators(model: ModelProto) -> None:
         raise ModelError(f"the model has IR version {model.ir_version}, which there never was")
     _check_versions(model.ir_version, opsets.get("", opsets.get("ai.onnx", 0)))
     check_operators(model.graph.node, model.functions)
+    check_signatures(model.graph.node, opsets.get("", opsets.get("ai.onnx", 0)))
 
 
 @functools.cache

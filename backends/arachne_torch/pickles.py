@@ -132,7 +132,7 @@ ALLOWED: Mapping[tuple[str, str], Callable[..., Any] | str] = {
 LARGEST_PICKLE = 32 << 20
 """Bytes of a pickle that are read: some hundred thousand tensors' places."""
 
-MOST_STEPS = 4_000_000
+MOST_STEPS = 2_000_000
 """How many instructions a pickle may have; each of them may make an object."""
 
 

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from tests.safety.mutations import mutated
 from tests.safety.rows import Row
 from tests.safety.running import Outcome, Servers
 from tests.safety.seeds import SEEDS, Seed
@@ -46,7 +45,7 @@ def one(servers: Servers, start: Seed, number: int, seed: int) -> Outcome:
         file = work / "case" / (work / "file").read_text()
         if number >= 0:
             rng = np.random.default_rng([seed, number, *start.name.encode()])
-            file.write_bytes(mutated(file.read_bytes(), rng))
+            file.write_bytes(start.change(file.read_bytes(), rng))
         return servers.command(list(start.argv), work, start.server)
     finally:
         shutil.rmtree(work, ignore_errors=True)

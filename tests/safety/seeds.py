@@ -12,6 +12,8 @@ from PIL import Image
 
 from tests.safety import valid
 from tests.safety.case import SERVERS
+from tests.safety.inside import Change, in_header, in_json, in_member, in_message
+from tests.safety.mutations import mutated
 
 
 @dataclass(frozen=True)
@@ -23,12 +25,14 @@ class Seed:
         kind: The kind of file, as in `Case`.
         make: Writes the files into an empty folder; returns the path of the file to change, relative to it.
         argv: The command line behind `arachne`, which succeeds on the file as it was made.
+        change: How its bytes are changed.
     """
 
     name: str
     kind: str
     make: Callable[[Path], str]
     argv: tuple[str, ...]
+    change: Change = mutated
 
     @property
     def server(self) -> str:
@@ -101,7 +105,25 @@ SCAN = ("scan", "net.onnx", "--data")
 FLAT = ("--preprocess", "shape=1x8x8")
 IMAGES = ("--preprocess", "grey scale=1/255 layout=nchw")
 
+PROGRAM = ("scan", "net.pt2", "--data", "data.npz")
+WEIGHTS = ("scan", *valid.FACTORY, "--data", "data.npz", "--weights")
+
+INSIDE = [
+    Seed("onnx, fields", "onnx", _with_data(valid.model), (*SCAN, "data.npz"), in_message),
+    Seed("pt2, description", "pt2", _with_data(valid.program), PROGRAM, in_member("model.json", in_json)),
+    Seed("pt2, tables", "pt2", _with_data(valid.program), PROGRAM, in_member("weights_config.json", in_json)),
+    Seed("pt, pickle", "pt", _with_data(valid.state_dict), (*WEIGHTS, "net.pt"), in_member("data.pkl")),
+    Seed("safetensors, header", "safetensors", _with_data(lambda folder: valid.state_dict(folder, "net.safetensors")),
+         (*WEIGHTS, "net.safetensors"), in_header),
+    Seed("keras, description", "keras", _with_data(valid.keras_model), ("scan", "net.keras", "--data", "data.npz"),
+         in_member("config.json", in_json)),
+    Seed("keras, weights", "keras", _with_data(valid.keras_model), ("scan", "net.keras", "--data", "data.npz"),
+         in_member("weights.h5")),
+]  # fmt: skip
+"""Models that are changed inside of an archive or a message that stays right."""
+
 SEEDS = [
+    *INSIDE,
     Seed("onnx", "onnx", _with_data(valid.model), (*SCAN, "data.npz")),
     Seed("pt2", "pt2", _with_data(valid.program), ("scan", "net.pt2", "--data", "data.npz")),
     Seed(
