@@ -177,6 +177,15 @@ class ModelBackend(ABC):
             self.info(layer)
 
     @final
+    def look(self, inputs: Inputs) -> None:
+        """Let the backend learn what only inputs can tell; `layers` is complete afterwards. No input passes the model.
+
+        Raises:
+            DataError: Inputs of a shape or dtype the model does not take.
+        """
+        self._check(inputs)
+
+    @final
     def forward(self, inputs: Inputs) -> Array:
         """Class scores, float32 `(n, classes)`, of the kind `score_kind` says.
 
@@ -199,6 +208,16 @@ class ModelBackend(ABC):
     @abstractmethod
     def _activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
         """As `activations`, of a layer the model has."""
+
+    @final
+    def forward_through(self, inputs: Inputs, layer: str) -> tuple[Array, tuple[Activation, ...]]:
+        """Class scores and a layer's activations, from one pass where the backend can."""
+        self._check(inputs, [layer])
+        return self._forward_through(inputs, layer)
+
+    def _forward_through(self, inputs: Inputs, layer: str) -> tuple[Array, tuple[Activation, ...]]:
+        """As `forward_through`, of a layer the model has. Written by an adapter for speed alone."""
+        return self._forward(inputs), self._activations(inputs, layer)
 
     @final
     def weight_gradients(

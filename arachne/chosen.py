@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,8 +15,9 @@ from arachne.patch import Patch
 from arachne.report.objects import patch_evidence
 from arachne.search import Candidate, Problem, SearchResult
 from arachne.search.choose import Choice, choose
+from arachne.search.foreseen import confirmed, foresee
 from arachne.search.minimise import minimised
-from arachne.search.standing import Point, measure_front
+from arachne.search.standing import Point, found_by_search, measure_front
 from arachne.suspects import Suspects
 
 SHRUNK = (0.75, 0.5, 0.25)
@@ -39,7 +40,7 @@ def with_shrunk(problem: Problem, found: SearchResult) -> SearchResult:
 def smaller(
     problem: Problem, found: SearchResult, points: tuple[Point, ...], choice: Choice
 ) -> tuple[SearchResult, tuple[Point, ...]]:
-    """The front with the chosen point minimised, where it then still keeps the budget.
+    """The front with the chosen point minimised, where it then still keeps the budget, and the larger one at its end.
 
     A guarantee was tested for the very patch that was chosen, so that one stays as it is.
     """
@@ -48,31 +49,38 @@ def smaller(
     large = points[choice.index]
     candidate = minimised(problem, large.candidate)
     (small,) = measure_front(problem.backend, problem.split, [candidate], np.zeros(0, np.int64))
-    small = replace(small, out_of_fold=large.out_of_fold, minimised_from=large.weights)
+    told_by = {"minimised_from": large.weights, "minimised_for": choice.budget.max_break}
+    small = replace(small, out_of_fold=large.out_of_fold, **told_by)
     kept = choose([small], choice.budget, problem.split.class_names, choice.objective).index is not None
     if small.weights >= large.weights or not kept:
         return found, points
-    front, told = list(found.front), list(points)
+    front, told = [*found.front, large.candidate], [*points, large]
     front[choice.index], told[choice.index] = candidate, small
     return replace(found, front=tuple(front)), tuple(told)
 
 
 def take(
-    backend: ModelBackend, split: Split, found: SearchResult, choice: Choice | None, provenance: Mapping[str, Any]
+    backend: ModelBackend,
+    split: Split,
+    found: SearchResult,
+    choice: Choice | None,
+    provenance: Mapping[str, Any],
+    points: Sequence[Point] = (),
 ) -> tuple[SearchResult, Patch, Evidence]:
     """The search with the choice in it, the chosen point's patch, and its evidence from every part of the data.
 
     Without a choice the search's own candidate is taken. Where nothing keeps the budget, the patch changes nothing and
     the evidence says so.
     """
-    if choice is None:
-        patch = Patch.between(backend, found.addresses, found.values, provenance=provenance)
-        evidence = measure(backend, patch, split)
-    elif choice.index is None:
+    if choice is not None and choice.index is None:
         patch = Patch.between(backend, (), (), provenance=provenance)
         evidence = replace(measure(backend, patch, split, budget=choice.budget.max_break), nothing_within=choice.why)
-    else:
+        return found, patch.with_evidence(patch_evidence(evidence)), evidence
+    more: dict[str, Any] = {}
+    if choice is not None and choice.index is not None:
         found = replace(found, chosen=choice.index)
-        patch = Patch.between(backend, found.addresses, found.values, provenance=provenance)
-        evidence = measure(backend, patch, split, budget=choice.budget.max_break, patches_compared=len(found.front))
+        more = {"budget": choice.budget.max_break, "patches_compared": found_by_search(points)}
+    patch = Patch.between(backend, found.addresses, found.values, provenance=provenance)
+    foreseen = foresee(backend, split, found.addresses, found.values)
+    evidence = measure(backend, patch, split, run=lambda part: confirmed(backend, part, foreseen(part)), **more)
     return found, patch.with_evidence(patch_evidence(evidence)), evidence

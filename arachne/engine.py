@@ -22,7 +22,7 @@ from arachne.data.class_order import check_class_order
 from arachne.data.grouping import balanced_terms, groups_by_column, with_objective
 from arachne.data.labelled import LabelledData
 from arachne.data.seen import told_seen
-from arachne.data.split import Split, Term, never_break_part, overlap, split_by_outcome
+from arachne.data.split import Run, Split, Term, never_break_part, overlap, split_by_outcome
 from arachne.errors import DataError
 from arachne.evaluate import FitnessInputs, make_evaluator
 from arachne.evidence import Doubtful, doubtful_labels
@@ -34,6 +34,7 @@ from arachne.search.budget import Budget
 from arachne.search.choose import Choice, choose, too_few
 from arachne.search.standing import Point, measure_front, with_held_out
 from arachne.search.state import OnGeneration, each_generation
+from arachne.search.tail_inputs import TailInputs, run_and_keep, tail_of
 from arachne.settings import Settings
 from arachne.values import Array, Inputs
 
@@ -89,6 +90,7 @@ def repair(
         settings = replace(settings, budget=Budget())
     clock = Stopwatch(on_step)
     rng = np.random.default_rng(settings.seed)
+    run = partial(run_and_keep, backend) if settings.searcher.LOOKS_AT_TAIL else None
     with clock.step("split"):
         work = partial(
             split_by_outcome,
@@ -101,9 +103,10 @@ def repair(
             drop_overlap=settings.drop_overlap,
             group_by=settings.group_by,
             causes=CauseTargets(backend),
+            run=run,
         )
         split = in_batches_that_fit(backend, work, rng=rng, tell=on_note)
-        split = with_constraints(backend, split, settings.budget, never_break)
+        split = with_constraints(backend, split, settings.budget, never_break, run)
         split = with_objective(split, settings.objective)
         settings = replace(settings, objective=split.objective)
         if not settings.accept_near_chance:
@@ -127,7 +130,8 @@ def repair(
             rows = np.concatenate([term.rows for term in terms])
             counted = fitness_inputs(split, terms)
             evaluate = partial(make_evaluator, settings.evaluator, memory=settings.memory)
-            problem = Problem(backend, split, suspects, counted, evaluate, rows=rows)
+            shared = kept_tail(backend, split, rows)
+            problem = Problem(backend, split, suspects, counted, evaluate, shared=shared, rows=rows)
             stop = None if settings.time_limit is None else partial(clock.over, settings.time_limit)
             found = searched(problem, settings, resumed, checkpoint, on_generation, stop, rng=rng)
             if settings.budget is not None and len(found.front) == 1:
@@ -142,7 +146,8 @@ def repair(
                 choice = choose(points, settings.budget, split.class_names, split.objective)
                 found, points = smaller(problem, found, points, choice)
         with clock.step("measure"):
-            found, patch, evidence = take(backend, split, found, choice, {**told, "settings": settings.to_json()})
+            told = {**told, "settings": settings.to_json()}
+            found, patch, evidence = take(backend, split, found, choice, told, points)
             points = with_held_out(backend, split, points)
     result = RepairResult(backend, split, localisation, found, patch, evidence, settings, clock.seconds, doubtful)
     return replace(result, points=points, choice=choice).within_budget()
@@ -196,7 +201,11 @@ def searched(
 
 
 def with_constraints(
-    backend: ModelBackend, split: Split, budget: Budget | None, never_break: LabelledData | None
+    backend: ModelBackend,
+    split: Split,
+    budget: Budget | None,
+    never_break: LabelledData | None,
+    run: Run | None = None,
 ) -> Split:
     """The split with the inputs that must stay right; a budget that can never be kept ends the run here.
 
@@ -207,7 +216,7 @@ def with_constraints(
         DataError: There are too few inputs for the guarantee it asks for, or none of `never_break` is right.
     """
     if never_break is not None:
-        kept = never_break_part(backend, never_break)
+        kept = never_break_part(backend, never_break, run=run)
         unseen = np.setdiff1d(np.arange(len(split.choose)), overlap(kept.data, split.choose.data))
         split = replace(split, never_break=kept, choose=split.choose.take(unseen))
     if budget is not None:
@@ -226,6 +235,21 @@ def fitness_inputs(split: Split, terms: Sequence[Term]) -> FitnessInputs:
     if kept is None:
         return counted
     return counted.joined(kept, Term("never break", kept.positives, NEVER_BREAK_WEIGHT, "never_break"))
+
+
+def kept_tail(backend: ModelBackend, split: Split, fitness_rows: Array) -> dict[str, TailInputs | None]:
+    """What flows through the model's tail for the fitness inputs, where the passes of the split have kept it."""
+    watched, tails = split.never_break, []
+    for part, rows in (
+        (split.seen, fitness_rows),
+        *(() if watched is None else ((watched, watched.positives),)),
+    ):
+        if not isinstance(part.kept, TailInputs) or (tail := tail_of(backend, part, rows)) is None:
+            return {}
+        tails.append(tail)
+    if len(tails) == 1:
+        return {"tail": tails[0]}
+    return {"tail": tails[0].joined(tails[1])} if tails[0].layers == tails[1].layers else {}
 
 
 def named(found: SearchResult, searcher: str) -> SearchResult:

@@ -77,8 +77,15 @@ def write_front(path: Path, front: StoredFront) -> None:
         "groups": told,
         "out_of_fold": folded,
         "points": [
-            {"made_by": p.candidate.made_by, "weights": p.weights, "size": p.size, "never_broken": p.never_broken}
-            for p in points
+            {
+                "made_by": point.candidate.made_by,
+                "weights": point.weights,
+                "size": point.size,
+                "never_broken": point.never_broken,
+                "minimised_from": point.minimised_from,
+                "minimised_for": point.minimised_for,
+            }
+            for point in points
         ],
         "search": {
             "original": search.original.tolist(),
@@ -121,7 +128,14 @@ def _front(arrays: Mapping[str, Array], about: Mapping[str, Any]) -> StoredFront
             raise ValueError("it has no seen inputs")
         fold = Standing(seen.baseline, _unpacked(folded[number], len(seen.right))) if number in folded else None
         size, weights, never = float(told["size"]), int(told["weights"]), int(told["never_broken"])
-        points.append(Point(candidate, weights, size, seen, choose, fold, never, held_out))
+        larger, budget = told.get("minimised_from"), told.get("minimised_for")
+        points.append(
+            Point(
+                *(candidate, weights, size, seen, choose, fold, never, held_out),
+                minimised_from=None if larger is None else int(larger),
+                minimised_for=None if budget is None else float(budget),
+            )
+        )
     told = about["search"]
     search = SearchResult(
         front=tuple(candidates),

@@ -153,6 +153,7 @@ SEARCHERS = Table(
         "rt": "arachne.search:Retrain",
         "sparing": "arachne.search:KeepSparing",
         "tune": "arachne.search:Tune",
+        "wide": "arachne.search:KeepWide",
         "words": "arachne.search:KeepWords",
     },
 )

@@ -22,6 +22,7 @@ from arachne.report.folder import PAGE_DATA, read_page
 from arachne.result import RepairResult
 from arachne.search.budget import Budget
 from arachne.search.choose import Choice
+from arachne.search.standing import found_by_search
 from arachne.settings import Settings, objective_from
 from arachne.suspects import Suspects
 
@@ -121,7 +122,9 @@ def open_repair(
         localisation=localisation,
         search=front.search,
         patch=patch,
-        evidence=measure(backend, patch, split, budget=choice.budget.max_break, patches_compared=len(front.points)),
+        evidence=measure(
+            backend, patch, split, budget=choice.budget.max_break, patches_compared=found_by_search(front.points)
+        ),
         settings=settings,
         seconds=seconds,
         doubtful=doubtful_labels(split.seen),

@@ -148,7 +148,7 @@ class RepairResult:
         told = {**self.patch.provenance}
         changed = {name: settings.to_json()[name] for name in ("budget", "objective")}
         told["settings"] = {**told.get("settings", {}), **changed}
-        search, patch, evidence = take(self.backend, split, self.search, choice, told)
+        search, patch, evidence = take(self.backend, split, self.search, choice, told, self.points)
         chosen = replace(self, split=split, search=search, patch=patch, evidence=evidence, settings=settings)
         chosen = replace(chosen, choice=choice)
         return chosen.within_budget()

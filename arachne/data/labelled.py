@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -105,6 +106,11 @@ class LabelledData:
             for rows in batches(len(array), HASH_BATCH):
                 digest.update(np.ascontiguousarray(array[rows]).tobytes())
         return digest.hexdigest()
+
+    @cached_property
+    def hashes(self) -> tuple[bytes, ...]:
+        """A hash of each input's content, as `row_hashes` has them."""
+        return tuple(row_hashes(self.inputs))
 
     def class_name(self, label: int) -> str:
         """The name of a class, or its number as text."""

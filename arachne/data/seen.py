@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from arachne.data.labelled import LabelledData, row_hashes
+from arachne.data.labelled import LabelledData
 from arachne.values import Array
 
 KEPT = 512
@@ -65,7 +65,8 @@ def told_seen(rows: Array, data: LabelledData, others: Sequence[LabelledData] = 
     """
     mask = np.zeros(len(data), dtype=bool)
     mask[rows] = True
-    marks = set(_marks(data.take(np.flatnonzero(mask))))
+    hashes = data.hashes
+    marks = {hashes[row][:BYTES] for row in np.flatnonzero(mask).tolist()}
     for other in others:
         marks |= set(_marks(other))
     smallest = sorted(marks)[:KEPT]
@@ -115,7 +116,7 @@ def _by_content(kept: bytes, different: int, data: LabelledData) -> SeenInputs:
 
 
 def _marks(data: LabelledData) -> Iterable[bytes]:
-    return (digest[:BYTES] for digest in row_hashes(data.inputs))
+    return (digest[:BYTES] for digest in data.hashes)
 
 
 def _rows(text: str, n: int) -> Array:

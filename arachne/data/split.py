@@ -5,28 +5,45 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 import numpy as np
 
 from arachne.data.chance import advice, compare_preprocessings
 from arachne.data.classes import check_names
-from arachne.data.labelled import LabelledData, row_hashes
+from arachne.data.labelled import LabelledData
 from arachne.data.strata import divide
 from arachne.data.targets import Target, parse_targets
 from arachne.errors import DataError, ModelError, NothingToRepairError, UsageError, did_you_mean
 from arachne.fairness.base import Objective
-from arachne.values import Array
+from arachne.values import Array, Inputs, take
 from arachne.wording import are, counted
 
 if TYPE_CHECKING:
-    from arachne.backend import ModelBackend
+    from arachne.backend import ModelBackend, Pull, Trace, Weights
 
 DUPLICATES = "duplicates"
 """As `group_by`: inputs of the same content are one group."""
 
 Causes = Callable[[str | Target | Sequence[str | Target], LabelledData, Array], Sequence[str | Target]]
 """From targets in the user's words, the data and the model's predictions to targets in which causes are looked up."""
+
+
+class Kept(Protocol):
+    """What was kept of a pass of the original model over some inputs, beside its scores."""
+
+    def take(self, rows: Array) -> Self:
+        """The same of some of the inputs, by their positions."""
+
+    def trace(self, rows: Array, layers: Sequence[str]) -> Trace | None:
+        """As `ModelBackend.trace`, of some of the inputs; None where too little was kept."""
+
+    def weight_gradients(self, rows: Array, pull: Pull, parameters: Sequence[tuple[str, str]]) -> Weights | None:
+        """As `ModelBackend.weight_gradients`, of some of the inputs; None where too little was kept."""
+
+
+Run = Callable[[Inputs], tuple[Array, Kept | None]]
+"""Runs the original model: class scores `(n, classes)`, and what else of the pass is kept."""
 
 TermKind = Literal["positive", "negative", "never_break"]
 """Inputs that are right and should stay right, inputs to repair, inputs that must not become wrong."""
@@ -52,12 +69,14 @@ class Part:
         scores: The original model's class scores `(n, classes)`. The original model runs over each input once, and
             everything that is said about it derives from these.
         targets: The faults to repair.
+        kept: What else was kept of that pass, so that nobody has to run it again; None if nothing was.
     """
 
     data: LabelledData
     rows: Array
     scores: Array
     targets: tuple[Target, ...]
+    kept: Kept | None = None
 
     def __post_init__(self) -> None:
         if self.scores.ndim != 2 or len(self.scores) != len(self.data):
@@ -93,7 +112,20 @@ class Part:
 
     def take(self, positions: Array) -> Part:
         """Some inputs of the part, by their positions in it."""
-        return Part(self.data.take(positions), self.rows[positions], self.scores[positions], self.targets)
+        kept = None if self.kept is None else self.kept.take(positions)
+        return Part(self.data.take(positions), self.rows[positions], self.scores[positions], self.targets, kept)
+
+    def trace(self, backend: ModelBackend, rows: Array, layers: Sequence[str]) -> Trace:
+        """Some inputs' pass through the original model, from what was kept of it where that is enough."""
+        found = None if self.kept is None else self.kept.trace(rows, layers)
+        return found or backend.trace(take(self.data.inputs, rows), layers)
+
+    def weight_gradients(
+        self, backend: ModelBackend, rows: Array, pull: Pull, parameters: Sequence[tuple[str, str]]
+    ) -> Weights:
+        """Gradients of a loss over some inputs in the original model, from what was kept where that is enough."""
+        found = None if self.kept is None else self.kept.weight_gradients(rows, pull, parameters)
+        return found or backend.weight_gradients(take(self.data.inputs, rows), pull, parameters)
 
     def shows(self, target: Target) -> Array:
         """Which rows of the part show a target, bool `(n,)`."""
@@ -150,6 +182,7 @@ def split_by_outcome(
     drop_overlap: bool = False,
     group_by: str | Array | None = None,
     causes: Causes | None = None,
+    run: Run | None = None,
 ) -> Split:
     """Divide the data into what the repair sees and what the verdict comes from.
 
@@ -166,6 +199,7 @@ def split_by_outcome(
         group_by: A metadata column, one value per input `(n,)`, or `duplicates`: inputs with the same value stay on
             one side.
         causes: Looks up targets such as `cause:1`.
+        run: Runs the original model; `backend.forward` when None.
 
     Raises:
         NothingToRepairError: No seen input shows a target.
@@ -173,13 +207,13 @@ def split_by_outcome(
     """
     if not 0 <= choose < 1:
         raise UsageError(f"expected a share from 0 to below 1 for choosing, got {choose:g}")
-    whole = whole_part(backend, data, target, causes=causes)
+    whole = whole_part(backend, data, target, causes=causes, run=run)
     groups = None if group_by is None else groups_of(whole.data, group_by)
     if holdout is None:
         in_seen = divide(_outcomes(whole), 0.5, rng=rng, groups=groups)
         seen, held_out = whole.rows[in_seen], whole.take(whole.rows[~in_seen])
     else:
-        held_out = _holdout(backend, whole, with_model_names(backend, holdout), drop_overlap)
+        held_out = _holdout(backend, whole, with_model_names(backend, holdout), drop_overlap, run)
         seen = whole.rows
     in_choose = np.zeros(len(seen), dtype=bool)
     if choose > 0:
@@ -191,14 +225,15 @@ def split_by_outcome(
     return split
 
 
-def never_break_part(backend: ModelBackend, data: LabelledData) -> Part:
+def never_break_part(backend: ModelBackend, data: LabelledData, *, run: Run | None = None) -> Part:
     """Inputs that must not become wrong, and what the original model makes of them.
 
     Raises:
         DataError: The model gets none of them right, so there is nothing to keep.
     """
     data = with_model_names(backend, data)
-    part = Part(data, np.arange(len(data)), checked_scores(backend, data), ())
+    scores, kept = checked_run(backend, data, run)
+    part = Part(data, np.arange(len(data)), scores, (), kept)
     if not len(part.positives):
         raise DataError(f"the model gets none of the {len(part)} never-break inputs right, so none can be kept right")
     return part
@@ -210,14 +245,15 @@ def whole_part(
     target: str | Target | Sequence[str | Target],
     *,
     causes: Causes | None = None,
+    run: Run | None = None,
 ) -> Part:
     """All of the data as one part. This is where the original model runs over it."""
     data = with_model_names(backend, data)
-    scores = checked_scores(backend, data)
+    scores, kept = checked_run(backend, data, run)
     if causes is not None:
         target = causes(target, data, np.argmax(scores, axis=1))
     targets = parse_targets(target, data, np.argmax(scores, axis=1), scores.shape[1])
-    return Part(data, np.arange(len(data)), scores, targets)
+    return Part(data, np.arange(len(data)), scores, targets, kept)
 
 
 def with_model_names(backend: ModelBackend, data: LabelledData) -> LabelledData:
@@ -239,7 +275,12 @@ def with_model_names(backend: ModelBackend, data: LabelledData) -> LabelledData:
 
 
 def checked_scores(backend: ModelBackend, data: LabelledData) -> Array:
-    """The model's class scores `(n, classes)`, checked to be numbers for classes that the labels fit.
+    """The model's class scores `(n, classes)`, checked as `checked_run` does."""
+    return checked_run(backend, data)[0]
+
+
+def checked_run(backend: ModelBackend, data: LabelledData, run: Run | None = None) -> tuple[Array, Kept | None]:
+    """One pass of the model; its scores are checked to be numbers for classes that the labels fit.
 
     Raises:
         DataError: No inputs, a label the model has no class for, or not one name for each class.
@@ -247,7 +288,7 @@ def checked_scores(backend: ModelBackend, data: LabelledData) -> Array:
     """
     if not len(data):
         raise DataError("the data has no inputs")
-    scores = _scores(backend, data)
+    scores, kept = _ran(backend, data, run)
     unknown = np.flatnonzero(np.isnan(scores).any(axis=1))
     if len(unknown):
         raise ModelError(
@@ -266,12 +307,12 @@ def checked_scores(backend: ModelBackend, data: LabelledData) -> Array:
         raise DataError(
             f"row {row} has the label {data.labels[row]}, but the model has the classes 0 to {n_classes - 1}"
         )
-    return scores
+    return scores, kept
 
 
-def _scores(backend: ModelBackend, data: LabelledData) -> Array:
+def _ran(backend: ModelBackend, data: LabelledData, run: Run | None) -> tuple[Array, Kept | None]:
     try:
-        return backend.forward(data.inputs)
+        return (backend.forward(data.inputs), None) if run is None else run(data.inputs)
     except DataError as error:
         trials = compare_preprocessings(backend, data.inputs, data.labels)
         if all(trial.accuracy is None for trial in trials):
@@ -294,7 +335,7 @@ def groups_of(data: LabelledData, group_by: str | Array) -> Array:
     elif group_by in data.columns:
         values = data.columns[group_by]
     elif group_by == DUPLICATES:
-        values = np.array([digest.hex() for digest in row_hashes(data.inputs)])
+        values = np.array([digest.hex() for digest in data.hashes])
     else:
         choices = did_you_mean(group_by, [*data.columns, DUPLICATES])
         raise UsageError(f"no metadata column named '{group_by}' to group by{choices}")
@@ -305,8 +346,8 @@ def groups_of(data: LabelledData, group_by: str | Array) -> Array:
 
 def overlap(data: LabelledData, holdout: LabelledData) -> Array:
     """Rows of the holdout whose inputs are also in the data, by content."""
-    known = set(row_hashes(data.inputs))
-    return np.flatnonzero([digest in known for digest in row_hashes(holdout.inputs)])
+    known = set(data.hashes)
+    return np.flatnonzero([digest in known for digest in holdout.hashes])
 
 
 def _outcomes(part: Part) -> Array:
@@ -315,7 +356,7 @@ def _outcomes(part: Part) -> Array:
     return outcomes
 
 
-def _holdout(backend: ModelBackend, whole: Part, holdout: LabelledData, drop_overlap: bool) -> Part:
+def _holdout(backend: ModelBackend, whole: Part, holdout: LabelledData, drop_overlap: bool, run: Run | None) -> Part:
     shared = overlap(whole.data, holdout)
     rows = np.arange(len(holdout))
     if len(shared):
@@ -329,7 +370,9 @@ def _holdout(backend: ModelBackend, whole: Part, holdout: LabelledData, drop_ove
         if not len(rows):
             raise DataError(f"all {len(holdout)} held-out inputs are also in the data, so none is left to judge by")
     targets = tuple(target.elsewhere(holdout) for target in whole.targets)
-    return Part(holdout, np.arange(len(holdout)), checked_scores(backend, holdout), targets).take(rows)
+    scores, kept = checked_run(backend, holdout, run)
+    part = Part(holdout, np.arange(len(holdout)), scores, targets, kept)
+    return part.take(rows) if len(shared) else part
 
 
 def _nothing(whole: Part, all_seen: bool) -> str:

@@ -90,9 +90,18 @@ def _agreeing(inputs: Array, labels: Array, positions: Array, predictions: Array
         asked = inputs[positions[block]].reshape(-1, known.shape[1]).astype(np.float32)
         distances = lengths - 2 * asked @ known.T
         distances[others == positions[block][:, None]] = np.inf
-        nearest = np.argsort(distances, axis=1, kind="stable")[:, :NEIGHBOURS]
-        counts[block] = (labels[others[nearest]] == predictions[block][:, None]).sum(axis=1)
+        for number, nearest in zip(range(block.start, block.stop), map(_nearest, distances), strict=True):
+            counts[number] = (labels[others[nearest]] == predictions[number]).sum()
     return counts
+
+
+def _nearest(distances: Array) -> Array:
+    """The numbers of the `NEIGHBOURS` smallest distances; the first of equals wins."""
+    if len(distances) <= NEIGHBOURS:
+        return np.arange(len(distances))
+    largest = np.partition(distances, NEIGHBOURS - 1)[NEIGHBOURS - 1]
+    near = np.flatnonzero(distances <= largest)
+    return near[np.argsort(distances[near], kind="stable")][:NEIGHBOURS]
 
 
 def _chosen(part: Part, positions: Array, agreeing: Array) -> Doubtful:

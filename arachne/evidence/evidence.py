@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -93,11 +94,15 @@ class SplitScores:
     never_break: Array | None = None
 
 
-def score(backend: ModelBackend, split: Split) -> SplitScores:
-    """Run a model over every part of the data."""
-    parts = [split.held_out, split.seen, split.choose]
-    parts += [] if split.never_break is None else [split.never_break]
-    return SplitScores(*(backend.forward(part.data.inputs) if len(part) else part.scores for part in parts))
+def parts_of(split: Split) -> list[Part]:
+    """Every part of the data, in the order of `SplitScores`."""
+    return [split.held_out, split.seen, split.choose, *([] if split.never_break is None else [split.never_break])]
+
+
+def score(backend: ModelBackend, split: Split, run: Callable[[Part], Array] | None = None) -> SplitScores:
+    """The scores of every part of the data: from one pass of the model over it, unless `run` tells otherwise."""
+    run = run or (lambda part: backend.forward(part.data.inputs))
+    return SplitScores(*(run(part) if len(part) else part.scores for part in parts_of(split)))
 
 
 def before(split: Split) -> SplitScores:
@@ -123,13 +128,28 @@ def compare(split: Split, after: SplitScores, *, budget: float = BREAK_BUDGET, p
 
 
 def measure(
-    backend: ModelBackend, patch: Patch, split: Split, *, budget: float = BREAK_BUDGET, patches_compared: int = 1
+    backend: ModelBackend,
+    patch: Patch,
+    split: Split,
+    *,
+    budget: float = BREAK_BUDGET,
+    patches_compared: int = 1,
+    run: Callable[[Part], Array] | None = None,
 ) -> Evidence:
-    """Run a model with a patch over every part of the data; the model keeps its weights."""
+    """Run a model with a patch over every part of the data; the model keeps its weights.
+
+    Args:
+        backend: The model.
+        patch: The patch.
+        split: The parts, with the original model's scores.
+        budget: The break rate the repair may cost.
+        patches_compared: How many finished patches were compared before this one was taken.
+        run: Gives the patched model's scores of a part, called while it has the patch; one pass when None.
+    """
     if not len(patch):  # nothing is changed, so the scores before are the scores after
         return compare(split, before(split), budget=budget, patches_compared=patches_compared)
     with patch.applied(backend):
-        return compare(split, score(backend, split), budget=budget, patches_compared=patches_compared)
+        return compare(split, score(backend, split, run), budget=budget, patches_compared=patches_compared)
 
 
 def _unless_empty(part: Part, after: Array, objective: Objective | None) -> PartEvidence | None:

@@ -10,7 +10,7 @@ from arachne.backend import ModelBackend, Trace
 from arachne.data.split import Part
 from arachne.localise.impact import HELD, added, bytes_held
 from arachne.localise.linear_maps import LINEAR, Entering, Flow, Linear
-from arachne.values import Array, Inputs, LayerInfo, Weights, count, take
+from arachne.values import Array, LayerInfo, Weights
 
 
 def contrasts(
@@ -52,7 +52,7 @@ def _differences(
     for side, rows in (("negative", part.negatives), ("positive", positives)):
         sums = {info.name: _Means(backend, info) for info in layers}
         towards = _towards_the_mistake(part, rows) if side == "negative" else None
-        _add_all(backend, take(part.data.inputs, rows), names, sums, towards)
+        _add_all(backend, part, rows, names, sums, towards)
         sides[side] = {name: own.means(max(1, len(rows))) for name, own in sums.items()}
     return {
         name: [_minus(*pair) for pair in _paired(sides["negative"][name], sides["positive"][name])] for name in names
@@ -69,14 +69,14 @@ def _towards_the_mistake(part: Part, rows: Array) -> Array:
 
 
 def _add_all(
-    backend: ModelBackend, inputs: Inputs, names: Sequence[str], sums: dict[str, _Means], seed: Array | None
+    backend: ModelBackend, part: Part, rows: Array, names: Sequence[str], sums: dict[str, _Means], seed: Array | None
 ) -> None:
     """Batches that fit `HELD`; the first input goes alone and shows how much memory each takes."""
-    n, done, size = count(inputs), 0, 1
+    n, done, size = len(rows), 0, 1
     while done < n:
-        rows = slice(done, done + size)
-        trace = backend.trace(take(inputs, rows), names)
-        gradients = None if seed is None else trace.output_gradients(seed[rows])
+        block = slice(done, done + size)
+        trace = part.trace(backend, rows[block], names)
+        gradients = None if seed is None else trace.output_gradients(seed[block])
         for name, own in sums.items():
             own.add(trace, None if gradients is None else gradients[name])
         done += size

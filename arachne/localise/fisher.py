@@ -23,7 +23,7 @@ from arachne.data.split import Part
 from arachne.localise.ranked import Ranked
 from arachne.losses import margin
 from arachne.options import option
-from arachne.values import Array, Weights, take
+from arachne.values import Array, Weights
 
 GROUPS = 32
 """Into how many groups the positives fall; where there are no more positives than that, their squares are exact."""
@@ -46,7 +46,7 @@ class Fisher(Ranked):
         parameters = [
             (info.name, own) for info in self.deep_enough(self.layers(backend)) for own in sorted(self.parameters(info))
         ]
-        steep = _gradients(backend, part, part.negatives, None, parameters)
+        steep = _gradients(backend, part, parameters)
         squares = _mean_squares(backend, part, positives, parameters, rng=rng)
         for place in parameters:
             deviation = float(backend.get_weights(place[0])[place[1]].astype(np.float64).std())
@@ -68,17 +68,15 @@ def _mean_squares(
     found = {(name, own): np.zeros(backend.info(name).parameters[own].shape) for name, own in parameters}
     for rows in np.array_split(rng.permutation(positives), min(GROUPS, len(positives))) if len(positives) else ():
         signs = rng.choice(np.array([-1.0, 1.0]), len(rows))
-        for place, values in _gradients(backend, part, rows, signs, parameters).items():
-            found[place] += values * values / len(positives)
-    return found
+        pull = margin(part.data.labels[rows], signs)
+        for place, values in part.weight_gradients(backend, rows, pull, parameters).items():
+            found[place] += np.square(values)
+    return {place: values / max(1, len(positives)) for place, values in found.items()}
 
 
-def _gradients(
-    backend: ModelBackend, part: Part, rows: Array, weights: Array | None, parameters: list[tuple[str, str]]
-) -> dict[tuple[str, str], Array]:
-    """The gradient of the weighted sum of the margins of some inputs, or of their mean, float64."""
-    pull = margin(part.data.labels[rows], weights)
-    found = backend.weight_gradients(take(part.data.inputs, rows), pull, parameters)
+def _gradients(backend: ModelBackend, part: Part, parameters: list[tuple[str, str]]) -> dict[tuple[str, str], Array]:
+    """The gradient of the negatives' mean margin, float64."""
+    found = part.weight_gradients(backend, part.negatives, margin(part.data.labels[part.negatives]), parameters)
     return {place: np.asarray(found[place], np.float64) for place in parameters}
 
 

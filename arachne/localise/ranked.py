@@ -89,10 +89,18 @@ def default_count(n_weights: int) -> int:
     return max(FEWEST_WEIGHTS, min(MOST_WEIGHTS, int(SHARE * n_weights)))
 
 
+def first_largest(values: Array, size: int) -> Array:
+    """The places of the `size` largest of some numbers, largest first; the first of equals wins."""
+    if size < len(values):
+        near = np.flatnonzero(values >= -np.partition(-values, size - 1)[size - 1])
+        return near[np.argsort(-values[near], kind="stable")][:size]
+    return np.argsort(-values, kind="stable")
+
+
 def largest(scores: Weights, size: int) -> list[Address]:
     """The addresses of the largest scores over all parameters together; the first of equals wins."""
     flat = np.concatenate([values.ravel() for values in scores.values()])
-    order = np.argsort(-flat, kind="stable")[:size]
+    order = first_largest(flat, size)
     starts = np.cumsum([0, *(values.size for values in scores.values())])
     found = []
     for number, ((layer, parameter), values) in enumerate(scores.items()):

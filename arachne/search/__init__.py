@@ -5,7 +5,7 @@ from __future__ import annotations
 from arachne.search.base import Problem, Searcher
 from arachne.search.de import DifferentialEvolution
 from arachne.search.front import Front
-from arachne.search.keep import Keep, KeepDeep, KeepHidden, KeepSparing, KeepWords
+from arachne.search.keep import Keep, KeepDeep, KeepHidden, KeepSparing, KeepWide, KeepWords
 from arachne.search.last_layer import BiasShift, LastLayer
 from arachne.search.pool import Pool
 from arachne.search.rivals import Retrain, Ridge, Tune
@@ -21,6 +21,7 @@ __all__ = [
     "KeepDeep",
     "KeepHidden",
     "KeepSparing",
+    "KeepWide",
     "KeepWords",
     "LastLayer",
     "Pool",

@@ -195,6 +195,9 @@ class Searcher(Configured, ABC):
     CROSS_FITS: ClassVar[bool] = False
     """Whether its candidates have `held_back`, so that no inputs have to be kept for choosing between them."""
 
+    LOOKS_AT_TAIL: ClassVar[bool] = False
+    """Whether it works on what flows through a model's dense tail, which is then kept of the first pass."""
+
     @property
     def cross_fits(self) -> bool:
         """The same of this very searcher, with its options."""

@@ -93,7 +93,9 @@ def choose(points: Sequence[Point], budget: Budget, names: Sequence[str], object
     limits = limits_of(points, budget, names, objective)
     if budget.confidence is not None:
         return _guaranteed(points, budget, limits)
-    within = [n for n, p in enumerate(points) if _keeps(p, p.judged, limits) and _careful(p, budget)]
+    within = [
+        n for n, p in enumerate(points) if _trusted(p, budget) and _keeps(p, p.judged, limits) and _careful(p, budget)
+    ]
     rule = (
         f"{limits.best} among the points that keep {percent(budget.max_break)} with room to spare (broken + {SPREAD:g} "
         f"times its root), judged {_judged_on(points)}"
@@ -169,6 +171,11 @@ def too_few(budget: Budget, kept: int) -> str:
     )
 
 
+def _trusted(point: Point, budget: Budget) -> bool:
+    """A minimised point was tried out within one budget, and counts are known of the larger patch alone."""
+    return point.minimised_for is None or point.minimised_for <= budget.max_break
+
+
 def _careful(point: Point, budget: Budget) -> bool:
     """What was fitted to the seen inputs flatters itself there, but where it breaks too much of them it is out."""
     both = (point.judged, point.seen if point.out_of_fold is None else point.judged)
@@ -195,7 +202,7 @@ def _drops_kept(standing: Standing | None, limits: _Limits) -> bool:
 def _best(
     within: Sequence[int], points: Sequence[Point], standings: Sequence[Standing], objective: Objective | None
 ) -> int:
-    """Most repaired, or fairest; of those about as good the fewest broken, then the smaller change.
+    """Most repaired, or fairest; of those about as good the fewest broken, then one minimised, then the smallest.
 
     Rates are compared, since points may be judged on different inputs.
     """
@@ -205,7 +212,12 @@ def _best(
         gains = {number: standings[number].gain(objective) for number in within}
     close = CLOSE if objective is None else CLOSE_FAIR
     near = [number for number in within if gains[number] >= max(gains.values()) - close]
-    return min(near, key=lambda n: (standings[n].breakage.value, -gains[n], points[n].size))
+
+    def worth(number: int) -> tuple[float, float, bool, float]:
+        point = points[number]
+        return standings[number].breakage.value, -gains[number], point.minimised_from is None, point.size
+
+    return min(near, key=worth)
 
 
 def _judged_on(points: Sequence[Point]) -> str:

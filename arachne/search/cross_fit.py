@@ -36,6 +36,7 @@ class CrossFitted(Searcher):
 
     LOCALISER = "contrast"
     CROSS_FITS = True
+    LOOKS_AT_TAIL = True
 
     GRID: ClassVar[float] = 64.0
     """Changes are whole numbers of 1 / GRID of the scale, so that rounding in another framework gives the same

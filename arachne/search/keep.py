@@ -29,12 +29,15 @@ from arachne.search.base import Problem
 from arachne.search.folds import Batch
 from arachne.search.gradient import EVERY, GradientSearch
 from arachne.suspects import Suspects
-from arachne.values import Address, Array
+from arachne.values import Address, Array, LayerInfo
 
 TARGET, GUARD, STIFFNESS = 0.2, 0.5, 10.0
 FIRM, LOOSE = 300.0, 0.03
 MOST_WORDS = 2
 """How many words' vectors are searched: those that the mistake depends on most."""
+
+WIDE = 50
+"""Hidden layers are wide when they have this many times the weights that `wide` may change."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,20 +145,52 @@ class KeepSparing(Keep):
         return problem.elsewhere("sparing", lambda: _sparing(problem))
 
 
+@dataclass(frozen=True, kw_only=True)
+class KeepWide(Keep):
+    """Keep on many more weights of wide hidden layers, in which a sticker or a trigger is spread over many.
+
+    A step there costs more, so there are fewer and smaller ones.
+    """
+
+    name = "wide"
+
+    steps: int = option(64, "Gradient steps of each run.", least=EVERY)
+    folds: int = option(3, "Runs, each over all seen inputs but a share of them.", least=2)
+    batch: int = option(400, "Negatives, and positives, that one step looks at.", least=1)
+    wide_weights: int = option(3000, "Weights of wide hidden layers it may change.", least=1)
+
+    def over(self, problem: Problem) -> Problem:
+        return problem.elsewhere(f"wide {self.wide_weights}", lambda: _wide(problem, self.wide_weights))
+
+
+def _wide(problem: Problem, weights: int) -> Suspects:
+    """The weights with the largest contrast in wide hidden layers."""
+    layers = _hidden_layers(problem)
+    there = sum(info.parameters["weight"].size for info in layers)
+    if there < WIDE * weights:
+        raise UsageError(
+            f"the hidden dense layers have {there:,} weights, too few for a search over {weights:,} of them to differ"
+        )
+    return _in_layers(problem, [info.name for info in layers], weights)
+
+
 def _sparing(problem: Problem) -> Suspects:
     return Fisher().localise(problem.backend, problem.split.seen, rng=np.random.default_rng(0)).suspects
 
 
 def _hidden(problem: Problem) -> Suspects:
     """The weights with the largest contrast in the dense layers before the last."""
-    backend = problem.backend
-    tail = list(takewhile(lambda info: info.kind == "dense", reversed(backend.layers)))[1:]
+    return _in_layers(problem, [info.name for info in _hidden_layers(problem)])
+
+
+def _hidden_layers(problem: Problem) -> list[LayerInfo]:
+    tail = list(takewhile(lambda info: info.kind == "dense", reversed(problem.backend.layers)))[1:]
     if not tail:
         raise UsageError("the model has no hidden dense layer in front of its last one")
-    return _in_layers(problem, [info.name for info in tail])
+    return tail
 
 
-def _in_layers(problem: Problem, layers: Sequence[str]) -> Suspects:
+def _in_layers(problem: Problem, layers: Sequence[str], count: int | None = None) -> Suspects:
     """The weights with the largest contrast in these layers."""
-    localiser = Contrast(include=tuple(layers))
+    localiser = Contrast(include=tuple(layers), count=count)
     return localiser.localise(problem.backend, problem.split.seen, rng=np.random.default_rng(0)).suspects

@@ -36,9 +36,12 @@ class Pool(Searcher):
     name = "auto"
 
     LOCALISER = "contrast"
+    LOOKS_AT_TAIL = True
 
     members: tuple[str, ...] = option(
-        ("bias", "last", "keep", "hidden", "deep", "words"), "Searchers to run, by name.", metavar="NAME"
+        ("bias", "last", "keep", "hidden", "sparing", "wide", "deep", "words"),
+        "Searchers to run, by name.",
+        metavar="NAME",
     )
 
     def __post_init__(self) -> None:
@@ -112,6 +115,8 @@ class Pool(Searcher):
         """
         if name == "words" and self._suffices(problem, state):
             raise UsageError("the members before it repair most of the fault")
+        if name == "sparing" and problem.backend.layers[-1].kind != "dense":
+            raise UsageError("the model does not end in a dense layer, and a search elsewhere takes long")
         if name != "deep":
             return
         if "hidden/first" in state.values:

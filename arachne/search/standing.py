@@ -14,7 +14,7 @@ from arachne.evidence.statistics import Rate
 from arachne.fairness import Grouped, Objective
 from arachne.search.dense_tunable import make_tunable
 from arachne.search.state import Candidate
-from arachne.search.tail_inputs import TailInputs
+from arachne.search.tail_inputs import tail_of
 from arachne.suspects import Suspects
 from arachne.values import Array, Weights
 
@@ -117,6 +117,8 @@ class Point:
         never_broken: How many never-break inputs it gets wrong.
         held_out: What it does to the held-out inputs; measured after the choice, which never looks at it.
         minimised_from: How many weights it changed before those it can do without were dropped; None if none were.
+        minimised_for: The budget it was minimised within. Its counts out of fold are those of the larger patch, which
+            is in the front, too; smaller budgets do not trust them.
     """
 
     candidate: Candidate
@@ -128,6 +130,7 @@ class Point:
     never_broken: int = 0
     held_out: Standing | None = None
     minimised_from: int | None = None
+    minimised_for: float | None = None
 
     @property
     def searched(self) -> Standing:
@@ -145,6 +148,11 @@ class Point:
         if self.out_of_fold is not None:
             return "out of fold"
         return "on inputs kept for choosing and on seen ones" if self.choose is not None else "on seen inputs"
+
+
+def found_by_search(points: Sequence[Point]) -> int:
+    """How many points of a front a search has found: all but minimised ones, which stand beside what they came from."""
+    return sum(point.minimised_from is None for point in points)
 
 
 def measure_front(backend: ModelBackend, split: Split, front: Sequence[Candidate], folded: Array) -> tuple[Point, ...]:
@@ -224,7 +232,7 @@ class _Front:
         """Which inputs of a part are right with each candidate, bool `(candidates, n)`."""
         found = np.zeros((len(self), len(part)), bool)
         rows = np.arange(len(part))
-        tail = TailInputs.of(self._backend, part.data.inputs) if len(part) else None
+        tail = tail_of(self._backend, part) if len(part) else None
         for members in self._by_weights.values() if len(part) else ():
             suspects = self._suspects[members[0]]
             tunable = make_tunable(self._backend, part.data.inputs, suspects, tail) if len(suspects) else None

@@ -118,6 +118,11 @@ class KerasBackend(ModelBackend):
         """Seen by functions that stand in for the layer's `call` while it runs."""
         return KerasTrace(self._runner, inputs, [layer], gradients=False).activations[layer]
 
+    def _forward_through(self, inputs: Inputs, layer: str) -> tuple[Array, tuple[Activation, ...]]:
+        """One watched pass."""
+        trace = KerasTrace(self._runner, inputs, [layer], gradients=False)
+        return trace.scores, trace.activations[layer]
+
     def _weight_gradients(self, inputs: Inputs, pull: Pull, parameters: Sequence[tuple[str, str]]) -> Weights:
         """Taken on tensors that stand in for the variables; batches add up."""
         places = {(layer, name): self._runner.layers[layer].stored[name] for layer, name in parameters}

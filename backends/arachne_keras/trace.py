@@ -9,7 +9,7 @@ import numpy as np
 from arachne.adapting.outputs import joined_activations, joined_gradients
 from arachne.backend import Trace
 from arachne.values import Array, Inputs, count
-from arachne_keras.autodiff import FRAMEWORK, Mark
+from arachne_keras.autodiff import FRAMEWORK, Mark, to_array
 from arachne_keras.running import Runner
 from arachne_keras.watch import Watch
 
@@ -34,6 +34,11 @@ class KerasTrace(Trace):
         for one in self._passes:
             one.activations.clear()
 
+    @property
+    def scores(self) -> Array:
+        """Class scores `(n, classes)` of the pass."""
+        return np.concatenate([to_array(one.scores)[: one.n] for one in self._passes])
+
     def _output_gradients(self, seed: Array) -> Mapping[str, tuple[Array, ...]]:
         """One backward pass per batch for all layers together."""
         found, done = [], 0
@@ -55,9 +60,10 @@ class _Pass:
 
         if gradients:
             self._recording = FRAMEWORK.record(run)
+            self.scores = self._recording.result
         else:
             with FRAMEWORK.no_gradients():
-                run(lambda tensor: tensor)
+                self.scores = run(lambda tensor: tensor)
         self.activations = {layer: [use.activation(self.n) for use in uses] for layer, uses in self._watch.uses.items()}
 
     def gradients(self, seed: Array) -> dict[str, tuple[Array, ...]]:

@@ -166,6 +166,11 @@ class OnnxBackend(ModelBackend):
         trace = OnnxTrace(self._runner, inputs, {layer: self._layers[layer]}, gradients=False)
         return trace.activations[layer]
 
+    def _forward_through(self, inputs: Inputs, layer: str) -> tuple[Array, tuple[Activation, ...]]:
+        """One run that puts out both."""
+        trace = OnnxTrace(self._runner, inputs, {layer: self._layers[layer]}, gradients=False)
+        return trace.scores, trace.activations[layer]
+
     def _weight_gradients(self, inputs: Inputs, pull: Pull, parameters: Sequence[tuple[str, str]]) -> Weights:
         """The forward nodes, then the backward nodes of the chosen weights, batch by batch; batches add up."""
         places = {(layer, name): self._layers[layer].stored[name] for layer, name in parameters}

@@ -43,10 +43,11 @@ class OnnxTrace(Trace):
         signals = {signal.name for layer in layers.values() for use in layer.uses for signal in _signals(use)}
         saved = [] if self._derivative is None else self._derivative.saved
         fed = set(runner.deep.inputs)
-        outputs = sorted((signals | set(saved)) - fed)
+        outputs = sorted((signals | set(saved) | {runner.deep.scores}) - fed)
         program = runner.program(("trace", key, gradients), lambda: runner.whole(runner.deep, outputs, graph))
         weights = runner.weights_for(runner.deep)
         seen: list[dict[str, list[Activation]]] = []
+        scores: list[Array] = []
         self._kept: list[tuple[dict[str, Array], int, int]] = []
         for feeds, n in runner.batches(inputs):
             values = {**feeds, **program.run({**feeds, **weights})}
@@ -57,9 +58,12 @@ class OnnxTrace(Trace):
                     for name, layer in layers.items()
                 }
             )
+            scores.append(np.asarray(values[runner.deep.scores][:n], np.float32))
             if gradients:
                 self._kept.append(({name: values[name] for name in saved}, n, size))
         self.activations = joined_activations(seen)
+        self.scores = np.concatenate(scores)
+        """Class scores `(n, classes)` of the pass."""
 
     def _output_gradients(self, seed: Array) -> Mapping[str, tuple[Array, ...]]:
         """One run of the backward nodes per batch, for all layers together."""

@@ -145,6 +145,11 @@ class TorchBackend(ModelBackend):
         """Taken from the calls that use the layer's weight."""
         return TorchTrace(self._runner, inputs, [layer], gradients=False).activations[layer]
 
+    def _forward_through(self, inputs: Inputs, layer: str) -> tuple[Array, tuple[Activation, ...]]:
+        """One watched pass."""
+        trace = TorchTrace(self._runner, inputs, [layer], gradients=False)
+        return trace.scores, trace.activations[layer]
+
     def _weight_gradients(self, inputs: Inputs, pull: Pull, parameters: Sequence[tuple[str, str]]) -> Weights:
         """Batches add up in one set of buffers, as large as the chosen weights, which become the arrays."""
         places = {(layer, name): self._layers[layer].stored[name] for layer, name in parameters}

@@ -30,9 +30,6 @@ from examples.study.runs import RESULTS, Row, Run, read_run, run_path
 from examples.study.subjects import weights_of
 from examples.study.training import Say
 
-RECIPE = 1
-"""Raise it when the default repair changes what it finds: all runs are then made again."""
-
 BUDGETS = (0.001, 0.005, 0.01, 0.02)
 DEFAULT_BUDGET = 0.005
 """What a repair is asked to keep; the other budgets are chosen from the same front. Only this patch is minimised."""
@@ -40,6 +37,9 @@ DEFAULT_BUDGET = 0.005
 AUTO, DE = "auto", "de"
 MEMBERS = Pool().members
 RUNS = (AUTO, DE)
+
+RECIPES = {AUTO: 2, DE: 1}
+"""Raise one when that repair changes what it finds: all its runs are then made again."""
 
 DE_SUBJECTS = ("fm-mlp", "fm-cnn", "c10-cnn", "gtsrb-cnn")
 """Where differential evolution runs, over the weights of dense layers."""
@@ -79,7 +79,12 @@ class Job:
     def made_with(self) -> dict[str, Any]:
         """What decides its numbers."""
         weights = hashlib.sha256(weights_of(self.case.network).read_bytes()).hexdigest()[:16]
-        return {"recipe": RECIPE, "budgets": list(BUDGETS), "target": self.case.target, "weights": weights}
+        return {
+            "recipe": RECIPES[self.searcher],
+            "budgets": list(BUDGETS),
+            "target": self.case.target,
+            "weights": weights,
+        }
 
     @property
     def is_done(self) -> bool:

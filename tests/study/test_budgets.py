@@ -79,9 +79,9 @@ def test_a_run_that_has_its_file_is_not_made_again(trained: Path, capsys: pytest
 
 def test_a_run_of_another_recipe_is_made_again(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured(trained, "--searcher", AUTO)
-    monkeypatch.setattr(budgets, "RECIPE", budgets.RECIPE + 1)
+    monkeypatch.setitem(budgets.RECIPES, AUTO, budgets.RECIPES[AUTO] + 1)
     measured(trained, "--searcher", AUTO)
-    assert read_run(trained / TRIGGER).made_with["recipe"] == budgets.RECIPE
+    assert read_run(trained / TRIGGER).made_with["recipe"] == budgets.RECIPES[AUTO]
 
 
 def test_no_run_begins_when_time_is_up(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:

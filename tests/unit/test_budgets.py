@@ -56,7 +56,10 @@ def test_the_best_point_within_the_budget_becomes_the_patch(repaired: RepairResu
         point.seen.breakage.count,
     )
     assert (repaired.evidence.budget, repaired.evidence.patches_compared) == (0.005, len(STEPS))
-    assert [one.candidate.made_by for one in repaired.points] == ["slope"] * len(STEPS)
+    *_, larger = repaired.points  # the point as it was before it was minimised
+    assert [one.candidate.made_by for one in repaired.points] == ["slope"] * (len(STEPS) + 1)
+    assert (point.minimised_from, point.minimised_for, larger.minimised_for) == (larger.weights, 0.005, None)
+    assert point.weights < larger.weights
 
 
 def test_points_are_measured_as_their_patches_would_be(repaired: RepairResult) -> None:

@@ -14,7 +14,7 @@ from arachne.errors import UsageError
 from arachne.search import Candidate
 from arachne.search.budget import Budget, read_class_drop, read_share
 from arachne.search.choose import choose, p_above, too_few
-from arachne.search.standing import Baseline, Point, Standing
+from arachne.search.standing import Baseline, Point, Standing, found_by_search
 from arachne.values import Array
 
 NAMES = ("go", "slow", "stop")
@@ -64,6 +64,15 @@ def test_of_equal_repairs_the_one_that_breaks_less_and_then_the_smaller_change_i
         point(standing(28, 0)),
     ]
     assert chosen(points) == 2
+
+
+def test_a_minimised_point_is_taken_before_the_larger_one_but_not_within_a_smaller_budget() -> None:
+    small = point(standing(30, 2), size=2.0, minimised_from=9, minimised_for=0.005)
+    points = [small, point(standing(30, 2), size=1.0), point(standing(20, 0))]
+    assert chosen(points) == 0
+    assert chosen(points, max_break=0.01) == 0
+    assert chosen(points, max_break=0.004) == 1
+    assert found_by_search(points) == 2
 
 
 def test_a_point_that_repairs_about_as_much_and_breaks_less_is_taken() -> None:

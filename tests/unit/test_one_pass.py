@@ -115,6 +115,22 @@ def test_a_repair_runs_the_unpatched_model_over_each_input_once(backend: Countin
     assert backend.unpatched == once(data)
 
 
+def test_the_default_repair_runs_the_patched_model_only_where_its_answer_matters(
+    backend: CountingBackend, data: LabelledData
+) -> None:
+    result = arachne.repair(backend, data, "8:1", on_step=backend.on_step)
+    assert len(result.patch)
+    assert backend.unpatched == once(data)
+    changed = [result.evidence.held_out.fixed, result.evidence.held_out.damaged]
+    assert sum(map(len, changed)) <= len(backend.patched) < len(data) / 2
+    plain = measure(backend, result.patch, result.split)
+    for part in ("held_out", "seen"):
+        quick, full = getattr(result.evidence, part), getattr(plain, part)
+        assert (quick.repaired, quick.broken) == (full.repaired, full.broken)
+        np.testing.assert_array_equal(quick.confusion_after, full.confusion_after)
+        np.testing.assert_array_equal(quick.fixed.rows, full.fixed.rows)
+
+
 def test_an_empty_patch_asks_for_no_pass_and_changes_no_number(backend: CountingBackend, data: LabelledData) -> None:
     split = split_by_outcome(backend, data, "8:1", rng=np.random.default_rng(0))
     evidence = measure(backend, Patch.between(backend, [], []), split)

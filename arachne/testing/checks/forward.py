@@ -22,7 +22,7 @@ from arachne.values import Array, Inputs, take
 
 
 class ForwardChecks(Suite):
-    """`forward`, `activations`, `predict`, `describe`."""
+    """`forward`, `activations`, `forward_through`, `predict`, `describe`."""
 
     @pytest.mark.parametrize("case", by_hand.CASES, ids=lambda case: case.name)
     def test_canonical_layout_gives_the_numbers_worked_out_by_hand(
@@ -62,6 +62,18 @@ class ForwardChecks(Suite):
                 specimen.backend.set_weights(layer, parameter, values)
                 specimen.reference.set_weights(layer, parameter, values)
             assert_close(*_comparable(specimen, specimen.backend.forward(specimen.inputs)))
+
+    def test_scores_and_activations_from_one_pass_are_those_of_two(self, specimen: Specimen) -> None:
+        """`forward_through` gives what `forward` and `activations` give."""
+        scores = specimen.backend.forward(specimen.inputs)
+        for layer in specimen.layers:
+            found, activations = specimen.backend.forward_through(specimen.inputs, layer)
+            assert_close(found, scores, "scores")
+            for one, other in zip(activations, specimen.backend.activations(specimen.inputs, layer), strict=True):
+                assert_close(one.leaving, other.leaving, "leaving")
+                assert one.entering.keys() == other.entering.keys()
+                for name, array in other.entering.items():
+                    assert_close(one.entering[name], array, f"what enters {name}")
 
     def test_forward_is_deterministic(self, specimen: Specimen) -> None:
         """The same inputs give the same scores, bit for bit."""
