@@ -113,7 +113,8 @@ class Pool(Searcher):
         Raises:
             UsageError: It is one.
         """
-        if name == "words" and self._suffices(problem, state):
+        kinds = {info.kind for info in problem.backend.layers}
+        if name == "words" and "embedding" in kinds and self._suffices(problem, state):
             raise UsageError("the members before it repair most of the fault")
         if name == "sparing" and problem.backend.layers[-1].kind != "dense":
             raise UsageError("the model does not end in a dense layer, and a search elsewhere takes long")
