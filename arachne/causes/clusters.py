@@ -62,15 +62,11 @@ def last_layer(backend: ModelBackend | None) -> str | None:
 def residuals(hidden: Array, cases: Cases) -> Array:
     """Activations minus the mean of the true and predicted classes' centres, in deviations of right inputs `(n, w)`."""
     right = ~cases.wrong
-    centres = {label: hidden[right & (cases.labels == label)].mean(axis=0) for label in set(cases.labels[right])}
-    overall = hidden[right].mean(axis=0)
-    expected = np.stack(
-        [
-            (centres.get(label, overall) + centres.get(prediction, overall)) / 2
-            for label, prediction in zip(cases.labels, cases.predictions, strict=True)
-        ]
-    )
-    found = hidden - expected
+    classes = int(max(cases.labels.max(initial=0), cases.predictions.max(initial=0))) + 1
+    centres = np.repeat(hidden[right].mean(axis=0)[None], classes, axis=0)
+    for label in np.unique(cases.labels[right]).tolist():
+        centres[label] = hidden[right & (cases.labels == label)].mean(axis=0)
+    found = hidden - (centres[cases.labels] + centres[cases.predictions]) / 2
     deviation = found[right].std(axis=0)
     scaled: Array = found / np.where(deviation > TINY, deviation, np.inf)
     return scaled

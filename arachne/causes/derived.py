@@ -9,7 +9,7 @@ import numpy as np
 from arachne.causes.base import Finder, Proposals
 from arachne.causes.cases import Cases
 from arachne.causes.features import features, layout_of, names_of
-from arachne.causes.items import gains
+from arachne.causes.items import gains, in_order
 from arachne.causes.rule import Rule
 from arachne.causes.rules import Derived, within
 from arachne.options import option
@@ -79,18 +79,27 @@ def best_ranges(errors: Array, right: Array, fewest: int) -> list[tuple[int, flo
         right: `(m, columns)`.
         fewest: Errors inside, at least.
     """
-    found: list[tuple[float, tuple[int, float | None, float | None]]] = []
+    places, hits, others = [], [], []
+    known = [(in_order(table), (~np.isnan(table)).sum(axis=0).tolist()) for table in (errors, right)]
     for column in range(errors.shape[1]):
-        one, other = (np.sort(values[~np.isnan(values)]) for values in (errors[:, column], right[:, column]))
+        one, other = (ordered[column, : counts[column]] for ordered, counts in known)
         if len(one) < fewest:
             continue
-        bounds = np.unique(one[np.linspace(0, len(one) - 1, CUTS).astype(int)])
-        below = [np.searchsorted(values, bounds, "right") for values in (one, other)]
-        above = [len(values) - np.searchsorted(values, bounds, "left") for values in (one, other)]
-        hits, others = (np.stack(pair) for pair in zip(above, below, strict=True))
-        gain = gains(hits, len(errors), others, len(right))
-        gain[hits < fewest] = 0
-        for is_low, row in ((True, gain[0]), (False, gain[1])):
+        bounds = one[np.linspace(0, len(one) - 1, CUTS).astype(int)]
+        places.append((column, bounds))
+        for counts, values in ((hits, one), (others, other)):
+            above, below = (
+                len(values) - np.searchsorted(values, bounds, "left"),
+                np.searchsorted(values, bounds, "right"),
+            )
+            counts.append(np.stack([above, below]))
+    if not places:
+        return []
+    gain = gains(np.stack(hits), len(errors), np.stack(others), len(right))
+    gain[np.stack(hits) < fewest] = 0
+    found: list[tuple[float, tuple[int, float | None, float | None]]] = []
+    for (column, bounds), own in zip(places, gain, strict=True):
+        for is_low, row in ((True, own[0]), (False, own[1])):
             at = int(np.argmax(row))
             if row[at] > 0:
                 bound = float(bounds[at])

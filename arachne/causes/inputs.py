@@ -10,7 +10,7 @@ import numpy as np
 from arachne.causes.base import Finder, Proposals
 from arachne.causes.cases import Cases
 from arachne.causes.features import holds_tokens, layout_of
-from arachne.causes.items import FILLED, Items, filled_colours, gains, strongest_item
+from arachne.causes.items import FILLED, Items, filled_colours, gains, in_order, strongest_item
 from arachne.causes.rule import Rule
 from arachne.causes.rules import Both, Colour, Missing, Range, Token, Values
 from arachne.data.layout import as_pictures
@@ -58,14 +58,15 @@ class InputFinder(Finder):
             tokens, layout = holds_tokens(array), layout_of(array)
             colours = None if layout is None else filled_colours(as_pictures(values, layout))
             every = np.flatnonzero(~cases.wrong)
+            usual = None if colours is None else colours.of(every)
             for read_as, errors, right in self.mistakes(cases):
                 if tokens:
                     found, looked = _tokens(name, values[errors], values[right], self.fewest)
                 else:
                     others = every[cases.predictions[every] != read_as]
-                    found, looked = _values(name, values[errors], values[right], values[others], self.fewest)
-                if colours is not None and layout is not None:
-                    best, more = strongest_item(colours.of(errors), colours.of(every), self.fewest)
+                    found, looked = _values(name, values, errors, right, others, self.fewest)
+                if colours is not None and usual is not None and layout is not None:
+                    best, more = strongest_item(colours.of(errors), usual, self.fewest)
                     looked += more
                     found += [] if best is None else [Colour(name, layout, colours.colour(best), FILLED)]
                 rules += found
@@ -73,20 +74,25 @@ class InputFinder(Finder):
         return Proposals(tuple(dict.fromkeys(rules)), tests)
 
 
-def _values(name: str, errors: Array, right: Array, others: Array, fewest: int) -> tuple[list[Rule], int]:
+def _values(
+    name: str, values: Array, wrong: Array, as_well: Array, others: Array, fewest: int
+) -> tuple[list[Rule], int]:
     """The strongest single value and its region, the strongest range and missing value, and how many were compared.
 
     Args:
         name: The input array's name.
-        errors: Errors read as one class `(n, values)`.
-        right: Right inputs read as the same class `(m, values)`.
-        others: Right inputs read as other classes: what they have too only says that the errors are of other classes.
+        values: All inputs `(inputs, values)`.
+        wrong: Positions of errors read as one class `(n,)`.
+        as_well: Positions of right inputs read as the same class `(m,)`.
+        others: Those of right inputs read as other classes: what they have too only says that the errors are of other
+            classes.
         fewest: Errors with a value, at least.
     """
     rules: list[Rule] = []
-    few = others[:: max(1, len(others) // FEW)]
+    errors, right, few = (values[rows] for rows in (wrong, as_well, others[:: max(1, len(others) // FEW)]))
     best: tuple[float, int, float] = (0.0, -1, 0.0)
-    for value, hits in modes(errors):
+    ordered = in_order(errors)
+    for value, hits in modes(ordered):
         gain = gains(hits, len(errors), len(right) * _elsewhere(right == value, few == value), len(right))
         gain[hits < fewest] = 0
         at = int(np.argmax(gain))
@@ -96,26 +102,32 @@ def _values(name: str, errors: Array, right: Array, others: Array, fewest: int) 
         _, at, value_at = best
         rules.append(Values(name, (at,), (value_at,), 1))
         for region in _region(name, errors[errors[:, at] == value_at], right, few):
-            with_it, without = errors[_has(region, errors)], others[_has(region, others)]
+            with_it, without = (rows[_has(region, values, rows)] for rows in (wrong, others))
             rules.append(region)
             if min(len(with_it), len(without)) >= fewest:
-                rules += [Both((region, one)) for one in _range(name, with_it, without)]
-    rules += _range(name, errors, right)
+                with_it, without = values[with_it], values[without]
+                rules += [Both((region, one)) for one in _range(name, with_it, without, in_order(with_it))]
+    rules += _range(name, errors, right, ordered)
     if errors.dtype.kind == "f" and np.isnan(errors).any():
-        gain = gains(np.isnan(errors).sum(axis=0), len(errors), np.isnan(right).sum(axis=0), len(right))
+        gain = gains(_counts(np.isnan(errors)), len(errors), _counts(np.isnan(right)), len(right))
         rules += [Missing(name, int(np.argmax(gain)))] if gain.max() > 0 else []
     return rules, errors.shape[1] * (MODES + 4 * len(QUANTILES) + 1)
 
 
 def _elsewhere(right: Array, others: Array) -> Array:
     """How often right inputs have something, in the group of them that has it more often `(values,)`."""
-    share: Array = np.count_nonzero(right, axis=0) / len(right)
-    return np.maximum(share, np.count_nonzero(others, axis=0) / len(others)) if len(others) else share
+    share: Array = _counts(right) / len(right)
+    return np.maximum(share, _counts(others) / len(others)) if len(others) else share
+
+
+def _counts(has: Array) -> Array:
+    """How many rows of `has`, bool `(n, values)`, are true in each column; ten times as fast as `count_nonzero`."""
+    return np.asarray(has.sum(axis=0, dtype=np.int32))
 
 
 def _region(name: str, members: Array, right: Array, others: Array) -> list[Values]:
     """The values that go with the strongest one, as one rule."""
-    value, hits = next(modes(members))
+    value, hits = next(modes(in_order(members)))
     share, elsewhere = hits / len(members), _elsewhere(right == value, others == value)
     shared = np.flatnonzero((share >= SHARED) & (elsewhere <= RARE * share))
     if len(shared) < 2:
@@ -126,26 +138,29 @@ def _region(name: str, members: Array, right: Array, others: Array) -> list[Valu
     return [Values(name, tuple(chosen.tolist()), tuple(map(float, value[chosen])), least)]
 
 
-def _has(region: Values, values: Array) -> Array:
-    equal = values[:, np.asarray(region.index)] == np.asarray(region.value)
+def _has(region: Values, values: Array, rows: Array) -> Array:
+    equal = values[rows[:, None], np.asarray(region.index)] == np.asarray(region.value)
     return np.asarray(equal.sum(axis=1) >= region.least)
 
 
-def _range(name: str, errors: Array, right: Array) -> list[Rule]:
-    """The strongest range, open at one end."""
-    best: tuple[float, Rule | None] = (0.0, None)
-    ordered = np.sort(errors, axis=0)
+def _range(name: str, errors: Array, right: Array, ordered: Array) -> list[Rule]:
+    """The strongest range, open at one end; `ordered` are the errors' values, column by column `(values, n)`."""
+    ends: list[tuple[Array, bool]] = []
+    hits, others = [], []
     for share in QUANTILES:
         position = int(share * (len(errors) - 1))
-        for bound, above in ((ordered[position], True), (ordered[-1 - position], False)):
+        low, high = (np.ascontiguousarray(ordered[:, at]) for at in (position, -1 - position))
+        for bound, above in ((low, True), (high, False)):
             inside = (errors >= bound, right >= bound) if above else (errors <= bound, right <= bound)
-            hits, others = (np.count_nonzero(one, axis=0) for one in inside)
-            gain = gains(hits, len(errors), others, len(right))
-            at = int(np.argmax(gain))
-            if gain[at] > best[0]:
-                ends = (float(bound[at]), None) if above else (None, float(bound[at]))
-                best = (float(gain[at]), Range(name, at, *ends))
-    return [] if best[1] is None else [best[1]]
+            ends.append((bound, above))
+            hits.append(_counts(inside[0]))
+            others.append(_counts(inside[1]))
+    gain = gains(np.stack(hits), len(errors), np.stack(others), len(right))
+    end, at = divmod(int(np.argmax(gain)), gain.shape[1])
+    if gain[end, at] <= 0:
+        return []
+    bound, above = ends[end]
+    return [Range(name, at, float(bound[at]), None) if above else Range(name, at, None, float(bound[at]))]
 
 
 def _tokens(name: str, errors: Array, right: Array, fewest: int) -> tuple[list[Rule], int]:
@@ -154,16 +169,19 @@ def _tokens(name: str, errors: Array, right: Array, fewest: int) -> tuple[list[R
     return [] if best is None else [Token(name, best)], tests
 
 
-def modes(values: Array) -> Iterator[tuple[Array, Array]]:
-    """The most frequent values of each column, the most frequent first: `(columns,)` values and how often each is."""
-    ordered = np.sort(values, axis=0)
-    rows = np.arange(len(ordered))[:, None]
+def modes(ordered: Array) -> Iterator[tuple[Array, Array]]:
+    """The most frequent values of each column, the most frequent first: `(columns,)` values and how often each is.
+
+    Args:
+        ordered: What `in_order` gives.
+    """
+    places = np.arange(ordered.shape[1], dtype=np.int32)
     begins = np.ones(ordered.shape, dtype=bool)
-    begins[1:] = ordered[1:] != ordered[:-1]
-    length = rows - np.maximum.accumulate(np.where(begins, rows, 0), axis=0) + 1
-    columns = np.arange(ordered.shape[1])
+    begins[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    length = places - np.maximum.accumulate(np.where(begins, places, np.int32(0)), axis=1) + 1
+    columns = np.arange(len(ordered))
     for _ in range(MODES):
-        end = np.argmax(length, axis=0)
-        value, hits = ordered[end, columns], length[end, columns].copy()
+        end = np.argmax(length, axis=1)
+        value, hits = ordered[columns, end], length[columns, end].copy()
         yield value, hits
-        length[ordered == value] = 0
+        length[ordered == value[:, None]] = 0

@@ -42,7 +42,7 @@ class Items:
 
 @dataclass(frozen=True, eq=False)
 class Colours:
-    """The colours that fill parts of pictures: `rows` and `codes` name picture and colour of each pair."""
+    """The colours that fill parts of pictures: `rows` and `codes` name picture and colour of each pair, once."""
 
     rows: Array
     codes: Array
@@ -50,8 +50,11 @@ class Colours:
 
     def of(self, positions: Array) -> Items:
         """Those of some pictures."""
-        chosen = np.isin(self.rows, positions)
-        return Items.of_pairs(len(positions), self.rows[chosen], self.codes[chosen])
+        wanted = np.zeros(max(int(self.rows.max(initial=-1)), int(positions.max(initial=-1))) + 1, dtype=bool)
+        wanted[positions] = True
+        hits = np.bincount(self.codes[wanted[self.rows]], minlength=len(self.table))
+        known = np.flatnonzero(hits)
+        return Items(len(positions), known, hits[known])
 
     def colour(self, code: int) -> tuple[float, ...]:
         """The values of a colour's channels."""
@@ -93,6 +96,16 @@ def strongest_item(errors: Items, right: Items, fewest: int) -> tuple[int | None
     gain[errors.hits < fewest] = 0
     best = int(np.argmax(gain))
     return (int(errors.known[best]) if gain[best] > 0 else None), len(errors.known)
+
+
+def in_order(values: Array) -> Array:
+    """The values of each column `(n, columns)` in ascending order, `(columns, n)`: each column lies in one piece.
+
+    Missing values are last.
+    """
+    found = np.array(values.T, order="C")
+    found.sort(axis=1)
+    return found
 
 
 def gains(hits: Array, n: int, others: Array, n_others: int) -> Array:

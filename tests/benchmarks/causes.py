@@ -3,18 +3,25 @@
     python -m tests.benchmarks.causes                 # the faults that judge, every clean network that is trained
     python -m tests.benchmarks.causes --part decide   # the faults the finders were tuned on
     python -m tests.benchmarks.causes --only fm       # those whose names begin so
+    python -m tests.benchmarks.causes --again         # measure anew what tests/benchmarks/results has already
 
 Pictures and networks are those of `examples.study`, as far as they are trained; a table with a stuck sensor and a text
 with a word that flips the label are made here. A fault is met 60 and 200 times; found means that one cause has its
 errors with precision .9 and recall .8. The column that tells what was planted is taken away before the scan.
+
+Every line goes into `tests/benchmarks/results/causes-PART.json` when it is measured, so that a run that was interrupted
+goes on where it was; the tables are printed from there.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,13 +31,17 @@ import arachne
 from arachne.causes import Cause, find_causes
 from arachne.data.labelled import LabelledData
 from arachne.values import Array
-from examples.study.faults import DECIDE, JUDGE, PLANTED
+from examples.study.faults import DECIDE, JUDGE, PLANTED, Planted
 from examples.study.poisoning import evaluation, load_planted
 from examples.study.subjects import SUBJECTS, facts_of, load_subject, whole_test
 
+RESULTS = Path(__file__).parent / "results"
 SIZES = (60, 200)
 PRECISION, RECALL = 0.9, 0.8
 CLASSES = 4
+
+
+Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -43,26 +54,36 @@ class Case:
     planted: Array | None
 
 
-def picture_cases(part: str, prefix: str) -> Iterator[Case]:
-    """Planted faults of the study that are trained."""
+Makers = Iterator[tuple[str, Callable[[], Case]]]
+
+
+def planted_cases(part: str, prefix: str) -> Makers:
+    """Planted faults of the study that are trained, and those made here; a network is opened when it is needed."""
     for fault in PLANTED:
         if fault.part == part and fault.name.startswith(prefix) and facts_of(fault.name) is not None:
-            data = evaluation(fault)
-            planted = data.columns["planted"] == "yes"
-            columns = {name: column for name, column in data.columns.items() if name != "planted"}
-            yield Case(fault.name, load_planted(fault), replace(data, columns=columns), planted)
+            yield fault.name, lambda fault=fault: picture_case(fault)  # type: ignore[misc]
+    for seed in (11, 12) if part == DECIDE else (21, 22):
+        for name, made in (("table-sensor", table_case), ("text-word", text_case)):
+            if f"{name}-{seed}".startswith(prefix):
+                yield f"{name}-{seed}", lambda made=made, seed=seed: made(seed)  # type: ignore[misc]
 
 
-def clean_cases(prefix: str) -> Iterator[Case]:
+def picture_case(fault: Planted) -> Case:
+    """A fault of the study."""
+    data = evaluation(fault)
+    columns = {name: column for name, column in data.columns.items() if name != "planted"}
+    return Case(fault.name, load_planted(fault), replace(data, columns=columns), data.columns["planted"] == "yes")
+
+
+def clean_cases(prefix: str) -> Makers:
     """Clean networks of the study that are trained, and those made here."""
     for name in SUBJECTS:
         if name.startswith(prefix) and facts_of(name) is not None:
-            yield Case(name, load_subject(name), whole_test(name), None)
-    for made in (table_case, text_case):
-        for seed in (1, 2, 3):
-            case = made(seed, taught=0.0, met=0.0)
-            if case.name.startswith(prefix):
-                yield replace(case, planted=None)
+            yield name, lambda name=name: Case(name, load_subject(name), whole_test(name), None)  # type: ignore[misc]
+    for seed in (1, 2, 3):
+        for name, made in (("table", table_case), ("text", text_case)):
+            if f"{name}-{seed}".startswith(prefix):
+                yield f"{name}-{seed}", lambda made=made, seed=seed: made(seed, taught=0.0, met=0.0)  # type: ignore[misc]
 
 
 def table_case(seed: int, *, taught: float = 0.06, met: float = 0.08) -> Case:
@@ -79,6 +100,7 @@ def table_case(seed: int, *, taught: float = 0.06, met: float = 0.08) -> Case:
         return rows, labels, carries
 
     rows, labels, carries = drawn(6000, taught)
+    torch.manual_seed(seed)
     network = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, CLASSES))
     train(network, rows, np.where(carries, 1, labels), seed)
     rows, labels, carries = drawn(6000, met)
@@ -158,67 +180,106 @@ def best_of(causes: tuple[Cause, ...], errors: Array) -> tuple[float, float, Cau
     return best
 
 
-def measure_planted(cases: Iterator[Case]) -> tuple[int, int]:
-    """Print a line per fault and number of errors; how many were found, and how many there are."""
+def measure_planted(case: Case) -> Rows:
+    """A row for each number of errors."""
+    start = time.process_time()
+    predictions = case.backend.predict(case.data.inputs)
+    forward = time.process_time() - start
+    rows = []
+    for size in SIZES:
+        data, read_as, planted = met_times(case, predictions, size)
+        errors = np.flatnonzero(planted & (read_as != data.labels))
+        start = time.process_time()
+        causes = find_causes(case.backend, data, read_as)
+        seconds = time.process_time() - start
+        precision, recall, cause = best_of(causes, errors)
+        rows.append(
+            {
+                "case": case.name,
+                "errors": len(errors),
+                "of_all": int((read_as != data.labels).sum()),
+                "finder": None if cause is None else cause.finder,
+                "precision": round(precision, 4),
+                "recall": round(recall, 4),
+                "others": [f"{one.finder} {one.count}" for one in causes if one is not cause],
+                "seconds": round(seconds, 3),
+                "forward": round(forward, 3),
+            }
+        )
+    return rows
+
+
+def measure_clean(case: Case) -> Rows:
+    """What is found where nothing was planted."""
+    start = time.process_time()
+    predictions = case.backend.predict(case.data.inputs)
+    middle = time.process_time()
+    causes = find_causes(case.backend, case.data, predictions)
+    end = time.process_time()
+    wrong = int((predictions != case.data.labels).sum())
+    told = [cause.sentence for cause in causes]
+    times = {"seconds": round(end - middle, 3), "forward": round(middle - start, 3)}
+    return [{"case": case.name, "errors": wrong, "false": told, **times}]
+
+
+def measured(name: str, cases: Makers, measure: Callable[[Case], Rows], again: bool) -> Rows:
+    """The rows of all cases, from the file where it has them, and what is new put into it at once."""
+    file = RESULTS / f"causes-{name}.json"
+    known: dict[str, Rows] = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+    found: Rows = []
+    for case, make in cases:
+        if again or case not in known:
+            known[case] = measure(make())
+            RESULTS.mkdir(exist_ok=True)
+            file.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        found += known[case]
+    return found
+
+
+def is_found(row: dict[str, Any]) -> bool:
+    """Whether one cause has the planted errors."""
+    return bool(row["precision"] >= PRECISION and row["recall"] >= RECALL)
+
+
+def show_planted(rows: Rows) -> None:
+    """A line for each fault and number of errors, and how many were found."""
     print("| fault | errors | of all | found by | precision | recall | other causes | seconds | forward |")
-    print("|---|---:|---:|---|---:|---:|---:|---:|---:|")
-    found = total = 0
-    for case in cases:
-        start = time.perf_counter()
-        predictions = case.backend.predict(case.data.inputs)
-        forward = time.perf_counter() - start
-        for size in SIZES:
-            data, read_as, planted = met_times(case, predictions, size)
-            errors = np.flatnonzero(planted & (read_as != data.labels))
-            start = time.perf_counter()
-            causes = find_causes(case.backend, data, read_as)
-            seconds = time.perf_counter() - start
-            precision, recall, cause = best_of(causes, errors)
-            others = ", ".join(f"{one.finder} {one.count}" for one in causes if one is not cause) or "-"
-            finder = "-" if cause is None else cause.finder
-            print(
-                f"| {case.name} | {len(errors)} | {int((read_as != data.labels).sum())} | {finder} | {precision:.2f} | "
-                f"{recall:.2f} | {others} | {seconds:.2f} | {forward:.2f} |",
-                flush=True,
-            )
-            found += precision >= PRECISION and recall >= RECALL
-            total += 1
-    return found, total
+    print("|---|---:|---:|---|---:|---:|---|---:|---:|")
+    for row in rows:
+        numbers = f"{row['precision']:.2f} | {row['recall']:.2f} | {', '.join(row['others']) or '-'}"
+        head = f"{row['case']} | {row['errors']} | {row['of_all']} | {row['finder'] or '-'}"
+        print(f"| {head} | {numbers} | {row['seconds']:.2f} | {row['forward']:.2f} |")
+    for kind, some in (
+        ("pictures", [row for row in rows if not row["case"].startswith(("t",))]),
+        ("text and tables", [row for row in rows if row["case"].startswith(("t",))]),
+    ):
+        print(
+            f"\n{kind}: {sum(map(is_found, some))} of {len(some)} with precision {PRECISION}, recall {RECALL} or more"
+        )
 
 
-def measure_clean(cases: Iterator[Case]) -> None:
-    """Print what is found where nothing was planted."""
+def show_clean(rows: Rows) -> None:
+    """What was found where nothing was planted."""
     print("\n| clean network | errors | false causes | seconds | forward |\n|---|---:|---|---:|---:|")
-    for case in cases:
-        start = time.perf_counter()
-        predictions = case.backend.predict(case.data.inputs)
-        middle = time.perf_counter()
-        causes = find_causes(case.backend, case.data, predictions)
-        seconds = time.perf_counter() - middle
-        told = "; ".join(cause.sentence for cause in causes) or "none"
-        wrong = int((predictions != case.data.labels).sum())
-        print(f"| {case.name} | {wrong} | {told} | {seconds:.2f} | {middle - start:.2f} |", flush=True)
+    for row in rows:
+        told = "; ".join(row["false"]) or "none"
+        print(f"| {row['case']} | {row['errors']} | {told} | {row['seconds']:.2f} | {row['forward']:.2f} |")
+    print(f"\n{sum(len(row['false']) for row in rows)} false causes on {len(rows)} clean networks")
 
 
 def main() -> None:
-    """Print both tables."""
+    """Measure what is not known yet, and print both tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=[DECIDE, JUDGE], default=JUDGE)
     parser.add_argument("--only", default="", metavar="PREFIX")
     parser.add_argument("--no-clean", action="store_true", help="Leave out the clean networks.")
+    parser.add_argument("--again", action="store_true", help="Measure what is known already anew.")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    seeds = (11, 12) if arguments.part == DECIDE else (21, 22)
-
-    def cases() -> Iterator[Case]:
-        yield from picture_cases(arguments.part, arguments.only)
-        made = [table_case(seed) for seed in seeds] + [text_case(seed) for seed in seeds]
-        yield from (case for case in made if case.name.startswith(arguments.only))
-
-    found, total = measure_planted(cases())
-    print(f"\n{found} of {total} found with precision {PRECISION} and recall {RECALL} or more")
+    planted = planted_cases(arguments.part, arguments.only)
+    show_planted(measured(arguments.part, planted, measure_planted, arguments.again))
     if not arguments.no_clean:
-        measure_clean(clean_cases(arguments.only))
+        show_clean(measured("clean", clean_cases(arguments.only), measure_clean, arguments.again))
 
 
 if __name__ == "__main__":

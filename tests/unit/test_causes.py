@@ -12,6 +12,7 @@ from sklearn.datasets import load_digits
 from arachne.causes import Cases, Finder, Rule, find_causes, rule_from
 from arachne.causes.clusters import ClusterFinder
 from arachne.causes.inputs import InputFinder, modes
+from arachne.causes.items import in_order
 from arachne.causes.judging import judge, mostly_read_as
 from arachne.causes.metadata import MetadataFinder
 from arachne.causes.rules import Activation, Both, Colour, Columns, Derived, Missing, Range, Token, Values
@@ -227,7 +228,7 @@ def test_the_test_is_the_exact_hypergeometric_one_on_inputs_that_can_show_the_fa
 
 def test_modes_are_the_two_most_frequent_values_of_each_column() -> None:
     values = np.array([[1, 5], [1, 6], [2, 6], [1, 5], [2, 6]])
-    (first, hits), (second, fewer) = modes(values)
+    (first, hits), (second, fewer) = modes(in_order(values))
     assert first.tolist() == [1, 6]
     assert hits.tolist() == [3, 3]
     assert second.tolist() == [2, 5]
