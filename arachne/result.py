@@ -183,6 +183,7 @@ class RepairResult:
             folder: Where the repair's files are.
         """
         from arachne.report.page import page_object
+        from arachne.report.saliency import saliency_objects
 
         page = page_object(
             self.to_json(),
@@ -196,6 +197,7 @@ class RepairResult:
             doubtful=self.doubtful,
             front=self.points,
             choice=self.choice,
+            saliency=saliency_objects(self.backend, self.patch, self.split.held_out, self.evidence.held_out),
             command=command,
             model=self.backend.describe().source,
         )

@@ -51,6 +51,7 @@ def page_object(
     doubtful: Doubtful | None = None,
     front: Sequence[Point] = (),
     choice: Choice | None = None,
+    saliency: Sequence[Mapping[str, Any]] = (),
     command: str | None = None,
     model: str | None = None,
 ) -> dict[str, Any]:
@@ -68,6 +69,7 @@ def page_object(
         doubtful: Those of them whose labels look wrong.
         front: All patches the search found, with what they do.
         choice: Which of them was taken, and within what budget.
+        saliency: Inputs with maps of what the model looks at, before and after.
         command: What to type to get the same again.
         model: The file the model came from.
     """
@@ -83,6 +85,7 @@ def page_object(
             "confidence": {"before": _confidence(part, "before"), "after": _confidence(part, "after")},
             "gallery": {"fixed": _gallery(part.fixed, held_out), "broken": _gallery(part.damaged, held_out)},
             "doubtful": [] if seen is None or doubtful is None else _doubtful(doubtful, seen),
+            "saliency": list(saliency),
             "weights": _weights(patch, localisation),
             "layers": _layers(layers, patch),
             "localisation": None if localisation is None else _localisation(localisation),

@@ -135,6 +135,15 @@ def difference_of_means(data: LabelledData, rows: Sequence[int], others: Sequenc
     return _picture(_Scale(np.zeros(3), np.ones(3)), np.stack(channels, axis=-1))
 
 
+def painted(signed: Array, grey: Array) -> Shown:
+    """A map `(height, width)` of -1 to 1, red above 0 and blue below, over a picture of 0 to 1 that is hardly seen."""
+    strength = np.clip(np.abs(signed), 0, 1)[..., None] ** 0.75  # so that small parts are seen too
+    red, blue = np.array([0.75, 0.1, 0.05]), np.array([0.1, 0.3, 0.75])
+    colour = np.where(signed[..., None] > 0, red, blue)
+    ground = (0.97 - 0.25 * grey)[..., None] * np.ones(3)
+    return _picture(_Scale(np.zeros(3), np.ones(3)), strength * colour + (1 - strength) * ground)
+
+
 def _text(text: str) -> Shown:
     return {"kind": "text", "text": text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"}
 

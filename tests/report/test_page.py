@@ -87,6 +87,7 @@ def test_sections_come_in_the_promised_order(reader: Reader) -> None:
         "confusion",
         "classes",
         "inputs",
+        "saliency",
         "confidence",
         "network",
         "localisation",
