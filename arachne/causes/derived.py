@@ -79,7 +79,9 @@ def best_ranges(errors: Array, right: Array, fewest: int) -> list[tuple[int, flo
         right: `(m, columns)`.
         fewest: Errors inside, at least.
     """
-    places, hits, others = [], [], []
+    places: list[tuple[int, Array]] = []
+    hits: list[Array] = []
+    others: list[Array] = []
     known = [(in_order(table), (~np.isnan(table)).sum(axis=0).tolist()) for table in (errors, right)]
     for column in range(errors.shape[1]):
         one, other = (ordered[column, : counts[column]] for ordered, counts in known)
