@@ -59,6 +59,11 @@ class _Dict(dict[Any, Any]):
 
     __slots__ = ()
 
+    def __init__(self, items: Any = ()) -> None:
+        super().__init__()
+        for key, value in items.items() if isinstance(items, dict) else items:
+            self[_plain(key)] = value
+
     def __setstate__(self, state: Any) -> None:
         """A state dict's `_metadata`, or names that would hide the methods of a mapping."""
 
@@ -148,6 +153,21 @@ class _Counted(io.BytesIO):
         return super().read(size)
 
 
+SCALARS = (str, int, float, bool, bytes, type(None))
+
+
+def _plain(key: Any) -> Any:
+    """A key, if it is hashed at once: a tuple of tuples takes twice as long with every level.
+
+    Raises:
+        ModelError: It is none.
+    """
+    parts = key if type(key) is tuple else (key,)
+    if any(type(part) not in SCALARS for part in parts):
+        raise ModelError("a key of a mapping is neither a name nor a number")
+    return key
+
+
 class _Reader(pickle._Unpickler):  # in Python: the one in C makes room for as many objects as a pickle says it has
     dispatch: ClassVar[dict[int, Callable[[Any], None]]] = dict(pickle._Unpickler.dispatch)
 
@@ -162,6 +182,41 @@ class _Reader(pickle._Unpickler):  # in Python: the one in C makes room for as m
         self.read(8)
 
     dispatch[pickle.FRAME[0]] = load_frame
+
+    def load_setitem(self) -> None:
+        """A key and a value for the mapping below them."""
+        value, key = self.stack.pop(), self.stack.pop()
+        self.stack[-1][_plain(key)] = value
+
+    dispatch[pickle.SETITEM[0]] = load_setitem
+
+    def load_setitems(self) -> None:
+        """Keys and values, one behind the other."""
+        items = self.pop_mark()
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            self.stack[-1][_plain(key)] = value
+
+    dispatch[pickle.SETITEMS[0]] = load_setitems
+
+    def load_dict(self) -> None:
+        """The same, for a mapping that is made of them."""
+        items = self.pop_mark()
+        self.append({_plain(key): value for key, value in zip(items[::2], items[1::2], strict=True)})
+
+    dispatch[pickle.DICT[0]] = load_dict
+
+    def load_additems(self) -> None:
+        """What a set holds."""
+        items = self.pop_mark()
+        self.stack[-1].update(map(_plain, items))
+
+    dispatch[pickle.ADDITEMS[0]] = load_additems
+
+    def load_frozenset(self) -> None:
+        """The same, for one that does not change."""
+        self.append(frozenset(map(_plain, self.pop_mark())))
+
+    dispatch[pickle.FROZENSET[0]] = load_frozenset
 
     def find_class(self, module: str, name: str) -> Any:
         if self._scripted and module.partition(".")[0] == SCRIPTED:

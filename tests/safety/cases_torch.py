@@ -245,12 +245,9 @@ def _hold_each_other(folder: Path) -> bytes:
     return pickle.dumps(first, 2)
 
 
-def _names_of_names(folder: Path) -> bytes:
-    """Keys of which each is twice as long as the last, once it is written out."""
-    key: Any = ("x",) * 50
-    for _ in range(60):
-        key = (key, key)
-    return pickle.dumps({"state_dict": {key: 1}}, 2)
+def _names_of_names(made: bytes = b"}", put: bytes = b"K\x01s") -> Callable[[Path], bytes]:
+    """A key of pairs of pairs, each level of which takes twice as long to be hashed or written out."""
+    return lambda folder: b"\x80\x02" + made + b"X\x01\x00\x00\x00x" + b"2\x86" * 60 + put + b"."
 
 
 def _hidden_items(folder: Path) -> bytes:
@@ -300,7 +297,13 @@ PICKLES: dict[str, tuple[str, Callable[[Path], bytes]]] = {
     "framed-dicts": ("memory", lambda folder: b"\x80\x04\x95" + struct.pack("<Q", 10**7 + 3) + b"(" + b"}" * 10**7
                      + b"l."),
     "forty-megabytes": ("memory", lambda folder: b"\x80\x02" + b"N0" * 20_000_000 + b"N."),
-    "names-of-names": ("hang", _names_of_names),
+    "names-of-names": ("hang", _names_of_names()),
+    "names-of-names-in-an-ordered-dict": ("hang", _names_of_names(b"ccollections\nOrderedDict\n)R")),
+    "names-of-names-at-once": ("hang", _names_of_names(b"(", b"K\x01d")),
+    "names-of-names-several": ("hang", _names_of_names(b"}(", b"K\x01u")),
+    "names-of-names-in-a-call": ("hang", _names_of_names(b"ccollections\nOrderedDict\n(", b"K\x01\x86l\x85R")),
+    "names-of-names-in-a-set": ("hang", _names_of_names(b"\x8f(", b"\x90")),
+    "names-of-names-in-a-frozen-set": ("hang", _names_of_names(b"(", b"\x91")),
     "holds-itself": ("type", _holds_itself),
     "hold-each-other": ("type", _hold_each_other),
     "a-hundred-thousand-deep": ("type", lambda folder: b"\x80\x02" + b"]" * 10**5 + b"a" * (10**5 - 1) + b"."),
