@@ -19,11 +19,12 @@ from arachne.checkpoint import Checkpoints
 from arachne.data.readers import read_data
 from arachne.data.split import checked_scores, whole_part, with_model_names
 from arachne.engine import OnStep
-from arachne.errors import UsageError
+from arachne.errors import InputError, UsageError
 from arachne.evidence.scan import Scan
 from arachne.localise import Localisation, Localiser
 from arachne.patch import AppliedPatch, Patch, apply_to, for_model, revert_from
 from arachne.patch import diff as files_diff
+from arachne.patch.memory import base_of
 from arachne.plugins import LOCALISERS
 from arachne.registry import load, name_for_file, weight_file
 from arachne.result import RepairResult
@@ -199,7 +200,16 @@ def diff(first: str | Path, second: str | Path, *, mapping: Mapping[str, str] | 
     Raises:
         PatchError: They are not two models of one network, or layers cannot be told apart.
     """
-    return files_diff(weight_file(first), weight_file(second), mapping=mapping, backend=name_for_file(first))
+    files = weight_file(first), weight_file(second)
+    return files_diff(*files, mapping=mapping, backend=name_for_file(first), content=_content(first))
+
+
+def _content(path: str | Path) -> str | None:
+    """The tensors of a model file in one number, as a repair of it would say; None where the file needs code."""
+    try:
+        return base_of(load(path)).content
+    except InputError:
+        return None
 
 
 def _warn(text: str) -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from arachne.patch import Patch
+from arachne.patch.memory import base_of
 from arachne.registry import load
 from tests.commands import Ran, arachne
 
@@ -165,6 +167,26 @@ def test_a_factory_with_weights_is_repaired_into_the_same_kind_of_file(folder: P
     ran = arachne("repair", "--model", "mine:make_net", "--weights", "net.safetensors", *options, cwd=folder)
     assert ran.code == 0, ran.err
     assert (folder / "made" / "model.safetensors").stat().st_size == (folder / "net.safetensors").stat().st_size
+
+
+def test_localise_says_what_the_most_frequent_confusion_is(folder: Path) -> None:
+    ran = arachne("localise", "digits.pt2", "--data", "val.npz", "--target", "top:1", "--json", cwd=folder)
+    assert ran.code == 0, ran.err
+    chosen = ran.json["target"]
+    assert re.fullmatch(r"\d:7", chosen)
+    assert f"target top:1: {chosen}\n" in ran.err
+
+
+def test_a_patch_made_by_diff_names_its_base_as_a_repair_does(folder: Path, tmp_path: Path) -> None:
+    backend = load(folder / "digits.pt2")
+    layer = backend.layers[-1].name
+    backend.set_weights(layer, "bias", backend.get_weights(layer)["bias"] + np.float32(0.5))
+    backend.save(tmp_path / "after.pt2")
+    ran = arachne("diff", folder / "digits.pt2", "after.pt2", "-o", "patch.json", "--json", cwd=tmp_path)
+    assert ran.code == 0, ran.err
+    expected = base_of(load(folder / "digits.pt2")).content
+    assert ran.json["base"]["content"] == expected
+    assert Patch.load(tmp_path / "patch.json").base.patched_content == base_of(load(tmp_path / "after.pt2")).content
 
 
 def test_localise_shows_and_draws_the_weights_behind_the_mistake(folder: Path) -> None:

@@ -42,8 +42,11 @@ def command(
     **arguments: Any,
 ) -> None:
     """Find the weights of MODEL behind a mistake: gradient loss, forward impact, and their Pareto front."""
-    from arachne.api import localise_weights
+    import numpy as np
+
+    from arachne.causes.targets import CauseTargets
     from arachne.cli.console import Output
+    from arachne.data.split import whole_part
     from arachne.report.objects import localisation_object
     from arachne.report.terminal import LocalisationTable
 
@@ -53,11 +56,14 @@ def command(
     localiser = LOCALISERS.get(name)(**given)
     backend = model.load()
     labelled = data.read(backend, tell=output.say)
-    found = localise_weights(backend, labelled, targets, localiser=localiser, seed=seed)
+    part = whole_part(backend, labelled, targets, causes=CauseTargets(backend))
+    if any(text.strip().startswith("top:") for text in targets):
+        output.say(f"target {', '.join(targets)}: {', '.join(map(str, part.targets))}")
+    found = localiser.localise(backend, part, rng=np.random.default_rng(seed))
     if plot is not None:
         from arachne.report.plots import save_localisation
 
         save_localisation(found, plot)
         output.say(f"drew both scores in '{plot}'")
-    value = localisation_object(found, target=" ".join(targets), seed=seed, backend=backend.NAME)
+    value = localisation_object(found, target=" ".join(map(str, part.targets)), seed=seed, backend=backend.NAME)
     output.result(LocalisationTable(found), value)

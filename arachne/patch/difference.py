@@ -34,6 +34,7 @@ def diff(
     *,
     mapping: Mapping[str, str] | None = None,
     backend: str | None = None,
+    content: str | None = None,
     provenance: Mapping[str, Any] | None = None,
 ) -> Patch:
     """The patch that gives the first model the weights of the second, rounded to the first's dtypes.
@@ -43,6 +44,7 @@ def diff(
         second: Another model of the same network, perhaps of another framework.
         mapping: Which layer of the second is meant, by the first's layer, where content does not tell.
         backend: The name of the backend that opened the first.
+        content: All tensors of the first in one number, where it is known.
         provenance: What to say about how the patch came about.
 
     Raises:
@@ -63,7 +65,7 @@ def diff(
             )
         if entries:
             made.append(TensorChange.of(first.read(*key), entries))
-    base = PatchBase(first.path.name, sha256_of(first.path), backend)
+    base = PatchBase(first.path.name, sha256_of(first.path), backend, content=content)
     told: dict[str, Any] = {"second": {"file": second.path.name, "sha256": sha256_of(second.path)}}
     renamed = {layer: other for layer, other in pairs.items() if layer != other}
     told |= {"layers": renamed} if renamed else {}
