@@ -68,6 +68,7 @@ OWN: Mapping[str, tuple[str, str]] = {
     "config": ("keras", "a .keras file names classes to build, which are checked against a list"),
     "convolution": ("keras", "Keras has four classes of convolutions, with channels first or last"),
     "derivative": ("onnx", "the gradient of a graph is a graph too"),
+    "derived": ("torch", "weights that modules compute from parameters, as weight norm does"),
     "environment": ("keras", "what Keras reads from the environment when it is imported"),
     "expressions": ("torch", "exported programs hold symbolic sizes, which SymPy would work out at any price"),
     "functional": ("keras", "graphs of functional models, and of those that hide theirs"),
@@ -91,6 +92,7 @@ OWN: Mapping[str, tuple[str, str]] = {
     "swapping": ("keras", "attributes of Keras objects that are something else for a while"),
     "tape": ("torch", "a recorded pass that can be run again"),
     "taping": ("torch", "how such a recording is made of two passes"),
+    "unrolling": ("onnx", "layers inside the bodies of loops"),
 }
 """The files, or folders, that one adapter has alone, and what of its framework they are for."""
 

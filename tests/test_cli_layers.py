@@ -29,11 +29,12 @@ class Net(nn.Module):
         self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
         self.rnn = nn.LSTM(4, 8, batch_first=True)
         self.normed = parametrizations.weight_norm(nn.Linear(8, 8))
+        self.bent = parametrizations.orthogonal(nn.Linear(8, 8, bias=False))
         self.gain = nn.Parameter(torch.ones(8))
 
     def forward(self, x):
         y, _ = self.rnn(x)
-        return self.head(self.normed(self.attention(y, y, y)[0].mean(1)) * self.gain)
+        return self.head(self.bent(self.normed(self.attention(y, y, y)[0].mean(1)) * self.gain))
 
 def make():
     torch.manual_seed(0)
@@ -71,12 +72,12 @@ def test_layers_are_listed_in_order_of_execution_with_what_cannot_be_repaired(fo
     told = json.loads(ran.stdout)
     assert told["schema"] == "arachne.layers/1"
     names = [layer["name"] for layer in told["layers"]]
-    assert names == ["rnn.l0", "attention.q", "attention.k", "attention.v", "attention.out_proj", "head"]
+    assert names == ["rnn.l0", "attention.q", "attention.k", "attention.v", "attention.out_proj", "normed", "head"]
     assert told["layers"][0]["parameters"]["weight_hh"] == {"shape": [32, 8], "dtype": "float32", "weights": 256}
-    assert told["weights"] == 32 * 4 + 32 * 8 + 4 * 64 + 24
-    assert told["weights_on_request"] == 64 + 4 * 8 + 3
+    assert told["weights"] == 32 * 4 + 32 * 8 + 4 * 64 + 64 + 24
+    assert told["weights_on_request"] == 64 + 4 * 8 + 8 + 3
     reasons = {entry["parameter"]: entry["reason"] for entry in told["unreachable"]}
-    assert "remove_parametrizations" in reasons["normed.parametrizations.weight.original1"]
+    assert "remove_parametrizations" in reasons["bent.parametrizations.weight.original"]
     assert "'mul'" in reasons["gain"]
     sizes = {entry["parameter"]: entry["weights"] for entry in told["unreachable"]}
     assert sizes["gain"] == 8
@@ -91,13 +92,13 @@ def test_without_data_the_layers_are_listed_as_the_model_declares_them(folder: P
 
 def test_the_table_tells_kinds_shapes_and_reasons(folder: Path) -> None:
     ran = scan("--layers", "--data", "val.npz")
-    for text in ("rnn.l0", "recurrent", "weight_ih 32x4", "gain (8 weights): it is used by 'mul'", "664 weights"):
+    for text in ("rnn.l0", "recurrent", "weight_ih 32x4", "gain (8 weights): it is used by 'mul'", "728 weights"):
         assert text in ran.stdout, ran.stdout
 
 
 def test_a_scan_of_mistakes_says_how_many_weights_are_in_reach(folder: Path) -> None:
     ran = scan("--data", "val.npz", "--no-causes")
-    assert re.search(r"763 of 851 weights are in reach; out of reach: 64 in normed\S+, 8 in \S+, 8 in", ran.stderr)
+    assert re.search(r"835 of 907 weights are in reach; out of reach: 64 in bent\S+, 8 in gain ", ran.stderr)
 
 
 def test_mistakes_need_data(folder: Path) -> None:

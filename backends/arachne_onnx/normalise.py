@@ -25,6 +25,7 @@ from arachne_onnx.order import sort_nodes, take_constant_branches
 from arachne_onnx.rules import FLAT, RULES
 from arachne_onnx.rules.recurrent import GATES, can_unfold, unfold
 from arachne_onnx.rules.tape import key
+from arachne_onnx.unrolling import unroll
 
 OPSET = 18
 """The oldest operator set the rules know; older models are brought up to it."""
@@ -59,6 +60,7 @@ def normalise(model: ModelProto) -> Graph:
     graph = _graph(copy)
     infer_types(graph)
     take_constant_branches(graph)
+    unroll(graph)
     return graph
 
 

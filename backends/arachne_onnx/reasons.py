@@ -21,6 +21,7 @@ SETTINGS = {"BatchNormalization": 3, "QuantizeLinear": 1, "DequantizeLinear": 1,
 """Operators that take stored numbers which are no weights, from this input on."""
 
 BRANCH = "it is used in a branch of an 'If' whose condition is only known when the model runs"
+STAYS = "its number of steps is only known when the model runs, or large; export the model for inputs of one length"
 UNUSED = "the scores do not depend on it"
 
 User = tuple[NodeProto, int, str | None]
@@ -105,7 +106,7 @@ def _reason(place: Place, user: User | None) -> str | None:
     if body == "If":
         return BRANCH
     if body is not None:
-        return f"it is used inside the body of a '{body}', whose steps hold no layers Arachne knows"
+        return f"it is used inside the body of a '{body}', and {STAYS}"
     if node.op_type in KINDS:
         return f"it is used by '{node.op_type}' in a way that is no layer Arachne knows"
     return f"it is used by '{node.op_type}', which is no layer Arachne knows"

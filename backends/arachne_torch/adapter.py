@@ -9,7 +9,8 @@ Layout
     matrix stored as `(in, out)`; its canonical form is the transpose, seen as a view. Packed attention is three layers,
     `attention.q`, `attention.k` and `attention.v`, each a row slice of `in_proj_weight`. A recurrent module is a layer
     for each of its layers and directions, `lstm.l0` and `lstm.l0_reverse`; an LSTM's projection is a dense layer,
-    `lstm.l0.projection`. What a parametrisation makes a weight from is listed as unreachable.
+    `lstm.l0.projection`. A weight that weight norm or another parametrisation computes is a weight like others where
+    it can become anything: setting it sets what it is made from (`derived.py`).
 
 Copies
     The user's module is wrapped, not copied: `set_weights` writes into it and nothing else about it ever changes, not
@@ -72,8 +73,9 @@ class TorchBackend(ModelBackend):
                 raise ModelError(f"layer '{layer_name(name)}' has no weights yet; run the model once before its repair")
             if not bool(torch.isfinite(tensor).all()):
                 raise ModelError(f"layer '{layer_name(name)}' has weights that are not finite, in '{name}'")
-        self._layers = gather(declared(model.module), self._parameters)
-        self._runner.unreached = unreached(model.module, self._layers, None)
+        with self._runner.standing():
+            self._layers = gather(declared(model.module, self._parameters), self._parameters)
+        self._runner.unreached = unreached(model.module, self._layers, None, derived=self._runner.derived)
 
     @classmethod
     def load(
@@ -116,8 +118,7 @@ class TorchBackend(ModelBackend):
     def _set_weights(self, layer: str, parameter: str, values: Array) -> None:
         """Written into the stored tensor, rounded to its dtype."""
         place = self._layers[layer].stored[parameter]
-        with torch.no_grad():
-            place.view(self._parameters[place.name]).copy_(as_tensor(values))
+        self._runner.put(place.name, lambda stored: place.view(stored).copy_(as_tensor(values)))
 
     def _look(self, inputs: Inputs) -> None:
         """On the first inputs, find out what only a run can show: order and uses of the layers, the model's ending."""

@@ -123,9 +123,14 @@ def gather(uses: Iterable[Use], tensors: Mapping[str, Tensor]) -> dict[str, Laye
     return layers
 
 
-def declared(module: nn.Module) -> Iterator[Use]:
-    """The uses known without running the model: an exported program's all, else one per module, in its order."""
-    known = Known(dict(module.named_parameters()))
+def declared(module: nn.Module, tensors: Mapping[str, Tensor]) -> Iterator[Use]:
+    """The uses known without running the model: an exported program's all, else one per module, in its order.
+
+    Args:
+        module: The model.
+        tensors: Its tensors by name.
+    """
+    known = Known(tensors)
     if isinstance(module, fx.GraphModule):
         yield from _in_graph(module, known)
         return
@@ -156,7 +161,7 @@ _MODULES: Sequence[tuple[tuple[type[nn.Module], ...], Callable[..., Any]]] = (
 def _arguments(part: nn.Module) -> dict[str, Any]:
     """The arguments a module will give its call that a layer's description needs."""
     if isinstance(part, nn.RNNCellBase):
-        return dict(part._parameters)
+        return {name: getattr(part, name, None) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")}
     given: dict[str, Any] = {"weight": part.weight, "bias": getattr(part, "bias", None)}
     if isinstance(part, nn.modules.conv._ConvNd):
         padding = part.padding if part.padding_mode == "zeros" else 0

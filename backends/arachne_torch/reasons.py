@@ -6,21 +6,30 @@ from collections.abc import Collection, Mapping, Sequence
 
 from torch import nn
 
+from arachne_torch.derived import Derived
 from arachne_torch.known import tensors_in
 from arachne_torch.layers import KINDS, Layer
 from arachne_torch.watch import Call
 
 PARAMETRISED = (
-    "it is what a parametrisation makes the weight from; call torch.nn.utils.parametrize.remove_parametrizations first"
+    "a parametrisation makes the weight from it that allows only some weights (such as spectral norm or orthogonal "
+    "matrices); call torch.nn.utils.parametrize.remove_parametrizations first, which keeps the weight as it is"
 )
-OLD_WEIGHT_NORM = "it is what weight norm makes the weight from; call torch.nn.utils.remove_weight_norm first"
+OLD_SPECTRAL_NORM = (
+    "spectral norm makes the weight from it, which allows only some weights; call torch.nn.utils.remove_spectral_norm "
+    "first, which keeps the weight as it is"
+)
 MIXED = "its layer mixes the inputs of a batch with each other"
 SAME = "its layer gives one result for the whole batch, which cannot be split by input"
 UNUSED = "no call of the forward pass uses it"
 
 
 def unreached(
-    module: nn.Module, layers: Mapping[str, Layer], calls: Sequence[Call] | None, mixed: Collection[str] = ()
+    module: nn.Module,
+    layers: Mapping[str, Layer],
+    calls: Sequence[Call] | None,
+    mixed: Collection[str] = (),
+    derived: Mapping[str, Derived] | None = None,
 ) -> dict[str, str]:
     """The reason for every parameter that belongs to no layer.
 
@@ -29,9 +38,11 @@ def unreached(
         layers: Its layers.
         calls: The calls of one pass; None before there was one.
         mixed: Layers that were found and cannot be repaired.
+        derived: The weights that are computed from parameters and can be set.
     """
     reached = {place.name for name, layer in layers.items() if name not in mixed for place in layer.stored.values()}
-    named = dict(module.named_parameters())
+    reached |= {name for weight, found in (derived or {}).items() if weight in reached for name in found.originals}
+    named, buffers = dict(module.named_parameters()), dict(module.named_buffers())
     users: dict[int, str] = {}
     for call in calls or ():
         for tensor in tensors_in((call.args, call.kwargs)):
@@ -50,8 +61,8 @@ def unreached(
             reasons[name] = MIXED
         elif ".parametrizations." in f".{name}":
             reasons[name] = PARAMETRISED
-        elif member in ("weight_g", "weight_v"):
-            reasons[name] = OLD_WEIGHT_NORM
+        elif member.endswith("_orig") and f"{name.removesuffix('_orig')}_u" in buffers:
+            reasons[name] = OLD_SPECTRAL_NORM
         elif calls is None:
             reasons[name] = "no layer that is known without running the model uses it; give data to find out more"
         elif users.get(id(tensor)) in KINDS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from arachne.adapting.outputs import are_probabilities
 from arachne.errors import ArachneError, DataError, EnvironmentFaultError, ModelError, UsageError, did_you_mean
 from arachne.values import Array, Inputs, batches, count, take
 from arachne_torch.bounds import Bounded
+from arachne_torch.derived import Derived, find_derived
 from arachne_torch.ending import check_ending, find_ending, finish
 from arachne_torch.folds import Folds, find_folds
 from arachne_torch.known import Known
@@ -41,7 +42,9 @@ class Runner:
         program: What is known of the model if it is an exported program.
 
     Attributes:
-        parameters: The floating-point parameters by name, a tied one under its first.
+        parameters: The floating-point parameters by name, a tied one under its first; weights that are computed from
+            others stand for those.
+        derived: Those that are computed.
         fixed: The only batch size the model takes, if there is one.
         rows: How many inputs go into one batch.
         ending: What the model ends in: `logits`, `softmax`, `sigmoid` or `probabilities`; None before the first look.
@@ -58,7 +61,9 @@ class Runner:
         self.fixed = None if program is None else program.batch
         self._from_file = program is not None
         self._positional = () if program is None else program.positional
-        self.parameters = {name: tensor for name, tensor in module.named_parameters() if tensor.is_floating_point()}
+        self.derived = find_derived(module)
+        self.parameters = _parameters(module, self.derived)
+        self._standing = {name: self.parameters[name] for name in self.derived}
         if not self.parameters:
             raise ModelError("the model has no floating-point weights, so there is nothing to repair")
         first = next(iter(self.parameters.values()))
@@ -106,7 +111,7 @@ class Runner:
         self.turned = {
             name: next(iter(layer.stored.values())).transposed for name, layer in layers.items() if layer.stored
         }
-        self.unreached = unreached(self.module, layers, recorder.calls, mixed)
+        self.unreached = unreached(self.module, layers, recorder.calls, mixed, self.derived)
         return {name: layer for name, layer in layers.items() if name not in mixed}
 
     def _recorded(self, inputs: Inputs, rows: Array) -> tuple[Recorder, Tensor]:
@@ -176,7 +181,7 @@ class Runner:
     def call(self, inputs: Tensor | dict[str, Tensor]) -> Any:
         """The model's own answer; an error inside it is taken for the inputs' fault."""
         try:
-            with _as_found(self.module, self.device):
+            with _as_found(self.module, self.device), self.standing():
                 if not isinstance(inputs, dict):
                     return self.module(inputs)
                 named = dict(inputs)
@@ -230,19 +235,59 @@ class Runner:
         try:
             for part, key, parameter in kept:
                 part._parameters[key] = tensors[names[id(parameter)]]  # type: ignore[assignment]  # no Parameter needed
+            self._standing |= {name: tensors[name] for name in self.derived if name in tensors}
             _refresh(self.module)
             yield
         finally:
             for part, key, parameter in kept:
                 part._parameters[key] = parameter
+            self._standing = {name: self.parameters[name] for name in self.derived}
             _refresh(self.module)
+
+    @contextlib.contextmanager
+    def standing(self) -> Iterator[None]:
+        """Let the module use our tensors for the weights it would compute."""
+        with contextlib.ExitStack() as stack:
+            for name, derived in self.derived.items():
+                stack.enter_context(derived.standing(self._standing[name]))
+            listing = {found.holder for found in self.derived.values() if isinstance(found.holder, nn.RNNBase)}
+            kept = [(part, part._flat_weights) for part in listing]
+            try:
+                for part in listing:
+                    part._flat_weights = [getattr(part, name, None) for name in part._flat_weights_names]
+                yield
+            finally:
+                for part, flat in kept:
+                    part._flat_weights = flat
+
+    def put(self, name: str, change: Callable[[Tensor], object]) -> None:
+        """Change one of the model's tensors in place; of a weight that is computed, what it is made from."""
+        tensor = self.parameters[name]
+        with torch.no_grad():
+            change(tensor)
+            if name in self.derived:
+                self.derived[name].put(tensor)
+                tensor.copy_(self.derived[name].value())
+
+
+def _parameters(module: nn.Module, derived: Mapping[str, Derived]) -> dict[str, Tensor]:
+    """What can be set: the parameters, and for those that a weight is computed from that weight, at their place."""
+    made = {original: name for name, found in derived.items() for original in found.originals}
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in module.named_parameters():
+        if name in made:
+            tensors.setdefault(made[name], derived[made[name]].value())
+        elif tensor.is_floating_point():
+            tensors[name] = tensor
+    return tensors
 
 
 def _refresh(module: nn.Module) -> None:
     """Recurrent modules keep a list of their parameters beside them."""
     for part in module.modules():
         if isinstance(part, nn.RNNBase):
-            part._flat_weights = [part._parameters.get(name) for name in part._flat_weights_names]
+            listed = zip(part._flat_weights_names, part._flat_weights, strict=True)
+            part._flat_weights = [part._parameters.get(name, tensor) for name, tensor in listed]
 
 
 @contextlib.contextmanager

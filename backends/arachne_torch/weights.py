@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import safetensors
+import torch
 from safetensors import SafetensorError
 
 from arachne.backend import WeightFile, Weights
@@ -22,6 +23,7 @@ from arachne.dtypes import from_bfloat16, to_bfloat16
 from arachne.errors import ModelError, UnsafeModelError, WeightShapeError
 from arachne.values import Array
 from arachne_torch.archive import Archive, write_copy
+from arachne_torch.derived import axis_of, normed_pairs, taken_apart
 from arachne_torch.legacy import is_legacy, read_legacy
 from arachne_torch.names import addresses
 from arachne_torch.pickles import TensorRecord, read_pickle
@@ -42,6 +44,9 @@ DTYPES = {
 """How each stored dtype is read; bfloat16 as the bits it is."""
 
 FLOATS = ("float64", "float32", "float16", "bfloat16")
+
+EXACT = ("float64", "float32")
+"""Dtypes in which what weight norm makes can be told from the file alone, bit for bit."""
 
 SAFETENSORS = {
     "F64": "float64",
@@ -137,11 +142,16 @@ class TorchWeightFile(WeightFile):
         self.trainable = frozenset(trainable)
         self.places = dict(places)
         self._archive = archive
-        shapes = {name: place.shape for name, place in places.items()}
+        floats = {name: place.shape for name, place in places.items() if place.dtype in FLOATS}
+        self._normed = normed_pairs({name: shape for name, shape in floats.items() if places[name].dtype in EXACT})
+        made = {part: name for name, pair in self._normed.items() for part in pair}
+        shapes = {}
+        for name in floats:
+            whole = made.get(name, name)
+            shapes[whole] = floats[self._normed.get(whole, (name,))[-1]]  # what weight norm makes is like the direction
         self._stored = {
             address: stored
             for name, shape in shapes.items()
-            if places[name].dtype in FLOATS
             for address, stored in addresses(name, shape, shapes.get(name.removesuffix("weight") + "bias"))
         }
 
@@ -152,19 +162,32 @@ class TorchWeightFile(WeightFile):
     def _read(self, layer: str, parameter: str) -> Array:
         """One parameter; torch stores the canonical layout, some parameters together in one tensor."""
         stored = self._stored[layer, parameter]
-        return np.array(stored.view(self.tensor(stored.name)), order="C")
+        return np.array(stored.view(self._whole(stored.name)), order="C")
+
+    def _whole(self, name: str) -> Array:
+        """A tensor of the file, or the weight that weight norm makes of two of them."""
+        if name not in self._normed:
+            return self.tensor(name)
+        g, v = (torch.from_numpy(self.tensor(part)) for part in self._normed[name])
+        return np.asarray(torch._weight_norm(v, g, axis_of(g, v)))
 
     def _dtype(self, layer: str, parameter: str) -> str:
         """The dtype it is stored in."""
-        return self.places[self._stored[layer, parameter].name].dtype
+        name = self._stored[layer, parameter].name
+        return self.places[self._normed.get(name, (name,))[-1]].dtype
 
     def _rewrite(self, destination: Path, weights: Weights) -> None:
         """Copy the file, write the weights over their old bytes, and set the checksums of an archive right."""
         tensors: dict[str, Array] = {}
         for (layer, parameter), values in weights.items():
             stored = self._stored[layer, parameter]
-            tensor = tensors.setdefault(stored.name, self.tensor(stored.name))
+            tensor = tensors.setdefault(stored.name, self._whole(stored.name))
             stored.view(tensor)[...] = values
+        for name in [name for name in tensors if name in self._normed]:
+            weight = torch.from_numpy(tensors.pop(name))
+            g, v = (torch.from_numpy(self.tensor(part)) for part in self._normed[name])
+            made = taken_apart(weight, g, v, axis_of(g, v))
+            tensors |= dict(zip(self._normed[name], (np.asarray(part) for part in made), strict=True))
         self.rewrite_tensors(destination, tensors)
 
     def tensor(self, name: str) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -184,3 +185,32 @@ def test_what_leaves_a_recurrent_layer_are_its_gates_before_the_non_linearity() 
     np.testing.assert_allclose(use.entering["weight_ih"], network.embedding(inputs).detach().numpy(), atol=1e-6)
     states = network.rnn(network.embedding(inputs))[0].detach().numpy()
     np.testing.assert_allclose(use.entering["weight_hh"][:, 1:], states[:, :-1], atol=1e-5)
+
+
+class Looping(nn.Module):
+    """A recurrence written as a loop, which TorchScript keeps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernel, self.recurrence, self.out = nn.Linear(3, 5), nn.Linear(5, 5), nn.Linear(5, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = torch.zeros(x.size(0), 5)
+        for i in range(x.size(1)):
+            state = torch.tanh(self.kernel(x[:, i]) + self.recurrence(state))
+        return self.out(state)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_layers_inside_a_loop_that_torch_has_exported_have_torchs_gradients(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    network, inputs, labels = Looping(), torch.randn(ROWS, 4, 3), torch.arange(ROWS) % 3
+    jit: Any = torch.jit
+    options: Any = {"dynamo": False, "input_names": ["x"], "dynamic_axes": {"x": {0: "n"}}, "opset_version": 17}
+    torch.onnx.export(jit.script(network), (inputs[:2],), str(tmp_path / "net.onnx"), **options)
+    backend = OnnxBackend.load(tmp_path / "net.onnx")
+    assert {info.name: info.uses for info in backend.layers} == {"kernel": 4, "recurrence": 4, "out": 1}
+    found = backend.weight_gradients(inputs.numpy(), cross_entropy(labels.numpy()))
+    for name, (_, expected) in autograd(network, inputs, labels).items():
+        layer, _, parameter = name.rpartition(".")
+        np.testing.assert_allclose(found[layer, parameter], expected, atol=TOLERANCE, err_msg=name)

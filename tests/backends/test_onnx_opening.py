@@ -132,7 +132,7 @@ def test_a_branch_that_depends_on_the_number_of_inputs_is_left_and_its_weights_a
         OnnxBackend.load(branching(before, {"first": np.array(0), "four": np.array(4)}))
 
 
-def test_weights_inside_the_body_of_a_scan_are_told_to_be_out_of_reach() -> None:
+def test_weights_inside_the_body_of_a_scan_of_any_length_are_told_to_be_out_of_reach() -> None:
     body = helper.make_graph(
         [
             node("MatMul", ["state", "cell.weight"], ["moved"]),
@@ -153,10 +153,10 @@ def test_weights_inside_the_body_of_a_scan_are_told_to_be_out_of_reach() -> None
     ]
     weights = {"fc.weight": W, "fc.bias": B, "zero": np.array(0)}
     backend = OnnxBackend.load(made(nodes, weights, info("x", "n", 5, 4)))
+    assert [layer.name for layer in backend.layers] == ["cell", "fc"]
+    backend = OnnxBackend.load(made(nodes, weights, info("x", "n", "steps", 4)))
     assert [layer.name for layer in backend.layers] == ["fc"]
-    assert backend.unreachable == {
-        "cell.weight": "it is used inside the body of a 'Scan', whose steps hold no layers Arachne knows"
-    }
+    assert "inside the body of a 'Scan', and its number of steps" in backend.unreachable["cell.weight"]
 
 
 def test_quantised_weights_positions_and_lost_layers_are_told_with_their_reasons() -> None:
@@ -220,8 +220,9 @@ def recurrent(**options: Any) -> ModelProto:
     return made(nodes, weights, info("x", "n", 5, 4))
 
 
-def test_a_recurrent_layer_that_clips_is_named_as_out_of_reach_and_the_rest_remains() -> None:
-    backend = OnnxBackend.load(recurrent(clip=0.5))
+def test_a_recurrent_layer_with_settings_of_its_own_is_named_as_out_of_reach_and_the_rest_remains() -> None:
+    activations = {"activations": ["HardSigmoid", "Tanh", "Tanh"], "activation_alpha": [0.3]}
+    backend = OnnxBackend.load(recurrent(**activations))
     assert [layer.name for layer in backend.layers] == ["fc"]
     assert "no gradient passes LSTM" in backend.describe().notes[0]
     assert set(backend.unreachable) == {"rnn.W", "rnn.R"}

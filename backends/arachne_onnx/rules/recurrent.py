@@ -49,7 +49,7 @@ def can_unfold(node: NodeProto) -> bool:
     options = attributes(node)
     names = options.get("activations") or DEFAULTS[node.op_type]
     plain = all(_text(name) in PLAIN for name in names)
-    return plain and not options.get("layout", 0) and not options.get("activation_alpha") and not options.get("clip")
+    return plain and not options.get("layout", 0) and not options.get("activation_alpha")
 
 
 def unfold(graph: Graph, node: NodeProto, names: Iterable[int]) -> tuple[list[NodeProto], dict[str, Array]]:
@@ -147,7 +147,7 @@ class _Writer:
                 found += [value_info(name, kind) for name, kind in zip(node.output, kinds, strict=True)]
             elif node.op_type in ("Add", "Sum") and node.output[0] in self._wide:
                 found.append(value_info(node.output[0], wide))
-            elif node.op_type in ("Add", "Mul", "Sub", "Sum", *PLAIN):
+            elif node.op_type in ("Add", "Mul", "Sub", "Sum", "Clip", *PLAIN):
                 found.append(value_info(node.output[0], state))
         return found
 
@@ -166,13 +166,14 @@ class _Writer:
         if holes:
             i = inner.op("Add", i, inner.op("Mul", holes[0], c))
             f = inner.op("Add", f, inner.op("Mul", holes[2], c))
-        entry = inner.op(first, i)
+        entry = self._activated(inner, first, i)
         stay = inner.op("Sub", inner.number(1, self.node.input[1]), entry)
-        keep = stay if self.options.get("input_forget", 0) else inner.op(first, f)
-        cell = inner.op("Add", inner.op("Mul", keep, c), inner.op("Mul", entry, inner.op(second, g)))
+        keep = stay if self.options.get("input_forget", 0) else self._activated(inner, first, f)
+        fresh = inner.op("Mul", entry, self._activated(inner, second, g))
+        cell = inner.op("Add", inner.op("Mul", keep, c), fresh)
         if holes:
             o = inner.op("Add", o, inner.op("Mul", holes[1], cell))
-        state = inner.op("Mul", inner.op(first, o), inner.op(third, cell))
+        state = inner.op("Mul", self._activated(inner, first, o), inner.op(third, cell))
         return [state, cell], gates
 
     def _gru(
@@ -185,13 +186,13 @@ class _Writer:
         bz, br, bn = self.tape.ops("Split", bias[1], outputs=3, axis=0, num_outputs=3) if len(bias) == 2 else [None] * 3
         z = inner.op("Add", xz, inner.op("Gemm", h, rz, bz, transB=1))
         r = inner.op("Add", xr, inner.op("Gemm", h, rr, br, transB=1))
-        update, reset = inner.op(first, z), inner.op(first, r)
+        update, reset = self._activated(inner, first, z), self._activated(inner, first, r)
         if self.options.get("linear_before_reset", 0):
             moved = inner.op("Mul", reset, inner.op("Gemm", h, rn, bn, transB=1))
         else:
             moved = inner.op("Gemm", inner.op("Mul", reset, h), rn, bn, transB=1)
         n = inner.op("Add", xn, moved)
-        fresh = inner.op(second, n)
+        fresh = self._activated(inner, second, n)
         # h' = n + z (h - n), one product fewer than the usual form.
         state = inner.op("Add", fresh, inner.op("Mul", update, inner.op("Sub", h, fresh)))
         return [state], inner.op("Concat", z, r, n, axis=1)
@@ -200,7 +201,15 @@ class _Writer:
         self, inner: Tape, index: int, entering: list[str], product: str, recurrence: str, bias: list[str]
     ) -> tuple[list[str], str]:
         gates = inner.op("Add", product, inner.op("Gemm", entering[0], recurrence, transB=1))
-        return [inner.op(self._activations(index)[0], gates)], gates
+        return [self._activated(inner, self._activations(index)[0], gates)], gates
+
+    def _activated(self, inner: Tape, function: str, name: str) -> str:
+        """An activation of a gate, which `clip` bounds before; onnxruntime leaves the cell of an LSTM unbounded."""
+        bound = float(self.options.get("clip") or 0)
+        if bound:
+            limits = (inner.number(limit, self.node.input[1]) for limit in (-bound, bound))
+            name = inner.op("Clip", name, *limits)
+        return inner.op(function, name)
 
     def _activations(self, index: int) -> list[str]:
         names = [_text(name) for name in self.options.get("activations") or DEFAULTS[self.node.op_type]]
