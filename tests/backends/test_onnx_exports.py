@@ -198,7 +198,8 @@ class Looping(nn.Module):
         state = torch.zeros(x.size(0), 5)
         for i in range(x.size(1)):
             state = torch.tanh(self.kernel(x[:, i]) + self.recurrence(state))
-        return self.out(state)
+        scores: torch.Tensor = self.out(state)
+        return scores
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")

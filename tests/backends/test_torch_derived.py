@@ -184,7 +184,7 @@ class Symmetric(nn.Module):
 def parametrised(step: nn.Module) -> nn.Module:
     torch.manual_seed(0)
     model = nn.Sequential(OrderedDict(flat=nn.Flatten(), fc=nn.Linear(36, 36), out=nn.Linear(36, 3)))
-    parametrize.register_parametrization(model.fc, "weight", step)
+    parametrize.register_parametrization(model.get_submodule("fc"), "weight", step)
     return model
 
 
