@@ -58,6 +58,7 @@ def command(
     With --patch and --unlabelled, --data can be left out: which predictions change can be told without labels.
     """
     from arachne.cli.console import Output
+    from arachne.evidence.batch_sizes import batch_dependent
     from arachne.evidence.scan import Scan
     from arachne.measuring import measure_scores
     from arachne.patch import Patch
@@ -83,6 +84,9 @@ def command(
     measured = measure_scores(backend, data.read(backend, tell=output.say), target=targets or None, patch=patch)
     part, evidence = measured.part, measured.evidence
     tell_seen(output, evidence)
+    unsteady = batch_dependent(backend, part.data, part.scores, part.rows)
+    if unsteady:
+        output.say(f"note: {unsteady}")
     results = [gate.check(evidence) for gate in gates]
     value = result_object(
         evidence,
@@ -90,7 +94,7 @@ def command(
         seed=None if patch is None else patch.provenance.get("seed"),
         backend=backend.NAME,
         weights=0 if patch is None else len(patch),
-        more={"gates": gate_objects(results)},
+        more={"gates": gate_objects(results), "batch_dependent": unsteady.to_json()},
     )
     if unlabelled is not None and patch is not None:
         value["unlabelled"] = tell_flips(output, backend, patch, unlabelled, data)

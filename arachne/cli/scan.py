@@ -62,6 +62,9 @@ def command(
     order = other_order(found.data.labels, found.predictions, found.n_classes)
     if order is not None:
         output.say(f"note: {order.told(found.data)}")
+    unsteady = found.batch_dependent
+    if unsteady:
+        output.say(f"note: {unsteady}")
     reach = LayersTable.of(backend, executed=True)
     if reach.out_of_reach:
         output.say(f"{reach.reach} (--layers tells why)")
@@ -73,6 +76,7 @@ def command(
         backend=backend.NAME,
         wildcards=found.wildcards,
         causes=shared or (),
+        batch_dependent=unsteady.to_json() if unsteady else (),
     )
     if page is not None:
         _write(page, render_scan(scan_page(found, command=again(context))), output)

@@ -33,7 +33,8 @@ class BatchDependent:
 
     Attributes:
         data: The data.
-        rows: Which of its inputs `(m,)`.
+        places: Which of its inputs `(m,)`.
+        rows: Their row numbers in the user's data `(m,)`.
         predictions: Their classes as measured, in large batches `(m,)`.
         others: Their classes in a batch of another size `(m,)`.
         sizes: That size `(m,)`.
@@ -41,6 +42,7 @@ class BatchDependent:
     """
 
     data: LabelledData
+    places: Array
     rows: Array
     predictions: Array
     others: Array
@@ -53,9 +55,9 @@ class BatchDependent:
     def __str__(self) -> str:
         """How many, which, and what each gets."""
         named = [
-            f"{f'row {row}' if self.data.names is None else self.data.names[row]} "
+            f"{f'row {row}' if self.data.names is None else self.data.names[place]} "
             f"({self.data.class_name(was)}, {'alone' if size == 1 else f'in {size}'} {self.data.class_name(other)})"
-            for row, was, other, size in zip(*self._columns(), strict=True)
+            for place, row, was, other, size in zip(*self._columns(), strict=True)
         ]
         more = f" and {len(self) - MOST_NAMED:,} more" if len(self) > MOST_NAMED else ""
         why = "; the model mixes the inputs of a batch" if self.mixed else ""
@@ -73,34 +75,38 @@ class BatchDependent:
                 "batch": size,
                 "predicted_there": self.data.class_name(other),
             }
-            for row, was, other, size in zip(*self._columns(), strict=True)
+            for _, row, was, other, size in zip(*self._columns(), strict=True)
         ]
 
     def _columns(self) -> list[list[int]]:
-        return [column.tolist() for column in (self.rows, self.predictions, self.others, self.sizes)]
+        return [column.tolist() for column in (self.places, self.rows, self.predictions, self.others, self.sizes)]
 
 
-def batch_dependent(backend: ModelBackend, data: LabelledData, scores: Array) -> BatchDependent:
+def batch_dependent(
+    backend: ModelBackend, data: LabelledData, scores: Array, rows: Array | None = None
+) -> BatchDependent:
     """Look for inputs whose class depends on the batch.
 
     Args:
         backend: The model.
         data: The inputs.
         scores: The model's scores of them, `(n, classes)`, from large batches.
+        rows: Their row numbers in the user's data `(n,)`, where that has more of them.
     """
     predictions = np.argmax(scores, axis=1)
     some = np.unique(np.linspace(0, len(data) - 1, min(FEW, len(data))).astype(np.int64))
     mixed = bool((_predicted(backend, data.inputs, some, 1) != predictions[some]).any())
-    rows = np.arange(len(data)) if mixed else _doubtful(scores)
+    tried = np.arange(len(data)) if mixed else _doubtful(scores)
     found: dict[int, tuple[int, int]] = {}
     for size in (SIZE, 1):  # what an input gets alone is told, where it differs there
-        there = _predicted(backend, data.inputs, rows, size)
-        found |= {int(row): (int(one), size) for row, one in zip(rows, there, strict=True) if one != predictions[row]}
+        there = _predicted(backend, data.inputs, tried, size)
+        found |= {int(at): (int(one), size) for at, one in zip(tried, there, strict=True) if one != predictions[at]}
     changed = np.array(sorted(found), np.int64)
-    others, sizes = (np.array([found[int(row)][place] for row in changed], np.int64) for place in (0, 1))
+    others, sizes = (np.array([found[int(at)][which] for at in changed], np.int64) for which in (0, 1))
     # A doubtful input may have been among the few by chance: it alone is no sign that the model mixes inputs.
     mixed = mixed and not np.isin(changed, _doubtful(scores)).all()
-    return BatchDependent(data, changed, predictions[changed], others, sizes, mixed)
+    numbers = changed if rows is None else rows[changed]
+    return BatchDependent(data, changed, numbers, predictions[changed], others, sizes, mixed)
 
 
 def _doubtful(scores: Array) -> Array:

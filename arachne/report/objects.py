@@ -199,6 +199,7 @@ def scan_object(
     backend: str,
     wildcards: Sequence[Confusion] = (),
     causes: Sequence[Cause] = (),
+    batch_dependent: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """What `scan --json` prints: every mistake the model makes, the most frequent first, and what they share."""
     faults, together = (
@@ -214,6 +215,7 @@ def scan_object(
             "faults": faults,
             "wildcards": together,
             "causes": [cause.to_json() for cause in causes],
+            "batch_dependent": list(batch_dependent),
         }
     )
     return scan

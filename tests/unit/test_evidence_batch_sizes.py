@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import pytest
 
 import arachne
 from arachne.data.labelled import LabelledData
 from arachne.testing import ReferenceBackend, mlp, random_inputs
 from arachne.values import Array, Inputs, count
+from tests.commands import arachne as arachne_command
 
 
 class Rounding(ReferenceBackend):
@@ -68,3 +72,30 @@ def test_a_model_that_mixes_its_batch_is_named_as_such() -> None:
     assert len(found) > 50
     assert "; the model mixes the inputs of a batch: row " in str(found)
     assert str(found).endswith("more")
+
+
+@pytest.mark.backend("onnx")
+def test_scan_and_evaluate_list_inputs_that_a_batch_changes(tmp_path: Path) -> None:
+    """A graph that takes the mean over the batch away."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    rng = np.random.default_rng(0)
+    weight = rng.normal(size=(6, 3)).astype(np.float32)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["z"]),
+        helper.make_node("ReduceMean", ["z"], ["m"], axes=[0], keepdims=1),
+        helper.make_node("Sub", ["z", "m"], ["scores"]),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 6])
+    scores = helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["n", 3])
+    graph = helper.make_graph(nodes, "mixing", [x], [scores], [numpy_helper.from_array(weight, "w")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), tmp_path / "m.onnx")
+    inputs = rng.normal(size=(40, 6)).astype(np.float32)
+    np.savez(tmp_path / "d.npz", x=inputs, y=np.argmax(inputs @ weight, axis=1))
+    for command in ("scan", "evaluate"):
+        ran = arachne_command(command, "m.onnx", "--data", "d.npz", "--json", cwd=tmp_path)
+        assert ran.code == 0, ran.err
+        assert "note: the class of " in ran.err
+        assert "depends on how many are run at once; the model mixes the inputs of a batch: row " in ran.err
+        assert set(ran.json["batch_dependent"][0]) == {"row", "predicted", "batch", "predicted_there"}
