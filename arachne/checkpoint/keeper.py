@@ -86,6 +86,11 @@ class Checkpoints:
         return bool(self._found()) or (self.folder / LOCALISED).is_file()
 
     @property
+    def spent(self) -> float:
+        """Seconds that writing has taken since the search began."""
+        return self._spent
+
+    @property
     def resumable(self) -> bool:
         """Whether there is something to go on from, here or on the disk."""
         return self._latest is not None or self._localised is not None or self.kept
