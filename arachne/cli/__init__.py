@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import re
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import click
 
 from arachne import __version__
+from arachne.cli.leaving import closed_pipe_told, leave, prepare
 from arachne.errors import ArachneError, Interrupted, did_you_mean
 from arachne.report.printable import printable
 
@@ -50,6 +53,10 @@ OPTIONS = {
 class LazyGroup(click.Group):
     """A group whose subcommands are imported when they are called."""
 
+    def make_context(self, *arguments: Any, **keywords: Any) -> click.Context:
+        with closed_pipe_told():
+            return super().make_context(*arguments, **keywords)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -81,10 +88,10 @@ def cli() -> None:
     """
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command and leave with its exit code: one sentence on standard error, no traceback."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    sys.exit(run(arguments))
+    prepare()
+    leave(run(list(sys.argv[1:] if arguments is None else arguments)))
 
 
 def run(arguments: list[str]) -> int:
@@ -100,7 +107,8 @@ def run(arguments: list[str]) -> int:
     except click.ClickException as error:
         usage = getattr(error, "ctx", None)
         if usage is not None:
-            click.echo(f"{usage.get_usage()}\ntry '{usage.command_path} --help'", err=True)
+            with contextlib.suppress(OSError):
+                click.echo(f"{usage.get_usage()}\ntry '{usage.command_path} --help'", err=True)
         return _fail(_sentence(error), 2, arguments)
     except Interrupted as interrupted:
         return _fail(str(interrupted), interrupted.exit_code, arguments)
@@ -139,7 +147,8 @@ def _sentence(error: click.ClickException) -> str:
 
 
 def _fail(message: str, code: int, arguments: list[str]) -> int:
-    if "--debug" in arguments and sys.exc_info()[0] is not None:
-        click.echo(printable(traceback.format_exc(), keep="\n"), err=True, nl=False)
-    click.echo(f"error: {printable(message.strip())}", err=True)
+    with contextlib.suppress(OSError):  # where standard error takes nothing, the code is all there is to tell
+        if "--debug" in arguments and sys.exc_info()[0] is not None:
+            click.echo(printable(traceback.format_exc(), keep="\n"), err=True, nl=False)
+        click.echo(f"error: {printable(message.strip())}", err=True)
     return code

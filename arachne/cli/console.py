@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 from rich.console import RenderableType
@@ -129,6 +131,13 @@ class Output:
             yield on_generation
 
 
+class _Console(SafeConsole):
+    """A console that tells when its reader has gone away; rich would end the process with 1."""
+
+    def on_broken_pipe(self) -> NoReturn:
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
 def _console(stream: Any) -> SafeConsole:
-    console = SafeConsole(file=stream)
-    return console if console.is_terminal else SafeConsole(file=stream, width=WIDTH, color_system=None)
+    console = _Console(file=stream)
+    return console if console.is_terminal else _Console(file=stream, width=WIDTH, color_system=None)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from arachne.cli.leaving import closed_pipe_told
 from arachne.cli.user_only import UserOnly
 from arachne.errors import EnvironmentFaultError, UsageError
 from arachne.files import check_room, environment_faults, same_file, sha256_of
@@ -133,9 +134,10 @@ class Command(click.Command):
             )
 
     def invoke(self, ctx: click.Context) -> Any:
-        check_expected(ctx)
-        check_outputs(ctx)
-        return super().invoke(ctx)
+        with closed_pipe_told():
+            check_expected(ctx)
+            check_outputs(ctx)
+            return super().invoke(ctx)
 
 
 def _remember(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:

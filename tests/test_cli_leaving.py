@@ -1,0 +1,66 @@
+"""The exit code is the command's own, whatever becomes of its streams and whatever a library does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COMMANDS = {"help": ("--help",), "table": ("backends",), "object": ("backends", "--json")}
+BLAS_WITHOUT_MEMORY = """
+import resource
+import numpy as np
+from arachne.cli.leaving import prepare, leave
+
+prepare()
+matrix = np.ones((700, 700))
+pages = int(open("/proc/self/statm").read().split()[0])
+limit = pages * resource.getpagesize() + 12_000_000
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+matrix @ matrix
+leave(0)
+"""
+
+
+def arachne(*arguments: str, stdout: int, stderr: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "arachne", *arguments]
+    return subprocess.run(command, stdout=stdout, stderr=stderr, text=True, check=False)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_full_disk_behind_standard_output_is_the_environment(name: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        ran = arachne(*COMMANDS[name], stdout=full.fileno())
+    assert (ran.returncode, "No space left on device" in ran.stderr, ran.stderr.count("\n")) == (4, True, 1)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_reader_that_has_gone_away_is_the_environment_and_no_failed_gate(name: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    ran = arachne(*COMMANDS[name], stdout=writer)
+    os.close(writer)
+    assert (ran.returncode, ran.stderr.count("\n"), "Traceback" in ran.stderr) == (4, 1, False), ran.stderr
+
+
+def test_an_error_that_cannot_be_told_has_its_code_all_the_same() -> None:
+    with Path("/dev/full").open("w") as full:
+        assert arachne("show", "nothing.json", stdout=subprocess.PIPE, stderr=full.fileno()).returncode == 3
+        assert arachne("nothing", stdout=subprocess.PIPE, stderr=full.fileno()).returncode == 2
+
+
+def test_a_file_does_not_become_a_closed_standard_output() -> None:
+    code = "import os; from arachne.cli.leaving import prepare; prepare(); os.write(2, str(os.open('/', 0)).encode())"
+    ran = subprocess.run([sys.executable, "-c", f"import os; os.close(1); {code}"], stderr=subprocess.PIPE, check=False)
+    assert int(ran.stderr) > 2
+
+
+def test_a_library_that_ends_the_process_for_want_of_memory_does_not_fail_a_gate() -> None:
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    ran = subprocess.run(
+        [sys.executable, "-c", BLAS_WITHOUT_MEMORY], env=environment, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 4, ran.stderr
