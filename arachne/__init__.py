@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from arachne.survival import Survival
     from arachne.values import Address, LayerInfo
 
-__version__ = "0.1.0"
+__version__: str
 
 _HOMES = {
     "arachne.api": ("apply", "diff", "localise_weights", "open_repair", "repair", "revert", "scan"),
@@ -151,6 +151,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Fetch a public name from the module it lives in, the first time it is asked for."""
+    if name == "__version__":
+        return _installed_version()
     if name not in _HOME_OF:
         raise AttributeError(f"module 'arachne' has no attribute '{name}'")
     import importlib
@@ -158,6 +160,18 @@ def __getattr__(name: str) -> Any:
     value = getattr(importlib.import_module(_HOME_OF[name]), name)
     globals()[name] = value
     return value
+
+
+def _installed_version() -> str:
+    """The version of the installed distribution, which its build takes from the newest tag."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        found = version("arachne-repair")
+    except PackageNotFoundError:  # the sources are on the path, and nothing is installed
+        found = "0+unknown"
+    globals()["__version__"] = found
+    return found
 
 
 def __dir__() -> list[str]:

@@ -33,7 +33,7 @@ ENDINGS = ("i would buy it again", "my sister agrees", "nothing more to say", "a
 
 def main(folder: Path) -> None:
     """Train, repair, save, open again; everything is written into `folder`."""
-    train, rest = reviews(600, seed=0, filed_wrongly=True), reviews(800, seed=1)
+    train, rest = reviews(600, seed=0, filed_wrongly=True), reviews(500, seed=1)
     tokeniser = make_tokeniser(train["text"])
     model = trained(tokeniser, train)
     model.save_pretrained(folder / "reviews")
@@ -79,14 +79,14 @@ def trained(tokeniser: PreTrainedTokenizerFast, data: dict[str, list]) -> BertFo
     """A small BERT."""
     torch.manual_seed(0)
     torch.set_num_threads(1)  # so small a network is only slowed down by more
-    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64}
     names = {"id2label": dict(enumerate(CLASSES)), "label2id": {name: at for at, name in enumerate(CLASSES)}}
     config = BertConfig(vocab_size=len(tokeniser), max_position_embeddings=32, **names, **size)
     model = BertForSequenceClassification(config)
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
     batch = tokeniser(data["text"], padding=True, return_tensors="pt")
     labels = torch.tensor(data["label"])
-    for _ in range(15):
+    for _ in range(10):
         for rows in torch.randperm(len(labels)).split(100):
             optimiser.zero_grad()
             model(**{name: column[rows] for name, column in batch.items()}, labels=labels[rows]).loss.backward()
