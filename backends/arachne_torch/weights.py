@@ -229,9 +229,9 @@ def open_safetensors(path: Path) -> TorchWeightFile:
             raise ModelError(f"'{path.name}' is no safetensors file: its header does not fit into it")
         text = file.read(length)
     try:
+        header = bounded_json(text)
         with safetensors.safe_open(path, "numpy"):
             pass
-        header = bounded_json(text)
         places = {
             name: _safetensors_place(name, entry, 8 + length)
             for name, entry in header.items()
