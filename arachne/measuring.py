@@ -13,6 +13,7 @@ import numpy as np
 
 from arachne.backend import ModelBackend
 from arachne.causes.targets import CauseTargets
+from arachne.data.grouping import comparable
 from arachne.data.readers import read_data
 from arachne.data.seen import ALL, HELD_OUT, PARTLY_SEEN, find_seen
 from arachne.data.split import Part, whole_part
@@ -23,7 +24,7 @@ from arachne.fairness import Objective
 from arachne.patch import Patch, apply_to, for_model
 from arachne.registry import load, name_for_file, weight_file
 from arachne.result import PatchedModel
-from arachne.settings import objective_from
+from arachne.settings import make_objective, objective_from
 from arachne.survival import Scores, Survival, kept, scores_there
 from arachne.values import Array
 
@@ -73,7 +74,12 @@ class Measured:
 
 
 def measure(
-    model: Any, data: Any, *, target: str | Sequence[str] | None = None, patch: Patch | str | Path | None = None
+    model: Any,
+    data: Any,
+    *,
+    target: str | Sequence[str] | None = None,
+    patch: Patch | str | Path | None = None,
+    objective: str | Objective | None = None,
 ) -> Evidence:
     """What does a patch do to a model on some data?
 
@@ -82,21 +88,30 @@ def measure(
         data: Whatever `read_data` takes; what the repair behind the patch has seen of it is measured by itself.
         target: The mistake; the patch's own when None, every mistake when there is no patch either.
         patch: The patch, or its file; None measures the model as it is.
+        objective: What to tell about groups, such as `gap:sex`; the patch's own when None.
     """
-    return measure_scores(model, data, target=target, patch=patch).evidence
+    return measure_scores(model, data, target=target, patch=patch, objective=objective).evidence
 
 
 def measure_scores(
-    model: Any, data: Any, *, target: str | Sequence[str] | None = None, patch: Patch | str | Path | None = None
+    model: Any,
+    data: Any,
+    *,
+    target: str | Sequence[str] | None = None,
+    patch: Patch | str | Path | None = None,
+    objective: str | Objective | None = None,
 ) -> Measured:
     """As `measure`, with the inputs and scores behind the numbers."""
     backend = load(model)
     patch = Patch.load(patch) if isinstance(patch, (str, Path)) else patch
     part = part_of(backend, data, target, patch)
+    wanted = make_objective(objective) if isinstance(objective, str) else objective
+    wanted = None if wanted is None else comparable(wanted, part)
     if patch is None:
-        return Measured(part, part.scores)
+        return Measured(part, part.scores, objective=wanted)
     after = PatchedModel(backend, for_model(patch, backend)).forward(part.data.inputs)
-    return Measured.of(part, after, patch)
+    found = Measured.of(part, after, patch)
+    return found if wanted is None else replace(found, objective=wanted)
 
 
 def part_of(backend: ModelBackend, data: Any, target: str | Sequence[str] | None, patch: Patch | None = None) -> Part:

@@ -54,6 +54,30 @@ def test_points_are_listed_by_the_objective_without_model_or_data(fixed: Path) -
     assert strict["budgets"]["max_group_drop"] == {"new": 0.0}
 
 
+def test_a_model_without_a_patch_is_measured_by_groups_too(folder: Path) -> None:
+    ran = arachne("evaluate", DEMO / "digits.onnx", "--data", "scans.npz", "--objective", "gap:scanner", cwd=folder)
+    assert ran.code == 0, ran.err
+    lines = [" ".join(line.split()) for line in ran.out.splitlines()]
+    assert lines[1] == "accuracy gap by scanner: 46.8 points (95 %: 39.1 – 54.4 points)"
+    assert "old 162 49.4 % 41.8 – 57.0" in lines
+    told = arachne(
+        *("evaluate", DEMO / "digits.onnx", "--data", "scans.npz", "--objective", "odds:scanner", "--json"), cwd=folder
+    ).json
+    assert told["held_out"]["fairness"]["objective"] == "odds"
+    assert {one["name"] for one in told["held_out"]["fairness"]["classes"]} == {"old", "new"}
+
+
+def test_any_patch_is_measured_by_groups_and_gated(folder: Path, fixed: Path) -> None:
+    model, patch = str(DEMO / "digits.onnx"), str(fixed / "patch.json")
+    run = ("evaluate", model, "--data", "scans.npz", "--patch", patch, "--fail-if", "objective > 20%")
+    ran = arachne(*run, "--objective", "worst:scanner", "--report", "page.html", "--json", cwd=folder)
+    assert ran.code == 1  # the worst group is right more often than 20 % of the time
+    assert ran.json["held_out"]["fairness"]["objective"] == "worst"
+    page = (folder / "page.html").read_text(encoding="utf-8")
+    assert 'id="groups"' in page
+    assert 'id="saliency"' in page
+
+
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [

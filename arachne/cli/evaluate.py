@@ -12,6 +12,7 @@ from arachne.cli.gating import gate_options, pass_gates, read_gates
 from arachne.cli.options import DataChoice, ModelChoice, model_options, optional_data_options, output_options
 from arachne.cli.outputs import OUT_FILE
 from arachne.cli.patching import tell_seen
+from arachne.cli.plugin_flags import objective_flags, taken_objective
 from arachne.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from arachne.measuring import Measured
     from arachne.patch import Patch
 
-NEED_LABELS = ("--target", "--against", "--quantise", "--report", "--fail-if", "--junit")
+NEED_LABELS = ("--target", "--objective", "--against", "--quantise", "--report", "--fail-if", "--junit")
 
 
 @click.command(cls=ConfiguredCommand, short_help="Measure a model, or what a patch does to it.")
@@ -33,6 +34,7 @@ NEED_LABELS = ("--target", "--against", "--quantise", "--report", "--fail-if", "
 )
 @click.option("--quantise", type=click.Choice(["int8", "fp16"]), help="Does the repair survive quantisation?")
 @click.option("--unlabelled", metavar="SOURCE", help="Inputs without labels: how many predictions flip, and which.")
+@objective_flags
 @click.option("--report", "page", type=OUT_FILE, help="Write the page to this file.")
 @gate_options
 @output_options
@@ -67,7 +69,7 @@ def command(
 
     output = Output(as_json=as_json, quiet=quiet)
     model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
-    gates = read_gates(conditions, junit)
+    gates, objective = read_gates(conditions, junit), taken_objective(context, arguments)
     if unlabelled is not None and patch_file is None:
         raise UsageError("--unlabelled tells what a patch changes; give one with --patch")
     if (against or quantise) and patch_file is None:
@@ -81,7 +83,8 @@ def command(
         if as_json:
             output.result("", {"schema": FLIPS_SCHEMA, "backend": backend.NAME, "weights": len(patch), **told})
         return
-    measured = measure_scores(backend, data.read(backend, tell=output.say), target=targets or None, patch=patch)
+    labelled = data.read(backend, tell=output.say)
+    measured = measure_scores(backend, labelled, target=targets or None, patch=patch, objective=objective)
     part, evidence = measured.part, measured.evidence
     tell_seen(output, evidence)
     unsteady = batch_dependent(backend, part.data, part.scores, part.rows)
@@ -102,15 +105,20 @@ def command(
         value["survival"] = tell_survival(output, measured, model, backend, patch, against, quantise)
     if patch is None:  # nothing is compared, so there is nothing to judge
         found = Scan(part.data, part.predictions, part.n_classes)
-        output.result(ScanTable(found.faults, found.accuracy, len(part), found.wildcards), value)
+        groups = evidence.held_out.fairness
+        output.result(ScanTable(found.faults, found.accuracy, len(part), found.wildcards, groups=groups), value)
     else:
         output.result(EvidenceTable(evidence, patch), value)
     if page is not None:
         from arachne.files import atomic_write
+        from arachne.patch import for_model
         from arachne.report.html import render
         from arachne.report.page import page_object
+        from arachne.report.saliency import saliency_objects
 
         told = {"command": again(context), "model": backend.describe().source}
+        if patch is not None:
+            told["saliency"] = saliency_objects(backend, for_model(patch, backend), part, evidence.held_out)
         shown = page_object(value, evidence, part, patch=patch, layers=backend.layers, **told)
         atomic_write(page, render(shown).encode())
         output.say(f"wrote '{page}'")

@@ -40,6 +40,14 @@ def with_objective(split: Split, objective: Objective | None) -> Split:
     return replace(split, objective=objective)
 
 
+def comparable(objective: Objective, part: Part) -> Objective:
+    """The objective with its column, for groups that are large enough in a part; errors as for `with_objective`."""
+    objective = with_column(objective, part.targets, part.data.columns)
+    grouped = groups_in(part, str(objective.group_column))
+    objective.check(grouped.totals, grouped.names, "labelled")
+    return objective
+
+
 def with_column(objective: Objective, targets: Sequence[Target], columns: Mapping[str, Array]) -> Objective:
     """The objective with its column: its own, or else that of the targets' group.
 

@@ -84,8 +84,7 @@ class EvidenceTable:
         fairness = self.evidence.held_out.fairness
         if fairness is None:
             return
-        name = f"{fairness.objective.group_column}, {self.evidence.basis}"
-        table = _table(name, "inputs", "before", "after", "points", "fixed", "broken")
+        table = _table(str(fairness.objective.group_column), "inputs", "before", "after", "points", "fixed", "broken")
         for one in fairness.groups[:MOST_GROUPS]:
             points = ink.text(f"{100 * one.change:+.1f}")
             points.stylize("green" if one.change > 0 else "red" if one.change < 0 else "")
@@ -138,6 +137,7 @@ class ScanTable:
     inputs: int
     wildcards: Sequence[Confusion] = ()
     causes: Sequence[Cause] | None = None
+    groups: Fairness | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         """Called by rich when the table is printed."""
@@ -146,6 +146,7 @@ class ScanTable:
         kinds = len(self.confusions)
         counts = f"{wrong:,} of {self.inputs:,} inputs wrong, {counted(kinds, 'kind')} of mistake"
         yield Text(f"accuracy {percent(self.accuracy)}: {counts}")
+        yield from self._groups(ink)
         if not self.confusions:
             return
         yield from self._causes(ink, wrong)
@@ -160,6 +161,27 @@ class ScanTable:
             yield Text(f"and {counted(kinds - MOST_FAULTS, 'rarer kind')}")
         for fault in self.wildcards[:MOST_WILDCARDS]:
             yield ink.text(f"together: {fault.target} accounts for {fault.count} of them ({percent(fault.share)})")
+
+    def _groups(self, ink: Ink) -> Iterator[RenderableType]:
+        if self.groups is None:
+            return
+        low, high = (100 * one for one in self.groups.before.interval)
+        unit = "%" if self.groups.objective.RISES else "points"
+        yield ink.text(
+            f"{self.groups.objective}: {shown(self.groups, self.groups.before.value)} "
+            f"(95 %: {low:.1f} – {high:.1f} {unit})"
+        )
+        by_class = bool(self.groups.classes)
+        table = _table(
+            f"{'class, ' if by_class else ''}{self.groups.objective.group_column}", "inputs", "right", "95 %"
+        )
+        for one in (self.groups.classes or self.groups.groups)[:MOST_FAULTS]:
+            name = one.name if one.label is None else f"{one.label}, {one.name}"
+            low, high = (100 * end for end in one.before.interval)
+            table.add_row(
+                ink.text(name), f"{one.total:,}", percent(one.before.value), ink.text(f"{low:.1f} – {high:.1f}")
+            )
+        yield table
 
     def _causes(self, ink: Ink, wrong: int) -> Iterator[RenderableType]:
         if self.causes is None:
