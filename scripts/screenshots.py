@@ -1,4 +1,4 @@
-"""Make the two pictures of the page in docs/pictures from the demo: desktop, and a phone in the dark.
+"""Make the pictures in docs/pictures from the demo: its page on a desktop and on a phone in the dark, and parts of it.
 
 Needs Debian's chromium and chromium-driver, and selenium:
 
@@ -19,6 +19,13 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
 PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
+PARTS = {
+    "how-confusion": "#confusion .beside",
+    "how-network": "#network .layers",
+    "how-front": "#front figure.plot",
+}
+"""What the page on how it works shows, by the part of the page it is cut from."""
+
 FLAGS = (
     "--headless=new",
     "--no-sandbox",
@@ -39,6 +46,10 @@ def main() -> None:
         try:
             photograph(browser, page, PICTURES / "report-desktop.png", width=1200, height=1500, scheme="light")
             photograph(browser, page, PICTURES / "report-phone.png", width=390, height=1688, scheme="dark")
+            for name, selector in PARTS.items():
+                photograph(
+                    browser, page, PICTURES / f"{name}.png", width=900, height=900, scheme="light", part=selector
+                )
         finally:
             browser.quit()
 
@@ -55,17 +66,34 @@ def open_browser(profile: Path) -> Any:
     return webdriver.Chrome(options=options, service=Service(driver))
 
 
-def photograph(browser: Any, page: str, path: Path, *, width: int, height: int, scheme: str) -> None:
-    """Save the top of a page as a browser of this size shows it."""
+def photograph(
+    browser: Any, page: str, path: Path, *, width: int, height: int, scheme: str, part: str | None = None
+) -> None:
+    """Save the top of a page as a browser of this size shows it, or one element of it."""
     feature = {"name": "prefers-color-scheme", "value": scheme}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
     size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": part is not None})  # a clip has none either
     browser.get(page)
-    taken = browser.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})
+    taken = browser.execute_cdp_cmd("Page.captureScreenshot", {"format": "png", **clipped(browser, part)})
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(base64.b64decode(taken["data"]))
     print(path)
+
+
+def clipped(browser: Any, part: str | None) -> dict[str, Any]:
+    """Where an element stands on the page, with a margin."""
+    if part is None:
+        return {}
+    browser.execute_async_script(  # pictures that are not drawn yet take no room
+        "Promise.allSettled([...document.images].map((one) => one.decode())).then(arguments[0])"
+    )
+    place = "const r = document.querySelector(arguments[0]).getBoundingClientRect();"
+    corner = "return [r.left + scrollX, r.top + scrollY, r.width, r.height]"
+    x, y, width, height = browser.execute_script(place + corner, part)
+    clip = {"x": x - 8, "y": y - 8, "width": width + 16, "height": height + 16, "scale": 1}
+    return {"clip": clip, "captureBeyondViewport": True}
 
 
 if __name__ == "__main__":
