@@ -144,7 +144,7 @@ def _make(request: dict[str, Any], folder: Path, work: Path) -> int:
 
 
 def _run(argv: list[str], folder: Path, work: Path) -> int:
-    from arachne.cli import main as command
+    from arachne.cli import run as command
 
     for name, descriptor in (("out", 1), ("err", 2)):
         os.dup2(os.open(work / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
@@ -152,14 +152,10 @@ def _run(argv: list[str], folder: Path, work: Path) -> int:
     guard.enclose(work, folder, work / "trace")
     guard.watch(work, folder, work / "trace")
     try:
-        command(argv)
-    except SystemExit as left:
-        code = left.code if isinstance(left.code, int) else 0 if left.code is None else 1
+        code = command(argv)
     except BaseException:  # what the interpreter would do with it
         traceback.print_exc()
         code = 1
-    else:
-        code = 0
     with contextlib.suppress(OSError):
         (work / "modules").write_text(" ".join(sorted(sys.modules)))
     try:
