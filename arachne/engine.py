@@ -19,12 +19,12 @@ from arachne.checkpoint import Checkpoints, Saved, run_fields
 from arachne.chosen import smaller, take, with_shrunk
 from arachne.data.chance import check_accuracy
 from arachne.data.class_order import check_class_order
-from arachne.data.grouping import balanced_terms, groups_by_column, with_objective
+from arachne.data.grouping import groups_by_column, with_objective
 from arachne.data.labelled import LabelledData
 from arachne.data.seen import told_seen
-from arachne.data.split import Run, Split, Term, never_break_part, overlap, split_by_outcome
+from arachne.data.split import Run, Split, never_break_part, overlap, split_by_outcome
 from arachne.errors import DataError
-from arachne.evaluate import FitnessInputs, make_evaluator
+from arachne.evaluate import make_evaluator
 from arachne.evidence import Doubtful, doubtful_labels
 from arachne.localise import Localisation
 from arachne.memory import in_batches_that_fit, memory_faults
@@ -32,18 +32,13 @@ from arachne.result import RepairResult
 from arachne.search import Problem, SearchResult, SearchState
 from arachne.search.budget import Budget
 from arachne.search.choose import Choice, choose, too_few
+from arachne.search.posing import posed
+from arachne.search.rounds import another_round
 from arachne.search.standing import Point, measure_front, with_held_out
-from arachne.search.state import OnGeneration, each_generation
-from arachne.search.tail_inputs import TailInputs, run_and_keep, tail_of
+from arachne.search.state import Candidate, OnGeneration, each_generation
+from arachne.search.tail_inputs import run_and_keep
 from arachne.settings import Settings
 from arachne.values import Array, Inputs
-
-NEVER_BREAK_WEIGHT = 10.0
-"""What a never-break input counts against a positive in a fitness: as much as a negative does by default.
-
-The choice between candidates refuses those that break one, whatever they weigh; the weight is there so that a search
-comes upon others.
-"""
 
 OnStep = Callable[[str], None]
 RawInputs = Callable[[], tuple[Inputs, Array]]
@@ -86,7 +81,7 @@ def repair(
     """
     settings = settings or Settings()
     settings = replace(settings, localiser=settings.finder(backend))
-    if (never_break is not None or settings.objective is not None) and settings.budget is None:
+    if (never_break is not None or settings.objective is not None or settings.rounds > 1) and settings.budget is None:
         settings = replace(settings, budget=Budget())
     clock = Stopwatch(on_step)
     rng = np.random.default_rng(settings.seed)
@@ -126,12 +121,8 @@ def repair(
             localisation = localised(backend, split, settings, checkpoint, on_note, rng=rng)
         suspects = localisation.suspects
         with clock.step("search"), restored(backend, suspects.parameters):
-            terms = balanced_terms(split, split.seen.terms(settings.alpha))
-            rows = np.concatenate([term.rows for term in terms])
-            counted = fitness_inputs(split, terms)
             evaluate = partial(make_evaluator, settings.evaluator, memory=settings.memory)
-            shared = kept_tail(backend, split, rows)
-            problem = Problem(backend, split, suspects, counted, evaluate, shared=shared, rows=rows)
+            problem, rows = posed(backend, split, suspects, settings.alpha, evaluate)
             stop = None if settings.time_limit is None else partial(clock.over, settings.time_limit)
             found = searched(problem, settings, resumed, checkpoint, on_generation, stop, rng=rng)
             if settings.budget is not None and len(found.front) == 1:
@@ -145,6 +136,14 @@ def repair(
                 points = measure_front(backend, split, found.front, rows)
                 choice = choose(points, settings.budget, split.class_names, split.objective)
                 found, points = smaller(problem, found, points, choice)
+            for number in range(2, settings.rounds + 1):
+                with clock.step(f"round {number}"), restored(backend, suspects.parameters):
+                    more = next_round(problem, found, choice, number, settings, stop, rng=rng)
+                    points = (*points, *measure_front(backend, split, more, rows))
+                    found = replace(found, front=(*found.front, *more))
+                    before, choice = choice, choose(points, settings.budget, split.class_names, split.objective)
+                if choice.index == before.index:
+                    break
         with clock.step("measure"):
             told = {**told, "settings": settings.to_json()}
             found, patch, evidence = take(backend, split, found, choice, told, points)
@@ -200,6 +199,26 @@ def searched(
     return named(found, settings.searcher.name)
 
 
+def next_round(
+    problem: Problem,
+    found: SearchResult,
+    choice: Choice,
+    number: int,
+    settings: Settings,
+    stop: Callable[[], str | None] | None,
+    *,
+    rng: np.random.Generator,
+) -> tuple[Candidate, ...]:
+    """What another round finds on top of what was chosen; nothing where nothing was, or time is up."""
+    if choice.index is None or (stop is not None and stop() is not None):
+        return ()
+    localiser, searcher = settings.finder(problem.backend), settings.searcher
+    taken, alpha = found.front[choice.index], settings.alpha
+    return another_round(
+        problem, taken, number, localiser=localiser, searcher=searcher, alpha=alpha, rng=rng, stop=stop
+    )
+
+
 def with_constraints(
     backend: ModelBackend,
     split: Split,
@@ -226,30 +245,6 @@ def with_constraints(
         if positives < budget.fewest_positives:
             raise DataError(too_few(budget, positives))
     return split
-
-
-def fitness_inputs(split: Split, terms: Sequence[Term]) -> FitnessInputs:
-    """The inputs a search's fitness counts: the terms of the seen part, then the never-break inputs that are right."""
-    counted = FitnessInputs.of(split.seen, terms)
-    kept = split.never_break
-    if kept is None:
-        return counted
-    return counted.joined(kept, Term("never break", kept.positives, NEVER_BREAK_WEIGHT, "never_break"))
-
-
-def kept_tail(backend: ModelBackend, split: Split, fitness_rows: Array) -> dict[str, TailInputs | None]:
-    """What flows through the model's tail for the fitness inputs, where the passes of the split have kept it."""
-    watched, tails = split.never_break, []
-    for part, rows in (
-        (split.seen, fitness_rows),
-        *(() if watched is None else ((watched, watched.positives),)),
-    ):
-        if not isinstance(part.kept, TailInputs) or (tail := tail_of(backend, part, rows)) is None:
-            return {}
-        tails.append(tail)
-    if len(tails) == 1:
-        return {"tail": tails[0]}
-    return {"tail": tails[0].joined(tails[1])} if tails[0].layers == tails[1].layers else {}
 
 
 def named(found: SearchResult, searcher: str) -> SearchResult:

@@ -38,6 +38,8 @@ class Settings:
             each other.
         time_limit: After how many seconds from the start of the repair the search ends with what it has found; None
             lets it finish. What it finds then depends on the machine.
+        rounds: How often the search starts anew from the patch chosen so far, for what is still wrong, the first time
+            included; what a round finds is taken only if it is better on inputs kept for choosing.
     """
 
     alpha: float = 10.0
@@ -53,6 +55,7 @@ class Settings:
     budget: Budget | None = None
     objective: Objective | None = None
     time_limit: float | None = None
+    rounds: int = 1
 
     def __post_init__(self) -> None:
         if not self.alpha > 0:
@@ -61,6 +64,13 @@ class Settings:
             raise UsageError(f"a seed is 0 or more, got {self.seed}")
         if self.time_limit is not None and not self.time_limit >= 0:
             raise UsageError(f"time_limit must be 0 seconds or more, got {self.time_limit}")
+        if self.rounds < 1:
+            raise UsageError(f"rounds must be 1 or more, got {self.rounds}")
+        if self.rounds > 1 and self.budget is not None and self.budget.confidence is not None:
+            raise UsageError(
+                "a guarantee is tested once on inputs kept for choosing, and rounds look at them again and again; "
+                "leave out the confidence or the rounds"
+            )
         check_choice("evaluator", self.evaluator, EVALUATORS)
         if self.localiser is not None and not isinstance(self.localiser, Localiser):
             raise UsageError(f"expected a localiser such as arachne.Bidirectional(), got {self.localiser!r}")
@@ -79,6 +89,8 @@ class Settings:
     def choose_share(self) -> float:
         """How much of the seen part the search never gets, so that its candidates are compared there."""
         chosen_within = self.budget is not None or isinstance(self.searcher, Pool)
+        if chosen_within and self.rounds > 1:
+            return self.choose or CHOOSE_SHARE
         if self.choose or not chosen_within:
             return self.choose
         guaranteed = self.budget is not None and self.budget.confidence is not None
@@ -104,6 +116,7 @@ class Settings:
             "budget": None if self.budget is None else self.budget.to_json(),
             "objective": None if self.objective is None else _told(OBJECTIVES, self.objective),
             "time_limit": self.time_limit,
+            "rounds": self.rounds,
         }
 
 

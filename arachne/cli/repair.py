@@ -64,6 +64,13 @@ if TYPE_CHECKING:
 @click.option("--memory", type=SIZE, default="2GiB", show_default=True, help="What the fast evaluator may keep.")
 @click.option("--time-limit", type=DURATION, help="End the search then, with what it has: 60s, 2min, 90.")
 @click.option(
+    "--rounds",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Search again for what is still wrong; kept if better on inputs kept for choosing.",
+)
+@click.option(
     "--accept-near-chance",
     is_flag=True,
     help="Go on although the model is hardly better than guessing, or reads classes as each other.",
@@ -96,7 +103,8 @@ def command(
     output = Output(as_json=as_json, quiet=quiet)
     model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
     settings = settings_from(context, arguments)
-    if (never_break is not None or settings.objective is not None) and settings.budget is None:
+    several = never_break is not None or settings.objective is not None or settings.rounds > 1
+    if several and settings.budget is None:
         settings = replace(settings, budget=Budget())
     gates = read_gates(conditions, junit)
     with (
@@ -177,6 +185,8 @@ def settings_from(context: click.Context, arguments: dict[str, Any]) -> Settings
     objective = taken_objective(context, arguments)
     if faithful and objective is not None:
         raise UsageError("--faithful is the paper to the letter, which knows no objective; leave out one of them")
+    if faithful and arguments["rounds"] > 1:
+        raise UsageError("--faithful is the paper to the letter, which knows no rounds; leave out one of them")
     arguments["search"] = arguments["search"] or ("de" if faithful else "auto")
     searcher, searcher_options = taken_options(context, SEARCHERS, arguments)
     named = arguments["localiser"] is not None

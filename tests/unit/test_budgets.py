@@ -16,7 +16,7 @@ import arachne
 from arachne.chosen import SHRUNK
 from arachne.data.labelled import LabelledData
 from arachne.data.split import never_break_part
-from arachne.engine import fitness_inputs, repair
+from arachne.engine import repair
 from arachne.errors import DataError, InputError, ModelError, NothingWithinBudgetError, UsageError
 from arachne.evidence import measure
 from arachne.front_file import FRONT, read_front
@@ -26,6 +26,7 @@ from arachne.report.objects import result_schema
 from arachne.result import RepairResult
 from arachne.search import DifferentialEvolution
 from arachne.search.budget import Budget
+from arachne.search.posing import fitness_inputs
 from arachne.settings import Settings
 from arachne.testing import ReferenceBackend
 from tests.unit.fronts import STEPS, Slope
