@@ -49,8 +49,8 @@ def smaller(
     large = points[choice.index]
     candidate = minimised(problem, large.candidate)
     (small,) = measure_front(problem.backend, problem.split, [candidate], np.zeros(0, np.int64))
-    told_by = {"minimised_from": large.weights, "minimised_for": choice.budget.max_break}
-    small = replace(small, out_of_fold=large.out_of_fold, **told_by)
+    small = replace(small, out_of_fold=large.out_of_fold, minimised_from=large.weights)
+    small = replace(small, minimised_for=choice.budget.max_break)
     kept = choose([small], choice.budget, problem.split.class_names, choice.objective).index is not None
     if small.weights >= large.weights or not kept:
         return found, points

@@ -19,6 +19,9 @@ pytestmark = pytest.mark.backend("torch")
 
 TRIGGER = "digits-trigger-a.0.auto.json"
 
+LEFT_OUT = ("wide", "deep", "words")
+"""Members that find nothing to do in a small network for digits."""
+
 
 @pytest.fixture
 def trained(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -37,7 +40,7 @@ def test_every_run_leaves_a_file_with_all_searchers_at_all_budgets(trained: Path
     runs = {run.searcher: run for run in read_runs(trained)}
     assert set(runs) == {AUTO, DE}
     found = [(row.searcher, row.budget) for row in runs[AUTO].rows]
-    assert found == [(who, budget) for who in (AUTO, *MEMBERS) if who != "deep" for budget in BUDGETS]
+    assert found == [(who, budget) for who in (AUTO, *MEMBERS) if who not in LEFT_OUT for budget in BUDGETS]
     assert [row.searcher for row in runs[DE].rows] == [DE] * len(BUDGETS)
     for row in (*runs[AUTO].rows, *runs[DE].rows):
         assert 0 <= row.repaired <= row.negatives

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -24,7 +26,7 @@ from tests.backends import golden
 SHORT = BiasShift(steps=16, folds=2)
 
 
-def repaired(rounds: int, **more: object) -> RepairResult:
+def repaired(rounds: int, **more: Any) -> RepairResult:
     backend = ReferenceBackend(golden.network("mlp"))
     return arachne.repair(backend, golden.digits(), "*:8", searcher=SHORT, rounds=rounds, max_break=0.05, **more)
 
