@@ -101,9 +101,10 @@ def check_sizes(graph: Graph) -> None:
         UnsafeModelError: It has such a node, or one whose size nothing tells.
     """
     for name, kind in graph.inputs.items():
-        fixed = bool(kind.shape) and isinstance(kind.shape[0], int)  # filled up to that many inputs whenever it runs
-        if kind.shape and fixed and (int(kind.shape[0] or 0) > MOST_ROWS or _bytes(kind) > 2 * SMALL):
-            raise UnsafeModelError(f"the model's input '{name}' takes batches of {kind.shape[0]:,}, too many at once")
+        rows = kind.shape[0] if kind.shape else None
+        # A batch that is fixed is filled up to that many inputs whenever the model runs.
+        if isinstance(rows, int) and (rows > MOST_ROWS or _bytes(kind) > 2 * SMALL):
+            raise UnsafeModelError(f"the model's input '{name}' takes batches of {rows:,}, too many at once")
     sized = _sized(graph)
     weights = sum(value.nbytes for value in graph.constants.values())
     inputs = sum(_bytes(kind) for kind in sized.inputs.values())

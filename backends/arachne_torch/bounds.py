@@ -28,7 +28,7 @@ BY_VALUES = ("repeat_interleave", "one_hot")
 """Calls whose results may be of any size, told only by the numbers they are given."""
 
 
-class Bounded(TorchDispatchMode):
+class Bounded(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's base class is untyped
     """While it is entered, results that take more than a share of memory are refused before they are made.
 
     Args:
@@ -36,7 +36,7 @@ class Bounded(TorchDispatchMode):
     """
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # as above
         self._left = max(SMALL, PROPORTION * sum(tensor.nbytes for tensor in tensors))
 
     supports_higher_order_operators = True

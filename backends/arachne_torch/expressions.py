@@ -11,7 +11,7 @@ import ast
 import re
 
 LONGEST, MOST_PARTS, MOST_POWERS, LARGEST_POWER = 500, 120, 2, 8
-LARGEST_NUMBER = 1 << 63
+LARGEST_NUMBER, MOST_BITS = 1 << 63, 64
 
 NUMBERS = ("Integer", "Rational", "Float")
 SYMBOLS = ("Symbol", "Dummy")
@@ -62,15 +62,20 @@ def _is_fine(part: ast.expr) -> bool:
 def _is_fine_call(part: ast.Call) -> bool:
     name, plain = _called(part), not part.keywords
     if name in SYMBOLS:
-        return all(isinstance(keyword.value, ast.Constant) for keyword in part.keywords) and all(
+        return all(_is_setting(keyword.value) for keyword in part.keywords) and all(
             isinstance(given, ast.Constant) and isinstance(given.value, str) and WORDS.fullmatch(given.value)
             for given in part.args
         )
     if name in NUMBERS:
-        return all(map(_is_number, part.args)) and all(isinstance(item.value, ast.Constant) for item in part.keywords)
+        return all(map(_is_number, part.args)) and all(_is_setting(keyword.value) for keyword in part.keywords)
     if name in POWERS:
         return plain and len(part.args) == 2 and _is_fine(part.args[0]) and _is_small(part.args[1])
     return plain and name in FUNCTIONS and all(map(_is_fine, part.args))
+
+
+def _is_setting(part: ast.expr) -> bool:
+    """What is assumed of a symbol, or how many bits a number has."""
+    return isinstance(part, ast.Constant) and isinstance(part.value, int) and part.value <= MOST_BITS
 
 
 def _is_number(part: ast.expr) -> bool:

@@ -170,6 +170,10 @@ def _plain(key: Any) -> Any:
 
 class _Reader(pickle._Unpickler):  # in Python: the one in C makes room for as many objects as a pickle says it has
     dispatch: ClassVar[dict[int, Callable[[Any], None]]] = dict(pickle._Unpickler.dispatch)
+    read: Callable[[int], bytes]
+    stack: list[Any]
+    append: Callable[[Any], None]
+    pop_mark: Callable[[], list[Any]]
 
     def __init__(self, stream: _Counted, name: str, *, scripted: bool = False) -> None:
         super().__init__(stream, encoding="utf-8")  # as torch reads what Python 2 has written

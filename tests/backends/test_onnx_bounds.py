@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from arachne.errors import ModelError
 
-onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from onnx import TensorProto, helper, numpy_helper  # noqa: E402  # after the skip
+from onnx import TensorProto, helper, numpy_helper  # after the skip
 
-from arachne_onnx import OnnxBackend  # noqa: E402
-from arachne_onnx.bounds import worked_out  # noqa: E402
+from arachne_onnx import OnnxBackend
+from arachne_onnx.bounds import worked_out
 
 
 def test_small_numbers_are_worked_out_and_large_ones_left() -> None:
@@ -28,7 +30,7 @@ def test_small_numbers_are_worked_out_and_large_ones_left() -> None:
     assert {name: value.tolist() for name, value in found.items()} == {"c": [30_000], "e": [3, 30_000]}
 
 
-def model(*nodes: onnx.NodeProto, **constants: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> onnx.ModelProto:
+def model(*nodes: Any, **constants: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> Any:
     """A dense layer, with more nodes that make `more`, which is added to its scores."""
     rng = np.random.default_rng(0)
     weights = {"layer.weight": rng.normal(size=(4, 3)).astype(np.float32), **constants}
@@ -46,7 +48,7 @@ def model(*nodes: onnx.NodeProto, **constants: np.ndarray[tuple[int, ...], np.dt
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
 
 
-def expanding(rows: int) -> onnx.ModelProto:
+def expanding(rows: int) -> Any:
     """Zeros for as many rows as there are inputs, as exporters write it, times a number."""
     return model(
         helper.make_node("Shape", ["x"], ["shape"]),

@@ -242,6 +242,10 @@ def _many(file: Any) -> None:
         group[f"{step + 10}"] = group[name]
 
 
+def _cut(part: int) -> Callable[[bytes], bytes]:
+    return lambda content: content[: len(content) * part // 8]
+
+
 FILES: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "weight-of-forty-gigabytes": ("memory", instead(
         lambda group, name: group.create_dataset(name, (10**5, 10**5), "f4", chunks=(1000, 1000)))),
@@ -271,8 +275,7 @@ FILES: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "infinity": ("not finite", number(np.inf)),
     "minus-infinity": ("not finite", number(-np.inf)),
     "nan": ("not finite", number(np.nan)),
-    **{f"cut-to-{part}-of-8": ("damaged", lambda content, part=part: content[: len(content) * part // 8])
-       for part in range(8)},
+    **{f"cut-to-{part}-of-8": ("damaged", _cut(part)) for part in range(8)},
     "zeros": ("damaged", lambda content: bytes(len(content))),
     "text": ("damaged", lambda content: b"no model\n" * 100),
     "signature-alone": ("damaged", lambda content: b"\x89HDF\r\n\x1a\n"),

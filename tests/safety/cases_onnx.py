@@ -487,10 +487,10 @@ MEMORY: dict[str, Edit] = {
     ),
     "pad": grown("Pad", ["image", "pads"], {"pads": np.array([0, 0, 0, 0, 0, 0, 10**5, 10**5])}),
     "resize-by-sizes": grown("Resize", ["image", "", "", "sizes"], {"sizes": np.array([1, 1, 30_000, 40_000])}),
-    "resize-by-scales": grown("Resize", ["image", "", "scales"], {"scales": np.float32([1, 1, 4000, 5000])}),
+    "resize-by-scales": grown("Resize", ["image", "", "scales"], {"scales": np.array([1, 1, 4000, 5000], np.float32)}),
     "one-hot": grown(
         "OneHot", ["places", "depth", "pair"],
-        {"places": np.arange(64), "depth": np.int64(10**8), "pair": np.float32([0, 1])},
+        {"places": np.arange(64), "depth": np.int64(10**8), "pair": np.array([0, 1], np.float32)},
     ),
     "outer-sum": chained(
         ("Expand", ["one", "tall"], "a"), ("Expand", ["one", "wide"], "b"), ("Add", ["a", "b"], "large"),
@@ -555,7 +555,17 @@ def _cast64(edit: Edit) -> Edit:
 
 
 MEMORY["constant-of-values"] = _cast64(MEMORY["constant-of-values"])
-MEMORY["in-a-loop"] = (lambda edit: lambda model: (give(model, "trips10", [10**10]), edit(model)))(MEMORY["in-a-loop"])
+
+
+def _with_size(edit: Edit) -> Edit:
+    def changed(model: Any) -> None:
+        give(model, "trips10", [10**10])
+        edit(model)
+
+    return changed
+
+
+MEMORY["in-a-loop"] = _with_size(MEMORY["in-a-loop"])
 
 HANG: dict[str, Edit] = {
     **{f"functions-doubled-{levels}-times": doubling(levels) for levels in (16, 20, 40, 60)},
@@ -677,8 +687,13 @@ BESIDE: dict[str, tuple[Edit, Callable[[Path], object]]] = {
     "too-short": (external("data.bin"), lambda folder: (folder / "data.bin").write_bytes(bytes(100))),
 }
 
+
+def _cut(part: int) -> Callable[[bytes], bytes]:
+    return lambda content: content[: len(content) * part // 8]
+
+
 BYTES: dict[str, Callable[[bytes], bytes]] = {
-    **{f"cut-to-{part}-of-8": (lambda content, part=part: content[: len(content) * part // 8]) for part in range(1, 8)},
+    **{f"cut-to-{part}-of-8": _cut(part) for part in range(1, 8)},
     "empty": lambda content: b"",
     "one-byte": lambda content: content[:1],
     "zeros": lambda content: bytes(len(content)),

@@ -126,6 +126,11 @@ def _twice(content: bytes, folder: Path) -> bytes:
     return stream.getvalue()
 
 
+def cut(part: int) -> Callable[[bytes, Path], bytes]:
+    """The first eighths of a file."""
+    return lambda content, folder: content[: len(content) * part // 8]
+
+
 ARCHIVES: dict[str, Callable[[bytes, Path], bytes]] = {
     "packed-a-thousandfold": lambda content, folder: archive(
         {**members_of(content), "data/0": bytes(300 << 20)}, compression=zipfile.ZIP_DEFLATED
@@ -156,8 +161,7 @@ ARCHIVES: dict[str, Callable[[bytes, Path], bytes]] = {
     "directory-longer-than-the-file": field(12, b"\xff\xff\xff\x7f", b"PK\x05\x06"),
     "directory-of-nothing": field(12, bytes(4), b"PK\x05\x06"),
     "bytes-before-the-archive": lambda content, folder: b"MZ" * 500 + content[: len(content) // 2],
-    **{f"cut-to-{part}-of-8": (lambda content, folder, part=part: content[: len(content) * part // 8])
-       for part in range(8)},
+    **{f"cut-to-{part}-of-8": cut(part) for part in range(8)},
     "zeros": lambda content, folder: bytes(len(content)),
     "text": lambda content, folder: b"no model\n" * 100,
     "end-alone": lambda content, folder: content[-22:],
@@ -212,7 +216,9 @@ def _described(tensors: list[tuple[Any, ...]]) -> bytes:
         def __init__(self, module: str, name: str) -> None:
             self.asked = f"c{module}\n{name}\n".encode()
 
-    class Pickler(pickle._Pickler):  # type: ignore[misc]  # the one in Python, whose parts can be replaced
+    base: Any = pickle._Pickler  # the one in Python, whose parts can be replaced
+
+    class Pickler(base):  # type: ignore[misc]  # it is untyped
         def persistent_id(self, value: Any) -> Any:
             return value.id if isinstance(value, Storage) else None
 
@@ -444,8 +450,7 @@ SAFETENSORS: dict[str, tuple[str, Callable[[bytes, Path], bytes]]] = {
         {f"t{n}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for n in range(500_000)}).encode())(
             content[:8 + int.from_bytes(content[:8], "little")], folder)),
     "ten-million-values": ("memory", headed(lambda header: b'{"a": [' + b"[]," * 10_000_000 + b"[]]}")),
-    **{f"cut-to-{part}-of-8": ("damaged", lambda content, folder, part=part: content[: len(content) * part // 8])
-       for part in range(8)},
+    **{f"cut-to-{part}-of-8": ("damaged", cut(part)) for part in range(8)},
     "seven-bytes": ("damaged", lambda content, folder: content[:7]),
     "zeros": ("damaged", lambda content, folder: bytes(len(content))),
     "text": ("damaged", lambda content, folder: b"no model\n" * 100),
