@@ -135,6 +135,7 @@ LOCALISERS = Table(
         "fisher": "arachne.localise:Fisher",
         "gl": "arachne.localise:GradientLoss",
         "rs": "arachne.localise:RandomChoice",
+        "spectrum": "arachne.localise:Spectrum",
     },
 )
 SEARCHERS = Table(

@@ -7,6 +7,7 @@ from arachne.localise.baselines import Everything, GradientLoss, RandomChoice
 from arachne.localise.bidirectional import MIN_WEIGHTS, Bidirectional
 from arachne.localise.contrast import Contrast
 from arachne.localise.fisher import Fisher
+from arachne.localise.spectrum import Spectrum
 from arachne.suspects import Suspects
 
 __all__ = [
@@ -20,5 +21,6 @@ __all__ = [
     "Localiser",
     "ParameterScores",
     "RandomChoice",
+    "Spectrum",
     "Suspects",
 ]

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import ClassVar
 
 import numpy as np
 
@@ -42,6 +43,8 @@ class Ranked(Localiser):
             none. A search in the tail takes seconds, because nothing before it is run again.
     """
 
+    NEEDS_GRADIENTS: ClassVar[bool] = True
+
     depth: str = option(
         "auto", "Which layers to look at, unless some are named.", choices=("auto", "tail", "deep", "all")
     )
@@ -55,7 +58,7 @@ class Ranked(Localiser):
 
     def scores(self, backend: ModelBackend, part: Part, *, rng: np.random.Generator) -> Weights:
         """The score of every weight by `(layer, parameter)`, in candidate order."""
-        if not backend.SUPPORTS_GRADIENTS:
+        if self.NEEDS_GRADIENTS and not backend.SUPPORTS_GRADIENTS:
             raise UsageError(f"backend '{backend.NAME}' has no gradients, so only the localiser 'rs' works with it")
         if not len(part.negatives):
             raise NothingToRepairError("no negative inputs: the model does not make this mistake on the seen data")
