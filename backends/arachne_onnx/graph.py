@@ -18,6 +18,12 @@ IR_VERSION = 10
 SCORES = "arachne/scores/"
 """How the names of the tensors begin that turn a model's output into class scores."""
 
+LARGEST = (1 << 31) - (1 << 24)
+"""Bytes of constants that go into one message, which holds 2 GB; of more, the large ones are handed over beside it."""
+
+LARGE = 1 << 20
+"""Bytes from which on a tensor is large."""
+
 FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE})
 
 
@@ -108,7 +114,12 @@ class Graph:
         outputs = list(outputs)
         known = self.constants if constants is None else {**self.constants, **constants}
         read = {name for node in nodes for name in reads(node)} | set(outputs)
-        tensors = [tensor(name, known[name]) for name in sorted(read) if name in known and name not in inputs]
+        wanted = [name for name in sorted(read) if name in known and name not in inputs]
+        whole = sum(known[name].nbytes for name in wanted) <= LARGEST
+        tensors = [
+            tensor(name, known[name]) if whole or known[name].nbytes < LARGE else beside(name, known[name])
+            for name in wanted
+        ]
         graph = helper.make_graph(
             nodes,
             "arachne",
@@ -159,6 +170,14 @@ def attributes(node: NodeProto) -> dict[str, Any]:
 def tensor(name: str, value: Array) -> TensorProto:
     """An array as an initialiser."""
     return numpy_helper.from_array(np.ascontiguousarray(value).reshape(np.shape(value)), name)
+
+
+def beside(name: str, value: Array) -> TensorProto:
+    """An initialiser whose numbers are handed over beside the message; no file has its name."""
+    made = TensorProto(name=name, dims=value.shape, data_type=helper.np_dtype_to_tensor_dtype(value.dtype))
+    made.data_location = TensorProto.EXTERNAL
+    made.external_data.add(key="location", value="arachne-has-it")
+    return made
 
 
 def value_info(name: str, kind: TensorType) -> ValueInfoProto:

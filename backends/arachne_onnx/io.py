@@ -14,19 +14,16 @@ import onnxruntime
 from onnx import GraphProto, ModelProto, TensorProto, helper
 
 from arachne.dtypes import CARRIERS
-from arachne.errors import ModelError, UnsafeModelError
+from arachne.errors import EnvironmentFaultError, ModelError, UnsafeModelError
 from arachne.files import atomic_write, environment_faults, same_file
 from arachne.values import Array
 from arachne_onnx.bounds import check_sizes
 from arachne_onnx.checks import check_model, check_operators, check_signatures
-from arachne_onnx.graph import Graph, subgraphs
+from arachne_onnx.graph import LARGE, LARGEST, Graph, subgraphs
 from arachne_onnx.layers import Layer
 from arachne_onnx.normalise import normalise
 from arachne_onnx.sessions import Device
 from arachne_onnx.surgery import RAW_ELEMENTS, Place, external_span, find_places, rewrite
-
-LARGEST = (1 << 31) - (1 << 20)
-"""Bytes a model may take: a message holds 2 GB, and what we add to it needs some of them."""
 
 SMALL = 64 * 2**20
 """Bytes that may be read out of files beside the model, however small they are."""
@@ -42,6 +39,7 @@ class Opened:
         content: The bytes of an object, as it would be written.
         places: Where every stored tensor is.
         beside: The files beside the model that hold weights, by the names it has for them.
+        outside: Large tensors that are not in the message, because it would not hold all; mapped, not read.
     """
 
     model: ModelProto
@@ -49,6 +47,7 @@ class Opened:
     content: bytes | None
     places: Mapping[str, Place]
     beside: Mapping[str, Path] = field(default_factory=dict)
+    outside: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def stored(self) -> frozenset[str]:
@@ -97,25 +96,34 @@ def _open_file(path: Path) -> Opened:
         raise ModelError(f"'{path.name}' is no ONNX model, or it was cut short: it holds no graph")
     check_model(model)
     places = find_places(content)
-    beside = _read_external(model.graph, path, len(content))
+    beside, outside = _read_external(model.graph, path, len(content))
     if not {place.external.get("location") for place in places.values() if place.external} <= set(beside):
         raise UnsafeModelError(f"'{path.name}' says in two ways which files beside it hold its weights")
-    return Opened(model, path, None, places, beside)
+    return Opened(model, path, None, places, beside, outside)
 
 
 def _check_size(size: int) -> None:
     if size > LARGEST:
         raise ModelError(
-            f"the model takes {size / 1e9:.1f} GB with its weights, and onnxruntime is handed 2 GB at most in one "
-            "message; export it in half precision"
+            f"the model takes {size / 1e9:.1f} GB without the weights that lie beside it, and a message holds 2 GB at "
+            "most; save it with external data"
         )
 
 
-def _read_external(graph: GraphProto, path: Path, size: int) -> dict[str, Path]:
+def _check_memory(size: int) -> None:
+    """Refuse what would only be swapped in and out, before any of it is read."""
+    if size > LARGEST and hasattr(os, "sysconf") and size > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
+        raise EnvironmentFaultError(
+            f"the model takes {size / 1e9:.1f} GB with its weights, more than this machine has memory"
+        )
+
+
+def _read_external(graph: GraphProto, path: Path, size: int) -> tuple[dict[str, Path], dict[str, Array]]:
     """Read tensors from the files beside the model, after checking that they are beside it and not larger than they.
 
     Returns:
-        These files, by the names the model has for them.
+        These files, by the names the model has for them; and the tensors that stay in them, mapped into memory, where
+        all together are more than a message holds.
     """
     spans, files, beside = [], dict[Path, int](), dict[str, Path]()
     for value in _tensors(graph):
@@ -130,16 +138,24 @@ def _read_external(graph: GraphProto, path: Path, size: int) -> dict[str, Path]:
         place = Place(value.data_type, tuple(value.dims), external=entries)
         spans.append((value, file, *external_span(place, files[file])))
     total = sum(length for *_, length in spans)
-    _check_size(size + total)
+    _check_memory(size + total)
+    own = {value.name for value in graph.initializer} if size + total > LARGEST else set()
+    stays = [span for span in spans if span[0].name in own and span[-1] >= LARGE]
+    _check_size(size + total - sum(length for *_, length in stays))
     if total > 2 * sum(files.values()) + SMALL:
         raise UnsafeModelError(f"the model reads {total:,} bytes out of files beside it that have far fewer")
+    outside: dict[str, Array] = {}
     for value, file, offset, length in spans:
+        if value.name in own and length >= LARGE:
+            dtype = Place(value.data_type).dtype
+            outside[value.name] = np.memmap(file, dtype, "r", offset, tuple(value.dims))
+            continue
         with open(file, "rb") as stream:
             stream.seek(offset)
             value.raw_data = stream.read(length)
         value.data_location = TensorProto.DEFAULT
         del value.external_data[:]
-    return beside
+    return beside, outside
 
 
 def contained(folder: Path, location: str) -> Path:
@@ -206,7 +222,7 @@ def read_graph(opened: Opened) -> Graph:
         ModelError: A weight that is not a number.
     """
     try:
-        graph = normalise(opened.model)
+        graph = normalise(opened.model, opened.outside)
         check_sizes(graph)
     except (ValueError, TypeError, RuntimeError) as error:
         if isinstance(error, ModelError):
@@ -214,7 +230,7 @@ def read_graph(opened: Opened) -> Graph:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ModelError(f"the model is not valid ONNX: {reason[:160]}") from error
     for name, value in graph.constants.items():
-        if str(value.dtype) in CARRIERS and np.isnan(value.astype(np.float32)).any():
+        if str(value.dtype) in CARRIERS and np.isnan(value.astype(np.float32, copy=False)).any():
             raise ModelError(f"the model's weight '{name}' holds a value that is not a number")
     return graph
 
@@ -223,7 +239,7 @@ def check_finite(layers: Mapping[str, Layer], constants: Mapping[str, Array]) ->
     """Refuse infinite weights; constants that are no weights may be infinite, as masks are."""
     for layer in layers.values():
         for place in layer.stored.values():
-            if not np.isfinite(constants[place.name].astype(np.float32)).all():
+            if not np.isfinite(constants[place.name].astype(np.float32, copy=False)).all():
                 raise ModelError(f"the model's weight '{place.name}' holds a value that is not finite")
 
 

@@ -36,8 +36,12 @@ OWN_NAME = "ai.onnx"
 HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 
-def normalise(model: ModelProto) -> Graph:
+def normalise(model: ModelProto, outside: Mapping[str, Array] | None = None) -> Graph:
     """The graph of a model, for analysis.
+
+    Args:
+        model: The model.
+        outside: The values of initialisers that are not in the message, by name.
 
     Raises:
         ModelError: A model of an opset that cannot be brought up to date.
@@ -57,7 +61,7 @@ def normalise(model: ModelProto) -> Graph:
         except Exception as error:  # the converter raises whatever its adapters raise
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise ModelError(f"the model's opset {version} cannot be brought to {OPSET}: {reason[:160]}") from error
-    graph = _graph(copy)
+    graph = _graph(copy, outside)
     infer_types(graph)
     take_constant_branches(graph)
     unroll(graph)
@@ -126,9 +130,13 @@ def _opset(model: ModelProto) -> int:
     return max((entry.version for entry in model.opset_import if not entry.domain), default=OPSET)
 
 
-def _graph(model: ModelProto) -> Graph:
+def _graph(model: ModelProto, outside: Mapping[str, Array] | None = None) -> Graph:
     """Nodes and arrays of a model; constants of bodies move to the outside."""
-    constants = {value.name: numpy_helper.to_array(value) for value in model.graph.initializer}
+    known = outside or {}
+    constants = {
+        value.name: known[value.name] if value.name in known else numpy_helper.to_array(value)
+        for value in model.graph.initializer
+    }
     for sparse in model.graph.sparse_initializer:
         raise ModelError(
             f"the model's weight '{sparse.values.name}' is stored as a sparse tensor, expected a dense one"

@@ -8,8 +8,9 @@ import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
 import onnxruntime as ort
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto, NodeProto, TensorProto
 
 from arachne.errors import DataError, EnvironmentFaultError, ModelError, UsageError, did_you_mean
 from arachne.values import Array
@@ -62,8 +63,12 @@ class Device:
         if self.provider not in ort.get_available_providers():
             raise EnvironmentFaultError(f"the installed onnxruntime has no device '{kind}'{_remedy()}")
 
-    def session(self, model: ModelProto) -> ort.InferenceSession:
+    def session(self, model: ModelProto, constants: Mapping[str, Array] | None = None) -> ort.InferenceSession:
         """A session of a model.
+
+        Args:
+            model: The model.
+            constants: The values of initialisers that are not in the message, by name.
 
         Raises:
             ModelError: onnxruntime refuses the model.
@@ -76,6 +81,11 @@ class Device:
         # Threads that spin while they wait take the processor from whoever else runs, other sessions of ours first.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.log_severity_level = 4
+        outside = [value.name for value in model.graph.initializer if value.data_location == TensorProto.EXTERNAL]
+        if outside:
+            known = constants or {}
+            values = [ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(known[name])) for name in outside]
+            options.add_external_initializers(outside, values)
         number = {} if self.number is None else {"device_id": self.number}
         chosen: list[tuple[str, dict[str, int]]] = [(self.provider, number)]
         if self.provider != PROVIDERS["cpu"]:
@@ -107,7 +117,8 @@ class Program:
         chosen = graph.needed(outputs, inputs) if nodes is None else list(nodes)
         self._loops = any(node.op_type == "Loop" for node in every_node(chosen))
         self._room = sum(value.nbytes for value in graph.constants.values()) / BYTES_A_SECOND
-        self._session = device.session(graph.model(chosen, inputs, outputs, constants))
+        known = {**graph.constants, **(constants or {})}
+        self._session = device.session(graph.model(chosen, inputs, outputs, constants), known)
         self.inputs = tuple(value.name for value in self._session.get_inputs())
         self.outputs = tuple(outputs)
 
