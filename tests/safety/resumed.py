@@ -27,7 +27,7 @@ SEARCHES = {
 }
 """The searches that are ended, by name; each takes a second or two."""
 
-SHORT = ("--search", "de", "--population", "8", "--generations", "3")
+SHORT = ("--search", "de", "--population", "8", "--generations", "2")
 POOL = ("--search", "auto", "--members", "bias", "--members", "ridge")
 """The same for a few runs, and for a sample."""
 

@@ -30,6 +30,7 @@ PATIENCE = 120.0
 LOADED = (
     *("arachne.engine", "arachne.cli.repair", "arachne.cli.console", "arachne.result", "arachne.report.html"),
     *("arachne.report.folder", "arachne.report.page", "arachne.search.evolution", "scipy.stats", "PIL.Image"),
+    *("arachne.registry", "arachne.causes", "gzip"),
     *("onnx", "onnxruntime", "arachne_onnx"),
 )
 
@@ -116,11 +117,23 @@ class Runs:
 def main() -> None:
     for module in LOADED:
         importlib.import_module(module)
+    _warm_up()
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     for line in sys.stdin:
         answers.write(json.dumps(_serve(json.loads(line))) + "\n")
         answers.flush()
+
+
+def _warm_up() -> None:
+    """Do once what every child would do again; nothing that starts threads, which would not survive a fork."""
+    from PIL import Image
+
+    from arachne.report.html import environment
+
+    Image.preinit()
+    for template in environment().list_templates(extensions=["j2"]):
+        environment().get_template(template)
 
 
 def _serve(request: dict[str, Any]) -> dict[str, Any]:
