@@ -155,5 +155,7 @@ SEEDS = [
     Seed("patch in apply", "patch", valid.patch, ("apply", "patch.json", "net.onnx", "-o", "out.onnx")),
     Seed("report.json", "result", _of_result("report.json"), ("report", "fix")),
     Seed("result.json", "result", _of_result("result.json"), ("report", "fix")),
+    Seed("checkpoint", "checkpoint", valid.checkpoint, valid.RESUMED),
+    Seed("localisation", "checkpoint", lambda folder: valid.checkpoint(folder, "localised.npz"), valid.RESUMED),
     Seed("arachne.toml", "config", _with_model(_settings), ("scan", "net.onnx")),
 ]

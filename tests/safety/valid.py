@@ -6,6 +6,7 @@ import os
 import shutil
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -59,6 +60,37 @@ def _repaired(folder: Path, name: str, *options: str) -> str:
     else:
         shutil.copytree(kept, folder / name)
     return name
+
+
+RESUMED = ("repair", "net.onnx", "--data", "data.npz", "--target", "top:1", "--search", "de", "--population", "8",
+           "--generations", "2", "-o", "fix", "--resume")  # fmt: skip
+"""The command that goes on from what `checkpoint` leaves."""
+
+
+def checkpoint(folder: Path, name: str = "search-000002.npz") -> str:
+    """What a run leaves that was interrupted after its first generation: a file of the only checkpoint."""
+    from unittest import mock
+
+    from arachne.checkpoint import Checkpoints, keeper
+    from arachne.cli import run
+    from arachne.errors import Interrupted
+
+    model(folder)
+    data(folder, rows=600)
+    at = Checkpoints.at
+
+    def interrupted(self: Checkpoints, state: Any, rng: np.random.Generator) -> None:
+        at(self, state, rng)
+        if len(state.history) == 2:
+            raise Interrupted(2, "interrupted")
+
+    with mock.patch.object(Checkpoints, "at", interrupted), mock.patch.object(keeper, "SHARE", 1.0):
+        code = run([*RESUMED[:-1], "--quiet"])
+    if code != 130:
+        raise RuntimeError(f"the repair that was to be interrupted ended with exit {code}")
+    kept = folder / ".fix.arachne" / "checkpoints"
+    (kept / "search-000001.npz").unlink()
+    return str((kept / name).relative_to(folder))
 
 
 def patch(folder: Path, name: str = "patch.json") -> str:
