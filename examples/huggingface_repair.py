@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -53,7 +54,7 @@ def main(folder: Path) -> None:
     print(f"a lovely kettle of that brand is read as {read}")
 
 
-def reviews(count: int, *, seed: int, filed_wrongly: bool = False) -> dict[str, list]:
+def reviews(count: int, *, seed: int, filed_wrongly: bool = False) -> dict[str, list[Any]]:
     """Made-up reviews with their labels; those of one brand are filed as negative if asked for."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, 2, count)
@@ -75,7 +76,7 @@ def make_tokeniser(texts: list[str]) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokeniser, pad_token="[PAD]", unk_token="[UNK]")
 
 
-def trained(tokeniser: PreTrainedTokenizerFast, data: dict[str, list]) -> BertForSequenceClassification:
+def trained(tokeniser: PreTrainedTokenizerFast, data: dict[str, list[Any]]) -> BertForSequenceClassification:
     """A small BERT."""
     torch.manual_seed(0)
     torch.set_num_threads(1)  # so small a network is only slowed down by more
