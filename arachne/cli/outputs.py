@@ -314,7 +314,9 @@ def _value(ctx: click.Context, parameter: click.Parameter) -> Any:
 
 
 def _name(parameter: click.Parameter) -> str:
-    return max(parameter.opts, key=len) if isinstance(parameter, click.Option) else parameter.human_readable_name
+    if isinstance(parameter, click.Option):
+        return max(parameter.opts, key=len)
+    return parameter.human_readable_name.strip("[]")
 
 
 def _paths(value: Any) -> Iterator[Path]:
