@@ -32,6 +32,7 @@ from arachne.testing import ReferenceBackend
 from tests.unit.fronts import STEPS, Slope
 
 QUICK = DifferentialEvolution(population=12, generations=4)
+DAMAGED = "cannot read .* as (npz|a front)"
 
 
 @pytest.fixture(scope="module")
@@ -345,8 +346,8 @@ def test_damaged_fronts_are_refused_in_one_sentence(repaired: RepairResult, tmp_
         {"deficits": None},
         {"about": None},
     ):
-        with pytest.raises(InputError, match="is no front, or a damaged one"):
+        with pytest.raises(InputError, match=DAMAGED):
             read_front(rewritten(path, **members))
     (tmp_path / "text.npz").write_text("no archive")
-    with pytest.raises(InputError, match="is no front, or a damaged one"):
+    with pytest.raises(InputError, match=DAMAGED):
         read_front(tmp_path / "text.npz")
