@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from arachne.checkpoint import Checkpoints
     from arachne.cli.console import Output
     from arachne.result import RepairResult
+    from arachne.search.state import OnGeneration
     from arachne.settings import Settings
 
 
@@ -71,6 +72,13 @@ if TYPE_CHECKING:
     help="Search again for what is still wrong; kept if better on inputs kept for choosing.",
 )
 @click.option(
+    "--track",
+    "tracks",
+    multiple=True,
+    metavar="PLACE",
+    help="Follow the search in mlflow:URI or tensorboard:FOLDER. Repeatable.",
+)
+@click.option(
     "--accept-near-chance",
     is_flag=True,
     help="Go on although the model is hardly better than guessing, or reads classes as each other.",
@@ -90,6 +98,7 @@ def command(
     never_break: str | None,
     conditions: tuple[str, ...],
     junit: Path | None,
+    tracks: tuple[str, ...],
     **arguments: Any,
 ) -> None:
     """Repair a mistake of MODEL: find the weights behind it, look for new values, and measure what that did."""
@@ -98,6 +107,7 @@ def command(
     from arachne.cli.stopping import Stopping
     from arachne.evidence.verdict import DAMAGE, WORSE
     from arachne.report.terminal import EvidenceTable
+    from arachne.report.tracks import Tracks
     from arachne.search.budget import Budget
 
     output = Output(as_json=as_json, quiet=quiet)
@@ -108,18 +118,20 @@ def command(
         settings = replace(settings, budget=Budget())
     gates = read_gates(conditions, junit)
     with (
+        Tracks(tracks, parameters=_tracked(targets, settings, model, data), tell=output.say) as tracked,
         Stopping(output.say, lambda: going_on(context)) as stopping,
-        folder_for(out, model.file, data.data, holdout, never_break) as folder,
     ):
-        checkpoint = None if folder is None else Checkpoints(folder.checkpoints, resume=resumed(), tell=output.say)
-        with stopping.keeping(checkpoint):
-            result = _repaired(output, model, data, targets, settings, holdout, never_break, checkpoint)
-            result = replace(result, gates=gates)
-            if folder is not None:
-                sources = sources_of(model, data, holdout=holdout, never_break=never_break)
-                result = result.save(
-                    folder, reopen=model.load, command=again(context), given=given(context), sources=sources
-                )
+        with folder_for(out, model.file, data.data, holdout, never_break) as folder:
+            checkpoint = None if folder is None else Checkpoints(folder.checkpoints, resume=resumed(), tell=output.say)
+            with stopping.keeping(checkpoint):
+                result = _repaired(output, model, data, targets, settings, holdout, never_break, checkpoint, tracked)
+                result = replace(result, gates=gates)
+                if folder is not None:
+                    sources = sources_of(model, data, holdout=holdout, never_break=never_break)
+                    result = result.save(
+                        folder, reopen=model.load, command=again(context), given=given(context), sources=sources
+                    )
+        tracked.finish(result.evidence, out)
     if any(text.strip().startswith("top:") for text in targets):
         output.say(f"target {', '.join(targets)}: {', '.join(map(str, result.split.targets))}")
     tell(output, result)
@@ -145,10 +157,12 @@ def _repaired(
     holdout: str | None,
     never_break: str | None,
     checkpoint: Checkpoints | None,
+    tracked: OnGeneration,
 ) -> RepairResult:
     """Open model and data, and repair."""
     from arachne import engine
     from arachne.report.folder import check_names
+    from arachne.report.records import together
 
     backend = model.load()
     description = backend.describe()
@@ -168,10 +182,21 @@ def _repaired(
             raw=lambda: data.raw(backend),
             on_step=output.step,
             on_doubtful=lambda doubtful: output.say(f"note: {doubtful}"),
-            on_generation=on_generation,
+            on_generation=together(on_generation, tracked),
             on_note=output.say,
             checkpoint=checkpoint,
         )
+
+
+def _tracked(targets: tuple[str, ...], settings: Settings, model: ModelChoice, data: DataChoice) -> dict[str, Any]:
+    """What is kept with a tracked run, so that runs can be told apart."""
+    return {
+        "target": ", ".join(targets),
+        "model": str(model.file or model.factory),
+        "data": str(data.data),
+        "searcher": settings.searcher.name,
+        "seed": settings.seed,
+    }
 
 
 def settings_from(context: click.Context, arguments: dict[str, Any]) -> Settings:

@@ -14,6 +14,7 @@ from arachne.data.arrays import read_npy_folder, read_npz
 from arachne.data.checks import as_inputs, check_finite, check_lengths
 from arachne.data.classes import Classes, check_names, class_numbers, read_class_names
 from arachne.data.found import Found
+from arachne.data.frames import is_frame, read_frame, read_frame_and_labels
 from arachne.data.images import read_image_folder
 from arachne.data.labelled import LabelledData
 from arachne.data.objects import reader_for
@@ -42,8 +43,9 @@ def read_data(
 
     Args:
         source: An npz, csv or parquet file; a directory with one directory of pictures per class, or with `x.npy` and
-            `y.npy` (memory-mapped); `(x, y)`; a torch `DataLoader` or `Dataset`, a `tf.data.Dataset`, a Hugging Face
-            `Dataset`; or `LabelledData`, which comes back as it is.
+            `y.npy` (memory-mapped); `(x, y)`; a pandas or polars `DataFrame`, with its labels or beside them; a torch
+            `DataLoader` or `Dataset`, a `tf.data.Dataset`, a Hugging Face `Dataset`; or `LabelledData`, which comes back
+            as it is.
         classes: The model's class names in order: a list, comma-separated text, or a file with one per line.
         preprocess: What to do with the inputs, as in `scale=1/255 layout=nchw`.
         n_classes: How many classes the model has; labels outside are refused.
@@ -81,13 +83,17 @@ def _find(source: Any, preprocess: Preprocess, limit: int | None) -> Found:
             return _from_path(Path(source), preprocess, limit)
         except OSError as error:
             raise DataError(f"cannot read '{source}': {error.strerror or error}") from error
+    if is_frame(source):
+        return read_frame(source, preprocess, limit)
+    if isinstance(source, tuple) and len(source) == 2 and is_frame(source[0]):
+        return read_frame_and_labels(source[0], source[1], preprocess, limit)
     if isinstance(source, tuple) and len(source) == 2:
         return _from_pair(source[0], source[1], preprocess, limit)
     reader = reader_for(source)
     if reader is None:
         raise DataError(
             f"cannot read data from '{type(source).__module__}.{type(source).__qualname__}'; expected a path, (x, y) "
-            "arrays, a DataLoader, tf.data or a Hugging Face Dataset"
+            "arrays, a DataFrame, a DataLoader, tf.data or a Hugging Face Dataset"
         )
     return reader(source, preprocess, limit)
 

@@ -118,7 +118,7 @@ def test_mlflow_keeps_every_generation_and_the_evidence(
     with MLflowRecorder(tracking_uri=store, parameters={"seed": 3}) as recorder:
         for generation in repaired.search.history:
             recorder(generation)
-        recorder.evidence(repaired.evidence)
+        recorder.finish(repaired.evidence)
     client = mlflow.MlflowClient(tracking_uri=store)
     run = client.get_run(recorder.run_id)
     assert (run.info.status, run.data.params["seed"]) == ("FINISHED", "3")
@@ -137,7 +137,7 @@ def test_tensorboard_reads_what_was_recorded(repaired: RepairResult, tmp_path: P
     with TensorBoardRecorder(tmp_path / "events") as recorder:
         for generation in repaired.search.history:
             recorder(generation)
-        recorder.evidence(repaired.evidence)
+        recorder.finish(repaired.evidence)
     (path,) = (tmp_path / "events").iterdir()
     values = {
         (value.tag, event.step): value.simple_value

@@ -1,0 +1,94 @@
+"""Where a repair is followed: `mlflow:URI` and `tensorboard:FOLDER`, several at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from arachne.errors import UsageError, did_you_mean
+from arachne.report.records import MLflowRecorder, TensorBoardRecorder
+
+if TYPE_CHECKING:
+    from arachne.evidence import Evidence
+    from arachne.search.state import Generation
+
+KINDS = ("mlflow", "tensorboard")
+
+
+class Tracks:
+    """Several recorders as one; use it as a context manager and pass it as `on_generation`.
+
+    What cannot be opened is said before the repair begins. What fails later, such as a server that goes away, is told
+    once and left out from then on: a repair does not end because nobody can watch it.
+
+    Args:
+        places: Where to record, each `mlflow:URI`, `mlflow:` for MLflow's own choice, or `tensorboard:FOLDER`.
+        parameters: Settings to keep with the run.
+        tell: Told what was opened, and what has stopped working.
+
+    Raises:
+        UsageError: A place of another form.
+        EnvironmentFaultError: A package is not installed, or a place cannot be used.
+    """
+
+    def __init__(
+        self,
+        places: Sequence[str],
+        *,
+        parameters: Mapping[str, Any] | None = None,
+        tell: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        pairs = [_parsed(place) for place in places]
+        self._tell = tell
+        self._stack = ExitStack()
+        self._open: list[Any] = []
+        with self._stack:
+            for kind, where in pairs:
+                recorder: Any
+                if kind == "mlflow":
+                    recorder = MLflowRecorder(tracking_uri=where or None, parameters=parameters)
+                else:
+                    recorder = TensorBoardRecorder(where)
+                self._open.append(self._stack.enter_context(recorder))
+            self._stack = self._stack.pop_all()
+
+    def __call__(self, generation: Generation) -> None:
+        """Record one generation everywhere."""
+        self._each(lambda recorder: recorder(generation))
+
+    def finish(self, evidence: Evidence, folder: Path | None = None) -> None:
+        """Record what the repair did, and say where that is."""
+        self._each(lambda recorder: recorder.finish(evidence, folder))
+        for recorder in self._open:
+            self._tell(f"tracked: {recorder}")
+
+    def __enter__(self) -> Tracks:
+        return self
+
+    def __exit__(self, *details: Any) -> None:
+        try:
+            self._stack.__exit__(*details)
+        except Exception as error:
+            self._lost("a recorder", error)
+
+    def _each(self, act: Callable[[Any], None]) -> None:
+        for recorder in list(self._open):
+            try:
+                act(recorder)
+            except Exception as error:
+                self._open.remove(recorder)
+                self._lost(str(recorder), error)
+
+    def _lost(self, what: str, error: Exception) -> None:
+        self._tell(f"note: {what} records no more ({type(error).__name__}: {' '.join(str(error).split())})")
+
+
+def _parsed(place: str) -> tuple[str, str]:
+    kind, colon, where = place.partition(":")
+    if not colon or (kind == "tensorboard" and not where):
+        raise UsageError(f"a repair is tracked in 'mlflow:URI' or 'tensorboard:FOLDER', got '{place}'")
+    if kind not in KINDS:
+        raise UsageError(f"no tracking named '{kind}'" + did_you_mean(kind, KINDS))
+    return kind, where
