@@ -148,6 +148,7 @@ def apply(
     *,
     mapping: Mapping[str, str] | None = None,
     check: Callable[[Path], None] | None = None,
+    named: bool = False,
 ) -> AppliedPatch | None:
     """Put a patch into a model: a file is copied to `output`, a model object is changed in place.
 
@@ -157,9 +158,11 @@ def apply(
         output: Where the patched copy of a file goes.
         mapping: Which layer of the model is meant, by the patch's layer, where content does not tell.
         check: Called with the finished copy of a file before it is put into its place, which an error prevents.
+        named: Whether the copy of a file notes in its metadata which patch it carries; ONNX files can.
 
     Raises:
         PatchError: The patch was made for another model; nothing is changed or written.
+        ModelError: The copy is to note the patch, and its format has no place for that.
     """
     patch = Patch.load(patch) if isinstance(patch, (str, Path)) else patch
     if not isinstance(model, (str, Path)):
@@ -168,7 +171,7 @@ def apply(
         return None
     name, target = name_for_file(model), _given(output, model)
     file = weight_file(model)
-    return apply_to(patch, file, target, backend=name, mapping=mapping, reopen=weight_file, check=check)
+    return apply_to(patch, file, target, backend=name, mapping=mapping, reopen=weight_file, check=check, named=named)
 
 
 def revert(

@@ -75,6 +75,21 @@ class WeightFile(ABC):
             if not np.isfinite(self._read(layer, parameter)).all():
                 raise ModelError(f"'{self.path.name}' has weights that are not finite, in '{layer}.{parameter}'")
 
+    def name_patch(self, copy: Path, digest: str) -> None:
+        """Note in a copy of this file, which stays as it is otherwise, which patch it carries.
+
+        Args:
+            copy: The copy.
+            digest: The patch's digest.
+
+        Raises:
+            ModelError: The format has no place for that.
+        """
+        raise ModelError(f"'{copy.name}' has no place to name a patch in; of Arachne's own formats, ONNX has")
+
+    def forget_patch(self, copy: Path, digest: str) -> None:  # noqa: B027  # where nothing is noted, nothing is there
+        """Take such a note out of a copy again, byte for byte; nothing where there is none."""
+
     @abstractmethod
     def _read(self, layer: str, parameter: str) -> Array:
         """As `read`, of a parameter that is there."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @click.argument("model_file", metavar="MODEL", type=click.Path(path_type=Path))
 @click.option("-o", "--out", required=True, type=COPY_FILE, help="Where the patched copy goes.")
 @map_option
+@click.option("--name-patch", "named", is_flag=True, help="Note the patch in the metadata of an ONNX copy.")
 @click.option("--data", help="Labelled inputs on which the copy is measured, beside what the patch promised.")
 @click.option("--classes", help="Class names in order: a,b,c or a file with one per line.")
 @click.option("--preprocess", metavar="STEPS", help="Such as 'resize=48 scale=1/255 layout=nchw', or module:function.")
@@ -31,6 +32,7 @@ def command(
     model_file: Path,
     out: Path,
     mapping: tuple[str, ...],
+    named: bool,
     data: str | None,
     classes: str | None,
     preprocess: str | None,
@@ -61,10 +63,12 @@ def command(
         def check(draft: Path) -> None:  # before it is put into its place: what cannot be measured should not be
             measured.append(Measured.of(part, load(draft).forward(part.data.inputs), patch).evidence)
 
-    done = api.apply(patch, model_file, out, mapping=mapping_of(mapping), check=check)
+    done = api.apply(patch, model_file, out, mapping=mapping_of(mapping), check=check, named=named)
     if done is None:
         raise TypeError("a file was given, so a file is written")
     sentence, value = sentence_of("apply", model_file, done), value_of("apply", done)
+    if named:
+        sentence += f"\nits metadata names the patch, {patch.digest[:12]}…; reverting takes that out again"
     if model is None:
         output.result(Plain(sentence), value)
         return

@@ -6,8 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from arachne.cli.options import DataChoice, ModelChoice, model_options, optional_data_options, output_options
+from arachne.cli.options import (
+    DataChoice,
+    ModelChoice,
+    complete_names,
+    model_options,
+    optional_data_options,
+    output_options,
+)
 from arachne.cli.outputs import Command
+from arachne.plugins import BACKENDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +28,12 @@ ROWS = 16
 
 
 @click.command(cls=Command, short_help="List the frameworks whose models can be repaired, or check a backend.")
-@click.option("--check", metavar="NAME", help="Check a backend: on the suite's networks, or on MODEL.")
+@click.option(
+    "--check",
+    metavar="NAME",
+    help="Check a backend: on the suite's networks, or on MODEL.",
+    shell_complete=complete_names(BACKENDS),
+)
 @model_options
 @optional_data_options
 @output_options

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from arachne.cli.outputs import LOG_FILE
 from arachne.cli.user_only import CodeOrText, UserOnly
 from arachne.errors import UsageError
+from arachne.plugins import BACKENDS, Table
 
 if TYPE_CHECKING:
     from arachne.backend import ModelBackend
@@ -91,8 +93,18 @@ def _remember(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any
     return value
 
 
+def complete_file(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of files, which the shell knows best."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def complete_names(table: Table) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """The names of all plug-ins of a kind that begin as what is typed."""
+    return lambda context, parameter, incomplete: [name for name in table.names() if name.startswith(incomplete)]
+
+
 model_options = options(
-    click.argument("model_file", metavar="[MODEL]", required=False),
+    click.argument("model_file", metavar="[MODEL]", required=False, shell_complete=complete_file),
     click.option(
         "--model",
         "factory",
@@ -101,7 +113,11 @@ model_options = options(
         help="Code that makes the network, for a state dict.",
     ),
     click.option("--weights", type=click.Path(path_type=Path), help="The weights for --model."),
-    click.option("--backend", help="The backend, where the file's ending does not tell."),
+    click.option(
+        "--backend",
+        help="The backend, where the file's ending does not tell.",
+        shell_complete=complete_names(BACKENDS),
+    ),
     click.option("--device", help="Where to compute, in the framework's words (cpu, cuda:0)."),
     click.option("--output", metavar="NAME", help="Which of several outputs holds the class scores."),
     click.option("--trust-code", cls=UserOnly, is_flag=True, help="Allow code inside the model file to run."),
@@ -118,7 +134,10 @@ model_options = options(
 def _data_options(*, required: bool) -> Callable[[Command], Command]:
     return options(
         click.option(
-            "--data", required=required, help="Labelled inputs: npz with x and y, a folder of images, csv, ..."
+            "--data",
+            required=required,
+            help="Labelled inputs: npz with x and y, a folder of images, csv, ...",
+            shell_complete=complete_file,
         ),
         click.option("--classes", help="Class names in order: a,b,c or a file with one per line."),
         click.option(

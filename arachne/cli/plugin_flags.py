@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from arachne.cli.options import Command, options
+from arachne.cli.options import Command, complete_names, options
 from arachne.errors import PluginUnavailableError, UsageError
 from arachne.localise import MIN_WEIGHTS
 from arachne.options import Configured, Option, options_of
@@ -103,7 +103,9 @@ def plugin_flags(table: Table, *, faithful: bool = False) -> Callable[[Command],
     names = [f"{name} (the paper's)" if name in PAPERS else name for name in table.names()]
     listed = f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
     usual: dict[str, Any] = {"show_default": SHOWN[table.kind]} if faithful else {"default": "bl", "show_default": True}
-    choose = click.option(f"--{CHOOSERS[table.kind]}", metavar="NAME", help=f"{listed}.", **usual)
+    choose = click.option(
+        f"--{CHOOSERS[table.kind]}", metavar="NAME", help=f"{listed}.", shell_complete=complete_names(table), **usual
+    )
     return options(choose, *(flag.decorator(faithful=faithful) for flag in flags_of(table)))
 
 

@@ -1,4 +1,4 @@
-"""`arachne report`: the page of a repair again, from the folder the repair has made, or its card for a hub of models."""
+"""`arachne report`: the page of a repair again, from the folder it was saved to, or its card for a hub of models."""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ def read_data(
     Args:
         source: An npz, csv or parquet file; a directory with one directory of pictures per class, or with `x.npy` and
             `y.npy` (memory-mapped); `(x, y)`; a pandas or polars `DataFrame`, with its labels or beside them; a torch
-            `DataLoader` or `Dataset`, a `tf.data.Dataset`, a Hugging Face `Dataset`; or `LabelledData`, which comes back
-            as it is.
+            `DataLoader` or `Dataset`, a `tf.data.Dataset`, a Hugging Face `Dataset`; or `LabelledData`, which comes
+            back as it is.
         classes: The model's class names in order: a list, comma-separated text, or a file with one per line.
         preprocess: What to do with the inputs, as in `scale=1/255 layout=nchw`.
         n_classes: How many classes the model has; labels outside are refused.

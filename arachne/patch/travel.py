@@ -45,6 +45,7 @@ def apply_to(
     mapping: Mapping[str, str] | None = None,
     reopen: Callable[[Path], WeightFile] | None = None,
     check: Callable[[Path], None] | None = None,
+    named: bool = False,
 ) -> AppliedPatch:
     """A copy of a model file of any framework with the patch in it.
 
@@ -56,9 +57,11 @@ def apply_to(
         mapping: Which layer of the file is meant, by the patch's layer.
         reopen: Opens the copy for the proof.
         check: Called with the finished copy before it is put into its place, which an error prevents.
+        named: Whether the copy notes which patch it carries.
 
     Raises:
         PatchError: The patch's tensors are not in the file, or not clearly; nothing is written.
+        ModelError: The copy is to note the patch, and its format has no place for that.
     """
     check_destination(source.path, destination)
     found = match(patch, source, mapping=mapping, exact=_own(patch, source, backend) and not mapping)
@@ -66,6 +69,8 @@ def apply_to(
     def finish(draft: Path) -> None:
         if found.derived:  # the copy cannot be reverted without it
             found.patch.save(derived_path(draft))
+        if named:
+            source.name_patch(draft, patch.digest)
         if check is not None:
             check(draft)
 
@@ -91,7 +96,12 @@ def revert_from(
     own = derived_for(patch, source.path)
     exact = own is not None or (_own(patch, source, backend) and not mapping)
     found = match(own or patch, source, mapping=None if own else mapping, exact=exact, reverting=True)
-    return AppliedPatch(found.patch.revert_file(source, destination, reopen=reopen), found)
+
+    def finish(draft: Path) -> None:
+        for digest in (patch.digest, found.patch.digest):
+            source.forget_patch(draft, digest)
+
+    return AppliedPatch(found.patch.revert_file(source, destination, reopen=reopen, finish=finish), found)
 
 
 def for_model(

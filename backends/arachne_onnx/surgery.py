@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import StringStringEntryProto, TensorProto, helper
 
 from arachne.errors import ModelError
 from arachne.values import Array
@@ -25,6 +25,21 @@ NODES, INITIALISERS = 1, 5
 OUTPUTS, ATTRIBUTES = 2, 5
 TENSOR, BODY, BODIES = 5, 6, 11
 DIMS, TYPE, FLOATS, INTS, NAME, RAW, DOUBLES, EXTERNAL, LOCATION = 1, 2, 4, 5, 8, 9, 10, 13, 14
+
+
+METADATA_IN_MODEL = 14
+
+
+def metadata_entry(key: str, value: str) -> bytes:
+    """The bytes of one more entry of a model's metadata; a protobuf message may be continued at its end.
+
+    Raises:
+        ModelError: It is longer than one byte can count.
+    """
+    entry = StringStringEntryProto(key=key, value=value).SerializeToString()
+    if len(entry) > 127:
+        raise ModelError(f"an entry of metadata should be short, got {len(entry)} bytes")
+    return bytes([METADATA_IN_MODEL << 3 | BYTES, len(entry)]) + bytes(entry)
 
 
 @dataclass

@@ -12,6 +12,10 @@ from arachne.dtypes import CARRIERS
 from arachne.values import Array
 from arachne_onnx import io
 from arachne_onnx.layers import find_layers
+from arachne_onnx.surgery import metadata_entry
+
+PATCH_KEY = "arachne.patch"
+"""Under which a model's metadata names the patch it carries."""
 
 
 class OnnxWeightFile(WeightFile):
@@ -27,6 +31,19 @@ class OnnxWeightFile(WeightFile):
     def parameters(self) -> Sequence[tuple[str, str]]:
         """In order of execution."""
         return [(name, parameter) for name, layer in self._layers.items() for parameter in layer.stored]
+
+    def name_patch(self, copy: Path, digest: str) -> None:
+        """An entry of the model's metadata, at the end of the file: every byte before it stays where it is."""
+        with copy.open("ab") as stream:
+            stream.write(metadata_entry(PATCH_KEY, digest))
+
+    def forget_patch(self, copy: Path, digest: str) -> None:
+        """The entry is taken off the end of the file."""
+        entry = metadata_entry(PATCH_KEY, digest)
+        with copy.open("rb+") as stream:
+            start = stream.seek(0, 2) - len(entry)
+            if start >= 0 and stream.seek(start) == start and stream.read() == entry:
+                stream.truncate(start)
 
     def _read(self, layer: str, parameter: str) -> Array:
         """A copy in the canonical layout."""
