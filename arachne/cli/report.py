@@ -33,8 +33,7 @@ def command(
     from arachne.cli.patching import Plain
     from arachne.files import atomic_write, environment_faults
     from arachne.manifest import read_manifest, write_manifest
-    from arachne.report.folder import CARD, PAGE, page_again, read_page
-    from arachne.report.hub import hub_card as headed
+    from arachne.report.folder import PAGE, card_for_hub, page_again
     from arachne.result_folder import CHECKPOINTS
     from arachne.working_folder import working_folder
 
@@ -42,8 +41,7 @@ def command(
     if hub_card is not None:
         if out is not None:
             raise UsageError("--hub-card writes the card and --out the page; give one of them")
-        page = read_page(folder)
-        card = headed((folder / CARD).read_text(encoding="utf-8"), page, entries).encode()
+        card = card_for_hub(folder, entries).encode()
         atomic_write(hub_card, card)
         output.result(Plain(f"wrote '{hub_card}'"), {"card": str(hub_card), "bytes": len(card)})
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from arachne.manifest import MANIFEST
 from arachne.reading import foreign
 from arachne.report.card import model_card
 from arachne.report.html import render
+from arachne.report.hub import hub_card
 from arachne.report.json import dumps
 from arachne.report.records import history_csv
 from arachne.values import Description
@@ -73,3 +74,21 @@ def page_again(folder: Path) -> str:
     page = read_page(folder)
     with foreign(f"'{folder / PAGE_DATA}' as a report", InputError):
         return render(page)
+
+
+def card_for_hub(folder: Path, entries: Sequence[str]) -> str:
+    """The card of a repair's folder with the metadata that the Hugging Face Hub reads.
+
+    Args:
+        folder: Where the repair was saved.
+        entries: Further metadata, each `KEY=VALUE`.
+
+    Raises:
+        InputError: The folder has no card or report, or something else under their names.
+        UsageError: An entry of another form.
+    """
+    page = read_page(folder)
+    if not (folder / CARD).is_file():
+        raise InputError(f"'{folder}' has no {CARD}; expected a folder that a repair was saved to")
+    with foreign(f"'{folder / PAGE_DATA}' as a report", InputError):
+        return hub_card((folder / CARD).read_text(encoding="utf-8"), page, entries)
