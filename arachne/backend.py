@@ -211,7 +211,7 @@ class ModelBackend(ABC):
 
     @final
     def forward_through(self, inputs: Inputs, layer: str) -> tuple[Array, tuple[Activation, ...]]:
-        """Class scores and a layer's activations, from one pass where the backend can."""
+        """Class scores `(n, classes)` and a layer's activations, from one pass where the backend can."""
         self._check(inputs, [layer])
         return self._forward_through(inputs, layer)
 
