@@ -306,11 +306,9 @@ DESCRIPTIONS: dict[str, tuple[str, Callable[[Members, Path], object]]] = {
     "code-for-another-machine": ("code", lambda found, folder: found.update({"data/aotinductor/model/a.so": b"x"})),
     "pickle-of-weights": ("code", lambda found, folder: found.update({"data/weights/model.pt": b"x"})),
     "sample-inputs-with-code": ("code", _sample_inputs),
-    "older-format": ("type", lambda found, folder: found.update({"version": b"1"})),
     "big-endian": ("type", lambda found, folder: found.update({"byteorder": b"big"})),
     "batch-of-a-billion": ("memory", described(*GRAPH, "tensor_values", "input", "sizes", 0, value={"as_int": 10**9})),
     "schema-of-tomorrow": ("type", described("schema_version", value={"major": 999, "minor": 0})),
-    "opset-that-is-text": ("type", described("opset_version", value="x")),
 }  # fmt: skip
 
 FORWARDS: dict[str, Callable[[Any], Any]] = {

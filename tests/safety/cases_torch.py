@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import struct
+import warnings
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -114,15 +115,9 @@ def _long_directory(content: bytes, folder: Path) -> bytes:
 
 def _twice(content: bytes, folder: Path) -> bytes:
     stream = io.BytesIO(content)
-    with zipfile.ZipFile(stream, "a") as file:
-        name = next(name for name in file.namelist() if name.endswith("data.pkl"))
-        file.filelist[:] = file.filelist
-        info = zipfile.ZipInfo(name)
-        import warnings
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            file.writestr(info, b"other")
+    with zipfile.ZipFile(stream, "a") as file, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        file.writestr(zipfile.ZipInfo(file.namelist()[0]), b"other")
     return stream.getvalue()
 
 
