@@ -11,11 +11,9 @@ from typing import Any
 
 import click
 
+from arachne.cli.outputs import OutputType
 from arachne.cli.user_only import reserved
 from arachne.errors import InputError
-
-WRITTEN = ("out", "report", "junit", "plot", "page", "log-file")
-"""Options that name something to write."""
 
 
 def as_given(value: Any, parameter: click.Parameter, where: str, key: str) -> bool | str | list[str]:
@@ -59,7 +57,7 @@ def check_unnamed(path: Path, key: str, value: bool | str | list[str], parameter
             f"named there (--config {path})"
         )
     here = Path.cwd().resolve()
-    for word in words if key in WRITTEN else ():
+    for word in words if isinstance(parameter.type, OutputType) else ():
         if not (here / word).resolve().is_relative_to(here):
             raise InputError(
                 f"'{path}' lets '{key}' write to '{word}', outside its folder; only the command line may, or a file "

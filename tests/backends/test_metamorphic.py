@@ -155,6 +155,7 @@ def test_a_dead_neuron_changes_nothing_and_is_no_suspect(build: Build) -> None:
 def test_batch_size_changes_nothing(build: Build, size: int) -> None:
     data, backend = digits(), build(network())
     whole = backend.forward(data.inputs)
-    parts = [backend.forward(data.inputs[start : start + size]) for start in range(0, len(data), size)]
+    inputs = np.asarray(data.inputs)
+    parts = [backend.forward(inputs[start : start + size]) for start in range(0, len(data), size)]
     assert_close(np.concatenate(parts), whole)
     np.testing.assert_array_equal(np.argmax(np.concatenate(parts), axis=1), np.argmax(whole, axis=1))

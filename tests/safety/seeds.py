@@ -39,6 +39,11 @@ class Seed:
         """The process it runs in."""
         return SERVERS.get(self.kind, "core")
 
+    @property
+    def is_input(self) -> bool:
+        """Whether the file to change is itself named on the command line, and not found in a folder that is."""
+        return self.kind not in ("picture", "npy", "result", "config")
+
 
 def _with_data(make: Callable[[Path], str]) -> Callable[[Path], str]:
     def both(folder: Path) -> str:

@@ -24,9 +24,17 @@ def test_unchanged_file_is_read(seed: Seed, servers: Servers) -> None:
 
 @pytest.mark.parametrize("seed", KINDS)
 def test_mutated_file_is_an_error_or_a_normal_run(seed: Seed, servers: Servers) -> None:
-    for number in range(2):
-        outcome = one(servers, seed, number, 15)
-        assert outcome.wrong() == [], outcome.err
+    outcome = one(servers, seed, 0, 15)
+    assert outcome.wrong() == [], outcome.err
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.backend("onnx")) for name in ("onnx", "npz", "patch in show")]
+)
+def test_mutated_file_is_refused_where_its_hash_is_expected(name: str, servers: Servers) -> None:
+    seed = next(seed for seed in SEEDS if seed.name == name)
+    assert one(servers, seed, -1, 0, expected=True).code == 0
+    assert one(servers, seed, 0, 15, expected=True).wrong_for((3,)) == []
 
 
 def test_mutation_always_changes_the_bytes_and_follows_its_seed() -> None:
