@@ -138,12 +138,12 @@ def _read_external(graph: GraphProto, path: Path, size: int) -> tuple[dict[str, 
         place = Place(value.data_type, tuple(value.dims), external=entries)
         spans.append((value, file, *external_span(place, files[file])))
     total = sum(length for *_, length in spans)
+    if total > 2 * sum(files.values()) + SMALL:
+        raise UnsafeModelError(f"the model reads {total:,} bytes out of files beside it that have far fewer")
     _check_memory(size + total)
     own = {value.name for value in graph.initializer} if size + total > LARGEST else set()
     stays = [span for span in spans if span[0].name in own and span[-1] >= LARGE]
     _check_size(size + total - sum(length for *_, length in stays))
-    if total > 2 * sum(files.values()) + SMALL:
-        raise UnsafeModelError(f"the model reads {total:,} bytes out of files beside it that have far fewer")
     outside: dict[str, Array] = {}
     for value, file, offset, length in spans:
         if value.name in own and length >= LARGE:
