@@ -52,6 +52,13 @@ def test_an_error_that_cannot_be_told_has_its_code_all_the_same() -> None:
         assert arachne("nothing", stdout=subprocess.PIPE, stderr=full.fileno()).returncode == 2
 
 
+def test_completions_for_a_shell_end_well() -> None:
+    environment = {**os.environ, "_ARACHNE_COMPLETE": "bash_source"}
+    command = [sys.executable, "-m", "arachne"]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (ran.returncode, "_arachne_completion" in ran.stdout) == (0, True), ran.stderr
+
+
 def test_a_file_does_not_become_a_closed_standard_output() -> None:
     code = "import os; from arachne.cli.leaving import prepare; prepare(); os.write(2, str(os.open('/', 0)).encode())"
     ran = subprocess.run([sys.executable, "-c", f"import os; os.close(1); {code}"], stderr=subprocess.PIPE, check=False)

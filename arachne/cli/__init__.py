@@ -91,7 +91,11 @@ def cli() -> None:
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command and leave with its exit code: one sentence on standard error, no traceback."""
     prepare()
-    leave(run(list(sys.argv[1:] if arguments is None else arguments)))
+    try:
+        code = run(list(sys.argv[1:] if arguments is None else arguments))
+    except SystemExit as end:  # click, when a shell asks for completions
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    leave(code)
 
 
 def run(arguments: list[str]) -> int:
