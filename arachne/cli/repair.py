@@ -117,10 +117,8 @@ def command(
     if several and settings.budget is None:
         settings = replace(settings, budget=Budget())
     gates = read_gates(conditions, junit)
-    with (
-        Tracks(tracks, parameters=_tracked(targets, settings, model, data), tell=output.say) as tracked,
-        Stopping(output.say, lambda: going_on(context)) as stopping,
-    ):
+    stopping = context.with_resource(Stopping(output.say, lambda: going_on(context)))
+    with Tracks(tracks, parameters=_tracked(targets, settings, model, data), tell=output.say) as tracked:
         with folder_for(out, model.file, data.data, holdout, never_break) as folder:
             checkpoint = None if folder is None else Checkpoints(folder.checkpoints, resume=resumed(), tell=output.say)
             with stopping.keeping(checkpoint):

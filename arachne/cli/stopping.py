@@ -25,7 +25,7 @@ from arachne.checkpoint import Checkpoints
 from arachne.errors import ArachneError, EnvironmentFaultError, Interrupted, NothingWithinBudgetError
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-GRACE, PATIENCE = 2.5, 4.0
+GRACE, PATIENCE = 1.5, 3.0
 """Seconds after which the evaluation under way is abandoned, and after which the process is ended."""
 
 CURSOR_SHOWN = "\x1b[?25h"
@@ -44,7 +44,7 @@ class Stopping:
         self._tell, self._again = tell, again
         self._checkpoint: Checkpoints | None = None
         self._asked: int | None = None
-        self._late = False
+        self._late = self._done = False
         self._expected = 0
         self._before: dict[int, Any] = {}
         self._ends: tuple[int, int] | None = None
@@ -61,6 +61,7 @@ class Stopping:
         checkpoint.pause = self._pause
         try:
             yield
+            self._checkpoint, self._done = None, True
         except EnvironmentFaultError:
             if checkpoint.kept:
                 self._tell(f"{checkpoint.reached} is kept; this goes on from there:\n  {self._again()}")
@@ -107,6 +108,8 @@ class Stopping:
             raise Interrupted(self._asked, self._told())
 
     def _told(self) -> str:
+        if self._done:
+            return "interrupted; the repair had ended, and its results are written"
         if self._checkpoint is None:
             return "interrupted; nothing is kept without a folder for the results (--out)"
         if not self._resumable:

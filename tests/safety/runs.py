@@ -24,7 +24,7 @@ from typing import Any
 from tests.safety import faults
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 120.0
+PATIENCE = 600.0
 """Seconds after which a child is ended, whatever it does."""
 
 LOADED = (
