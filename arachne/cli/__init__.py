@@ -115,7 +115,10 @@ def run(arguments: list[str]) -> int:
                 click.echo(f"{usage.get_usage()}\ntry '{usage.command_path} --help'", err=True)
         return _fail(_sentence(error), 2, arguments)
     except Interrupted as interrupted:
-        return _fail(str(interrupted), interrupted.exit_code, arguments)
+        told, *command = str(interrupted).splitlines()  # a line of its own is easily copied
+        code = _fail(told, interrupted.exit_code, arguments)
+        click.echo("".join(f"{printable(line)}\n" for line in command), err=True, nl=False)
+        return code
     except (click.Abort, KeyboardInterrupt):
         return _fail("interrupted", 130, arguments)
     except MemoryError:

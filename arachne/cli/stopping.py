@@ -64,7 +64,8 @@ class Stopping:
             self._checkpoint, self._done = None, True
         except EnvironmentFaultError:
             if checkpoint.kept:
-                self._tell(f"{checkpoint.reached} is kept; this goes on from there:\n  {self._again()}")
+                self._tell(f"{checkpoint.reached} is kept; this goes on from there:")
+                self._tell(f"  {self._again()}")
             raise
         except NothingWithinBudgetError:
             checkpoint.forget()
