@@ -10,9 +10,11 @@ it does is part of the result.
 
 `auto` is what `arachne repair` does by default: a pool of `bias` (a shift of the class biases), `last` (the last layer,
 fine-tuned so that it holds on to what it says of inputs that are right), `keep` (gradient steps on suspects of all
-dense layers that guard the margins of inputs that are right) and `hidden` (the same on suspects of hidden dense layers
-alone). Its members' rows are read from the same run: their own candidates, chosen by the same rule. A repair is asked
-to keep the default budget; for the others a point is chosen from the same front, as `arachne choose` does."""
+dense layers that guard the margins of inputs that are right), `hidden` (the same on suspects of hidden dense layers
+alone), `sparing` (on the weights that do least to inputs that are right), `wide` (on 3,000 weights of wide hidden
+layers) and, where there is no hidden dense layer, `deep` (on the last convolutions). Its members' rows are read from
+the same run: their own candidates, chosen by the same rule. A repair is asked to keep the default budget; for the
+others a point is chosen from the same front, as `arachne choose` does."""
 
 CAPTION = """Means over the faults that judge, a point for each budget; bars are 95 % intervals of the mean of `auto`,
 from resampling faults."""
@@ -25,7 +27,8 @@ candidate of `auto` repairs while it keeps the budget on held-out inputs. Only w
 flatters; it tells what the choice loses and what the search did not find."""
 
 KEPT = """Share of runs that keep the budget on held-out inputs; weights changed at the default budget (median;
-minimised where the patch is the one `auto` chose); processor seconds of a whole repair (mean):"""
+minimised where the patch is the one `auto` chose); processor seconds of a whole repair (mean; on two cores with some
+thirty other processes, which adds to them):"""
 
 BY_KIND = "Repaired (95 % interval of the mean over faults) @ broken, `auto`:"
 
