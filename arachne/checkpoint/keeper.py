@@ -33,7 +33,7 @@ KEPT = 2
 SHARE = 0.01
 """The share of the time that writing checkpoints may take; a step that would take more is not written at once."""
 
-FIRST_GUESS = 0.005
+FIRST_GUESS = 0.05
 """What the first checkpoint is expected to take, in seconds."""
 
 LOCALISED = "localised.npz"
