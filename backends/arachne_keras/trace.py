@@ -53,10 +53,11 @@ class _Pass:
 
     def __init__(self, runner: Runner, inputs: Inputs, layers: Sequence[str], gradients: bool) -> None:
         self.n = count(inputs)
+        watches = []
 
         def run(mark: Mark) -> object:
-            self._watch = Watch(runner.kinds, layers, mark)
-            return runner.scores(inputs, self._watch)
+            watches.append(Watch(runner.kinds, layers, mark))
+            return runner.scores(inputs, watches[-1])
 
         if gradients:
             self._recording = FRAMEWORK.record(run)
@@ -64,6 +65,7 @@ class _Pass:
         else:
             with FRAMEWORK.no_gradients():
                 self.scores = run(lambda tensor: tensor)
+        self._watch = watches[0]  # of several passes only the first has numbers: jax traces the second
         self.activations = {layer: [use.activation(self.n) for use in uses] for layer, uses in self._watch.uses.items()}
 
     def gradients(self, seed: Array) -> dict[str, tuple[Array, ...]]:

@@ -19,12 +19,7 @@ FOLDER = Path(__file__).parent
 PART = "(gradients or cut or saved) and (branches or conv1d)"
 
 
-ON_JAX = pytest.mark.xfail(
-    strict=True, reason="recording converts a traced array: TracerArrayConversionError in conv1d"
-)
-
-
-@pytest.mark.parametrize("framework", ["torch", pytest.param("jax", marks=ON_JAX)])
+@pytest.mark.parametrize("framework", ["torch", "jax"])
 def test_the_suite_passes_on_other_frameworks_too(framework: str) -> None:
     if importlib.util.find_spec(framework) is None:
         pytest.skip(f"{framework} is not installed")

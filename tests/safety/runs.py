@@ -102,7 +102,7 @@ class Runs:
             every_step: Whether a checkpoint is written after every step, whatever that costs.
         """
         told = None if fault is None else [str(fault[0]), *fault[1:]]
-        request = {"argv": list(argv), "cwd": str(folder), "signals": list(signals), "fault": told}
+        request: dict[str, object] = {"argv": list(argv), "cwd": str(folder), "signals": list(signals), "fault": told}
         request |= {"since": since, "all": every_step}
         if self._process.stdin is None or self._process.stdout is None:
             raise RuntimeError("the process has no pipes")
