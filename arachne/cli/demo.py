@@ -30,8 +30,12 @@ class DemoFolder(OutputType):
         if path.exists() and not path.is_dir():
             raise UsageError(f"'{path}' is a file, expected a folder")
         for name in FILES:
-            if not (path / name).is_file() or (path / name).read_bytes() != _content(name):
+            if not _holds(path, name):
                 super().check(path / name, force=force)
+
+
+def _holds(folder: Path, name: str) -> bool:
+    return (folder / name).is_file() and (folder / name).read_bytes() == _content(name)
 
 
 @click.command(cls=Command, short_help="Scan and repair a small model that comes with Arachne.")
@@ -41,7 +45,8 @@ class DemoFolder(OutputType):
 def command(context: click.Context, out: Path, as_json: bool, quiet: bool, debug: bool) -> None:
     """Scan and repair a small classifier of handwritten digits that reads a stuck pixel as a seven.
 
-    The model and the data are copied to a folder, so that every command can be tried on them by hand.
+    The model and the data are copied to a folder, so that every command can be tried on them by hand. What an earlier
+    demonstration has left there is replaced.
     """
     from arachne.cli.console import Output
     from arachne.cli.repair import command as repair
@@ -50,14 +55,15 @@ def command(context: click.Context, out: Path, as_json: bool, quiet: bool, debug
     from arachne.result_folder import check_place
 
     output = Output(as_json=as_json, quiet=quiet)
-    check_place(out / "fix", replace=forced())
+    replace = forced() or all(_holds(out, name) for name in FILES)
+    check_place(out / "fix", replace=replace)
     with environment_faults(out):
         out.mkdir(parents=True, exist_ok=True)
         for name in FILES:
             atomic_write(out / name, _content(name))
     model, data = str(out / "digits.onnx"), str(out / "digits.npz")
     flags = ["--json"] * as_json + ["--quiet"] * quiet
-    force = ["--force"] * forced()
+    force = ["--force"] * replace
     if not as_json:
         output.say(f"$ arachne scan {model} --data {data}\n")
         scan.main([model, "--data", data, *flags], standalone_mode=False)
