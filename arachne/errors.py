@@ -28,7 +28,7 @@ and the command line adds the option.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 
@@ -38,13 +38,16 @@ class ArachneError(Exception):
     Args:
         *message: The sentence.
         argument: The name of the argument that the user should give, such as `classes`.
+        below: The lines of a table below the sentence.
     """
 
     exit_code: ClassVar[int] = 70
 
-    def __init__(self, *message: object, argument: str | None = None) -> None:
-        super().__init__(*message)
+    def __init__(self, *message: object, argument: str | None = None, below: Sequence[str] = ()) -> None:
+        self.sentence = " ".join(map(str, message))
+        super().__init__("\n".join([self.sentence, *below]))
         self.argument = argument
+        self.below = tuple(below)
 
 
 class UsageError(ArachneError, ValueError):

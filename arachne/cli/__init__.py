@@ -107,7 +107,7 @@ def run(arguments: list[str]) -> int:
     try:
         result = cli.main(args=arguments or ["--help"], prog_name="arachne", standalone_mode=False)
     except ArachneError as error:
-        return _fail(_with_option(error), error.exit_code, arguments)
+        return _fail(_with_option(error), error.exit_code, arguments, below=error.below)
     except click.ClickException as error:
         usage = getattr(error, "ctx", None)
         if usage is not None:
@@ -116,9 +116,7 @@ def run(arguments: list[str]) -> int:
         return _fail(_sentence(error), 2, arguments)
     except Interrupted as interrupted:
         told, *command = str(interrupted).splitlines()  # a line of its own is easily copied
-        code = _fail(told, interrupted.exit_code, arguments)
-        click.echo("".join(f"{printable(line)}\n" for line in command), err=True, nl=False)
-        return code
+        return _fail(told, interrupted.exit_code, arguments, below=command)
     except (click.Abort, KeyboardInterrupt):
         return _fail("interrupted", 130, arguments)
     except MemoryError:
@@ -136,10 +134,9 @@ def _with_option(error: ArachneError) -> str:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ArachneError) and cause.argument in OPTIONS:
-            told = str(error)
-            return f"{told}{chr(10) if chr(10) in told else ' '}({OPTIONS[cause.argument]})"
+            return f"{error.sentence} ({OPTIONS[cause.argument]})"
         cause = cause.__cause__
-    return str(error)
+    return error.sentence
 
 
 def _sentence(error: click.ClickException) -> str:
@@ -153,9 +150,11 @@ def _sentence(error: click.ClickException) -> str:
     return first + "".join(f" ({text})" for text in more if text)
 
 
-def _fail(message: str, code: int, arguments: list[str]) -> int:
+def _fail(message: str, code: int, arguments: list[str], *, below: Sequence[str] = ()) -> int:
     with contextlib.suppress(OSError):  # where standard error takes nothing, the code is all there is to tell
         if "--debug" in arguments and sys.exc_info()[0] is not None:
             click.echo(printable(traceback.format_exc(), keep="\n"), err=True, nl=False)
         click.echo(f"error: {printable(message.strip())}", err=True)
+        for line in below:
+            click.echo(printable(line), err=True)
     return code

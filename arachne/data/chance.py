@@ -62,7 +62,8 @@ def check_accuracy(backend: ModelBackend, part: Part, *, raw: Callable[[], tuple
     problem = (
         f"the model is right on {accuracy:.1%} of {len(part)} inputs, which is near chance for {part.n_classes} classes"
     )
-    raise DataError(preprocessing_advice(backend, inputs, labels, problem))
+    told, table = advice(compare_preprocessings(backend, inputs, labels), problem)
+    raise DataError(told, below=table)
 
 
 def compare_preprocessings(backend: ModelBackend, inputs: Inputs, labels: Array) -> list[Trial]:
@@ -88,27 +89,15 @@ def compare_preprocessings(backend: ModelBackend, inputs: Inputs, labels: Array)
     return sorted(trials, key=lambda trial: -1.0 if trial.accuracy is None else trial.accuracy, reverse=True)
 
 
-def preprocessing_advice(backend: ModelBackend, inputs: Inputs, labels: Array, problem: str) -> str:
-    """A problem, and the accuracy under each of the common preprocessings, as plain text.
-
-    Args:
-        backend: The original model.
-        inputs: The inputs as they are in the file.
-        labels: Their classes `(n,)`.
-        problem: The sentence that comes first, without a full stop.
-    """
-    return advice(compare_preprocessings(backend, inputs, labels), problem)
-
-
-def advice(trials: Sequence[Trial], problem: str) -> str:
-    """A problem and a table of trials below it."""
+def advice(trials: Sequence[Trial], problem: str) -> tuple[str, list[str]]:
+    """A problem as a sentence, and the lines of a table of trials below it."""
     width = max(len(trial.text or AS_IT_IS) for trial in trials)
     lines = [
         f"  {trial.text or AS_IT_IS:<{width}}  "
         + (f"{trial.accuracy:6.1%}" if trial.accuracy is not None else f"cannot run: {trial.reason}")
         for trial in trials
     ]
-    return "\n".join([f"{problem}; accuracy under the common preprocessings, on at most {SAMPLE} inputs:", *lines])
+    return f"{problem}; accuracy under the common preprocessings, on at most {SAMPLE} inputs:", lines
 
 
 def _try(backend: ModelBackend, text: str, inputs: Inputs, labels: Array) -> Trial:

@@ -319,7 +319,8 @@ def _ran(backend: ModelBackend, data: LabelledData, run: Run | None) -> tuple[Ar
             raise
         best = trials[0]
         hint = f"{error}; the preprocessing '{best.text}' makes them fit, with an accuracy of {best.accuracy:.1%}"
-        raise DataError(advice(trials, hint), argument="preprocess") from error
+        told, table = advice(trials, hint)
+        raise DataError(told, argument="preprocess", below=table) from error
 
 
 def groups_of(data: LabelledData, group_by: str | Array) -> Array:

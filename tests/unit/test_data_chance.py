@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from arachne.data.chance import check_accuracy, compare_preprocessings, near_chance, preprocessing_advice
+from arachne.data.chance import advice, check_accuracy, compare_preprocessings, near_chance
 from arachne.data.labelled import LabelledData
 from arachne.data.split import Part, checked_scores
 from arachne.errors import DataError
@@ -141,7 +141,8 @@ def test_inputs_the_model_does_not_take_are_refused_with_the_table() -> None:
 
 
 def test_advice_is_plain_text_with_one_line_per_trial() -> None:
-    text = preprocessing_advice(classifier(8, 8), IMAGES, LABELS, "something is wrong")
+    told, table = advice(compare_preprocessings(classifier(8, 8), IMAGES, LABELS), "something is wrong")
+    text = "\n".join([told, *table])
     lines = text.splitlines()
     assert lines[0].startswith("something is wrong; accuracy under")
     assert len({line.index("%") for line in lines[1:] if "%" in line}) == 1
