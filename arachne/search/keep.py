@@ -150,6 +150,9 @@ class KeepWide(Keep):
     """Keep on many more weights of wide hidden layers, in which a sticker or a trigger is spread over many.
 
     A step there costs more, so there are fewer and smaller ones.
+
+    Attributes:
+        wide_weights: How many weights it may change.
     """
 
     name = "wide"

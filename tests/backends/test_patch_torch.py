@@ -230,8 +230,6 @@ def test_nothing_is_written_when_the_data_cannot_be_read(folder: Path, capsys: p
 
 
 REFUSED = {
-    "the input itself": ["apply", "patch.json", "net.pt", "-o", "net.pt"],
-    "a link to the input": ["apply", "patch.json", "net.pt", "-o", "link.pt"],
     "no such patch": ["apply", "missing.json", "net.pt", "-o", "p.pt"],
     "a truncated patch": ["apply", "cut.json", "net.pt", "-o", "p.pt"],
     "an unpatched model": ["revert", "patch.json", "net.pt", "-o", "p.pt"],
@@ -239,11 +237,19 @@ REFUSED = {
 }
 
 
+@pytest.mark.parametrize("output", ["net.pt", "link.pt"])
+def test_the_input_is_no_output(output: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.symlink("net.pt", "link.pt")
+    before = sha256_of("net.pt")
+    assert run(["apply", "patch.json", "net.pt", "-o", output]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert sha256_of("net.pt") == before
+
+
 @pytest.mark.parametrize("arguments", REFUSED.values(), ids=REFUSED)
 def test_refusal_is_exit_3_one_sentence_and_no_file(
     arguments: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    os.symlink("net.pt", "link.pt")
     Path("cut.json").write_text(Path("patch.json").read_text()[:-40])
     before = {path: sha256_of(path) for path in sorted(os.listdir())}
     assert run(arguments) == 3

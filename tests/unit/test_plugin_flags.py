@@ -30,6 +30,7 @@ OF_THE_COMMAND = (
     "never_break",
     "conditions",
     "junit",
+    "tracks",
     "config",
     "print_config",
 )
