@@ -42,7 +42,7 @@ class Seed:
     @property
     def is_input(self) -> bool:
         """Whether the file to change is itself named on the command line, and not found in a folder that is."""
-        return self.kind not in ("picture", "npy", "result", "config")
+        return self.kind not in ("picture", "npy", "result", "config", "checkpoint")
 
 
 def _with_data(make: Callable[[Path], str]) -> Callable[[Path], str]:
