@@ -60,11 +60,11 @@ def estimates(
         (objective.value(some[..., 0] + some[..., 1], totals), objective.value(some[..., 0] + some[..., 2], totals))
         for some in (outcomes, drawn)
     ]
-    (before, after), (befores, afters) = pairs
+    (before, after), (drawn_before, drawn_after) = pairs
     return (
-        _estimate(float(before), befores),
-        _estimate(float(after), afters),
-        _estimate(float(after - before), afters - befores),
+        _estimate(float(before), drawn_before),
+        _estimate(float(after), drawn_after),
+        _estimate(float(after - before), drawn_after - drawn_before),
     )
 
 

@@ -54,6 +54,8 @@ def killed_and_resumed(one: Repair, rng: np.random.Generator) -> tuple[int, int,
             break
         kills += 1
         kept += bool(list(one.checkpoints(name).glob("search-*.npz")))
+        if (one.folder / name).exists():
+            break
     if not (one.folder / name).exists():  # killed behind its work, while it told of it, it is done
         ended = one.resume(name)
     wrong = one.wrong(name, ended)
