@@ -67,7 +67,7 @@ def read_bytes(path: str | Path, what: str, most: int, fault: type[InputError] =
         size = os.fstat(stream.fileno()).st_size
         if size > most:
             raise fault(f"'{path}' has {size:,} bytes, too many for a {what}")
-        return stream.read(most)
+        return stream.read(size)  # a larger number would be allocated in full, whatever the file holds
 
 
 def read_text(path: str | Path, what: str, most: int, fault: type[InputError] = InputError) -> str:

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -72,6 +73,17 @@ def test_pipes_devices_loops_and_impossible_names_are_no_files(tmp_path: Path) -
     for path in (tmp_path, tmp_path / "pipe", "/dev/zero", tmp_path / "loop", tmp_path / "none", "a\0b", "a" * 5000):
         with pytest.raises(DataError):
             reading.ordinary_file(path, "data", DataError)
+
+
+def test_small_file_takes_little_memory_whatever_is_allowed(tmp_path: Path) -> None:
+    small = tmp_path / "a.png"
+    small.write_bytes(b"0123456789")
+    tracemalloc.start()
+    try:
+        assert reading.read_bytes(small, "picture", 1 << 30) == b"0123456789"
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_whatever_a_parser_raises_becomes_one_sentence_but_our_errors_and_memory_stay() -> None:
