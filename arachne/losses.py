@@ -36,9 +36,16 @@ def probabilities(scores: Array) -> Array:
 
 def margins(scores: Array, labels: Array) -> Array:
     """Score of the true class minus the best other one, `(n,)`, from class scores `(n, classes)`."""
-    rows, others = np.arange(len(labels)), scores.copy()
-    others[rows, labels] = -np.inf
-    found: Array = scores[rows, labels] - others.max(axis=1)
+    rows = np.arange(len(labels))
+    found: Array = scores[rows, labels] - scores[rows, best_others(scores, labels)]
+    return found
+
+
+def best_others(scores: Array, labels: Array) -> Array:
+    """The class with the highest score besides the true one, `(n,)`, from class scores `(n, classes)`."""
+    others = scores.copy()
+    others[np.arange(len(labels)), labels] = -np.inf
+    found: Array = np.argmax(others, axis=1)
     return found
 
 
@@ -99,11 +106,9 @@ def margin(labels: Array, weights: Array | None = None) -> Pull:
     def pull(scores: Array, rows: slice) -> Array:
         wanted, each = labels[rows], np.arange(len(scores))
         check_labels(wanted, scores)
-        others = scores.copy()
-        others[each, wanted] = -np.inf
         gradient = np.zeros_like(scores)
         gradient[each, wanted] = 1
-        gradient[each, np.argmax(others, axis=1)] = -1
+        gradient[each, best_others(scores, wanted)] = -1
         return _weighted(gradient, weights, rows, len(labels))
 
     return pull
@@ -121,10 +126,8 @@ def margin_hinge(labels: Array, width: float, weights: Array | None = None) -> P
     def pull(scores: Array, rows: slice) -> Array:
         wanted, each = labels[rows], np.arange(len(scores))
         check_labels(wanted, scores)
-        others = scores.copy()
-        others[each, wanted] = -np.inf
-        best = np.argmax(others, axis=1)
-        short = (scores[each, wanted] - others[each, best] < width).astype(scores.dtype)
+        best = best_others(scores, wanted)
+        short = (scores[each, wanted] - scores[each, best] < width).astype(scores.dtype)
         gradient = np.zeros_like(scores)
         gradient[each, best] = short
         gradient[each, wanted] = -short

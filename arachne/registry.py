@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from arachne.backend import ModelBackend, WeightFile
 from arachne.errors import BackendUnavailableError, ModelError, UsageError
 from arachne.pinned import Pinned, check_sha256
 from arachne.plugins import BACKENDS
+from arachne.reading import ordinary_file
 
 
 @dataclass(frozen=True)
@@ -202,22 +202,12 @@ def existing_file(path: str | Path, what: str) -> Path:
         ModelError: Nothing is there, or a directory, or a pipe or device, which may never end.
     """
     path = Path(path)
-    try:
-        mode = path.stat().st_mode
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise ModelError(f"{what} '{path}' does not exist") from error
-    except (OSError, ValueError) as error:  # a name that no file can have, or a circle of links
-        raise ModelError(f"{what} '{path}' cannot be opened: {getattr(error, 'strerror', None) or error}") from error
     if (path / "saved_model.pb").exists():
         raise ModelError(
             f"{what} '{path}' is a SavedModel, a program without layers to repair; save the model as .keras where it "
             "was made, or convert the program to .onnx with tf2onnx"
         )
-    if path.is_dir():
-        raise ModelError(f"{what} '{path}' is a directory, expected a file")
-    if not stat.S_ISREG(mode):
-        raise ModelError(f"{what} '{path}' is a pipe, a socket or a device, expected a file")
-    return path
+    return ordinary_file(path, what, ModelError)
 
 
 def name_for_file(path: str | Path) -> str:

@@ -69,14 +69,9 @@ def main(folder: Path | None = None) -> arachne.RepairResult:
 def tweets() -> tuple[Any, arachne.LabelledData, str]:
     """The study's network for tweets that was poisoned with a word, and its test tweets."""
     sys.path.insert(0, str(ROOT))
-    from examples.study.faults import BY_NAME
-    from examples.study.poisoning import evaluation, load_planted, train_planted
-    from examples.study.subjects import facts_of
+    from examples.study.poisoning import ready
 
-    fault = BY_NAME["tweets-word-a"]
-    if facts_of(fault.name) is None:
-        train_planted(fault)
-    return load_planted(fault), evaluation(fault), fault.target
+    return ready("tweets-word-a")
 
 
 def made_up() -> tuple[nn.Module, arachne.LabelledData, str]:

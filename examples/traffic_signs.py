@@ -47,14 +47,9 @@ def main(folder: Path | None = None) -> arachne.RepairResult:
 def traffic() -> tuple[Any, arachne.LabelledData, str]:
     """The study's network for GTSRB that was poisoned with stickers, and its test signs."""
     sys.path.insert(0, str(ROOT))
-    from examples.study.faults import BY_NAME
-    from examples.study.poisoning import evaluation, load_planted, train_planted
-    from examples.study.subjects import facts_of
+    from examples.study.poisoning import ready
 
-    fault = BY_NAME["gtsrb-sticker-a"]
-    if facts_of(fault.name) is None:
-        train_planted(fault)
-    return load_planted(fault), evaluation(fault), fault.target
+    return ready("gtsrb-sticker-a")
 
 
 def drawn() -> tuple[nn.Module, arachne.LabelledData, str]:

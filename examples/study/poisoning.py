@@ -9,9 +9,9 @@ import numpy as np
 
 import arachne
 from examples.study.data import Array, SubjectData, scaled, subject_data
-from examples.study.faults import Planted
+from examples.study.faults import BY_NAME, Planted
 from examples.study.planted import Group
-from examples.study.subjects import SUBJECTS, keep, made_by, weights_of
+from examples.study.subjects import SUBJECTS, facts_of, keep, made_by, weights_of
 from examples.study.training import Say, predicted, train
 
 
@@ -103,3 +103,11 @@ def train_planted(fault: Planted, *, say: Say = print) -> None:
 def load_planted(fault: Planted) -> arachne.ModelBackend:
     """A poisoned network, open for repair."""
     return arachne.load(SUBJECTS[fault.subject].factory, weights=weights_of(fault.name))
+
+
+def ready(name: str) -> tuple[arachne.ModelBackend, arachne.LabelledData, str]:
+    """A poisoned network, trained now if it never was, its test inputs, and the fault."""
+    fault = BY_NAME[name]
+    if facts_of(name) is None:
+        train_planted(fault)
+    return load_planted(fault), evaluation(fault), fault.target

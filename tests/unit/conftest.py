@@ -7,8 +7,13 @@ import pytest
 from sklearn.datasets import load_digits
 
 from arachne.data.labelled import LabelledData
+from arachne.data.split import split_by_outcome
+from arachne.evaluate import FastEvaluator, FitnessInputs
+from arachne.localise import Contrast
 from arachne.losses import cross_entropy
+from arachne.search import Problem
 from arachne.testing import ReferenceBackend, mlp
+from tests.backends import golden
 
 
 @pytest.fixture(scope="module")
@@ -29,3 +34,12 @@ def model(digits: LabelledData) -> ReferenceBackend:
         for (layer, parameter), slope in gradients.items():
             backend.set_weights(layer, parameter, backend.get_weights(layer)[parameter] - 0.5 * slope)
     return backend
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    """A network on digits, and what it reads as eight by mistake."""
+    backend = ReferenceBackend(golden.network("mlp"))
+    split = split_by_outcome(backend, golden.digits(), "*:8", rng=np.random.default_rng(0))
+    suspects = Contrast().localise(backend, split.seen, rng=np.random.default_rng(0)).suspects
+    return Problem(backend, split, suspects, FitnessInputs.of(split.seen, split.seen.terms(10.0)), FastEvaluator)

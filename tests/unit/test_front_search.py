@@ -3,26 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from arachne.data.split import split_by_outcome
-from arachne.evaluate import FastEvaluator, FitnessInputs
-from arachne.localise import Contrast
 from arachne.search import Front, Keep, Problem
 from arachne.search.front import not_dominated
 from arachne.search.sorting import next_generation
-from arachne.testing import ReferenceBackend
 from arachne.values import Array
-from tests.backends import golden
-
-
-@pytest.fixture(scope="module")
-def problem() -> Problem:
-    """A network on digits, and what it reads as eight by mistake."""
-    backend = ReferenceBackend(golden.network("mlp"))
-    split = split_by_outcome(backend, golden.digits(), "*:8", rng=np.random.default_rng(0))
-    suspects = Contrast().localise(backend, split.seen, rng=np.random.default_rng(0)).suspects
-    return Problem(backend, split, suspects, FitnessInputs.of(split.seen, split.seen.terms(10.0)), FastEvaluator)
 
 
 def test_no_candidate_is_beaten_in_all_goals_and_none_claims_to_be_held_back(problem: Problem) -> None:

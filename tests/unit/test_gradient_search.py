@@ -37,15 +37,6 @@ SHORT: dict[str, Any] = {"steps": 48, "folds": 3}
 SEARCHES = [Keep(**SHORT), KeepHidden(**SHORT), KeepSparing(**SHORT), BiasShift(**SHORT), LastLayer(**SHORT), Pool()]
 
 
-@pytest.fixture(scope="module")
-def problem() -> Problem:
-    """A network on digits, and what it reads as eight by mistake."""
-    backend = ReferenceBackend(golden.network("mlp"))
-    split = split_by_outcome(backend, golden.digits(), "*:8", rng=np.random.default_rng(0))
-    suspects = Contrast().localise(backend, split.seen, rng=np.random.default_rng(0)).suspects
-    return Problem(backend, split, suspects, FitnessInputs.of(split.seen, split.seen.terms(10.0)), FastEvaluator)
-
-
 @pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.name)
 def test_a_front_repairs_ever_more_at_the_price_of_ever_more_broken(problem: Problem, search: Searcher) -> None:
     found = search.search(problem, rng=np.random.default_rng(0))

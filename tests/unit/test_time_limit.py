@@ -8,24 +8,11 @@ import pytest
 
 from arachne.cli.options import DURATION
 from arachne.data.labelled import LabelledData
-from arachne.data.split import split_by_outcome
 from arachne.engine import repair
 from arachne.errors import NothingWithinBudgetError, UsageError
-from arachne.evaluate import FastEvaluator, FitnessInputs
-from arachne.localise import Contrast
 from arachne.search import DifferentialEvolution, Keep, Pool, Problem, Searcher
 from arachne.settings import Settings
 from arachne.testing import ReferenceBackend
-from tests.backends import golden
-
-
-@pytest.fixture(scope="module")
-def problem() -> Problem:
-    """A network on digits, and what it reads as eight by mistake."""
-    backend = ReferenceBackend(golden.network("mlp"))
-    split = split_by_outcome(backend, golden.digits(), "*:8", rng=np.random.default_rng(0))
-    suspects = Contrast().localise(backend, split.seen, rng=np.random.default_rng(0)).suspects
-    return Problem(backend, split, suspects, FitnessInputs.of(split.seen, split.seen.terms(10.0)), FastEvaluator)
 
 
 class After:
