@@ -10,7 +10,7 @@ A public operation checks what it is given, once for all backends, and calls the
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self, final
 
@@ -18,7 +18,9 @@ import numpy as np
 
 from arachne.cuts import Cut, PlainCut, PlainTrace, Pull, Trace, check_values, pulled, restored
 from arachne.errors import ModelError, UnknownLayerError, UsageError, did_you_mean
+from arachne.lazy import is_lazy
 from arachne.pinned import Pinned
+from arachne.shards import added, joined, joined_uses, pieces, shards, shifted
 from arachne.values import (
     Activation,
     Array,
@@ -30,6 +32,7 @@ from arachne.values import (
     check_real,
     check_rows,
     count,
+    read,
 )
 from arachne.weight_file import WeightFile
 
@@ -40,8 +43,10 @@ class ModelBackend(ABC):
     """A trained classifier, whatever framework it lives in.
 
     Called once: `load`, `layers`. A few times per localisation: `trace` (or `activations` and `output_gradients`) and
-    `weight_gradients`. Once per block of candidates, and therefore hot: what `cut` returns. Inputs come in any number;
-    a backend batches them as its memory allows.
+    `weight_gradients`. Once per block of candidates, and therefore hot: what `cut` returns. Inputs come in any number.
+    An operation goes over them shard by shard (`arachne.shards`): its parts get plain arrays of at most `SHARD` rows,
+    `trace` and `cut` apart, and batch them further as memory demands. What it gives is defined by the shards in their
+    order, so that it is the same whoever computes one.
     """
 
     NAME: ClassVar[str]
@@ -55,6 +60,9 @@ class ModelBackend(ABC):
 
     SUPPORTS_GRADIENTS: ClassVar[bool] = True
     """Whether the gradient operations work; without them only random localisation does."""
+
+    TAKES_ALL: ClassVar[bool] = False
+    """Whether its parts get all inputs as they are, lazy ones too, and go over the shards themselves."""
 
     score_kind: str = "logits"
     """What `forward` returns: `logits` where the model allows, else `log-probabilities`."""
@@ -172,9 +180,13 @@ class ModelBackend(ABC):
     def _check(self, inputs: Inputs, layers: Iterable[str] = ()) -> None:
         """Everything that is asked before an operation on inputs."""
         check_inputs(inputs)
-        self._look(inputs)
+        self._look(inputs if self.TAKES_ALL or not is_lazy(inputs) else read(inputs, shards(count(inputs))[0]))
         for layer in layers:
             self.info(layer)
+
+    def _pieces(self, inputs: Inputs) -> Iterator[tuple[slice, Inputs]]:
+        """What the parts of an operation are called with, and which rows that are."""
+        return iter([(slice(0, count(inputs)), inputs)]) if self.TAKES_ALL else pieces(inputs)
 
     @final
     def look(self, inputs: Inputs) -> None:
@@ -193,7 +205,7 @@ class ModelBackend(ABC):
             DataError: Inputs of a shape or dtype the model does not take.
         """
         self._check(inputs)
-        return self._forward(inputs)
+        return joined([self._forward(piece) for _, piece in self._pieces(inputs)])
 
     @abstractmethod
     def _forward(self, inputs: Inputs) -> Array:
@@ -203,7 +215,7 @@ class ModelBackend(ABC):
     def activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
         """What enters a layer and what leaves it before the non-linearity, one `Activation` per use."""
         self._check(inputs, [layer])
-        return self._activations(inputs, layer)
+        return joined_uses([self._activations(piece, layer) for _, piece in self._pieces(inputs)])
 
     @abstractmethod
     def _activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
@@ -213,7 +225,8 @@ class ModelBackend(ABC):
     def forward_through(self, inputs: Inputs, layer: str) -> tuple[Array, tuple[Activation, ...]]:
         """Class scores `(n, classes)` and a layer's activations, from one pass where the backend can."""
         self._check(inputs, [layer])
-        return self._forward_through(inputs, layer)
+        found = [self._forward_through(piece, layer) for _, piece in self._pieces(inputs)]
+        return joined([scores for scores, _ in found]), joined_uses([uses for _, uses in found])
 
     def _forward_through(self, inputs: Inputs, layer: str) -> tuple[Array, tuple[Activation, ...]]:
         """As `forward_through`, of a layer the model has. Written by an adapter for speed alone."""
@@ -236,7 +249,11 @@ class ModelBackend(ABC):
             UnknownLayerError: The model has no such layer or parameter.
         """
         self._check(inputs)
-        return self._weight_gradients(inputs, pull, self.chosen(parameters))
+        places, total = self.chosen(parameters), None
+        for rows, piece in self._pieces(inputs):
+            found = self._weight_gradients(piece, shifted(pull, rows.start), places)
+            total = found if total is None else added(total, found)
+        return total or {}
 
     @abstractmethod
     def _weight_gradients(self, inputs: Inputs, pull: Pull, parameters: Sequence[tuple[str, str]]) -> Weights:
@@ -256,7 +273,8 @@ class ModelBackend(ABC):
         """
         self._check(inputs, [layer])
         check_rows(count(inputs), seed, "rows of the seed")
-        return self._output_gradients(inputs, layer, seed)
+        found = [self._output_gradients(piece, layer, seed[rows]) for rows, piece in self._pieces(inputs)]
+        return tuple(joined(uses) for uses in zip(*found, strict=True))
 
     @abstractmethod
     def _output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
@@ -271,7 +289,10 @@ class ModelBackend(ABC):
         """
         check_real(inputs)
         self._check(inputs)
-        return self._input_gradients(inputs, pull)
+        found = [self._input_gradients(piece, shifted(pull, rows.start)) for rows, piece in self._pieces(inputs)]
+        if isinstance(inputs, Mapping):
+            return {name: joined([part[name] for part in found]) for name in inputs}
+        return joined(found)  # type: ignore[arg-type]  # arrays, as the inputs are
 
     def _input_gradients(self, inputs: Inputs, pull: Pull) -> Inputs:
         """As `input_gradients`, of inputs that are no whole numbers."""
@@ -281,10 +302,10 @@ class ModelBackend(ABC):
     def trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
         """Activations and gradients of several layers from one pass.
 
-        Weights set on the model afterwards do not reach the trace.
+        Weights set on the model afterwards do not reach the trace. Lazy inputs are read into memory, all at once.
         """
         self._check(inputs, layers)
-        return self._trace(inputs, layers)
+        return self._trace(inputs if self.TAKES_ALL else read(inputs), layers)
 
     def _trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
         """As `trace`, of layers the model has. Written by an adapter for speed alone."""
@@ -294,12 +315,13 @@ class ModelBackend(ABC):
     def cut(self, inputs: Inputs, layers: Sequence[str]) -> Cut:
         """The model held open at the earliest use of these layers.
 
-        Called once per search; the inputs are kept. Weights set on the model afterwards do not reach the cut.
+        Called once per search; the inputs are kept, lazy ones read into memory. Weights set on the model afterwards do
+        not reach the cut.
         """
         self._check(inputs, layers)
         if not layers:
             raise UsageError("a model is cut at its layers, got none")
-        return self._cut(inputs, layers)
+        return self._cut(inputs if self.TAKES_ALL else read(inputs), layers)
 
     def _cut(self, inputs: Inputs, layers: Sequence[str]) -> Cut:
         """As `cut`, of one or more layers the model has. Written by an adapter for speed alone."""

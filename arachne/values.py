@@ -21,10 +21,14 @@ import numpy as np
 import numpy.typing as npt
 
 from arachne.errors import DataError, UsageError, WeightShapeError
+from arachne.lazy import LazyArray, as_array, is_lazy
 
 Array = npt.NDArray[Any]
 Inputs = Array | Mapping[str, Array]
-"""What a model takes: one array `(n, ...)`, or a mapping of such arrays for models with several inputs."""
+"""What a model takes: one array `(n, ...)`, or a mapping of such arrays for models with several inputs.
+
+Such an array may be a `LazyArray`, which is read when it is indexed. A backend's own parts never get one.
+"""
 
 Weights = Mapping[tuple[str, str], Array]
 """Whole parameters by `(layer, parameter)`."""
@@ -155,11 +159,26 @@ def count(inputs: Inputs) -> int:
 
 
 def take(inputs: Inputs, rows: Array | slice | Sequence[int]) -> Inputs:
-    """The chosen rows of an array, or of every array of a mapping."""
+    """The chosen rows of an array, or of every array of a mapping; those of a lazy one stay unread."""
+    if isinstance(inputs, Mapping):
+        return {name: _taken(array, rows) for name, array in inputs.items()}
+    return _taken(inputs, rows)
+
+
+def _taken(array: Array, rows: Array | slice | Sequence[int]) -> Array:
+    if isinstance(array, LazyArray):
+        return as_array(array.take(rows))
+    chosen: Array = array[rows]
+    return chosen
+
+
+def read(inputs: Inputs, rows: slice = slice(None)) -> Inputs:
+    """Some inputs as plain arrays: lazy ones are read, others are as they were."""
+    if not is_lazy(inputs):
+        return inputs if rows == slice(None) else take(inputs, rows)
     if isinstance(inputs, Mapping):
         return {name: array[rows] for name, array in inputs.items()}
-    chosen: Array = inputs[rows]
-    return chosen
+    return inputs[rows]  # an array, since a lazy one gives its rows when it is indexed
 
 
 def check_inputs(inputs: Inputs) -> None:

@@ -13,8 +13,9 @@ ROOT = Path(__file__).parents[1]
 
 LEVELS = (
     ("bounded", "deprecation", "errors", "wording", "demo"),
+    ("lazy",),
     ("values", "reading"),
-    ("working_folder", "npz"),
+    ("working_folder", "npz", "shards"),
     ("dtypes", "files", "options", "plugins", "user_code"),
     ("manifest", "pinned"),
     ("weight_file",),

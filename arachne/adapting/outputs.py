@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from arachne.shards import joined, joined_uses
 from arachne.values import Activation, Array
 
 SMALLEST_PROBABILITY = 1e-12
@@ -34,17 +35,6 @@ def class_names(model: Any) -> tuple[str, ...] | None:
     return None
 
 
-def joined(parts: Sequence[Array]) -> Array:
-    """Batches one after the other; where their sequences are not equally long, with zeros behind the shorter ones."""
-    longest = tuple(np.max([part.shape[1:] for part in parts], axis=0).tolist())
-    if any(part.shape[1:] != longest for part in parts):
-        parts = [
-            np.pad(part, [(0, 0), *((0, most - size) for most, size in zip(longest, part.shape[1:], strict=True))])
-            for part in parts
-        ]
-    return np.concatenate(parts)
-
-
 def joined_gradients(parts: Sequence[Mapping[str, Sequence[Array]]]) -> dict[str, tuple[Array, ...]]:
     """The gradients at each layer's uses, joined over the batches."""
     return {layer: tuple(map(joined, zip(*(part[layer] for part in parts), strict=True))) for layer in parts[0]}
@@ -52,11 +42,4 @@ def joined_gradients(parts: Sequence[Mapping[str, Sequence[Array]]]) -> dict[str
 
 def joined_activations(parts: Sequence[Mapping[str, Sequence[Activation]]]) -> dict[str, tuple[Activation, ...]]:
     """The activations of each layer's uses, joined over the batches."""
-    return {layer: tuple(map(_joined_use, zip(*(part[layer] for part in parts), strict=True))) for layer in parts[0]}
-
-
-def _joined_use(parts: Sequence[Activation]) -> Activation:
-    if len(parts) == 1:
-        return parts[0]
-    entering = {name: joined([part.entering[name] for part in parts]) for name in parts[0].entering}
-    return Activation(entering, joined([part.leaving for part in parts]), parts[0].transposed)
+    return {layer: joined_uses([part[layer] for part in parts]) for layer in parts[0]}

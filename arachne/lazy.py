@@ -1,0 +1,174 @@
+"""Inputs that are read when they are needed, some rows at a time: what is larger than memory never is in it as a whole.
+
+A `Source` reads rows; a `LazyArray` is some rows of one of its arrays. It has the shape and dtype of an array and gives
+ordinary arrays when it is indexed, which is when rows are read. `take` chooses rows and reads nothing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Rows = Array | slice | Sequence[int]
+
+
+class Source(ABC):
+    """Where rows are read from. It reads the same rows at any time, or raises.
+
+    Attributes:
+        n: How many rows there are.
+        kinds: Shape of a row and dtype, for each of its arrays by name; the name of a single one is ''.
+    """
+
+    n: int
+    kinds: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
+
+    @abstractmethod
+    def read(self, name: str, rows: Array) -> Array:
+        """The chosen rows of one array, `(len(rows), ...)`, in the order given.
+
+        Called for one piece of the data after the other, mostly in ascending order.
+
+        Raises:
+            DataError: They cannot be read, or are not any more what they were.
+        """
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """Plain values, enough to open the same source elsewhere; `arachne.data.pieces.open_source` does so.
+
+        Raises:
+            DataError: It lives in this process alone.
+        """
+
+
+class LazyArray:
+    """Some rows of a source's array, read when they are asked for.
+
+    Args:
+        source: Where rows are read from.
+        name: Which of its arrays.
+        rows: Which of its rows, in this order; all when None.
+    """
+
+    def __init__(self, source: Source, name: str = "", rows: Array | None = None) -> None:
+        self.source, self.name, self.rows = source, name, rows
+        shape, self.dtype = source.kinds[name]
+        self.shape = (source.n if rows is None else len(rows), *shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of values."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes all rows would take."""
+        return self.size * self.dtype.itemsize
+
+    def take(self, rows: Rows) -> LazyArray:
+        """Some of these rows, by their positions or by a mask. Nothing is read."""
+        return LazyArray(self.source, self.name, self._chosen(rows))
+
+    def __getitem__(self, key: Any) -> Array:
+        """As of an array; this is where rows are read."""
+        first, rest = (key[0], key[1:]) if isinstance(key, tuple) else (key, ())
+        if isinstance(first, (int, np.integer)):
+            row: Array = self.source.read(self.name, self._chosen(np.array([first])))[0]
+            return row[rest] if rest else row
+        found = self.source.read(self.name, self._chosen(first))
+        return found[(slice(None), *rest)] if rest else found
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        """All rows, read into memory."""
+        found = self[:]
+        return found if dtype is None else found.astype(dtype)
+
+    def _chosen(self, rows: Rows) -> Array:
+        """Row numbers of the source, int64."""
+        if isinstance(rows, slice):
+            if self.rows is not None:
+                return self.rows[rows]
+            return np.arange(*rows.indices(len(self)), dtype=np.int64)
+        chosen = np.asarray(rows)
+        if chosen.dtype == bool:
+            if len(chosen) != len(self):
+                raise IndexError(f"expected a mask of {len(self)} rows, got {len(chosen)}")
+            chosen = np.flatnonzero(chosen)
+        chosen = chosen.astype(np.int64)
+        if len(chosen) and (chosen.max() >= len(self) or chosen.min() < -len(self)):
+            raise IndexError(f"row {chosen.max() if chosen.max() >= len(self) else chosen.min()} of {len(self)} rows")
+        chosen = np.where(chosen < 0, chosen + len(self), chosen)
+        return chosen if self.rows is None else self.rows[chosen]
+
+
+class Chained(Source):
+    """Several arrays one after the other, of which some may be lazy.
+
+    Args:
+        parts: The arrays, with rows of one shape; they get the dtype of the first.
+    """
+
+    def __init__(self, parts: Sequence[Array | LazyArray]) -> None:
+        self.parts = tuple(parts)
+        self.kinds = {"": (tuple(parts[0].shape[1:]), np.dtype(parts[0].dtype))}
+        self._starts = np.cumsum([0, *map(len, parts)])
+        self.n = int(self._starts[-1])
+
+    def read(self, name: str, rows: Array) -> Array:
+        shape, dtype = self.kinds[""]
+        found = np.empty((len(rows), *shape), dtype)
+        owner = np.searchsorted(self._starts, rows, side="right") - 1
+        for number in np.unique(owner).tolist():
+            own = owner == number
+            found[own] = self.parts[number][rows[own] - self._starts[number]]
+        return found
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "chained", "parts": [described(part) for part in self.parts]}
+
+
+def described(array: Any) -> dict[str, Any]:
+    """A lazy array as plain values: its source, its name there and its rows.
+
+    Raises:
+        DataError: It lives in this process alone.
+    """
+    from arachne.errors import DataError
+
+    if not isinstance(array, LazyArray):
+        raise DataError("inputs in memory cannot be opened elsewhere; give data that is read from files")
+    rows = None if array.rows is None else array.rows.tolist()
+    return {"source": array.source.describe(), "name": array.name, "rows": rows}
+
+
+def is_lazy(inputs: Any) -> bool:
+    """Whether inputs, an array or a mapping of arrays, are read when they are needed."""
+    if isinstance(inputs, Mapping):
+        return any(isinstance(array, LazyArray) for array in inputs.values())
+    return isinstance(inputs, LazyArray)
+
+
+def concatenated(first: Array, second: Array) -> Array:
+    """The rows of both, in the dtype of the first; lazy where one of them is."""
+    if is_lazy(first) or is_lazy(second):
+        return as_array(LazyArray(Chained([first, second])))
+    return np.concatenate([first, second.astype(first.dtype)])
+
+
+def as_array(array: LazyArray) -> Array:
+    """The same, for the eyes of a type checker: it goes wherever an array of inputs goes."""
+    return cast(Array, array)

@@ -1,0 +1,140 @@
+"""What an operation gives for many inputs is put together from shards, in memory or read one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from arachne.errors import DataError
+from arachne.lazy import Chained, LazyArray, Source, as_array, concatenated, described, is_lazy
+from arachne.losses import cross_entropy
+from arachne.shards import SHARD, added, pieces, shards, shifted
+from arachne.testing import ReferenceBackend, convnet, mlp, random_inputs
+from arachne.values import EVEN, Array, count, read, take
+
+N = 2 * SHARD + 37
+
+
+class Counting(Source):
+    """An array that tells how many rows were read at once, at most."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+        self.n, self.kinds = len(array), {"": (array.shape[1:], array.dtype)}
+        self.largest = self.rows = 0
+
+    def read(self, name: str, rows: Array) -> Array:
+        self.largest, self.rows = max(self.largest, len(rows)), self.rows + len(rows)
+        return np.asarray(self._array[rows])
+
+    def describe(self) -> dict[str, Any]:
+        raise DataError("it lives here")
+
+
+def lazily(array: Array) -> tuple[Array, Counting]:
+    """The same array, read when it is indexed, and what counts the reading."""
+    source = Counting(array)
+    return as_array(LazyArray(source)), source
+
+
+@pytest.fixture
+def inputs() -> Array:
+    return np.random.default_rng(0).standard_normal((N, 12)).astype(np.float32)
+
+
+def test_shards_cover_all_inputs_and_begin_at_multiples_of_even() -> None:
+    for n in (1, EVEN, SHARD, SHARD + 1, 5000, 1_000_003):
+        found = shards(n)
+        assert [part.start for part in found] == [0, *(part.stop for part in found[:-1])]
+        assert found[-1].stop == n
+        assert all(part.start % EVEN == 0 and part.stop - part.start <= SHARD for part in found)
+    assert shards(0) == [slice(0, 0)]
+
+
+def test_every_operation_gives_the_same_bits_for_lazy_inputs_one_shard_at_a_time(inputs: Array) -> None:
+    backend = ReferenceBackend(mlp([12, 7, 3], seed=1))
+    loss = cross_entropy(np.arange(N) % 3)
+    seed = np.random.default_rng(1).standard_normal((N, 3)).astype(np.float32)
+    lazy, source = lazily(inputs)
+    layer = backend.layers[0].name
+    assert np.array_equal(backend.forward(lazy), backend.forward(inputs))
+    assert np.array_equal(backend.activations(lazy, layer)[0].leaving, backend.activations(inputs, layer)[0].leaving)
+    scores, (use,) = backend.forward_through(lazy, layer)
+    assert np.array_equal(scores, backend.forward(inputs))
+    assert np.array_equal(use.entering["weight"], inputs)
+    assert np.array_equal(
+        backend.output_gradients(lazy, layer, seed)[0], backend.output_gradients(inputs, layer, seed)[0]
+    )
+    slopes = [np.asarray(backend.input_gradients(own, loss)) for own in (lazy, inputs)]
+    assert np.array_equal(slopes[0], slopes[1])
+    expected = backend.weight_gradients(inputs, loss)
+    for place, values in backend.weight_gradients(lazy, loss).items():
+        assert np.array_equal(values, expected[place])
+    assert 0 < source.largest <= SHARD
+
+
+def test_gradients_are_the_sums_of_the_shards_in_order(inputs: Array) -> None:
+    backend, loss = ReferenceBackend(mlp([12, 7, 3], seed=1)), cross_entropy(np.arange(N) % 3)
+    total = None
+    for rows in shards(N):
+        found = backend.weight_gradients(inputs[rows], shifted(loss, rows.start))
+        total = found if total is None else added(total, found)
+    assert total is not None
+    for place, values in backend.weight_gradients(inputs, loss).items():
+        assert np.array_equal(values, total[place])
+
+
+def test_a_cut_and_a_trace_of_lazy_inputs_are_those_of_the_inputs() -> None:
+    network = convnet(seed=2)
+    backend, plain = ReferenceBackend(network), np.asarray(random_inputs(network, 40))
+    lazy, _ = lazily(plain)
+    layers = [info.name for info in backend.layers][:1]
+    assert np.array_equal(backend.cut(lazy, layers).scores_with({}), backend.cut(plain, layers).scores_with({}))
+    assert np.array_equal(
+        backend.trace(lazy, layers).activations[layers[0]][0].leaving,
+        backend.trace(plain, layers).activations[layers[0]][0].leaving,
+    )
+
+
+def test_chosen_rows_are_read_only_when_they_are_indexed(inputs: Array) -> None:
+    lazy, source = lazily(inputs)
+    rows = np.array([5, 3, 1000, 3])
+    view = take(take(lazy, slice(10, None)), rows)
+    assert is_lazy(view)
+    assert source.rows == 0
+    assert np.array_equal(np.asarray(view), inputs[10:][rows])
+    assert np.array_equal(lazy[-1], inputs[-1])
+    assert np.array_equal(lazy[2:4, 1], inputs[2:4, 1])
+    assert np.array_equal(lazy[np.arange(N) == 7], inputs[7:8])
+    assert lazy.shape == inputs.shape
+    assert lazy.nbytes == inputs.nbytes
+    assert lazy.size == inputs.size
+    with pytest.raises(IndexError, match="row 9999"):
+        lazy[np.array([9999])]
+
+
+def test_a_mapping_is_lazy_if_one_of_its_arrays_is(inputs: Array) -> None:
+    lazy, _ = lazily(inputs)
+    both: Mapping[str, Array] = {"a": lazy, "b": np.arange(N)}
+    assert is_lazy(both)
+    assert count(both) == N
+    found = dict(pieces(both).__next__()[1])
+    assert np.array_equal(found["a"], inputs[: len(found["b"])])
+    assert not is_lazy(read(both))
+
+
+def test_lazy_and_plain_rows_join_in_the_dtype_of_the_first(inputs: Array) -> None:
+    lazy, source = lazily(inputs)
+    whole = concatenated(lazy, inputs[:5].astype(np.float64))
+    assert whole.shape == (N + 5, 12)
+    assert whole.dtype == np.float32
+    assert source.rows == 0
+    rows = np.array([N + 4, 0, N, N - 1])
+    assert np.array_equal(whole[rows], np.concatenate([inputs, inputs[:5]])[rows])
+    assert not is_lazy(concatenated(inputs, inputs))
+    with pytest.raises(DataError, match="cannot be opened elsewhere"):
+        described(inputs)
+    assert Chained([inputs]).n == N
