@@ -1,13 +1,17 @@
-"""Which backends the tests run on.
+"""Which backends the tests run on, and in how many processes.
 
 A test that needs a backend is marked `@pytest.mark.backend("torch")`. By default every backend runs whose framework is
 installed, and a missing one is a skip that says what to install; `--require-backend NAME` turns that skip into a
 failure, `--backend NAME` leaves the tests of all others out.
+
+A run of the whole suite, `pytest` with no file named, is shared out among processes where pytest-xdist is installed;
+`-n` says how many (`-n 0`: this one alone). A run of named files or folders is in one process unless `-n` is given.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 
 import pytest
 
@@ -16,11 +20,38 @@ from arachne.errors import ArachneError, did_you_mean
 
 ALWAYS_THERE = "reference"
 
+MOST_PROCESSES = 4
+"""Each has every framework in memory, some 1.5 GB."""
+
+THREADS = ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"]
+THREADS += ["TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"]
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("arachne")
     group.addoption("--backend", action="append", default=[], metavar="NAME", help="run the tests of this backend only")
     group.addoption("--require-backend", action="append", default=[], metavar="NAME", help="fail when it is missing")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Share a run of the whole suite out; processes that share the processors compute with one thread each."""
+    option = config.option
+    if not config.pluginmanager.hasplugin("xdist") or hasattr(config, "workerinput"):
+        return
+    whole = config.args_source is config.ArgsSource.TESTPATHS
+    if whole and option.numprocesses is None and option.dist == "no" and not option.usepdb and option.capture != "no":
+        processes = min(MOST_PROCESSES, _processors())
+        option.numprocesses = processes if processes > 1 else 0
+    if option.numprocesses:
+        option.dist = "worksteal" if option.dist == "no" else option.dist
+        for name in THREADS:
+            os.environ.setdefault(name, "1")
+
+
+def _processors() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def pytest_configure(config: pytest.Config) -> None:
