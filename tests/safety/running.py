@@ -169,7 +169,8 @@ class Servers:
         return answer, idle
 
     def _start(self, server: str) -> tuple[subprocess.Popen[str], int]:
-        threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "TF_INTRAOP", "TF_INTEROP")}
+        names = ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "TF_NUM_INTRAOP", "TF_NUM_INTEROP")
+        threads = {f"{name}_THREADS": "1" for name in names}
         quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.safety.server", server],
