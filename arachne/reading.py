@@ -106,8 +106,12 @@ def told(error: BaseException) -> str:
     return line if len(line) <= 200 else line[:199] + "…"
 
 
-def parse_json(text: str | bytes) -> Any:
-    """The value in a JSON text of others: keys once, finite numbers of a sane length, characters that can be written.
+def parse_json(text: str | bytes, *, finite: bool = True) -> Any:
+    """The value in a JSON text of others: keys once, numbers of a sane length, characters that can be written.
+
+    Args:
+        text: The text, bytes in UTF-8.
+        finite: Whether infinite numbers are refused; a model's may be the value of a mask.
 
     Raises:
         ValueError: Something else; the message says what and where.
@@ -117,9 +121,8 @@ def parse_json(text: str | bytes) -> Any:
     if sum(map(text.count, ",[{")) > MOST_VALUES:
         raise ValueError(f"it holds more than {MOST_VALUES:,} values")
     try:
-        value = json.loads(
-            text, object_pairs_hook=_unique, parse_constant=_refused, parse_float=_finite, parse_int=_whole
-        )
+        numbers = {"parse_constant": _refused, "parse_float": _finite} if finite else {}
+        value = json.loads(text, object_pairs_hook=_unique, parse_int=_whole, **numbers)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     _check(value, DEEPEST)

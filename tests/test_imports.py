@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 LEVELS = (
-    ("bounded", "deprecation", "errors", "wording", "demo"),
+    ("deprecation", "errors", "wording", "demo"),
     ("lazy",),
     ("values", "reading"),
     ("working_folder", "npz", "shards"),

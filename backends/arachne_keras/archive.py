@@ -13,9 +13,9 @@ from typing import Any
 import h5py
 import numpy as np
 
-from arachne.bounded import bounded_json
 from arachne.errors import ModelError, UnsafeModelError
 from arachne.files import written
+from arachne.reading import parse_json
 from arachne.zips import Zip, opened_zip
 from arachne_keras.config import check_config
 from arachne_keras.hdf5 import LARGEST_GROWTH, SMALL, Place, places, read_place
@@ -116,7 +116,7 @@ class Archive:
         if self.members[CONFIG].file_size > LARGEST_CONFIG:
             raise ModelError(f"'{self.path.name}' has a config.json too large to be read")
         try:
-            return bounded_json(file.read(CONFIG))
+            return parse_json(file.read(CONFIG), finite=False)
         except ValueError as error:
             raise ModelError(f"'{self.path.name}' has a config.json that cannot be read: {error}") from error
 

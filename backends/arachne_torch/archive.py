@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from arachne.bounded import bounded_json
 from arachne.errors import ModelError, UnsafeModelError
 from arachne.files import written
+from arachne.reading import parse_json
 from arachne.zips import Zip, opened_zip
 
 LARGEST_MEMBER_READ = 64 * 2**20
@@ -77,7 +77,7 @@ class Archive:
     def json(self, member: str) -> Any:
         """A member that is JSON."""
         try:
-            return bounded_json(self.read(member))
+            return parse_json(self.read(member), finite=False)
         except ValueError as error:
             if isinstance(error, ModelError):
                 raise

@@ -18,9 +18,9 @@ import torch
 from safetensors import SafetensorError
 
 from arachne.backend import WeightFile, Weights
-from arachne.bounded import bounded_json
 from arachne.dtypes import from_bfloat16, to_bfloat16
 from arachne.errors import ModelError, UnsafeModelError, WeightShapeError
+from arachne.reading import parse_json
 from arachne.values import Array
 from arachne_torch.archive import Archive, write_copy
 from arachne_torch.derived import axis_of, normed_pairs, taken_apart
@@ -229,7 +229,7 @@ def open_safetensors(path: Path) -> TorchWeightFile:
             raise ModelError(f"'{path.name}' is no safetensors file: its header does not fit into it")
         text = file.read(length)
     try:
-        header = bounded_json(text)
+        header = parse_json(text)
         with safetensors.safe_open(path, "numpy"):
             pass
         places = {

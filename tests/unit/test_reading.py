@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import re
 import tracemalloc
@@ -65,6 +66,13 @@ def test_any_text_is_json_or_a_value_error(text: str) -> None:
 def test_json_that_nobody_needs_is_refused_with_the_reason(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         reading.parse_json(text)
+
+
+def test_infinite_numbers_are_read_where_they_are_asked_for() -> None:
+    assert reading.parse_json(b'{"mask": -Infinity, "large": 1e999}', finite=False) == {
+        "mask": -math.inf,
+        "large": math.inf,
+    }
 
 
 def test_pipes_devices_loops_and_impossible_names_are_no_files(tmp_path: Path) -> None:
