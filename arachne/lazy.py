@@ -8,13 +8,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from arachne.errors import DataError
+
 Array = npt.NDArray[Any]
 Rows = Array | slice | Sequence[int]
+
+MEMORY = 2 << 30
+"""How many bytes may be held, of data and between candidates, unless told otherwise."""
 
 
 class Source(ABC):
@@ -39,8 +45,8 @@ class Source(ABC):
         """
 
     @abstractmethod
-    def describe(self) -> dict[str, Any]:
-        """Plain values, enough to open the same source elsewhere; `arachne.data.pieces.open_source` does so.
+    def describe(self, rows: Array) -> dict[str, Any]:
+        """Plain values, enough to open these rows elsewhere as a source: `arachne.data.described` does so.
 
         Raises:
             DataError: It lives in this process alone.
@@ -97,6 +103,11 @@ class LazyArray:
         found = self[:]
         return found if dtype is None else found.astype(dtype)
 
+    def describe(self) -> dict[str, Any]:
+        """Plain values, enough to read the same rows elsewhere: `arachne.data.described` opens them."""
+        rows = np.arange(self.source.n) if self.rows is None else self.rows
+        return {"name": self.name, "source": self.source.describe(rows)}
+
     def _chosen(self, rows: Rows) -> Array:
         """Row numbers of the source, int64."""
         if isinstance(rows, slice):
@@ -137,22 +148,16 @@ class Chained(Source):
             found[own] = self.parts[number][rows[own] - self._starts[number]]
         return found
 
-    def describe(self) -> dict[str, Any]:
-        return {"kind": "chained", "parts": [described(part) for part in self.parts]}
-
-
-def described(array: Any) -> dict[str, Any]:
-    """A lazy array as plain values: its source, its name there and its rows.
-
-    Raises:
-        DataError: It lives in this process alone.
-    """
-    from arachne.errors import DataError
-
-    if not isinstance(array, LazyArray):
-        raise DataError("inputs in memory cannot be opened elsewhere; give data that is read from files")
-    rows = None if array.rows is None else array.rows.tolist()
-    return {"source": array.source.describe(), "name": array.name, "rows": rows}
+    def describe(self, rows: Array) -> dict[str, Any]:
+        owner = np.searchsorted(self._starts, rows, side="right") - 1
+        edges = [0, *(np.flatnonzero(np.diff(owner)) + 1).tolist(), len(rows)] if len(rows) else []
+        parts = []
+        for start, stop in pairwise(edges):
+            part, first = self.parts[owner[start]], self._starts[owner[start]]
+            if not isinstance(part, LazyArray):
+                raise DataError("inputs in memory cannot be opened elsewhere; give data that is read from files")
+            parts.append(part.take(rows[start:stop] - first).describe())
+        return {"kind": "chained", "parts": parts}
 
 
 def is_lazy(inputs: Any) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import os
+import struct
 import sys
 import zipfile
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 import numpy as np
 from numpy.lib import format as npy_format
@@ -22,17 +23,25 @@ KINDS = "biufUS"
 ROOM = 128 << 20
 """Bytes an archive may always unpack to."""
 
+MAPPED = 64 << 20
+"""Larger uncompressed arrays are memory-mapped where that is wanted."""
+
+LOCAL_HEADER = 30
+"""Bytes before a member's name and its extra field, whose lengths are the last four of them."""
+
 RATIO = 100
 """How many times its own size an archive may unpack to beyond `ROOM`. Real data stays below forty."""
 
 
-def read_npz(path: Path, what: str, fault: type[InputError]) -> dict[str, Array]:
+def read_npz(path: Path, what: str, fault: type[InputError], *, held: int | None = None) -> dict[str, Array]:
     """The arrays of an npz by name; nothing in it can run code.
 
     Args:
         path: The file.
         what: What it should be, as messages call it.
         fault: What to raise.
+        held: An archive that unpacks to more bytes than this is not read: its large arrays are memory-mapped where they
+            lie in it uncompressed, and refused otherwise. None reads every archive.
     """
     ordinary_file(path, what, fault)
     with foreign(f"'{path}' as npz", fault), path.open("rb") as stream, zipfile.ZipFile(stream) as archive:
@@ -42,19 +51,41 @@ def read_npz(path: Path, what: str, fault: type[InputError]) -> dict[str, Array]
             raise fault(f"cannot read '{path}' as npz: it holds '{strange[0]}', which is no array")
         if len({info.filename for info in members}) != len(members):
             raise fault(f"cannot read '{path}' as npz: it holds two arrays of one name")
-        check_growth(path, os.fstat(stream.fileno()).st_size, sum(info.file_size for info in members), fault)
-        return {info.filename.removesuffix(".npy"): _member(archive, info) for info in members}
+        mapped = [info for info in members if held is not None and info.file_size > min(held, MAPPED)]
+        for info in mapped:
+            if info.compress_type != zipfile.ZIP_STORED and info.file_size > (held or 0):
+                raise fault(_compressed(path, info, held or 0))
+        stored = [info for info in mapped if info.compress_type == zipfile.ZIP_STORED]
+        read = [info for info in members if info not in stored]
+        check_growth(path, os.fstat(stream.fileno()).st_size, sum(info.file_size for info in read), fault)
+        found = {info.filename.removesuffix(".npy"): _member(archive, info) for info in read}
+        return found | {info.filename.removesuffix(".npy"): _mapped(path, archive, info) for info in stored}
 
 
-def check_growth(path: Path, packed: int, unpacked: int, fault: type[InputError], room: int = ROOM) -> None:
-    """Refuse an archive that unpacks to far more than it is, or to more than there is memory."""
+def _compressed(path: Path, info: zipfile.ZipInfo, held: int) -> str:
+    return (
+        f"array '{info.filename.removesuffix('.npy')}' of '{path}' is compressed and unpacks to {gib(info.file_size)}, "
+        f"more than the {gib(held)} that may be held, and only uncompressed arrays are read by piece; write it with "
+        "np.savez or np.save instead of np.savez_compressed, or allow more memory"
+    )
+
+
+def gib(size: float) -> str:
+    """A number of bytes for people."""
+    return f"{size / 2**30:.1f} GiB" if size >= 0.1 * 2**30 else f"{size / 2**20:.1f} MiB"
+
+
+def check_growth(
+    path: Path, packed: int, unpacked: int, fault: type[InputError], room: int = ROOM, *, held: bool = True
+) -> None:
+    """Refuse an archive that unpacks to far more than it is or, where all of it is held, to more than memory has."""
     if unpacked > max(room, RATIO * packed):
         raise fault(
             f"'{path}' has {packed:,} bytes and unpacks to {unpacked:,} or more, over {RATIO} times as many; unpack it "
             "yourself if you know what it is"
         )
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None
-    if memory is not None and unpacked > memory:
+    if held and memory is not None and unpacked > memory:
         raise fault(
             f"'{path}' unpacks to {unpacked / 2**30:.1f} GiB, more than the {memory / 2**30:.1f} GiB of memory; "
             "put x.npy and y.npy into a directory instead, they are memory-mapped"
@@ -86,6 +117,23 @@ def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Array:
         if member.read(1):  # the end, where the checksum is compared
             raise ValueError(f"'{info.filename}' holds more than its shape needs")
     return _readable(array.T if fortran else array, info.filename)
+
+
+def _mapped(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Array:
+    """An uncompressed member, memory-mapped where it lies, after its checksum was compared."""
+    with archive.open(info) as member:
+        shape, fortran, dtype, start = _header(member, info.filename, info.file_size)
+        if math.prod(shape) * dtype.itemsize != info.file_size - start:
+            raise ValueError(f"'{info.filename}' does not hold as many bytes as its shape needs")
+        while member.read(1 << 20):  # up to the end, where the checksum is compared
+            pass
+    with path.open("rb") as stream:
+        stream.seek(info.header_offset)
+        head = stream.read(LOCAL_HEADER)
+        begins = info.header_offset + LOCAL_HEADER + sum(struct.unpack("<HH", head[-4:]))
+    order: Literal["C", "F"] = "F" if fortran else "C"
+    array: Array = np.memmap(path, dtype, "r", begins + start, shape, order)
+    return _readable(array, info.filename)
 
 
 def _readable(array: Array, name: str) -> Array:

@@ -16,17 +16,17 @@ from arachne.values import Array
 CLASS_NAMES = "class_names"
 
 
-def read_npz(path: Path, preprocess: Preprocess, limit: int | None) -> Found:
-    """Labelled inputs from the arrays of an npz."""
-    return from_arrays(load_npz(path), str(path), preprocess, limit)
+def read_npz(path: Path, preprocess: Preprocess, limit: int | None, memory: int) -> Found:
+    """Labelled inputs from the arrays of an npz; large ones that lie in it uncompressed are memory-mapped."""
+    return from_arrays(load_npz(path, memory), str(path), preprocess, limit)
 
 
-def load_npz(path: Path) -> dict[str, Array]:
+def load_npz(path: Path, memory: int) -> dict[str, Array]:
     """The arrays of an npz by name; nothing in it can run code."""
-    return npz.read_npz(path, "data", DataError)
+    return npz.read_npz(path, "data", DataError, held=memory)
 
 
-def read_npy_folder(folder: Path, preprocess: Preprocess, limit: int | None) -> Found:
+def read_npy_folder(folder: Path, preprocess: Preprocess, limit: int | None, memory: int) -> Found:
     """Labelled inputs from the arrays `x.npy`, `y.npy` and so on of a directory."""
     return from_arrays(load_npy_folder(folder), str(folder), preprocess, limit)
 

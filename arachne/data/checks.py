@@ -9,6 +9,7 @@ import numpy as np
 
 from arachne.data.mapped import BATCH, as_type
 from arachne.errors import DataError
+from arachne.lazy import LazyArray, as_array, is_lazy
 from arachne.values import Array, Inputs, batches
 
 
@@ -37,7 +38,7 @@ def check_finite(inputs: Inputs) -> None:
         if array.dtype.kind != "f":
             continue
         for batch in batches(len(array), BATCH):
-            fine = np.isfinite(array[batch]).reshape(len(array[batch]), -1).all(axis=1)
+            fine = np.isfinite(array[batch]).reshape(batch.stop - batch.start, -1).all(axis=1)
             if not fine.all():
                 row = batch.start + int(np.flatnonzero(~fine)[0])
                 where = f" of input '{name}'" if name else ""
@@ -57,8 +58,10 @@ def _as_array(what: str, values: Any) -> Array:
     if hasattr(values, "detach"):  # a torch tensor, possibly on a device or with a gradient
         values = values.detach().cpu()
         values = values.float() if "bfloat16" in str(values.dtype) else values
+    if isinstance(values, LazyArray):
+        values = as_array(values)
     try:
-        array: Array = values if isinstance(values, np.ndarray) else np.asarray(values)
+        array: Array = values if isinstance(values, np.ndarray) or is_lazy(values) else np.asarray(values)
     except ValueError as error:
         raise DataError(f"{what} are ragged: expected every row to have the same shape") from error
     if array.ndim == 0:

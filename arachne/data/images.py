@@ -5,23 +5,29 @@ from __future__ import annotations
 import io
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from arachne.data.allowance import too_large
 from arachne.data.found import Found
 from arachne.data.picture_bytes import MAX_PIXELS, check_bytes, check_size
 from arachne.data.preprocess import Preprocess
 from arachne.errors import DataError
+from arachne.lazy import LazyArray, Source, as_array
 from arachne.reading import read_bytes, told
 from arachne.values import Array
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp", ".gif")
 FORMATS = ("PNG", "JPEG", "BMP", "PPM", "TIFF", "WEBP", "GIF")
 """The decoders that may run, whatever a file is called: Pillow has others that start programs."""
+
+LOOKED_AT = 32
+"""How many pictures tell the shape of all, where these are not decoded at once."""
 
 LARGEST = 1 << 30
 """More bytes than this are no picture."""
@@ -35,7 +41,7 @@ SPLITS = frozenset({"train", "training", "val", "valid", "validation", "dev", "t
 KEPT_MODES = ("L", "RGB", "I;16", "I;16B", "I", "F")
 
 
-def read_image_folder(folder: Path, preprocess: Preprocess, limit: int | None) -> Found:
+def read_image_folder(folder: Path, preprocess: Preprocess, limit: int | None, memory: int) -> Found:
     """A directory for each class; below it files may be nested, and `folder` becomes a metadata column.
 
     Raises:
@@ -62,13 +68,108 @@ def read_image_folder(folder: Path, preprocess: Preprocess, limit: int | None) -
     nested = [str(path.parent.relative_to(folder)) for path in paths]
     head, rest = preprocess.split_images()
     return Found(
-        inputs=read_images(paths, head, folder),
+        inputs=pictures_of(paths, head, rest, folder, memory),
         labels=np.array(labels),
         known_names=names,
         names=picture_names(paths, folder),
         columns={"folder": np.array(nested)} if nested != labels else {},
         preprocess=rest,
     )
+
+
+def pictures_of(paths: Sequence[Path], head: Preprocess, rest: Preprocess, folder: Path, memory: int) -> Array:
+    """Pictures as one array `(n, height, width, channels)`; a lazy one where all of them take more than they may.
+
+    Args:
+        paths: The files.
+        head: Steps done on each picture by itself.
+        rest: The steps that follow, which may make them larger.
+        folder: What file names in messages are relative to.
+        memory: How many bytes may be held.
+    """
+    first, _ = _decoded(paths[0], head) if paths else (None, "")
+    if first is None or not too_large(first[None], len(paths), rest, memory):
+        return read_images(paths, head, folder)
+    return as_array(LazyArray(Pictures(paths, head, folder)))
+
+
+class Pictures(Source):
+    """Pictures that are decoded when they are read.
+
+    A few of them tell the shape. Grey ones become colour where one of these is, and only there.
+
+    Args:
+        paths: The files.
+        head: Steps done on each picture by itself.
+        folder: What file names in messages are relative to.
+        stamps: Size and time of change of each file, int64 `(n, 2)`; -1 where none was read yet.
+    """
+
+    def __init__(self, paths: Sequence[Path], head: Preprocess, folder: Path, stamps: Array | None = None) -> None:
+        self._paths, self._head, self._folder = paths, head, folder
+        self._stamps = np.full((len(paths), 2), -1, np.int64) if stamps is None else stamps
+        self.n = len(paths)
+        some = np.unique(np.linspace(0, self.n - 1, LOOKED_AT).astype(np.int64))
+        looked = read_images([paths[row] for row in some], head, folder)
+        self.kinds = {"": (looked.shape[1:], looked.dtype)}
+
+    def read(self, name: str, rows: Array) -> Array:
+        shape, dtype = self.kinds[""]
+        if not len(rows):
+            return np.empty((0, *shape), dtype)
+        paths = [self._paths[row] for row in rows]
+        self._check(rows, paths)
+        found = read_images(paths, self._head, self._folder)
+        if found.shape[-1] == 1 and shape[-1] == 3:
+            found = np.repeat(found, 3, axis=-1)
+        if found.shape[1:] != shape or found.dtype != dtype:
+            raise DataError(
+                f"pictures are of different kinds ({_relative(self._paths[0], self._folder)} and others are "
+                f"{_kind(shape, dtype)}, of those from {_relative(paths[0], self._folder)} on one is "
+                f"{_kind(found.shape[1:], found.dtype)}); bring them to one, with the preprocessing 'resize=N rgb'",
+                argument="preprocess",
+            )
+        return found
+
+    def describe(self, rows: Array) -> dict[str, Any]:
+        return {
+            "kind": "pictures",
+            "folder": str(self._folder.absolute()),
+            "paths": [str(self._paths[row].absolute()) for row in rows],
+            "stamps": self._stamps[rows].tolist(),
+            "head": str(self._head),
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Pictures:
+        """What `describe` told of."""
+        paths, stamps = list(map(Path, values["paths"])), np.asarray(values["stamps"], np.int64).reshape(-1, 2)
+        return cls(paths, Preprocess.parse(values["head"]), Path(values["folder"]), stamps)
+
+    def _check(self, rows: Array, paths: Sequence[Path]) -> None:
+        """Keep what the system says of files when they are first read, and refuse those that have changed since."""
+        now = np.array([_stamp(path) for path in paths], np.int64)
+        known = self._stamps[rows]
+        new, gone = known[:, 0] < 0, now[:, 0] < 0
+        changed = np.flatnonzero((now != known).any(axis=1) & ~new & ~gone)
+        if len(changed):
+            name = _relative(paths[changed[0]], self._folder)
+            raise DataError(
+                f"picture '{name}' was changed during the run; start again when nobody writes to it any more"
+            )
+        self._stamps[rows[new & ~gone]] = now[new & ~gone]
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        found = os.stat(path)
+    except OSError:  # that it cannot be read is told when it is
+        return -1, -1
+    return found.st_size, found.st_mtime_ns
+
+
+def _kind(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str:
+    return f"{shape[0]}x{shape[1]} with {shape[2]} channels of {dtype}"
 
 
 def read_images(paths: Sequence[Path], head: Preprocess, folder: Path) -> Array:

@@ -8,7 +8,9 @@ import tempfile
 import numpy as np
 import numpy.typing as npt
 
+from arachne.data.pieces import cast
 from arachne.errors import EnvironmentFaultError
+from arachne.lazy import LazyArray, as_array
 from arachne.values import Array, batches
 
 IN_MEMORY = 256 * 2**20
@@ -40,7 +42,9 @@ def room(shape: tuple[int, ...], dtype: npt.DTypeLike, like: Array) -> Array:
 
 
 def gather(array: Array, rows: Array) -> Array:
-    """The chosen rows of an array, copied."""
+    """The chosen rows of an array, copied; those of a lazy one stay unread."""
+    if isinstance(array, LazyArray):
+        return as_array(array.take(rows))
     if not isinstance(array, np.memmap):
         chosen: Array = array[rows]
         return chosen
@@ -52,6 +56,8 @@ def gather(array: Array, rows: Array) -> Array:
 
 def as_type(array: Array, dtype: npt.DTypeLike) -> Array:
     """The array in another dtype; numbers too large for it become infinite."""
+    if isinstance(array, LazyArray):
+        return cast(array, dtype)
     with np.errstate(over="ignore"):
         if not isinstance(array, np.memmap):
             return array.astype(dtype)

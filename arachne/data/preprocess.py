@@ -29,7 +29,9 @@ import numpy as np
 from arachne.data import image_steps
 from arachne.data.checks import as_inputs
 from arachne.data.mapped import room
+from arachne.data.prepared import prepared
 from arachne.errors import ArachneError, DataError, UsageError, did_you_mean
+from arachne.lazy import is_lazy
 from arachne.user_code import load_function
 from arachne.values import Array, Inputs, batches, count, take
 
@@ -84,7 +86,7 @@ class Preprocess:
         return bool(self.steps)
 
     def __call__(self, inputs: Inputs) -> Inputs:
-        """Preprocess inputs batch by batch; what is memory-mapped stays so.
+        """Preprocess inputs batch by batch; what is memory-mapped stays so, and lazy inputs when they are read.
 
         Raises:
             DataError: Inputs a step cannot work on.
@@ -92,6 +94,8 @@ class Preprocess:
         n = count(inputs)
         if not self.steps or not n:
             return inputs
+        if is_lazy(inputs):
+            return prepared(inputs, self)
         results: dict[str, Array] = {}
         for batch in batches(n, BATCH):
             result = self._batch(take(inputs, batch))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from arachne.data.allowance import within
 from arachne.data.arrays import read_npy_folder, read_npz
 from arachne.data.checks import as_inputs, check_finite, check_lengths
 from arachne.data.classes import Classes, check_names, class_numbers, read_class_names
@@ -18,9 +19,12 @@ from arachne.data.frames import is_frame, read_frame, read_frame_and_labels
 from arachne.data.images import read_image_folder
 from arachne.data.labelled import LabelledData
 from arachne.data.objects import reader_for
+from arachne.data.parquet import read_parquet
 from arachne.data.preprocess import Preprocess
-from arachne.data.tables import read_csv, read_parquet
+from arachne.data.several import files_of, joined
+from arachne.data.tables import read_csv
 from arachne.errors import DataError, UsageError
+from arachne.lazy import MEMORY
 
 FILE_READERS = {
     ".npz": read_npz,
@@ -38,18 +42,22 @@ def read_data(
     preprocess: str | Preprocess | None = None,
     n_classes: int | None = None,
     limit: int | None = None,
+    memory: int = MEMORY,
 ) -> LabelledData:
     """Read labelled inputs, check them and number their classes.
 
     Args:
         source: An npz, csv or parquet file; a directory with one directory of pictures per class, or with `x.npy` and
-            `y.npy` (memory-mapped); `(x, y)`; a pandas or polars `DataFrame`, with its labels or beside them; a torch
+            `y.npy` (memory-mapped); several such files as a list, a pattern or separated by commas, or a directory of
+            parquet files; `(x, y)`; a pandas or polars `DataFrame`, with its labels or beside them; a torch
             `DataLoader` or `Dataset`, a `tf.data.Dataset`, a Hugging Face `Dataset`; or `LabelledData`, which comes
             back as it is.
         classes: The model's class names in order: a list, comma-separated text, or a file with one per line.
         preprocess: What to do with the inputs, as in `scale=1/255 layout=nchw`.
         n_classes: How many classes the model has; labels outside are refused.
         limit: Read at most this many rows, the first ones.
+        memory: How many bytes of inputs may be held. Inputs in files that take more, before or after preprocessing, are
+            read by piece when they are needed; 0 reads all of them so.
 
     Returns:
         The data; its `class_names` are the mapping that was used, to be shown to the user.
@@ -67,7 +75,7 @@ def read_data(
             return source
         found = _from_labelled(source, steps, limit)
     else:
-        found = _find(source, steps, limit)
+        found = _find(source, steps, limit, memory)
     data = _numbered(found, names, n_classes)
     remaining = found.preprocess if found.preprocess is not None else steps
     if isinstance(source, LabelledData) and names is None:
@@ -77,10 +85,13 @@ def read_data(
     return data
 
 
-def _find(source: Any, preprocess: Preprocess, limit: int | None) -> Found:
+def _find(source: Any, preprocess: Preprocess, limit: int | None, memory: int) -> Found:
+    paths = files_of(source)
+    if paths is not None:
+        return _from_several(paths, preprocess, limit, memory)
     if isinstance(source, (str, Path)):
         try:
-            return _from_path(Path(source), preprocess, limit)
+            return _within(_from_path(Path(source), preprocess, limit, memory), preprocess, memory)
         except OSError as error:
             raise DataError(f"cannot read '{source}': {error.strerror or error}") from error
     if is_frame(source):
@@ -88,7 +99,7 @@ def _find(source: Any, preprocess: Preprocess, limit: int | None) -> Found:
     if isinstance(source, tuple) and len(source) == 2 and is_frame(source[0]):
         return read_frame_and_labels(source[0], source[1], preprocess, limit)
     if isinstance(source, tuple) and len(source) == 2:
-        return _from_pair(source[0], source[1], preprocess, limit)
+        return _within(_from_pair(source[0], source[1], preprocess, limit), preprocess, memory)
     reader = reader_for(source)
     if reader is None:
         raise DataError(
@@ -98,16 +109,34 @@ def _find(source: Any, preprocess: Preprocess, limit: int | None) -> Found:
     return reader(source, preprocess, limit)
 
 
-def _from_path(path: Path, preprocess: Preprocess, limit: int | None) -> Found:
+def _within(found: Found, preprocess: Preprocess, memory: int) -> Found:
+    """The same with inputs that are read by piece where they take more memory than they may."""
+    remaining = found.preprocess if found.preprocess is not None else preprocess
+    return replace(found, inputs=within(as_inputs(found.inputs), remaining, memory))
+
+
+def _from_several(paths: Sequence[Path], preprocess: Preprocess, limit: int | None, memory: int) -> Found:
+    parts: list[tuple[Path, Found]] = []
+    rows = 0
+    for path in paths:
+        left = None if limit is None else limit - rows
+        if left is None or left > 0:
+            found = _find(path, preprocess, left, memory // len(paths))
+            parts.append((path, found))
+            rows += len(found.labels)
+    return joined(parts)
+
+
+def _from_path(path: Path, preprocess: Preprocess, limit: int | None, memory: int) -> Found:
     if os.path.isdir(path):
         if any(path.glob("*.npy")):
-            return read_npy_folder(path, preprocess, limit)
-        return read_image_folder(path, preprocess, limit)
+            return read_npy_folder(path, preprocess, limit, memory)
+        return read_image_folder(path, preprocess, limit, memory)
     if not os.path.exists(path):
         raise DataError(f"data '{path}' does not exist")
     for suffix, reader in FILE_READERS.items():
         if path.name.lower().endswith(suffix):
-            return reader(path, preprocess, limit)
+            return reader(path, preprocess, limit, memory)
     if path.suffix.lower() == ".npy":
         raise DataError(f"'{path}' holds inputs without labels; name the directory that holds x.npy and y.npy")
     raise DataError(f"cannot read data from '{path.name}'; known: {', '.join(FILE_READERS)}, a directory")
@@ -151,4 +180,6 @@ def _source(source: Any) -> str | None:
         return source.source
     if isinstance(source, (str, Path)):
         return str(source)
+    if files_of(source) is not None:
+        return ",".join(map(str, source))
     return None if isinstance(source, tuple) else f"{type(source).__module__}.{type(source).__qualname__}"

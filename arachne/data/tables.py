@@ -1,11 +1,10 @@
-"""csv and parquet: a table of paths and labels, or of features and labels."""
+"""Tables such as a csv: of paths and labels, or of features and labels."""
 
 from __future__ import annotations
 
 import csv
 import gzip
 import io
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from arachne.data.found import LABEL_NAMES, Found, column_name
-from arachne.data.images import picture_names, read_images
+from arachne.data.images import picture_names, pictures_of
 from arachne.data.preprocess import Preprocess
-from arachne.errors import DataError, EnvironmentFaultError
+from arachne.errors import DataError
 from arachne.files import CHUNK
+from arachne.lazy import MEMORY
 from arachne.npz import check_growth
 from arachne.reading import foreign, ordinary_file
 from arachne.values import Array
@@ -25,18 +25,12 @@ PATH = "path"
 ROOM = 8 << 20
 """Bytes a packed table may always unpack to; its cells take some thirty times that."""
 
-PLAIN = frozenset(
-    [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
-    + ["halffloat", "float", "double", "bool", "string", "large_string", "string_view", "null"]
-)
-"""The kinds of values of a parquet column that are understood, also as lists; `null` is a column without any."""
-
 Table = Mapping[str, Sequence[Any] | Array]
 
 
-def read_csv(path: Path, preprocess: Preprocess, limit: int | None) -> Found:
+def read_csv(path: Path, preprocess: Preprocess, limit: int | None, memory: int) -> Found:
     """Labelled inputs from a csv."""
-    return from_table(load_csv(path, limit), f"'{path}'", path.parent, preprocess)
+    return from_table(load_csv(path, limit), f"'{path}'", path.parent, preprocess, memory)
 
 
 def load_csv(path: Path, limit: int | None) -> Table:
@@ -81,50 +75,7 @@ def _content(path: Path) -> bytes:
         return bytes(content)
 
 
-def read_parquet(path: Path, preprocess: Preprocess, limit: int | None) -> Found:
-    """Labelled inputs from a parquet file; columns of lists become inputs of their own."""
-    return from_table(load_parquet(path, limit), f"'{path}'", path.parent, preprocess)
-
-
-def load_parquet(path: Path, limit: int | None) -> Table:
-    """The columns of a parquet file."""
-    try:
-        from pyarrow import parquet
-    except ImportError as error:
-        raise EnvironmentFaultError(
-            'reading parquet needs a package that is not installed (pyarrow): pip install "arachne-repair[parquet]"'
-        ) from error
-    ordinary_file(path, "data", DataError)
-    with foreign(f"'{path}' as parquet", DataError), parquet.ParquetFile(path) as file:
-        claimed = sum(
-            file.metadata.row_group(n).column(m).total_uncompressed_size
-            for n in range(file.metadata.num_row_groups)
-            for m in range(file.metadata.num_columns)
-        )
-        check_growth(
-            path, path.stat().st_size, max(claimed, file.metadata.num_rows * file.metadata.num_columns), DataError
-        )
-        table = file.read()
-        if not table.num_rows:
-            raise DataError(f"'{path}' has no rows")
-        table = table if limit is None else table.slice(0, limit)
-        if len(set(table.column_names)) < len(table.column_names):
-            raise DataError(f"'{path}' has two columns of the same name")
-        return {name: _column(table.column(name), name) for name in table.column_names}
-
-
-def _column(values: Any, name: str) -> list[Any]:
-    """A column as Python's numbers, texts and lists of numbers."""
-    kind = str(values.type)
-    plain = re.sub(r"^(large_|fixed_size_)?list<\w+: (\w+)( not null)?>(\[\d+\])?$", r"\2", kind)
-    if plain not in PLAIN:
-        raise DataError(
-            f"column '{name}' holds values of the kind '{kind}', expected numbers, text or lists of numbers"
-        )
-    return values.to_pylist()  # type: ignore[no-any-return]  # pyarrow has no types
-
-
-def from_table(table: Table, source: str, folder: Path, preprocess: Preprocess) -> Found:
+def from_table(table: Table, source: str, folder: Path, preprocess: Preprocess, memory: int = MEMORY) -> Found:
     """Labelled inputs from the columns of a table.
 
     With a column `path`, the inputs are those pictures and every further column
@@ -135,6 +86,7 @@ def from_table(table: Table, source: str, folder: Path, preprocess: Preprocess) 
         source: What to call it in messages.
         folder: What paths are relative to.
         preprocess: For pictures: brings them to one size.
+        memory: How many bytes of pictures may be held; more are decoded when they are read.
 
     Raises:
         DataError: No label column, a column that is not numbers, or pictures that cannot be read.
@@ -146,8 +98,8 @@ def from_table(table: Table, source: str, folder: Path, preprocess: Preprocess) 
         files = [_picture_path(folder, file, row) for row, file in enumerate(table[PATH])]
         head, rest = preprocess.split_images()
         return Found(
-            inputs=read_images(files, head, folder),
-            labels=_labels(table[label]),
+            inputs=pictures_of(files, head, rest, folder, memory),
+            labels=as_labels(table[label]),
             names=picture_names(files, folder),
             columns={column_name(name) or name: as_column(table[name]) for name in table if name not in (label, PATH)},
             preprocess=rest,
@@ -156,7 +108,7 @@ def from_table(table: Table, source: str, folder: Path, preprocess: Preprocess) 
     if not features:
         raise DataError(f"{source} has no column 'path' and no columns of features beside '{label}'")
     metadata = {column_name(name) or name: as_column(table[name]) for name in table if column_name(name)}
-    return Found(_features(table, features, source), _labels(table[label]), columns=metadata, preprocess=preprocess)
+    return Found(as_features(table, features, source), as_labels(table[label]), columns=metadata, preprocess=preprocess)
 
 
 def _picture_path(folder: Path, file: Any, row: int) -> Path:
@@ -165,7 +117,8 @@ def _picture_path(folder: Path, file: Any, row: int) -> Path:
     return folder / file
 
 
-def _labels(values: Sequence[Any] | Array) -> Any:
+def as_labels(values: Sequence[Any] | Array) -> Any:
+    """A column of labels: numbers or names `(n,)`, none of them missing."""
     for row, value in enumerate(values):
         if value is None or (isinstance(value, str) and value == ""):
             raise DataError(f"row {row} has no label")
@@ -181,8 +134,9 @@ def as_column(values: Sequence[Any] | Array) -> Array:
     return column.astype(str) if column.dtype.kind == "O" else column
 
 
-def _features(table: Table, names: Sequence[str], source: str) -> Array | dict[str, Any]:
-    lists = [name for name in names if any(isinstance(value, (list, np.ndarray)) for value in table[name])]
+def as_features(table: Table, names: Sequence[str], source: str) -> Array | dict[str, Any]:
+    """Columns of numbers as one array, or each column of lists as an array of its own."""
+    lists = [name for name in names if _has_lists(table[name])]
     if lists:
         if len(lists) < len(names):
             other = next(name for name in names if name not in lists)
@@ -194,7 +148,15 @@ def _features(table: Table, names: Sequence[str], source: str) -> Array | dict[s
     return np.stack([_numbers(table[name], name, source) for name in names], axis=1)
 
 
+def _has_lists(values: Sequence[Any] | Array) -> bool:
+    if isinstance(values, np.ndarray) and values.dtype.kind in "biuf":
+        return values.ndim > 1
+    return any(isinstance(value, (list, np.ndarray)) for value in values)
+
+
 def _even(values: Sequence[Any] | Array, name: str) -> Sequence[Any] | Array:
+    if isinstance(values, np.ndarray) and values.dtype.kind in "biuf":
+        return values
     for row, value in enumerate(values):
         if not isinstance(value, (list, np.ndarray)) or any(entry is None for entry in value):
             raise DataError(f"row {row} has no list of numbers in column '{name}'")

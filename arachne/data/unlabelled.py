@@ -9,14 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from arachne.data.allowance import within
 from arachne.data.arrays import from_arrays, load_npy_folder, load_npz
 from arachne.data.checks import as_inputs, check_finite
 from arachne.data.found import LABEL_NAMES, Found
-from arachne.data.images import picture_names, pictures_below, read_images
+from arachne.data.images import picture_names, pictures_below, pictures_of
 from arachne.data.labelled import LabelledData
+from arachne.data.parquet import load_parquet
 from arachne.data.preprocess import Preprocess
-from arachne.data.tables import from_table, load_csv, load_parquet
+from arachne.data.tables import from_table, load_csv
 from arachne.errors import DataError
+from arachne.lazy import MEMORY
 from arachne.npz import map_npy
 from arachne.values import count
 
@@ -25,7 +28,7 @@ UNKNOWN = -1
 
 
 def read_unlabelled(
-    source: Any, *, preprocess: str | Preprocess | None = None, limit: int | None = None
+    source: Any, *, preprocess: str | Preprocess | None = None, limit: int | None = None, memory: int = MEMORY
 ) -> LabelledData:
     """Read inputs whose classes nobody knows; labels that are there are left out, and all become `UNKNOWN`.
 
@@ -34,14 +37,16 @@ def read_unlabelled(
             or a mapping of arrays.
         preprocess: What to do with the inputs, as in `scale=1/255 layout=nchw`.
         limit: Read at most this many, the first ones.
+        memory: How many bytes may be held; arrays and pictures that take more are read by piece.
 
     Raises:
         DataError: Nothing there that could be inputs.
     """
     steps = Preprocess.parse(preprocess)
-    found = _from_path(Path(source), steps, limit) if isinstance(source, (str, Path)) else _from_arrays(source, steps)
+    is_path = isinstance(source, (str, Path))
+    found = _from_path(Path(source), steps, limit, memory) if is_path else _from_arrays(source, steps)
     remaining = found.preprocess if found.preprocess is not None else steps
-    inputs = as_inputs(remaining(as_inputs(found.inputs)))
+    inputs = as_inputs(remaining(within(as_inputs(found.inputs), remaining, memory)))
     check_finite(inputs)
     if not count(inputs):
         raise DataError(f"'{source}' holds no inputs")
@@ -49,16 +54,16 @@ def read_unlabelled(
     return LabelledData(inputs, np.full(count(inputs), UNKNOWN), None, found.names, found.columns, source=name)
 
 
-def _from_path(path: Path, preprocess: Preprocess, limit: int | None) -> Found:
+def _from_path(path: Path, preprocess: Preprocess, limit: int | None, memory: int) -> Found:
     if not path.exists():
         raise DataError(f"data '{path}' does not exist")
     if path.is_dir():
         if any(path.glob("*.npy")):
             return _named(load_npy_folder(path), path, preprocess, limit)
-        return _pictures(path, preprocess, limit)
+        return _pictures(path, preprocess, limit, memory)
     name = path.name.lower()
     if name.endswith(".npz"):
-        return _named(load_npz(path), path, preprocess, limit)
+        return _named(load_npz(path, memory), path, preprocess, limit)
     if name.endswith(".npy"):
         return _named({"x": map_npy(path, "data", DataError)}, path, preprocess, limit)
     if name.endswith((".csv", ".tsv", ".csv.gz")):
@@ -69,7 +74,7 @@ def _from_path(path: Path, preprocess: Preprocess, limit: int | None) -> Found:
         raise DataError(f"cannot read inputs from '{path.name}'; known: .npz, .npy, .csv, .parquet, a directory")
     rows = len(next(iter(table.values())))
     known = {name: column for name, column in table.items() if name not in LABEL_NAMES}
-    return from_table({**known, "y": [str(UNKNOWN)] * rows}, f"'{path}'", path.parent, preprocess)
+    return from_table({**known, "y": [str(UNKNOWN)] * rows}, f"'{path}'", path.parent, preprocess, memory)
 
 
 def _named(arrays: Mapping[str, Any], path: Path, preprocess: Preprocess, limit: int | None) -> Found:
@@ -84,9 +89,10 @@ def _from_arrays(source: Any, preprocess: Preprocess) -> Found:
     return Found(source.inputs if isinstance(source, LabelledData) else source, None, preprocess=preprocess)
 
 
-def _pictures(folder: Path, preprocess: Preprocess, limit: int | None) -> Found:
+def _pictures(folder: Path, preprocess: Preprocess, limit: int | None, memory: int) -> Found:
     paths = pictures_below(folder)[:limit]
     if not paths:
         raise DataError(f"no pictures and no .npy files below '{folder}'")
     head, rest = preprocess.split_images()
-    return replace(Found(read_images(paths, head, folder), None, preprocess=rest), names=picture_names(paths, folder))
+    found = Found(pictures_of(paths, head, rest, folder, memory), None, preprocess=rest)
+    return replace(found, names=picture_names(paths, folder))

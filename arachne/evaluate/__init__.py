@@ -44,9 +44,10 @@ from __future__ import annotations
 from arachne.backend import ModelBackend
 from arachne.errors import UsageError, did_you_mean
 from arachne.evaluate.base import Evaluator
-from arachne.evaluate.fast import MEMORY, FastEvaluator
+from arachne.evaluate.fast import FastEvaluator
 from arachne.evaluate.fitness import UNIT, FitnessInputs, Outcome
 from arachne.evaluate.plain import PlainEvaluator
+from arachne.lazy import MEMORY
 from arachne.suspects import Suspects
 
 EVALUATORS = ("fast", "plain")

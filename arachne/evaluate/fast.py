@@ -21,10 +21,8 @@ from arachne.backend import ModelBackend
 from arachne.evaluate.deciding import DecidingEvaluator
 from arachne.evaluate.fitness import FitnessInputs
 from arachne.evaluate.judging.local_facts import LocalFacts
+from arachne.lazy import MEMORY
 from arachne.suspects import Suspects
-
-MEMORY = 2 << 30
-"""The default budget for what is kept between candidates, in bytes."""
 
 
 class FastEvaluator(DecidingEvaluator):

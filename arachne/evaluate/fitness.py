@@ -17,6 +17,7 @@ import numpy as np
 
 from arachne.data.split import Part, Term, TermKind
 from arachne.errors import UsageError
+from arachne.lazy import concatenated
 from arachne.losses import cross_entropies
 from arachne.values import EVEN, Array, Inputs, take
 
@@ -161,9 +162,10 @@ class FitnessInputs:
 def _concatenated(first: Inputs, second: Inputs) -> Inputs:
     """The rows of both, in the dtypes of the first."""
     if isinstance(first, Mapping) and isinstance(second, Mapping):
-        return {name: np.concatenate([array, second[name].astype(array.dtype)]) for name, array in first.items()}
-    one, other = np.asarray(first), np.asarray(second)
-    return np.concatenate([one, other.astype(one.dtype)])
+        return {name: concatenated(array, second[name]) for name, array in first.items()}
+    if isinstance(first, Mapping) or isinstance(second, Mapping):
+        raise UsageError("never-break inputs must be of the same kind as the data")
+    return concatenated(first, second)
 
 
 def _padded(rows: Array) -> Array:
