@@ -7,19 +7,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from arachne import engine, reopening
+from arachne.backend import ModelBackend
 from arachne.causes.targets import CauseTargets
 from arachne.checkpoint import Checkpoints
+from arachne.cluster.starting import on_cluster
 from arachne.data.readers import read_data
 from arachne.data.split import checked_scores, whole_part, with_model_names
 from arachne.engine import OnStep
-from arachne.errors import InputError, UsageError
+from arachne.errors import InputError, NothingWithinBudgetError, UsageError
 from arachne.evidence.scan import Scan
 from arachne.localise import Localisation, Localiser
 from arachne.patch import AppliedPatch, Patch, apply_to, for_model, revert_from
@@ -72,11 +76,12 @@ def repair(
     faithful: bool = False,
     holdout: Any = None,
     never_break: Any = None,
-    training: Any = None,
     on_step: OnStep | None = None,
     on_generation: OnGeneration | None = None,
     checkpoint: str | Path | None = None,
     resume: bool = False,
+    workers: int | None = None,
+    cluster: Any = None,
     **changes: Any,
 ) -> RepairResult:
     """Find a patch for a mistake, and measure it on inputs the search never saw.
@@ -89,11 +94,12 @@ def repair(
         faithful: The paper to the letter.
         holdout: Other data for the verdict; half of `data` when None.
         never_break: Inputs that must stay right; whatever `read_data` takes.
-        training: What the model was trained on, for searchers that retrain it; whatever `read_data` takes.
         on_step: Called with the name of each step as it begins.
         on_generation: Called after each generation of the search.
         checkpoint: A folder that keeps what the search has reached, so that a run which ends early can go on.
         resume: Whether to go on from what is in that folder, if anything is.
+        workers: How many processes of this machine share the inputs; the patch is the same bytes with any number.
+        cluster: The dask cluster that shares them instead: a `Client`, a scheduler's address, or the file it writes.
         **changes: Any attribute of `Settings`: `seed`, `alpha`, `localiser` and `searcher` (also by their names, such
             as `gl` and `de`), `objective` (`gap`, or `gap:sex` for a metadata column), `time_limit` in seconds, ...;
             and of `Budget`: `max_break`, `confidence`, `max_class_drop`, `max_group_drop`.
@@ -110,18 +116,30 @@ def repair(
         raise UsageError("a repair is resumed from its checkpoint: name its folder as checkpoint")
     settings = make_settings(settings, faithful=faithful, **changes)
     backend = load(model)
-    return engine.repair(
-        backend,
-        read_data(data),
-        target,
-        settings=settings,
-        holdout=None if holdout is None else read_data(holdout),
-        never_break=None if never_break is None else read_data(never_break),
-        training=None if training is None else read_data(training),
-        on_step=on_step,
-        on_generation=on_generation,
-        checkpoint=None if checkpoint is None else Checkpoints(checkpoint, resume=resume, tell=_warn),
-    )
+    with on_cluster(backend, workers=workers, cluster=cluster, tell=_inform) as shared, at_home(backend):
+        result = engine.repair(
+            shared,
+            read_data(data),
+            target,
+            settings=settings,
+            holdout=None if holdout is None else read_data(holdout),
+            never_break=None if never_break is None else read_data(never_break),
+            on_step=on_step,
+            on_generation=on_generation,
+            checkpoint=None if checkpoint is None else Checkpoints(checkpoint, resume=resume, tell=_warn),
+        )
+    return replace(result, backend=backend)
+
+
+@contextmanager
+def at_home(backend: ModelBackend) -> Iterator[None]:
+    """Give a result that an error carries the model of this process; its cluster may be gone when it is looked at."""
+    try:
+        yield
+    except NothingWithinBudgetError as error:
+        if error.result is not None:
+            error.result = replace(error.result, backend=backend)
+        raise
 
 
 def open_repair(
@@ -220,6 +238,10 @@ def _content(path: str | Path) -> str | None:
 
 def _warn(text: str) -> None:
     logging.getLogger("arachne").warning(text)
+
+
+def _inform(text: str) -> None:
+    logging.getLogger("arachne").log(logging.WARNING if text.startswith("warning") else logging.INFO, text)
 
 
 def _given(output: str | Path | None, model: str | Path) -> Path:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from arachne.errors import UnknownLayerError, WeightShapeError, did_you_mean
+from arachne.shards import added, shards
 from arachne.values import Activation, Array, Inputs, LayerInfo, Weights, check_rows, count, take
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ Pull = Callable[[Array, slice], Array]
 """A loss as gradients see it: from the scores `(rows, classes)` of some rows to d loss / d scores, of the same shape.
 
 The loss is a sum over rows. A backend calls its pull once for each batch, with the float32 scores of that batch and the
-slice of rows they belong to; every row comes once, in order, and rows that only fill a batch never come.
+slice of rows they belong to; every row comes once, in order, and rows that only fill a batch never come. Where rows are
+taken from several shards, what comes in place of the slice are the numbers of the rows, which index an array as well.
 `arachne.losses` has the usual ones.
 """
 
@@ -96,7 +98,10 @@ class Cut(ABC):
         layers: The layers the cut was made for, by name.
         continues_from_outputs: Whether `scores_from_outputs` works; where it does not, `scores_with` does the same job
             more slowly.
+        n: How many inputs the cut was made with.
     """
+
+    n: int = 0
 
     def __init__(self, layer: str, layers: Iterable[LayerInfo], *, continues_from_outputs: bool = True) -> None:
         self.layer = layer
@@ -143,6 +148,21 @@ class Cut(ABC):
         self._check_weights(weights)
         return self._weight_gradients(weights, pull, rows)
 
+    def scores_by_shard(self, weights: Weights, rows: Array) -> Array:
+        """As `scores_with`, shard by shard of the inputs: the same bits whoever computes a shard."""
+        groups = by_shard(self.n, rows)
+        if len(groups) == 1:
+            return self.scores_with(weights, rows)
+        return put_together([(at, self.scores_with(weights, rows[at])) for _, at in groups])
+
+    def gradients_by_shard(self, weights: Weights, pull: Pull, rows: Array) -> Weights:
+        """As `weight_gradients`, added up in the order of the shards."""
+        groups = by_shard(self.n, rows)
+        if len(groups) == 1:
+            return self.weight_gradients(weights, pull, rows)
+        first, *others = (self.weight_gradients(weights, OfRows(pull, at), rows[at]) for _, at in groups)
+        return added_up(first, others)
+
     @abstractmethod
     def _scores_from_outputs(self, outputs: Array, rows: Array | None) -> Array:
         """As `scores_from_outputs`; never called where `continues_from_outputs` is not set."""
@@ -160,6 +180,48 @@ class Cut(ABC):
             if layer not in self.layers:
                 raise UnknownLayerError(f"the cut was not made for layer '{layer}'" + did_you_mean(layer, self.layers))
             check_values(self.layers[layer], parameter, values)
+
+
+class OfRows:
+    """A loss over many rows as some of them see it."""
+
+    def __init__(self, pull: Pull, at: Array) -> None:
+        """Keep which rows they are.
+
+        Args:
+            pull: The loss over all rows.
+            at: The positions of the rows among all, `(k,)`.
+        """
+        self._pull, self._at = pull, at
+
+    def __call__(self, scores: Array, rows: slice) -> Array:
+        """As a `Pull`."""
+        numbers: Any = self._at[rows]  # they index an array as the slice does
+        return self._pull(scores, numbers)
+
+
+def by_shard(n: int, rows: Array) -> list[tuple[int, Array]]:
+    """The numbers of the shards of `n` inputs that some rows lie in, each with the positions of its rows among them."""
+    starts = np.array([own.start for own in shards(n)])
+    numbers = np.searchsorted(starts, rows, side="right") - 1
+    found = [(int(number), np.flatnonzero(numbers == number)) for number in np.unique(numbers)]
+    return found or [(0, np.arange(0))]
+
+
+def put_together(parts: Sequence[tuple[Array, Array]]) -> Array:
+    """Rows in their own order, from pairs of their positions and what was found for them."""
+    found = np.empty((sum(len(at) for at, _ in parts), *parts[0][1].shape[1:]), parts[0][1].dtype)
+    for at, values in parts:
+        found[at] = values
+    return found
+
+
+def added_up(first: Weights, others: Iterable[Weights]) -> Weights:
+    """The sum of several sets of gradients, in their order."""
+    total: Weights = {place: np.array(values) for place, values in first.items()}
+    for more in others:
+        total = added(total, more)
+    return total
 
 
 @contextmanager

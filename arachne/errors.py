@@ -11,6 +11,7 @@
     │   ├── PatchError
     │   └── CheckpointError
     ├── EnvironmentFaultError          4   disk, memory, a missing package
+    │   ├── ClusterError
     │   ├── OutOfMemoryError (MemoryError)
     │   └── PluginUnavailableError (ImportError)
     │       └── BackendUnavailableError
@@ -98,6 +99,10 @@ class EnvironmentFaultError(ArachneError):
     """The machine lacks something: disk, memory, a package."""
 
     exit_code = 4
+
+
+class ClusterError(EnvironmentFaultError):
+    """The machines that compute cannot be reached, or are gone."""
 
 
 class OutOfMemoryError(EnvironmentFaultError, MemoryError):

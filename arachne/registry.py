@@ -163,6 +163,9 @@ def load(
         found.pinned = pinned.and_of((file or source).parent / name for name in beside)
         found.pinned.check_untouched()
     found.trusted_code = trust_code
+    found.opened_with = {"backend": name, "device": device, "output": output, "trust_code": trust_code, "feeds": feeds}
+    if isinstance(source, str):
+        found.opened_with["factory"] = source
     if feeds:
         found.fix_inputs({name: np.asarray(value) for name, value in feeds.items()})
     return found

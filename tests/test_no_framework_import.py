@@ -7,7 +7,8 @@ import subprocess
 import sys
 
 FRAMEWORKS = {"torch", "keras", "tensorflow", "onnx", "onnxruntime", "jax"}
-HEAVY = {*FRAMEWORKS, "matplotlib", "pymoo", "numpy", "scipy", "pytest"}
+CLUSTER = {"dask", "distributed"}
+HEAVY = {*FRAMEWORKS, *CLUSTER, "matplotlib", "pymoo", "numpy", "scipy", "pytest"}
 
 REPORT = "import json, sys; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
 
@@ -43,3 +44,13 @@ def test_help_loads_no_numpy() -> None:
 def test_the_help_of_repair_reads_options_of_plugins_without_what_those_compute_with() -> None:
     code = "from arachne.cli import run; assert run(['repair', '--help']) == 0"
     assert loaded_after(code) & (HEAVY - {"numpy"}) == set()
+
+
+def test_dask_is_loaded_only_where_a_cluster_is_asked_for() -> None:
+    code = """
+import numpy, arachne, arachne.cluster.backend, arachne.cluster.starting
+from arachne.testing import ReferenceBackend, mlp
+inputs = numpy.random.default_rng(0).random((300, 8)).astype(numpy.float32)
+arachne.scan(ReferenceBackend(mlp([8, 4, 3])), (inputs, numpy.arange(300) % 3))
+"""
+    assert loaded_after(code) & CLUSTER == set()

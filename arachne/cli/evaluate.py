@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from arachne.cli.clustering import ClusterChoice, cluster_options
 from arachne.cli.config import ConfiguredCommand, again
 from arachne.cli.gating import gate_options, pass_gates, read_gates
 from arachne.cli.options import DataChoice, ModelChoice, model_options, optional_data_options, output_options
@@ -36,6 +37,7 @@ NEED_LABELS = ("--target", "--objective", "--against", "--quantise", "--report",
 @click.option("--unlabelled", metavar="SOURCE", help="Inputs without labels: how many predictions flip, and which.")
 @objective_flags
 @click.option("--report", "page", type=OUT_FILE, help="Write the page to this file.")
+@cluster_options
 @gate_options
 @output_options
 @click.pass_context
@@ -69,6 +71,7 @@ def command(
 
     output = Output(as_json=as_json, quiet=quiet)
     model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
+    machines = ClusterChoice.taken_from(arguments)
     gates, objective = read_gates(conditions, junit), taken_objective(context, arguments)
     if unlabelled is not None and patch_file is None:
         raise UsageError("--unlabelled tells what a patch changes; give one with --patch")
@@ -76,7 +79,7 @@ def command(
         raise UsageError("--against and --quantise tell whether a patch survives; give one with --patch")
     if data.data is None:
         check_unlabelled_alone(context, unlabelled)
-    backend = model.load()
+    backend = machines.share(context, model.load(), output)
     patch = None if patch_file is None else Patch.load(patch_file)
     if data.data is None and patch is not None:
         told = tell_flips(output, backend, patch, str(unlabelled), data)

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from arachne.cli.clustering import ClusterChoice, cluster_options
 from arachne.cli.config import ConfiguredCommand
 from arachne.cli.options import (
     DataChoice,
@@ -28,6 +29,7 @@ from arachne.plugins import LOCALISERS
 @localiser_flags
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Same seed, same weights.")
 @click.option("--plot", type=OUT_FILE, help="Draw both scores with the front (svg, png, pdf).")
+@cluster_options
 @output_options
 @click.pass_context
 def command(
@@ -52,9 +54,10 @@ def command(
 
     output = Output(as_json=as_json, quiet=quiet)
     model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
+    machines = ClusterChoice.taken_from(arguments)
     name, given = taken_options(context, LOCALISERS, arguments)
     localiser = LOCALISERS.get(name)(**given)
-    backend = model.load()
+    backend = machines.share(context, model.load(), output)
     labelled = data.read(backend, tell=output.say)
     part = whole_part(backend, labelled, targets, causes=CauseTargets(backend))
     if any(text.strip().startswith("top:") for text in targets):

@@ -15,6 +15,7 @@ from arachne.cli.budgeting import (
     sources_of,
     tell_never_break,
 )
+from arachne.cli.clustering import ClusterChoice, cluster_options
 from arachne.cli.config import ConfiguredCommand, again, given, going_on
 from arachne.cli.gating import gate_options, pass_gates, read_gates
 from arachne.cli.options import (
@@ -34,6 +35,7 @@ from arachne.plugins import LOCALISERS, SEARCHERS
 from arachne.wording import counted
 
 if TYPE_CHECKING:
+    from arachne.backend import ModelBackend
     from arachne.checkpoint import Checkpoints
     from arachne.cli.console import Output
     from arachne.result import RepairResult
@@ -48,7 +50,6 @@ if TYPE_CHECKING:
 @click.option("-o", "--out", type=OUT_FOLDER, help="Folder for the patch, the model and the result.")
 @resume_option
 @click.option("--holdout", help="Other labelled inputs for the verdict; half of --data when left out.")
-@click.option("--training", metavar="SOURCE", help="What MODEL was trained on, read as --data is, to retrain it.")
 @click.option("--drop-overlap", is_flag=True, help="Drop held-out inputs that are also in --data instead of refusing.")
 @click.option("--group-by", metavar="COLUMN", help="Keep inputs with the same value on one side of the split.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Same seed, same patch.")
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     help="plain runs the whole model for every candidate; both decide alike.",
 )
 @click.option("--memory", type=SIZE, default="2GiB", show_default=True, help="What the fast evaluator may keep.")
+@cluster_options
 @click.option("--time-limit", type=DURATION, help="End the search then, with what it has: 60s, 2min, 90.")
 @click.option(
     "--rounds",
@@ -97,7 +99,6 @@ def command(
     out: Path | None,
     holdout: str | None,
     never_break: str | None,
-    training: str | None,
     conditions: tuple[str, ...],
     junit: Path | None,
     tracks: tuple[str, ...],
@@ -114,6 +115,7 @@ def command(
 
     output = Output(as_json=as_json, quiet=quiet)
     model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
+    machines = ClusterChoice.taken_from(arguments)
     settings = settings_from(context, arguments)
     several = never_break is not None or settings.objective is not None or settings.rounds > 1
     if several and settings.budget is None:
@@ -121,11 +123,11 @@ def command(
     gates = read_gates(conditions, junit)
     stopping = context.with_resource(Stopping(output.say, lambda: going_on(context)))
     with Tracks(tracks, parameters=_tracked(targets, settings, model, data), tell=output.say) as tracked:
-        with folder_for(out, model.file, data.data, holdout, never_break, training) as folder:
+        with folder_for(out, model.file, data.data, holdout, never_break) as folder:
             checkpoint = None if folder is None else Checkpoints(folder.checkpoints, resume=resumed(), tell=output.say)
             with stopping.keeping(checkpoint):
-                others = {"holdout": holdout, "never_break": never_break, "training": training}
-                result = _repaired(output, model, data, targets, settings, others, checkpoint, tracked)
+                backend = opened(context, output, model, machines)
+                result = _repaired(output, backend, data, targets, settings, holdout, never_break, checkpoint, tracked)
                 result = replace(result, gates=gates)
                 if folder is not None:
                     sources = sources_of(model, data, holdout=holdout, never_break=never_break)
@@ -149,34 +151,43 @@ def command(
     pass_gates(output, [gate.check(result.evidence) for gate in gates], result.evidence, junit)
 
 
-def _repaired(
-    output: Output,
-    model: ModelChoice,
-    data: DataChoice,
-    targets: tuple[str, ...],
-    settings: Settings,
-    others: dict[str, str | None],
-    checkpoint: Checkpoints | None,
-    tracked: OnGeneration,
-) -> RepairResult:
-    """Open model and data, and repair; `others` are the further sources by name."""
-    from arachne import engine
+def opened(context: click.Context, output: Output, model: ModelChoice, machines: ClusterChoice) -> ModelBackend:
+    """Open the model, and let a cluster run it if one is asked for."""
     from arachne.report.folder import check_names
-    from arachne.report.records import together
 
     backend = model.load()
     description = backend.describe()
     check_names(description, f"model{backend.suffix}")
     output.say(f"model: {description.source or description.format} ({description.framework}, {description.device})")
+    return machines.share(context, backend, output)
+
+
+def _repaired(
+    output: Output,
+    backend: ModelBackend,
+    data: DataChoice,
+    targets: tuple[str, ...],
+    settings: Settings,
+    holdout: str | None,
+    never_break: str | None,
+    checkpoint: Checkpoints | None,
+    tracked: OnGeneration,
+) -> RepairResult:
+    """Open the data, and repair."""
+    from arachne import engine
+    from arachne.report.records import together
+
     labelled = data.read(backend, tell=output.say)
-    read = {name: None if source is None else data.read(backend, source) for name, source in others.items()}
+    other = None if holdout is None else data.read(backend, holdout)
+    golden = None if never_break is None else data.read(backend, never_break)
     with output.search_progress(settings.searcher.most_generations) as on_generation, nothing_within_told(output):
         return engine.repair(
             backend,
             labelled,
             targets,
             settings=settings,
-            **read,
+            holdout=other,
+            never_break=golden,
             raw=lambda: data.raw(backend),
             on_step=output.step,
             on_doubtful=lambda doubtful: output.say(f"note: {doubtful}"),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from arachne.cli.clustering import ClusterChoice, cluster_options
 from arachne.cli.config import ConfiguredCommand, again
 from arachne.cli.options import DataChoice, ModelChoice, model_options, optional_data_options, output_options
 from arachne.cli.outputs import OUT_FILE
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 @click.option("--page", type=OUT_FILE, help="Write the causes with pictures to this file.")
 @click.option("-o", "--out", type=OUT_FILE, help="Keep what --json prints in this file.")
 @click.option("--layers", is_flag=True, help="List the layers and what can be repaired instead; --data is optional.")
+@cluster_options
 @output_options
 @click.pass_context
 def command(
@@ -50,12 +52,13 @@ def command(
 
     output = Output(as_json=as_json, quiet=quiet)
     model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
+    machines = ClusterChoice.taken_from(arguments)
     if layers:
         _list_layers(model, data, output)
         return
     if data.data is None:
         raise UsageError("give --data: labelled inputs whose mistakes are listed, or --layers to list layers")
-    backend = model.load()
+    backend = machines.share(context, model.load(), output)
     if page is not None and not causes:
         raise UsageError("--page shows causes; leave out --no-causes")
     found = scan(backend, data.read(backend, tell=output.say))

@@ -17,9 +17,8 @@ A search asks, an evaluator answers. There are two, and both take the same decis
                                                              Facts                      judging/facts.py
                                                                │
               ┌────────────────────────────────────────────────┴───────┐
-         LocalFacts       judging/local_facts.py                  SummedFacts
-              │                                                   facts of parts of the inputs, added up;
-              │                                                   the parts may live elsewhere
+         LocalFacts       judging/local_facts.py                  SharedFacts           judging/shared_facts.py
+              │                                                   those of shards that are elsewhere, added up
               ├── BoundsFinder      judging/bounds.py             scores on a route +- the band: low <= total <= high
               │     ├── Route       routes/base.py                a fast way to scores, right up to rounding
               │     ├── ErrorBand   judging/error_band.py         how far a route may be off; learnt, always checked
@@ -44,8 +43,10 @@ from __future__ import annotations
 from arachne.backend import ModelBackend
 from arachne.errors import UsageError, did_you_mean
 from arachne.evaluate.base import Evaluator
+from arachne.evaluate.deciding import DecidingEvaluator
 from arachne.evaluate.fast import FastEvaluator
 from arachne.evaluate.fitness import UNIT, FitnessInputs, Outcome
+from arachne.evaluate.judging.shared_facts import SharedFacts
 from arachne.evaluate.plain import PlainEvaluator
 from arachne.lazy import MEMORY
 from arachne.suspects import Suspects
@@ -67,6 +68,9 @@ def make_evaluator(
     """
     if kind == "plain":
         return PlainEvaluator(backend, fitness_inputs, suspects)
+    if kind == "fast" and backend.elsewhere is not None:
+        facts = SharedFacts(backend.elsewhere, fitness_inputs, suspects, memory)
+        return DecidingEvaluator(backend, fitness_inputs, suspects, facts)
     if kind == "fast":
         return FastEvaluator(backend, fitness_inputs, suspects, memory=memory)
     raise UsageError(f"no evaluator named '{kind}'" + did_you_mean(kind, EVALUATORS))

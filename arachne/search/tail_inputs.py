@@ -11,10 +11,14 @@ from arachne.data.split import Part
 from arachne.evaluate.routes.functions import apply, chain, slope
 from arachne.evaluate.routes.tail_layers import BIAS
 from arachne.search.tail_gradients import TailLayer, TailTrace, weight_gradients
+from arachne.shards import SHARD
 from arachne.values import Array, Inputs, LayerInfo, batches, count, take
 
 ROWS = 512
-"""How many inputs are run at a time."""
+"""How many inputs pass the layers of a tail at a time."""
+
+TOGETHER = 16 * SHARD
+"""How many inputs a backend is asked for at a time: what enters the tail is copied once, for as many inputs."""
 
 LARGEST = 1 << 30
 """How many bytes may be kept of what flows through one layer."""
@@ -66,7 +70,7 @@ class TailInputs:
         wide, high = layers[0].parameters["weight"].shape[::-1]
         entering, leaving = (np.empty((count(inputs), size), np.float32) for size in (wide, high))
         found: list[Array] = []
-        for rows in batches(count(inputs), ROWS):
+        for rows in batches(count(inputs), TOGETHER):
             if scores:
                 own, (use,) = backend.forward_through(take(inputs, rows), layers[0].name)
                 found.append(own)

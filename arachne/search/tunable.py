@@ -38,10 +38,10 @@ class BehindCut(Tunable):
         }
 
     def scores(self, values: Array, rows: Array) -> Array:
-        return self._cut.scores_with(self._with(values), rows)
+        return self._cut.scores_by_shard(self._with(values), rows)
 
     def gradients(self, values: Array, pull: Pull, rows: Array) -> Array:
-        found = self._cut.weight_gradients(self._with(values), pull, rows)
+        found = self._cut.gradients_by_shard(self._with(values), pull, rows)
         places = self._suspects.places
         return np.concatenate([found[place.layer, place.parameter][place.index] for place in places]).astype(np.float64)
 

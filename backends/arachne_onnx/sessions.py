@@ -157,7 +157,10 @@ class Program:
 
 
 def threads() -> int:
-    """The number of processors this process may use."""
+    """The number of processors this process may use; a worker that shares a machine is told how many."""
+    told = os.environ.get("ARACHNE_THREADS")
+    if told is not None:
+        return int(told)
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # no affinity masks on this system

@@ -1,0 +1,299 @@
+"""`ClusterBackend`: a model whose inputs are worked on by many machines, shard by shard.
+
+It holds the real backend, which has the weights, tells the layers and saves. Every operation over inputs is asked of
+workers, one question per shard, and put together in the order of the shards, as `ModelBackend` does in one process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from arachne.backend import Cut, ModelBackend, Pull, Trace
+from arachne.cluster.models import Change, Model
+from arachne.cluster.team import Ask, Team
+from arachne.cluster.worker import Piece, Question
+from arachne.cuts import weights_of
+from arachne.elsewhere import Answer, Making, Pieces
+from arachne.errors import UsageError
+from arachne.lazy import is_lazy
+from arachne.shards import added, joined, joined_uses, shards
+from arachne.values import Activation, Array, Description, Inputs, LayerInfo, Weights, count, read, take
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+Work = Callable[..., Any]
+
+
+class ClusterBackend(ModelBackend):
+    """A model, and the workers who run it.
+
+    Args:
+        inner: The model itself, as it was opened.
+        client: A dask client.
+        model: How workers open it.
+    """
+
+    TAKES_ALL: ClassVar[bool] = True
+
+    def __init__(self, inner: ModelBackend, client: Client, model: Model) -> None:
+        self.inner = inner
+        self.team = Team(client, model)
+        self.class_names, self.pinned = inner.class_names, inner.pinned
+        self.trusted_code, self.opened_with, self.native = inner.trusted_code, inner.opened_with, inner.native
+        self.elsewhere = self
+        self._base = weights_of(inner)
+        self._changed: dict[tuple[str, str], Change | None] = {}
+        self._halved = 0
+        for name in ("NAME", "SUFFIXES", "SUPPORTS_GRADIENTS"):
+            setattr(self, name, getattr(inner, name))
+
+    @classmethod
+    def load(
+        cls,
+        source: Any,
+        *,
+        weights: Path | None = None,
+        device: str | None = None,
+        output: str | None = None,
+        trust_code: bool = False,
+    ) -> Self:
+        """Never called: a model is opened by its own backend first."""
+        raise UsageError("a cluster runs a model that was opened already")
+
+    @property
+    def layers(self) -> Sequence[LayerInfo]:
+        """Those of the model itself."""
+        return self.inner.layers
+
+    @property
+    def unreachable(self) -> Mapping[str, str]:
+        """Those of the model itself."""
+        return self.inner.unreachable
+
+    @property
+    def unreachable_sizes(self) -> Mapping[str, int]:
+        """Those of the model itself."""
+        return self.inner.unreachable_sizes
+
+    @property
+    def score_kind(self) -> str:  # type: ignore[override]  # the model itself may learn it from inputs
+        """That of the model itself."""
+        return self.inner.score_kind
+
+    def _get_weights(self, layer: str) -> Mapping[str, Array]:
+        return self.inner.get_weights(layer)
+
+    def _set_weights(self, layer: str, parameter: str, values: Array) -> None:
+        self.inner.set_weights(layer, parameter, values)
+        stored = self.inner.get_weights(layer)[parameter]
+        place = layer, parameter
+        self._changed[place] = Change.between(place, self._base[place], stored)
+
+    def _look(self, inputs: Inputs) -> None:
+        first = read(inputs, shards(count(inputs))[0]) if is_lazy(inputs) else inputs
+        self.inner.look(first)
+        self.team.look(first)
+        for place, values in weights_of(self.inner).items() if set(self._places()) - set(self._base) else ():
+            self._base = {**self._base, place: values}
+
+    def _places(self) -> list[tuple[str, str]]:
+        return [(info.name, parameter) for info in self.layers for parameter in info.parameters]
+
+    def _forward(self, inputs: Inputs) -> Array:
+        return joined(self.each_shard(forward, inputs))
+
+    def _activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
+        return joined_uses(self.each_shard(activations, inputs, layer))
+
+    def _forward_through(self, inputs: Inputs, layer: str) -> tuple[Array, tuple[Activation, ...]]:
+        found = self.each_shard(forward_through, inputs, layer)
+        return joined([scores for scores, _ in found]), joined_uses([uses for _, uses in found])
+
+    def _weight_gradients(self, inputs: Inputs, pull: Pull, parameters: Sequence[tuple[str, str]]) -> Weights:
+        first, *others = self.each_shard(weight_gradients, inputs, pull, tuple(parameters))
+        total: Weights = {place: np.array(values) for place, values in first.items()}
+        for more in others:
+            total = added(total, more)
+        return total
+
+    def _output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
+        seeds = {number: (layer, seed[rows]) for number, rows in enumerate(shards(count(inputs)))}
+        found = [one.value for one in self.pieces(inputs)(output_gradients, seeds)]
+        return tuple(joined(uses) for uses in zip(*found, strict=True))
+
+    def _input_gradients(self, inputs: Inputs, pull: Pull) -> Inputs:
+        found = self.each_shard(input_gradients, inputs, pull)
+        if isinstance(inputs, Mapping):
+            return {name: joined([part[name] for part in found]) for name in inputs}
+        return joined(found)
+
+    def _trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
+        """In this process: what a trace holds is larger than what is computed from it."""
+        return self.inner.trace(inputs, layers)
+
+    def _cut(self, inputs: Inputs, layers: Sequence[str]) -> Cut:
+        from arachne.cluster.cut import ClusterCut
+
+        return ClusterCut(self, inputs, layers)
+
+    def halve_batches(self) -> int | None:
+        """Here and on the workers."""
+        self._halved += 1
+        return self.inner.halve_batches()
+
+    def save(self, path: Path) -> None:
+        """By the model itself."""
+        self.inner.save(path)
+
+    @property
+    def suffix(self) -> str:
+        """That of the model itself."""
+        return self.inner.suffix
+
+    def example_inputs(self, n: int, *, seed: int = 0) -> Inputs:
+        """By the model itself."""
+        return self.inner.example_inputs(n, seed=seed)
+
+    def export_onnx(self, path: Path, *, inputs: Inputs | None = None, opset: int = 18) -> None:
+        """By the model itself."""
+        self.inner.export_onnx(path, inputs=inputs, opset=opset)
+
+    def describe(self) -> Description:
+        """That of the model itself."""
+        return self.inner.describe()
+
+    def each_shard(self, work: Work, inputs: Inputs, *arguments: Any) -> list[Any]:
+        """What a function says of every shard, `work(backend, inputs, rows, *arguments)`, in their order."""
+        asked = dict.fromkeys(range(len(shards(count(inputs)))), arguments)
+        return [one.value for one in self.pieces(inputs)(work, asked)]
+
+    @property
+    def workers(self) -> int:
+        """How many workers there are now."""
+        return self.team.workers
+
+    def pieces(self, inputs: Inputs, parts: Sequence[slice] | None = None, making: Making | None = None) -> Pieces:
+        """As `Elsewhere` has it."""
+        return SharedPieces(self.team, inputs, pieces_of(inputs, parts), (self.changes, self._halved), making)
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """What differs from the model as it was opened."""
+        return tuple(change for _, change in sorted(self._changed.items()) if change is not None)
+
+
+class SharedPieces:
+    """Pieces of some inputs with workers.
+
+    Args:
+        team: The workers.
+        inputs: The inputs.
+        pieces: Their pieces.
+        state: The weights that differ from the model's file, and how often batches were halved.
+        making: What is made of a piece first.
+    """
+
+    def __init__(
+        self,
+        team: Team,
+        inputs: Inputs,
+        pieces: Sequence[Piece],
+        state: tuple[tuple[Change, ...], int],
+        making: Making | None,
+    ) -> None:
+        self._team, self._inputs, self._pieces, self._state, self._making = team, inputs, pieces, state, making
+
+    def __call__(self, work: Work, arguments: Mapping[int, tuple[Any, ...]]) -> list[Answer]:
+        """As `Pieces` has it."""
+        return self._team.ask([self._ask(number, work, own) for number, own in arguments.items()])
+
+    def _ask(self, number: int, work: Work, arguments: tuple[Any, ...]) -> Ask:
+        piece, making = self._pieces[number], self._making
+        made = (None, "") if making is None else (making.make, making.key)
+        question = Question(self._team.model, *self._state, work, arguments, *made)
+        inputs = partial(read, self._inputs, piece.rows)
+        return Ask(question, piece, inputs, None if making is None else partial(making.arguments.__getitem__, number))
+
+
+def pieces_of(inputs: Inputs, parts: Sequence[slice] | None = None) -> list[Piece]:
+    """The shards of some inputs, named after their content or, where that is not read yet, after where it is read."""
+    found = []
+    for rows in shards(count(inputs)) if parts is None else parts:
+        if is_lazy(inputs):
+            described = described_of(take(inputs, rows))
+            found.append(Piece(_digest(repr(described).encode()), rows, described))
+        else:
+            found.append(Piece(_content(take(inputs, rows)), rows))
+    return found
+
+
+def described_of(inputs: Inputs) -> Mapping[str, Any]:
+    """Where lazy inputs are read, as plain values."""
+    from arachne.data.described import describe
+
+    return describe(inputs)
+
+
+def _content(inputs: Inputs) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    named = inputs if isinstance(inputs, Mapping) else {"": inputs}
+    for name, array in named.items():
+        digest.update(f"{name}\0{array.dtype.str}\0{array.shape}\0".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def forward(backend: ModelBackend, inputs: Inputs, rows: slice) -> Array:
+    """A shard's scores."""
+    return backend.forward(inputs)
+
+
+def activations(backend: ModelBackend, inputs: Inputs, rows: slice, layer: str) -> tuple[Activation, ...]:
+    """A shard's activations."""
+    return backend.activations(inputs, layer)
+
+
+def forward_through(
+    backend: ModelBackend, inputs: Inputs, rows: slice, layer: str
+) -> tuple[Array, tuple[Activation, ...]]:
+    """A shard's scores and activations."""
+    return backend.forward_through(inputs, layer)
+
+
+def weight_gradients(
+    backend: ModelBackend, inputs: Inputs, rows: slice, pull: Pull, parameters: Sequence[tuple[str, str]]
+) -> Weights:
+    """A shard's part of the gradients."""
+    return backend.weight_gradients(inputs, Shifted(pull, rows.start), parameters)
+
+
+def output_gradients(backend: ModelBackend, inputs: Inputs, rows: slice, layer: str, seed: Array) -> tuple[Array, ...]:
+    """A shard's gradients at a layer's output; the seed is that of the shard."""
+    return backend.output_gradients(inputs, layer, seed)
+
+
+def input_gradients(backend: ModelBackend, inputs: Inputs, rows: slice, pull: Pull) -> Inputs:
+    """A shard's gradients with respect to the inputs."""
+    return backend.input_gradients(inputs, Shifted(pull, rows.start))
+
+
+class Shifted:
+    """A loss over all inputs as a shard sees it."""
+
+    def __init__(self, pull: Pull, start: int) -> None:
+        self._pull, self._start = pull, start
+
+    def __call__(self, scores: Array, rows: slice) -> Array:
+        """As a `Pull`."""
+        return self._pull(scores, slice(rows.start + self._start, rows.stop + self._start))

@@ -1,0 +1,197 @@
+"""Which model a worker opens, and with which packages: plain values that travel with every question.
+
+No model is ever pickled. A worker opens the file itself, by its own safe reader, from a path where it finds a file with
+the same sha256, or else from the file's bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from arachne.backend import ModelBackend
+from arachne.errors import EnvironmentFaultError, UsageError
+from arachne.files import sha256_of
+from arachne.values import Array, Weights
+
+PACKAGES = {
+    "torch": ("torch",),
+    "onnx": ("onnx", "onnxruntime"),
+    "keras": ("keras", "tensorflow", "tensorflow-cpu", "jax"),
+}
+"""What a backend computes with; the same versions round the same way."""
+
+Versions = tuple[tuple[str, str], ...]
+"""Packages and their versions, Python's first."""
+
+
+@dataclass(frozen=True)
+class File:
+    """One file of a model.
+
+    Attributes:
+        name: Its name, from the folder of the first.
+        path: Where it is on the machine that asks.
+        sha256: What it holds.
+    """
+
+    name: str
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Model:
+    """How a worker opens the model.
+
+    Attributes:
+        files: The file with the weights, then those beside it.
+        factory: `module:factory` that makes the network, where the file holds weights alone.
+        load: More keywords of `arachne.registry.load`, as pairs.
+        versions: What the client computes with.
+        key: A name for all of it.
+    """
+
+    files: tuple[File, ...]
+    factory: str | None
+    load: tuple[tuple[str, Any], ...]
+    versions: Versions
+    key: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        told = repr(([(file.name, file.sha256) for file in self.files], self.factory, self.load))
+        object.__setattr__(self, "key", hashlib.sha256(told.encode()).hexdigest()[:32])
+
+    def bytes(self) -> dict[str, bytes]:
+        """Its files' content by name, for workers that see no such path."""
+        return {file.name: Path(file.path).read_bytes() for file in self.files}
+
+
+def model_of(backend: ModelBackend, folder: Path) -> Model:
+    """How workers open the model a backend holds.
+
+    Args:
+        backend: The model, with the weights it was opened with.
+        folder: Where a model object is saved, so that it can be opened from a file.
+
+    Raises:
+        UsageError: It is an object that no factory makes.
+    """
+    given = dict(backend.opened_with or {})
+    versions = versions_here(backend.NAME)
+    if backend.pinned is not None:
+        factory = given.pop("factory", None)
+        paths = list(backend.pinned.files)
+        files = tuple(File(_beside(path, paths[0]), str(path), digest) for path, digest in backend.pinned.files.items())
+        return Model(files, factory, tuple(sorted(given.items())), versions)
+    path = folder / f"model{backend.suffix}"
+    backend.save(path)
+    beside = [one for one in sorted(folder.rglob("*")) if one.is_file() and one != path]
+    files = tuple(File(_beside(one, path), str(one), sha256_of(one)) for one in (path, *beside))
+    factory = given.pop("factory", None) or _factory_of(backend)
+    return Model(files, factory, tuple(sorted({"backend": backend.NAME, **given}.items())), versions)
+
+
+def _beside(path: Path, first: Path) -> str:
+    return path.relative_to(first.parent).as_posix() if path.is_relative_to(first.parent) else path.name
+
+
+def _factory_of(backend: ModelBackend) -> str | None:
+    """What makes a network object without weights: its class, where that can be imported; None where files tell all."""
+    if backend.NAME != "torch":
+        return None
+    kind = type(backend.native)
+    if kind.__module__ in ("__main__", "builtins") or "." in kind.__qualname__ or kind.__module__.startswith("torch."):
+        raise UsageError(
+            f"a worker cannot make a model of class '{kind.__qualname__}' again; give the model as a file, or as "
+            "'module:factory' with its weights"
+        )
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def versions_here(backend: str) -> Versions:
+    """The versions of what decides how numbers are rounded, in this process."""
+    found = [("python", platform.python_version())]
+    for package in ("arachne-repair", "numpy", "scipy", *PACKAGES.get(backend, (backend,))):
+        try:
+            found.append((package, importlib.metadata.version(package)))
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return tuple(found)
+
+
+def check_versions(wanted: Versions, here: Versions, worker: str) -> None:
+    """Refuse a worker with other versions: its numbers could round differently.
+
+    Raises:
+        EnvironmentFaultError: It has one.
+    """
+    own = dict(here)
+    for package, version in wanted:
+        if own.get(package) != version:
+            raise EnvironmentFaultError(
+                f"the worker at {worker} has {package} {own.get(package, '(none)')}, expected {version} as on this "
+                "machine; install the same versions on both"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """One parameter that is not as in the model's file.
+
+    Attributes:
+        layer: The layer.
+        parameter: The parameter.
+        places: Where it differs, flat positions `(k,)`; None where `values` is all of it.
+        values: What it holds there.
+    """
+
+    layer: str
+    parameter: str
+    places: Array | None
+    values: Array
+
+    @classmethod
+    def between(cls, place: tuple[str, str], before: Array, after: Array) -> Change | None:
+        """From one array to another of its shape; None where they hold the same bits."""
+        old, new = (np.ascontiguousarray(one).reshape(-1) for one in (before, after))
+        differs = np.flatnonzero(old.view(f"u{old.itemsize}") != new.view(f"u{new.itemsize}"))
+        if not len(differs):
+            return None
+        if 2 * len(differs) > len(new):
+            return cls(*place, None, np.array(after))
+        return cls(*place, differs, new[differs])
+
+    def applied(self, before: Array) -> Array:
+        """The parameter with the change in it."""
+        if self.places is None:
+            return self.values
+        after = np.array(before)
+        after.reshape(-1)[self.places] = self.values
+        return after
+
+
+def digest_of(changes: tuple[Change, ...]) -> str:
+    """A name for some changes: the same for the same bits."""
+    digest = hashlib.blake2b(digest_size=16)
+    for change in changes:
+        digest.update(f"{change.layer}\0{change.parameter}\0{change.values.shape}\0".encode())
+        if change.places is not None:
+            digest.update(change.places.tobytes())
+        digest.update(np.ascontiguousarray(change.values).tobytes())
+    return digest.hexdigest()
+
+
+def digests(weights: Weights) -> Mapping[tuple[str, str], str]:
+    """A hash of every parameter."""
+    return {
+        place: hashlib.blake2b(np.ascontiguousarray(values).tobytes(), digest_size=16).hexdigest()
+        for place, values in weights.items()
+    }

@@ -1,0 +1,230 @@
+"""A cluster for one run: a local one that is started and stopped, one that is joined, or a client in hand."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import signal
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from arachne.backend import ModelBackend
+from arachne.cluster.backend import ClusterBackend
+from arachne.cluster.models import model_of
+from arachne.errors import ClusterError, PluginUnavailableError, UsageError
+from arachne.wording import counted
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+LIBRARIES = ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "TF_NUM_INTRAOP", "TF_NUM_INTEROP", "ARACHNE")
+ONE_THREAD = {f"{name}_THREADS": "1" for name in LIBRARIES}
+"""Each local worker computes with one thread: there are as many workers as were asked for."""
+
+CONNECTING = 20
+"""Seconds after which a cluster counts as out of reach."""
+
+Tell = Callable[[str], None]
+
+
+def check_asked(workers: int | None, cluster: Any) -> None:
+    """Refuse what cannot be meant.
+
+    Raises:
+        UsageError: Both are given, or no worker.
+        PluginUnavailableError: dask is not installed.
+    """
+    if workers is None and cluster is None:
+        return
+    if workers is not None and cluster is not None:
+        raise UsageError("give workers for a cluster on this machine or the cluster to join, not both")
+    if workers is not None and workers < 1:
+        raise UsageError(f"a cluster has one worker at least, got {workers}; leave it out to compute in this process")
+    try:
+        import distributed  # noqa: F401
+    except ImportError as error:
+        raise PluginUnavailableError(
+            "a cluster needs dask, which is not installed; pip install 'arachne-repair[distributed]'"
+        ) from error
+
+
+@contextmanager
+def on_cluster(
+    backend: ModelBackend, *, workers: int | None = None, cluster: Any = None, tell: Tell | None = None
+) -> Iterator[ModelBackend]:
+    """The same model, run by a cluster where one is asked for; by this process where not.
+
+    Args:
+        backend: The model, with the weights it was opened with.
+        workers: How many processes of a local cluster to start for the duration.
+        cluster: A scheduler's address, the file a scheduler writes, or a dask client, which is left open.
+        tell: Called with a sentence about the cluster.
+
+    Raises:
+        UsageError: Both are given, no worker, or a model that workers cannot open.
+        ClusterError: The cluster cannot be started or reached.
+    """
+    check_asked(workers, cluster)
+    if workers is None and cluster is None:
+        yield backend
+        return
+    with tempfile.TemporaryDirectory(prefix="arachne-cluster-") as folder:
+        model = model_of(backend, Path(folder))
+        with _client(workers, cluster, tell or _nothing) as client:
+            yield ClusterBackend(backend, client, model)
+
+
+def _nothing(text: str) -> None:
+    return
+
+
+@contextmanager
+def _client(workers: int | None, cluster: Any, tell: Tell) -> Iterator[Client]:
+    from distributed import Client
+
+    if isinstance(cluster, Client):
+        if not cluster.nthreads():
+            raise ClusterError(f"the cluster at {cluster.scheduler.address} has no workers")
+        yield cluster
+    elif workers is not None:
+        with local_client(workers, tell) as client:
+            yield client
+    else:
+        with joined_client(str(cluster), tell) as client:
+            yield client
+
+
+@contextmanager
+def local_client(workers: int, tell: Tell) -> Iterator[Client]:
+    """A cluster of processes on this machine, for the duration.
+
+    Raises:
+        ClusterError: It cannot be started.
+    """
+    from distributed import Client, LocalCluster
+
+    with _quiet(), tempfile.TemporaryDirectory(prefix="arachne-workers-") as folder:
+        try:
+            cluster = LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                processes=True,
+                host="127.0.0.1",
+                dashboard_address=f"127.0.0.1:{_free_port()}",
+                silence_logs=logging.CRITICAL,
+                memory_limit=0,
+                local_directory=folder,
+                env=ONE_THREAD,
+            )
+        except Exception as error:
+            raise ClusterError(f"the local cluster could not be started ({type(error).__name__}: {error})") from error
+        client = Client(cluster, set_as_default=False)
+        pids: list[int] = []
+        try:
+            pids = list(client.run(os.getpid).values())
+            tell(f"cluster: {counted(workers, 'local worker')}, dashboard at {client.dashboard_link}")
+            yield client
+        finally:
+            _end(client, cluster, pids)
+
+
+def _end(client: Client, cluster: Any, pids: list[int]) -> None:
+    """Close everything, also where a worker does not listen any more."""
+    with suppress(Exception):
+        pids = [*pids, *(nanny.pid for nanny in cluster.workers.values() if getattr(nanny, "pid", None))]
+    for pid in pids:  # a stopped process cannot close itself
+        with suppress(OSError):
+            os.kill(pid, signal.SIGCONT)
+    with suppress(Exception):
+        client.close(timeout=2)
+    with suppress(Exception):
+        cluster.close(timeout=5)
+    for pid in pids:
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+
+
+@contextmanager
+def joined_client(address: str, tell: Tell) -> Iterator[Client]:
+    """A cluster of somebody else's, joined for the duration. Its TLS settings are those of dask's configuration.
+
+    Raises:
+        UsageError: No address of a scheduler, and no file of one.
+        ClusterError: It cannot be reached, or has no workers.
+    """
+    from distributed import Client
+
+    file = "://" not in address
+    if file and not Path(address).is_file():
+        raise UsageError(
+            f"a cluster is the address of its scheduler, such as tcp://host:8786, or the file a scheduler writes, got "
+            f"'{address}'"
+        )
+    with _quiet():
+        try:
+            where = {"scheduler_file": address} if file else {"address": address}
+            client = Client(**where, timeout=CONNECTING, set_as_default=False)
+        except Exception as error:
+            raise ClusterError(
+                f"no scheduler answers at '{address}' ({type(error).__name__}: {str(error).splitlines()[0]})"
+            ) from error
+        try:
+            _warn_of_plain(str(client.scheduler.address), tell)
+            n = len(client.nthreads())
+            if not n:
+                raise ClusterError(f"the cluster at {client.scheduler.address} has no workers")
+            tell(f"cluster: {counted(n, 'worker')} at {client.scheduler.address}, dashboard at {client.dashboard_link}")
+            yield client
+        finally:
+            with suppress(Exception):
+                client.close(timeout=5)
+
+
+def _warn_of_plain(address: str, tell: Tell) -> None:
+    """Say once that a connection to another machine is neither encrypted nor authenticated."""
+    parts = urlsplit(address)
+    if parts.scheme == "tls" or not parts.hostname or _is_here(parts.hostname):
+        return
+    tell(
+        f"warning: the connection to {address} is not encrypted, and whoever reaches that port can run code there; "
+        "use tls:// on networks that others share"
+    )
+
+
+def _is_here(host: str) -> bool:
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep dask's own logs away from the user, who reads ours."""
+    names = (
+        "distributed",
+        "distributed.client",
+        "distributed.scheduler",
+        "distributed.nanny",
+        "distributed.core",
+        "tornado",
+    )
+    before = {name: logging.getLogger(name).level for name in names}
+    for name in names:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)

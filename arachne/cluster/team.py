@@ -1,0 +1,309 @@
+"""The client's side: questions about pieces go to workers, answers come back in the order of the pieces.
+
+A piece has its worker, who keeps what it made of it; where that worker is lost, or late, another one gets the piece.
+Nothing that is answered depends on who answers, so neither does a result.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from arachne.cluster.models import Model
+from arachne.cluster.worker import ModelNotSeenError, Opening, Piece, Question, answer, deliver
+from arachne.elsewhere import Answer
+from arachne.errors import ClusterError
+from arachne.values import Inputs, take
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+POLL = 0.5
+"""Seconds after which it is looked who is lost or late."""
+
+LATE, LEAST_LATE = 4.0, 5.0
+"""A worker is late after this many times what the slowest other answer took, and at least so many seconds."""
+
+SILENT = 60.0
+"""Seconds without a heartbeat after which a worker counts as hanging, although no answer tells how long one takes."""
+
+FRESH = 2.0
+"""Seconds for which it is not asked again who is there."""
+
+GONE = 10.0
+"""Seconds without a scheduler after which it counts as gone."""
+
+TRIES = 5
+"""How often a piece is given to another worker before the run ends."""
+
+LOOKED = 8
+"""How many inputs a worker looks at when it opens the model."""
+
+SENT = 8192
+"""How many pieces that were sent are kept on the cluster."""
+
+log = logging.getLogger("arachne")
+
+
+@dataclass(frozen=True, eq=False)
+class Ask:
+    """A question about a piece.
+
+    Attributes:
+        question: The question.
+        piece: The piece.
+        inputs: Gives the piece's inputs, where a worker cannot read them.
+        made_of: Gives the arguments of what is made of the piece, if something is.
+    """
+
+    question: Question
+    piece: Piece
+    inputs: Callable[[], Inputs]
+    made_of: Callable[[], tuple[Any, ...]] | None = None
+
+
+@dataclass(eq=False)
+class _Task:
+    """One question on its way."""
+
+    number: int
+    ask: Ask
+    future: Future[Answer]
+    worker: str
+    asked: float
+    tries: int = 1
+
+
+@dataclass
+class Traffic:
+    """What was asked so far.
+
+    Attributes:
+        questions: How many questions.
+        seconds: What workers took for them, added up.
+        rounds: How often some questions were asked together.
+        resubmitted: How many were asked again elsewhere.
+    """
+
+    questions: int = 0
+    seconds: float = 0.0
+    rounds: int = 0
+    resubmitted: int = 0
+
+
+class Team:
+    """The workers of one cluster, who know one model.
+
+    Args:
+        client: A dask client.
+        model: The model.
+    """
+
+    def __init__(self, client: Client, model: Model) -> None:
+        self.client = client
+        self.model = model
+        self.traffic = Traffic()
+        self._home: dict[str, str] = {}
+        self._hanging: set[str] = set()
+        self._on_cluster: dict[str, Future[Any]] = {}
+        self._files_sent = False
+        self._look: Inputs | None = None
+        self._opening: Future[Opening] | None = None
+        self._lost: float | None = None
+        self._counted: tuple[float, list[str]] = (-inf, [])
+
+    def look(self, inputs: Inputs) -> None:
+        """Take the first of these inputs for all workers to look at, unless there are some already."""
+        if self._look is None:
+            self._look = take(inputs, slice(0, LOOKED))
+            self._open(Opening(self._look))
+
+    def _open(self, opening: Opening) -> None:
+        self._opening = self.client.submit(deliver, opening, pure=False)
+
+    def ask(self, asks: Sequence[Ask]) -> list[Answer]:
+        """Answers in the order of the questions.
+
+        Raises:
+            ClusterError: The scheduler is gone, or there is no worker left.
+        """
+        self.traffic.rounds += 1
+        self.traffic.questions += len(asks)
+        self._settle([ask.piece for ask in asks], self._alive(known=True))
+        found: dict[int, Answer] = {}
+        tasks = [self._submit(number, ask) for number, ask in enumerate(asks)]
+        looked = time.monotonic()
+        while tasks:
+            self._wait([task.future for task in tasks])
+            found |= self._gathered(tasks)
+            tasks = [self._again(task) or task for task in tasks if task.number not in found]
+            if tasks and time.monotonic() - looked > POLL:
+                tasks += self._instead(tasks, found)
+                looked = time.monotonic()
+        self.traffic.seconds += sum(answer.seconds for answer in found.values())
+        return [found[number] for number in range(len(asks))]
+
+    def _gathered(self, tasks: Sequence[_Task]) -> dict[int, Answer]:
+        """The answers that are there, fetched together; one that is lost on the way is asked for again later."""
+        done = [task for task in tasks if task.future.status == "finished"]
+        try:
+            values = self.client.gather([task.future for task in done], errors="raise") if done else []
+        except Exception as error:  # the worker died between its answer and our asking for it
+            log.debug("fetching answers: %s", error)
+            self._check_scheduler()
+            return {}
+        return {task.number: value for task, value in zip(done, values, strict=True)}
+
+    def _submit(self, number: int, ask: Ask, worker: str | None = None, tries: int = 1) -> _Task:
+        worker = worker or self._home[ask.piece.key]
+        content = None if ask.piece.described is not None else self._sent(ask.piece.key, ask.inputs, worker)
+        made_of = (
+            () if ask.made_of is None else self._sent(f"{ask.piece.key}-{ask.question.made_key}", ask.made_of, worker)
+        )
+        future = self.client.submit(
+            answer, ask.question, ask.piece, content, self._opening, made_of, workers=[worker], pure=False
+        )
+        return _Task(number, ask, future, worker, time.monotonic(), tries)
+
+    def _sent(self, key: str, content: Callable[[], Any], worker: str) -> Future[Any]:
+        """Something large on the cluster, sent once; dask makes it again where it is lost."""
+        future = self._on_cluster.pop(key, None)
+        if future is None or future.status in ("cancelled", "lost", "error"):
+            name = f"arachne-{key}-{time.monotonic_ns()}"
+            future = self.client.submit(deliver, content(), key=name, workers=[worker], allow_other_workers=True)
+        self._on_cluster[key] = future
+        while len(self._on_cluster) > SENT:
+            del self._on_cluster[next(iter(self._on_cluster))]
+        return future
+
+    def _wait(self, futures: Sequence[Future[Answer]]) -> None:
+        """Until all are done, or it is time to look who is lost or late."""
+        from distributed import wait
+
+        try:
+            with self.client.as_current():
+                wait(futures, timeout=POLL)
+        except TimeoutError:
+            return
+        except Exception as error:  # cancelled futures, closed connections: what became of them is looked at next
+            log.debug("waiting for workers: %s", error)
+            time.sleep(POLL / 10)
+
+    def _again(self, task: _Task) -> _Task | None:
+        """The question asked again, where another try can mend what happened; None while the answer is open."""
+        from distributed import KilledWorker
+
+        if task.future.status in ("cancelled", "lost"):
+            self._check_scheduler()
+            return self._moved(task)
+        if task.future.status != "error":
+            return None
+        error = task.future.exception()
+        if isinstance(error, ModelNotSeenError):
+            if not self._files_sent and self._look is not None:
+                self._files_sent = True
+                self._open(Opening(self._look, self.model.bytes()))
+            return self._submit(task.number, task.ask, task.worker, task.tries)
+        if isinstance(error, KilledWorker) or type(error).__name__ in ("CommClosedError", "FutureCancelledError"):
+            return self._moved(task)
+        raise error if error is not None else ClusterError("a worker failed and did not say why")
+
+    def _moved(self, task: _Task) -> _Task:
+        """The same question to another worker."""
+        if task.tries >= TRIES:
+            raise ClusterError(f"{TRIES} workers were lost over the same inputs; they may lack memory, see their logs")
+        alive = self._alive()
+        counts = dict.fromkeys([worker for worker in alive if worker != task.worker] or alive, 0)
+        for own in self._home.values():
+            if own in counts:
+                counts[own] += 1
+        other = min(counts, key=lambda worker: counts[worker])
+        self._home[task.ask.piece.key] = other
+        self.traffic.resubmitted += 1
+        return self._submit(task.number, task.ask, other, task.tries + 1)
+
+    def _instead(self, tasks: Sequence[_Task], found: Mapping[int, Answer]) -> list[_Task]:
+        """New tasks beside those whose worker is lost or late; the old ones may still answer first."""
+        self._check_scheduler()
+        alive, now, silent = self._alive(), time.monotonic(), self._silent()
+        slowest = max((one.seconds for one in found.values()), default=None)
+        queued = Counter(task.worker for task in tasks)
+        latest = {task.number: task for task in sorted(tasks, key=lambda task: task.asked)}
+        moved = []
+        for task in latest.values():
+            limit = inf if slowest is None else max(LEAST_LATE, LATE * slowest * (1 + queued[task.worker]))
+            if task.worker in alive and (task.worker in silent or now - task.asked > limit) and len(alive) > 1:
+                self._hanging.add(task.worker)
+                log.warning("the worker at %s does not answer; its inputs go to others", task.worker)
+            elif task.worker in alive:
+                continue
+            moved.append(self._moved(task))
+        return moved
+
+    def _settle(self, pieces: Sequence[Piece], alive: Sequence[str]) -> None:
+        """Give every piece a worker: neighbours to one, as many to each; those that have one keep it."""
+        counts = dict.fromkeys(alive, 0)
+        free = []
+        for piece in pieces:
+            if self._home.get(piece.key) in counts:
+                counts[self._home[piece.key]] += 1
+            else:
+                free.append(piece)
+        share = -(-len(pieces) // len(alive))
+        for piece in free:
+            worker = next((one for one in alive if counts[one] < share), alive[0])
+            self._home[piece.key] = worker
+            counts[worker] += 1
+
+    @property
+    def workers(self) -> int:
+        """How many workers there are."""
+        return len(self._alive(known=True))
+
+    def _alive(self, *, known: bool = False) -> list[str]:
+        """The addresses of the workers that can be asked, perhaps those known a moment ago.
+
+        Raises:
+            ClusterError: There are none, even after waiting for one.
+        """
+        if known and time.monotonic() - self._counted[0] < FRESH:
+            return self._counted[1]
+        until = time.monotonic() + GONE
+        while True:
+            self._check_scheduler()
+            found = sorted(self.client.nthreads())
+            usable = [worker for worker in found if worker not in self._hanging] or found
+            if usable:
+                self._counted = time.monotonic(), usable
+                return usable
+            if time.monotonic() > until:
+                raise ClusterError(f"the cluster at {self._address} has no worker left")
+            time.sleep(POLL)
+
+    def _silent(self) -> set[str]:
+        """Workers that have not been heard of for long."""
+        found = self.client.scheduler_info(n_workers=-1)["workers"]
+        latest = max((one["last_seen"] for one in found.values()), default=0.0)
+        return {worker for worker, one in found.items() if latest - one["last_seen"] > SILENT}
+
+    def _check_scheduler(self) -> None:
+        if self.client.status == "running":
+            self._lost = None
+            return
+        self._lost = self._lost or time.monotonic()
+        while self.client.status != "running":
+            if self.client.status == "closed" or time.monotonic() - self._lost > GONE:
+                raise self._gone()
+            time.sleep(POLL)
+
+    def _gone(self) -> ClusterError:
+        return ClusterError(f"the scheduler of the cluster at {self._address} is gone")
+
+    @property
+    def _address(self) -> str:
+        return str(getattr(self.client.scheduler, "address", None) or "an unknown address")

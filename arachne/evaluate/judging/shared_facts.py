@@ -1,0 +1,197 @@
+"""Facts from elsewhere: every shard of the inputs has its own, and a candidate is given up in waves across them.
+
+A candidate that loses is known to lose after a few inputs, wherever these are. So in the first wave each shard gets its
+usual share of the ceiling, and gives a candidate up when that is passed. Most totals are above their ceilings then. The
+few that are not go on in a second wave, each shard with all that is left of the ceiling. No deficit is negative, so a
+candidate given up that way is above its ceiling on all inputs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from arachne.backend import ModelBackend
+from arachne.elsewhere import Elsewhere, Making
+from arachne.evaluate.fitness import FitnessInputs
+from arachne.evaluate.judging.facts import Bounds, ExactFacts, Facts
+from arachne.evaluate.judging.local_facts import LocalFacts
+from arachne.shards import shards
+from arachne.suspects import Suspects
+from arachne.values import Array, Inputs, count
+
+MARGIN = 1.15
+"""A shard may pass its usual share of the ceiling by this much before it gives a candidate up."""
+
+Band = tuple[float, int, float, int]
+"""What an error band has learnt."""
+
+
+class SharedFacts(Facts):
+    """Facts about shards that are elsewhere, added up.
+
+    Args:
+        elsewhere: Where the shards are worked on.
+        fitness_inputs: The inputs that count.
+        suspects: The weights candidates change.
+        memory: Budget of each worker for what is kept between candidates, in bytes.
+    """
+
+    def __init__(self, elsewhere: Elsewhere, fitness_inputs: FitnessInputs, suspects: Suspects, memory: int) -> None:
+        inputs = fitness_inputs
+        parts = shards(count(inputs.padded))
+        each = memory // -(-len(parts) // max(1, elsewhere.workers))
+        told = [
+            (inputs.labels[own], inputs.weights[own], inputs.terms[own], inputs.names, inputs.kinds, suspects, each)
+            for own in parts
+        ]
+        making = Making(facts_of, told, _named(inputs, suspects))
+        self._pieces = elsewhere.pieces(inputs.padded, parts, making)
+        self._sizes = np.array([len(inputs.labels[own]) for own in parts], np.float64)
+        self._costs = self._sizes / 1e9
+        self._bands: dict[int, Band] = {}
+        self._states: dict[int, tuple[str, int]] = {}
+        self._revision = 0
+        self._renew = False
+        self.waves: list[int] = []
+        """How many pairs of candidate and shard each wave asked about."""
+
+    @property
+    def revision(self) -> int:
+        return self._revision
+
+    def bounds(self, trials: Array, ceilings: Array | None) -> Bounds:
+        numbers = range(len(self._sizes))
+        everybody = np.arange(len(trials))
+        renew, self._renew = self._renew, False
+        shares = self._costs / self._costs.sum()
+        first = {
+            number: (trials, None if ceilings is None else np.ceil(MARGIN * shares[number] * ceilings), renew)
+            for number in numbers
+        }
+        found = dict(zip(numbers, self._asked(bounds_of, first), strict=True))
+        self.waves.append(len(trials) * len(found))
+        if ceilings is not None:
+            low = np.sum([part.low for part in found.values()], axis=0)
+            second: dict[int, tuple[Any, ...]] = {}
+            which: dict[int, Array] = {}
+            for number, part in found.items():
+                which[number] = everybody[~part.complete & (low <= ceilings)]
+                left = (ceilings - low + part.low)[which[number]]
+                if len(left):
+                    second[number] = trials[which[number]], left, False
+            for number, part in zip(second, self._asked(bounds_of, second), strict=True):
+                found[number] = _with(found[number], which[number], part)
+            self.waves.append(sum(len(which[number]) for number in second))
+        summed = _summed(found)
+        if summed.complete.any():
+            self._costs += [float(part.low[summed.complete].sum()) for part in found.values()]
+        return summed
+
+    def exact(self, trial: Array) -> ExactFacts:
+        found = self._asked(exact_of, dict.fromkeys(range(len(self._sizes)), (trial,)))
+        return ExactFacts(
+            np.sum([part.deficits for part in found], axis=0), np.sum([part.wrong for part in found], axis=0)
+        )
+
+    def scores(self, trial: Array) -> Array:
+        found = self._asked(scores_of, dict.fromkeys(range(len(self._sizes)), (trial,)))
+        return np.concatenate(found)
+
+    def next_generation(self) -> None:
+        self._renew = True
+
+    def _asked(self, work: Callable[..., Any], arguments: Mapping[int, tuple[Any, ...]]) -> list[Any]:
+        """Ask shards, and follow what they learn: a shard that moved starts with the band it had."""
+        if not arguments:
+            return []
+        told = {number: (*own, self._bands.get(number)) for number, own in arguments.items()}
+        values = []
+        for number, answer in zip(told, self._pieces(work, told), strict=True):
+            value, revision, band = answer.value
+            state = answer.made, revision
+            if self._states.get(number, state) != state:
+                self._revision += 1
+            self._states[number], self._bands[number] = state, band
+            values.append(value)
+        return values
+
+
+def _with(found: Bounds, which: Array, more: Bounds) -> Bounds:
+    """The same with other bounds of some candidates."""
+    columns = []
+    for name in ("deficits", "low", "high", "complete"):
+        column = getattr(found, name).copy()
+        column[which] = getattr(more, name)
+        columns.append(column)
+    return Bounds(*columns)
+
+
+def _summed(found: Mapping[int, Bounds]) -> Bounds:
+    return Bounds(
+        deficits=np.sum([part.deficits for part in found.values()], axis=0),
+        low=np.sum([part.low for part in found.values()], axis=0),
+        high=np.sum([part.high for part in found.values()], axis=0),
+        complete=np.all([part.complete for part in found.values()], axis=0),
+    )
+
+
+def _named(inputs: FitnessInputs, suspects: Suspects) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for array in (inputs.labels, inputs.weights, inputs.terms, suspects.values):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    digest.update(repr((inputs.names, inputs.kinds, suspects.addresses)).encode())
+    return f"facts {digest.hexdigest()}"
+
+
+def facts_of(
+    backend: ModelBackend,
+    padded: Inputs,
+    rows: slice,
+    labels: Array,
+    weights: Array,
+    terms: Array,
+    names: tuple[str, ...],
+    kinds: tuple[Any, ...],
+    suspects: Suspects,
+    memory: int,
+) -> LocalFacts:
+    """The facts about one shard, where it is."""
+    return LocalFacts(backend, FitnessInputs(padded, labels, weights, terms, names, kinds), suspects, memory)
+
+
+def bounds_of(
+    facts: LocalFacts, trials: Array, ceilings: Array | None, renew: bool, band: Band | None
+) -> tuple[Bounds, int, Band]:
+    """Bounds of candidates over one shard, and what it knows of its own errors."""
+    _learn(facts, band)
+    if renew:
+        facts.next_generation()
+    found = facts.bounds(trials, None if ceilings is None else ceilings.astype(np.int64))
+    return Bounds(found.deficits, found.low, found.high, found.complete), facts.revision, _band(facts)
+
+
+def exact_of(facts: LocalFacts, trial: Array, band: Band | None) -> tuple[ExactFacts, int, Band]:
+    """Exact facts about a candidate over one shard."""
+    _learn(facts, band)
+    return facts.exact(trial), facts.revision, _band(facts)
+
+
+def scores_of(facts: LocalFacts, trial: Array, band: Band | None) -> tuple[Array, int, Band]:
+    """A candidate's scores of one shard."""
+    return facts.scores(trial), facts.revision, _band(facts)
+
+
+def _band(facts: LocalFacts) -> Band:
+    band = facts.band
+    return band.seen, band.compared, band.seen_share, band.sums
+
+
+def _learn(facts: LocalFacts, band: Band | None) -> None:
+    """Widen the band to what the shard had learnt elsewhere."""
+    if band is not None:
+        own = facts.band
+        own.seen, own.seen_share = max(own.seen, band[0]), max(own.seen_share, band[2])

@@ -1,0 +1,1 @@
+"""Real clusters of processes on this machine."""

@@ -1,0 +1,158 @@
+"""However many workers share the inputs, results are the same bytes as those of one process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import arachne
+from arachne import registry
+from arachne.cluster.backend import ClusterBackend
+from arachne.cluster.starting import on_cluster
+from arachne.data.labelled import LabelledData
+from arachne.losses import cross_entropy
+from arachne.result import RepairResult
+from arachne.search.budget import Budget
+from arachne.settings import Settings, make_localiser, make_searcher
+from arachne.shards import shards
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+pytestmark = pytest.mark.backend("onnx")
+
+QUICK: dict[str, Any] = {"population": 30, "generations": 12}
+
+WAYS = {
+    "default": Settings(
+        searcher=make_searcher("auto", members=("bias", "last", "keep", "sparing")), budget=Budget(max_break=0.2)
+    ),
+    "de after bl": Settings(localiser=make_localiser("bl"), searcher=make_searcher("de", **QUICK)),
+    "de in a convolution": Settings(
+        localiser=make_localiser("rs", count=6, include=("first",)), searcher=make_searcher("de", **QUICK)
+    ),
+    "keep behind a cut": Settings(
+        localiser=make_localiser("contrast", include=("first",)),
+        searcher=make_searcher("keep", steps=16),
+        budget=Budget(max_break=0.2),
+    ),
+}
+
+
+def bytes_of(result: RepairResult, folder: Path) -> bytes:
+    path = folder / "patch.json"
+    result.patch.save(path)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_patch_is_the_same_bytes_with_two_workers_as_without(
+    way: str, client: Client, model_file: Path, data: LabelledData, tmp_path: Path
+) -> None:
+    alone = arachne.repair(model_file, data, "top:1", settings=WAYS[way])
+    shared = arachne.repair(model_file, data, "top:1", settings=WAYS[way], cluster=client)
+    assert len(shards(len(alone.split.seen))) > 1
+    assert len(alone.patch)
+    assert bytes_of(shared, tmp_path) == bytes_of(alone, tmp_path)
+    assert shared.backend.elsewhere is None
+
+
+@pytest.fixture
+def shared(client: Client, model_file: Path) -> Iterator[ClusterBackend]:
+    """The model, run by two workers."""
+    with on_cluster(registry.load(model_file), cluster=client) as found:
+        assert isinstance(found, ClusterBackend)
+        yield found
+
+
+def test_every_operation_gives_the_same_bits(shared: ClusterBackend, data: LabelledData) -> None:
+    inputs, pull = np.asarray(data.inputs)[:3000], cross_entropy(data.labels[:3000])
+    alone = shared.inner
+    assert np.array_equal(shared.forward(inputs), alone.forward(inputs))
+    (found,), (expected,) = (one.activations(inputs, "head") for one in (shared, alone))
+    assert np.array_equal(found.entering["weight"], expected.entering["weight"])
+    assert np.array_equal(found.leaving, expected.leaving)
+    gradients = alone.weight_gradients(inputs, pull)
+    for place, values in shared.weight_gradients(inputs, pull).items():
+        assert np.array_equal(values, gradients[place])
+    seed = np.ones((len(inputs), 10), np.float32)
+    assert np.array_equal(
+        shared.output_gradients(inputs, "first", seed)[0], alone.output_gradients(inputs, "first", seed)[0]
+    )
+    mine, theirs = (np.asarray(one.input_gradients(inputs, pull)) for one in (shared, alone))
+    assert np.array_equal(mine, theirs)
+
+
+def test_a_cut_gives_the_same_bits_for_rows_in_any_order(shared: ClusterBackend, data: LabelledData) -> None:
+    inputs = np.asarray(data.inputs)[:3000]
+    rows = np.random.default_rng(0).permutation(3000)[:500]
+    mine, theirs = (one.cut(inputs, ["first"]) for one in (shared, shared.inner))
+    weights = {("first", "weight"): 1.1 * shared.get_weights("first")["weight"]}
+    pull = cross_entropy(data.labels[rows])
+    assert np.array_equal(mine.scores_by_shard(weights, rows), theirs.scores_by_shard(weights, rows))
+    assert np.array_equal(mine.outputs(rows), theirs.outputs(rows))
+    gradients = theirs.gradients_by_shard(weights, pull, rows)
+    assert np.array_equal(mine.gradients_by_shard(weights, pull, rows)["first", "weight"], gradients["first", "weight"])
+    outputs = theirs.outputs(rows)
+    scores = theirs.scores_from_outputs(outputs, rows)
+    assert np.allclose(mine.scores_from_outputs(outputs, rows), scores, atol=1e-5)
+
+
+def test_weights_set_here_are_those_that_workers_compute_with(shared: ClusterBackend, data: LabelledData) -> None:
+    inputs = np.asarray(data.inputs)[:2000]
+    before, weight = shared.forward(inputs), shared.get_weights("head")["weight"]
+    one = weight.copy()
+    one[3, 5] += 1
+    shared.set_weights("head", "weight", one)
+    assert [len(change.values) for change in shared.changes] == [1]
+    after = shared.forward(inputs)
+    assert not np.array_equal(after, before)
+    assert np.array_equal(after, shared.inner.forward(inputs))
+    shared.set_weights("head", "weight", weight)
+    assert shared.changes == ()
+    assert np.array_equal(shared.forward(inputs), before)
+
+
+def test_a_model_that_workers_do_not_see_is_sent_as_bytes(client: Client, model_file: Path, data: LabelledData) -> None:
+    inputs = np.asarray(data.inputs)[:2000]
+    with model_file.open("rb") as file:
+        own = Path(f"/proc/self/fd/{file.fileno()}")  # another file, or none, in another process
+        if not own.is_file():
+            pytest.skip("this system shows no descriptors as files")
+        with on_cluster(registry.load(own, backend="onnx"), cluster=client) as found:
+            assert np.array_equal(found.forward(inputs), registry.load(model_file).forward(inputs))
+
+
+def test_candidates_are_given_up_in_waves_across_shards(shared: ClusterBackend, data: LabelledData) -> None:
+    from arachne.evaluate import FitnessInputs, PlainEvaluator
+    from arachne.evaluate.deciding import DecidingEvaluator
+    from arachne.evaluate.judging.shared_facts import SharedFacts
+    from tests.unit.evaluating import some_suspects
+
+    labels, rows = data.labels, np.arange(len(data))
+    right = shared.inner.predict(data.inputs) == labels
+    counted = FitnessInputs.around(
+        data.inputs, labels, np.where(right, 1.0, 10.0), (~right).astype(np.int64), ("right", "wrong"),
+        ("positive", "negative"),
+    )  # fmt: skip
+    suspects = some_suspects(shared.inner, ["head"], 6)
+    facts = SharedFacts(shared, counted, suspects, 1 << 28)
+    evaluator, plain = (
+        DecidingEvaluator(shared, counted, suspects, facts),
+        PlainEvaluator(shared.inner, counted, suspects),
+    )
+    rng = np.random.default_rng(1)
+    trials = suspects.values + suspects.deviations * rng.standard_normal((12, len(suspects)))
+    trials = trials.astype(np.float32).astype(np.float64)
+    exact = plain.evaluate(trials)
+    limits = np.full(len(trials), int(np.median(exact.sum(axis=1))))
+    found = evaluator.evaluate(trials, limits)
+    within = exact.sum(axis=1) <= limits
+    assert np.array_equal(found[within], exact[within])
+    assert (found[~within].sum(axis=1) > limits[~within]).all()
+    assert 0 < facts.waves[1] < facts.waves[0]
+    assert len(rows) > 2 * 1024
