@@ -6,6 +6,7 @@ They take pictures scaled to 0..1, or word numbers, and give logits.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -58,6 +59,50 @@ def _conv16_fc512(side: int, classes: int) -> nn.Module:
             scores=nn.Linear(512, classes),
         )
     )
+
+
+def c10_cnn1() -> nn.Module:
+    """CIFAR-10, Apricot's CNN1 at half its width: four convolutions and three dense layers."""
+    layers = OrderedDict[str, nn.Module]()
+    _convolutions(layers, 3, (32, 32, None, 64, 64, None))
+    layers["flat"] = nn.Flatten()
+    layers["hidden1"], layers["relu7"] = nn.Linear(64 * 8 * 8, 256), nn.ReLU()
+    layers["hidden2"], layers["relu8"] = nn.Linear(256, 256), nn.ReLU()
+    layers["scores"] = nn.Linear(256, 10)
+    return nn.Sequential(layers)
+
+
+def c10_cnn2() -> nn.Module:
+    """CIFAR-10, Apricot's CNN2: five convolutions with batch normalisation and one dense layer."""
+    layers = OrderedDict[str, nn.Module]()
+    _convolutions(layers, 3, (32, 32, None, 64, None, 128, 128, None), normalised=True)
+    layers["flat"] = nn.Flatten()
+    layers["scores"] = nn.Linear(128 * 4 * 4, 10)
+    return nn.Sequential(layers)
+
+
+def c10_cnn3() -> nn.Module:
+    """CIFAR-10, Apricot's CNN3 at a quarter of its width: seven convolutions, means of ten maps, one dense layer."""
+    layers = OrderedDict[str, nn.Module]()
+    _convolutions(layers, 3, (24, 24, 24, None, 48, 48, 48, None, 10))
+    layers["mean"], layers["flat"] = nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    layers["scores"] = nn.Linear(10, 10)
+    return nn.Sequential(layers)
+
+
+def _convolutions(
+    layers: OrderedDict[str, nn.Module], entering: int, widths: Sequence[int | None], *, normalised: bool = False
+) -> None:
+    """Put 3 x 3 convolutions of these widths into `layers`, each with a ReLU; None is a pooling."""
+    for at, width in enumerate(widths, 1):
+        if width is None:
+            layers[f"pool{at}"] = nn.MaxPool2d(2)
+            continue
+        layers[f"conv{at}"] = nn.Conv2d(entering, width, 3, padding=1)
+        if normalised:
+            layers[f"norm{at}"] = nn.BatchNorm2d(width)
+        layers[f"relu{at}"] = nn.ReLU()
+        entering = width
 
 
 def gtsrb_idsia() -> nn.Module:
