@@ -84,9 +84,9 @@ SUBJECTS = {
             Recipe(12, 5e-3, 256, decay=0.05, patience=8, mirrored=True, shifted=4, smoothing=0.1, bfloat16=True),
         ),
         Subject("c10-cnn1", "c10", networks.c10_cnn1, Recipe(7, 2e-3, decay=0.02, mirrored=True, bfloat16=True)),
-        Subject("c10-cnn2", "c10", networks.c10_cnn2, Recipe(6, 4e-3, decay=0.02, mirrored=True, bfloat16=True)),
-        Subject("c10-cnn3", "c10", networks.c10_cnn3, Recipe(8, 3e-3, decay=0.01, mirrored=True, bfloat16=True)),
-        Subject("gtsrb-idsia", "gtsrb", networks.gtsrb_idsia, Recipe(5, rate=2e-3, decay=0.05, bfloat16=True)),
+        Subject("c10-cnn2", "c10", networks.c10_cnn2, Recipe(4, 4e-3, decay=0.02, mirrored=True, bfloat16=True)),
+        Subject("c10-cnn3", "c10", networks.c10_cnn3, Recipe(5, 4e-3, decay=0.01, mirrored=True, bfloat16=True)),
+        Subject("gtsrb-idsia", "gtsrb", networks.gtsrb_idsia, Recipe(3, rate=2e-3, decay=0.05, bfloat16=True)),
     )
 }
 
