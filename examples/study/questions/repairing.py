@@ -29,6 +29,9 @@ PAPERS = {FAITHFUL: "bl", GL: "gl", RS: "rs"}
 BUDGETS = (0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.05, 0.06, 0.08, 0.1, 0.15)
 DEFAULT_BUDGET = 0.005
 
+RUNGS = ("budget", "seen_repaired", "seen_broken", "repaired", "broken", "right", "class_a", "class_b", "weights")
+"""The numbers of one rung: the first counts of the seen half, then those of the held-out one; weights changed."""
+
 PARTS = ("bias", "last")
 """Members of the default search that are a question of their own: would so little have done the same?"""
 
@@ -122,29 +125,29 @@ def side(told: PartEvidence, target: Target, *, kept: bool) -> dict[str, Any]:
     return {**counts, **changed, **sizes, **{name: list(pair) for name, pair in pairs.items()}}
 
 
-def ladder(result: arachne.RepairResult, points: Sequence[Point]) -> list[list[float]]:
-    """What is chosen at every budget: `[budget, repaired, broken, ...]`.
-
-    Repaired and broken are counts of the seen half; then come those of the held-out half, how many of its inputs are
-    right, and how many weights were changed.
-    """
-    rows = []
+def ladder(result: arachne.RepairResult, points: Sequence[Point]) -> list[list[float | None]]:
+    """What is chosen at every budget, `[budget, repaired, broken, ...]`: `RUNGS` names the numbers."""
+    rows: list[list[float | None]] = []
+    held_out, target = result.split.held_out, result.split.targets[0]
     for budget in BUDGETS:
         taken = choose(points, arachne.Budget(budget), result.split.class_names).index
         if budget == DEFAULT_BUDGET and result.choice is not None and points is result.points:
             taken = result.choice.index
-        if taken is None:
-            right = len(result.split.held_out.positives)
-            rows.append([budget, 0, 0, 0, 0, right, 0])
-            continue
-        point = points[taken]
-        after = point.held_out or point.seen
-        rows.append([budget, *_counts(point.seen), *_counts(after), int(after.right.sum()), point.weights])
+        point = None if taken is None else points[taken]
+        right = np.isin(np.arange(len(held_out)), held_out.positives)
+        if point is not None and point.held_out is not None:
+            right = point.held_out.right
+        classes = [
+            None if number is None else int(right[held_out.data.labels == number].sum())
+            for number in (target.label, target.prediction)
+        ]
+        counts = [*_counts(point and point.seen), *_counts(point and point.held_out)]
+        rows.append([budget, *counts, int(right.sum()), *classes, 0 if point is None else point.weights])
     return rows
 
 
-def _counts(standing: Standing) -> tuple[int, int]:
-    return standing.repair.count, standing.breakage.count
+def _counts(standing: Standing | None) -> tuple[int, int]:
+    return (0, 0) if standing is None else (standing.repair.count, standing.breakage.count)
 
 
 def fingerprint(patch: arachne.Patch) -> dict[str, Any]:
