@@ -15,7 +15,7 @@ from examples.study import budgets, report
 from examples.study.confusions import most_confused
 from examples.study.faults import BY_NAME, CONFUSION_RANKS, DECIDE, JUDGE
 from examples.study.poisoning import fault_made_by, train_planted
-from examples.study.questions import command
+from examples.study.questions import command, page
 from examples.study.runs import RESULTS
 from examples.study.sources import SourceError
 from examples.study.subjects import SUBJECTS, facts_of, is_trained, made_by, train_subject
@@ -132,9 +132,9 @@ def parser_of_commands() -> argparse.ArgumentParser:
     measuring.add_argument("--minutes", type=float, help="begin no run after so much time; the next call goes on")
     measuring.add_argument("--results", type=Path, default=RESULTS, help="the folder of the result files")
     command.add_commands(commands)
-    reporting = commands.add_parser("report", help="the page of these repairs, and its figure")
-    reporting.add_argument("--results", type=Path, default=RESULTS, help="the folder of the result files")
-    reporting.add_argument("--page", type=Path, default=report.PAGE, help="where it is written")
+    reporting = commands.add_parser("report", help="the pages of these repairs and of the questions, and their figures")
+    reporting.add_argument("--results", type=Path, default=RESULTS.parent, help="the folder of all result files")
+    reporting.add_argument("--docs", type=Path, default=report.PAGE.parent, help="the folder of the pages")
     return parser
 
 
@@ -169,7 +169,8 @@ def run(given: argparse.Namespace) -> None:
     elif given.command in (*command.QUESTIONS, command.ALL):
         command.run(given)
     elif given.command == "report":
-        report.write(given.results, given.page)
+        report.write(given.results / RESULTS.name, given.docs / report.PAGE.name)
+        page.write(given.results, given.docs / page.PAGE.name)
     elif given.command == "list":
         show()
     else:

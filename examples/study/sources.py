@@ -122,3 +122,8 @@ GLOVE = Source(
     "c43ef32ffedd137af1da84a3dcf79c9bea1cf48be913faa95d8e2116fe0e257a",
     "made from GloVe 6B 100d (nlp.stanford.edu/projects/glove): 'words' and float16 'vectors' of the tweets' words",
 )
+FM_REFERENCE = Source(
+    "fm_reference.npz",
+    "18dc0700acd5f6d3e89addf792e414d1563c03ff0a6fa74f800e47a6de6c1d01",
+    "it holds the weights 'W1', 'b1', 'W2', 'b2' of a 784-100-10 network and its halves 'val' and 'eval'; ask for it",
+)

@@ -18,7 +18,8 @@ def digits() -> SubjectData:
     pictures = np.pad(grey, ((0, 0), (2, 2), (2, 2))).astype(np.uint8)[:, None]
     labels = stored.target.astype(np.int64)
     names = tuple(str(name) for name in range(10))
-    return SubjectData(pictures[:1200], labels[:1200], pictures[1200:], labels[1200:], names)
+    columns = {"confidence": np.random.default_rng(0).random(len(labels) - 1200)}
+    return SubjectData(pictures[:1200], labels[:1200], pictures[1200:], labels[1200:], names, test_columns=columns)
 
 
 @pytest.fixture

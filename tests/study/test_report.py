@@ -33,7 +33,7 @@ def made(fault: str, kind: str, repaired: int, broken: int = 4, *, searcher: str
 @pytest.fixture
 def two(tmp_path: Path) -> Path:
     """A folder with a run of a planted fault and one of a confusion."""
-    folder = tmp_path / "results"
+    folder = tmp_path / "results" / "budgets"
     for run in (made("digits-trigger-b", "trigger", 18), made("digits-mlp-confusion-02", "confusion", 6, 11)):
         run.save(run_path(folder, run.fault, run.seed, run.searcher))
     return folder
@@ -54,9 +54,8 @@ def test_a_run_reads_back_as_it_was_written(two: Path) -> None:
 
 
 def test_the_page_says_what_came_out_and_what_did_not(two: Path, tmp_path: Path) -> None:
-    page = tmp_path / "docs" / "page.md"
-    assert main(["report", "--results", str(two), "--page", str(page)]) == 0
-    text = page.read_text()
+    assert main(["report", "--results", str(two.parent), "--docs", str(tmp_path / "docs")]) == 0
+    text = (tmp_path / "docs" / "repairs-at-equal-damage.md").read_text()
     assert line(text, "Systematic faults: mean repaired at 0.5 %")[1:] == ["≥ 0.50", "0.90", "yes"]
     assert line(text, "Confusions: mean repaired at 0.5 %")[1:] == ["≥ 0.38", "0.30", "**no**"]
     assert line(text, "All: runs that keep 0.5 %")[2:] == ["0.50 (1 of 2)", "**no**"]
@@ -78,7 +77,7 @@ def test_the_page_says_what_came_out_and_what_did_not(two: Path, tmp_path: Path)
 def test_the_figure_has_a_line_for_each_searcher_and_the_same_bytes_every_time(two: Path, tmp_path: Path) -> None:
     drawn = []
     for number in range(2):
-        main(["report", "--results", str(two), "--page", str(tmp_path / f"{number}" / "page.md")])
+        main(["report", "--results", str(two.parent), "--docs", str(tmp_path / f"{number}")])
         drawn.append((tmp_path / f"{number}" / "pictures" / "repairs-at-equal-damage.svg").read_bytes())
     assert drawn[0] == drawn[1]
     assert b"<svg" in drawn[0]

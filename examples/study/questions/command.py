@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from examples.study.questions.kept import RESULTS
+from examples.study.questions.reference import REFERENCE
 from examples.study.questions.rq1 import RQ1
 from examples.study.questions.rq2 import RQ2
 from examples.study.questions.rq3 import RQ3
@@ -16,7 +17,9 @@ from examples.study.questions.rq6 import RQ6
 from examples.study.questions.rq7 import RQ7
 from examples.study.questions.working import Question, Scope, measure
 
-QUESTIONS: dict[str, Question] = {question.name: question for question in (RQ1, RQ2, RQ3, RQ4, RQ5, RQ6, RQ7)}
+QUESTIONS: dict[str, Question] = {
+    question.name: question for question in (REFERENCE, RQ1, RQ2, RQ3, RQ4, RQ5, RQ6, RQ7)
+}
 ALL = "all"
 QUICK_RESULTS = RESULTS.parent / "results-quick"
 """Where the quick study goes unless told otherwise; not part of the project."""

@@ -24,7 +24,7 @@ class Cell:
     """One thing to measure.
 
     Attributes:
-        question: `rq1` to `rq7`.
+        question: `rq1` to `rq7`, or `reference`.
         subject: Whose network and data it takes.
         way: How it is repaired or localised.
         case: Which fault, in the question's own words: a rank, or a value of alpha.
@@ -86,7 +86,7 @@ def add(kept: Kept, folder: Path) -> None:
 
 def tidy(folder: Path) -> None:
     """Write every file anew: one line for each cell, in the order of cases and seeds."""
-    for path in sorted(folder.glob("rq*/*.jsonl")):
+    for path in sorted(folder.glob("r*/*.jsonl")):
         text = "".join(kept.line() for kept in _read(path))
         if text != path.read_text(encoding="utf8"):
             partial = path.with_suffix(".partial")
@@ -107,6 +107,19 @@ def _read(path: Path) -> Iterator[Kept]:
         cell = Cell(path.parent.name, subject, way, told.pop("case"), told.pop("seed"))
         found[cell] = Kept(cell, **told)
     yield from sorted(found.values(), key=lambda kept: (len(kept.cell.case), kept.cell))
+
+
+def keep_facts(subject: str, facts: dict[str, Any], folder: Path) -> None:
+    """What a subject's network reached, beside the lines that were measured on it."""
+    path = folder / "subjects" / f"{subject}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    told = {name: facts[name] for name in ("test_accuracy", "epochs", "seconds", "weights")}
+    path.write_text(json.dumps(told) + "\n", encoding="utf8")
+
+
+def read_facts(folder: Path) -> dict[str, dict[str, Any]]:
+    """The same of all subjects, by name."""
+    return {path.stem: json.loads(path.read_text(encoding="utf8")) for path in sorted(folder.glob("subjects/*.json"))}
 
 
 @cache

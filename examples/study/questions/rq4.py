@@ -15,11 +15,13 @@ ALPHAS = (1, 2, 3, 4, 5, 6, 8, 10, 15, 20)
 FEWER = (1, 4, 10, 20)
 """Where a repair takes seconds rather than one."""
 
+QUICK = (1, 10)
+
 
 def cells(scope: Scope) -> Iterator[Cell]:
     """The most frequent confusion with every alpha."""
     for subject in scope.of(SUBJECTS):
-        alphas = ALPHAS if subject == "fm-mlp" and not scope.quick else FEWER
+        alphas = QUICK if scope.quick else ALPHAS if subject == "fm-mlp" else FEWER
         for seed in scope.seeds(10):
             for alpha in alphas:
                 yield from (Cell("rq4", subject, way, str(alpha), seed) for way in scope.in_ways(WAYS))

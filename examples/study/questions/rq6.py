@@ -12,13 +12,15 @@ from examples.study.questions.working import Question, Scope
 SUBJECTS = ("lfw-vgg",)
 WAYS = (FAITHFUL, DEFAULT)
 ALPHA = 2.0
+FAULT = "1:0"
+"""Women read as men."""
 
 
 def cells(scope: Scope) -> Iterator[Cell]:
     """Many seeds, for the distribution."""
     for subject in scope.of(SUBJECTS):
         for seed in scope.seeds(10, 2):
-            yield from (Cell("rq6", subject, way, "1:0", seed) for way in scope.in_ways(WAYS))
+            yield from (Cell("rq6", subject, way, FAULT, seed) for way in scope.in_ways(WAYS))
 
 
 def make(cell: Cell) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from examples.study.questions.working import Question, Scope
 SUBJECTS = ("tweets-lstm",)
 WAYS = (FAITHFUL, DEFAULT)
 ALPHA = 1.0
+FAULT = "0:1"
+"""Negative read as neutral."""
 SURE = "confidence"
 
 
@@ -22,7 +24,7 @@ def cells(scope: Scope) -> Iterator[Cell]:
     """The most frequent confusion, with several seeds."""
     for subject in scope.of(SUBJECTS):
         for seed in scope.seeds(10, 2):
-            yield from (Cell("rq7", subject, way, "0:1", seed) for way in scope.in_ways(WAYS))
+            yield from (Cell("rq7", subject, way, FAULT, seed) for way in scope.in_ways(WAYS))
 
 
 def make(cell: Cell) -> dict[str, Any]:

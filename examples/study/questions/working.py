@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import arachne
-from examples.study.questions.kept import DONE, Cell, Kept, add, read, tidy, versions
-from examples.study.subjects import weights_of
+from examples.study.questions.kept import DONE, Cell, Kept, add, keep_facts, read, tidy, versions
+from examples.study.subjects import facts_of, weights_of
 from examples.study.training import Say
 
 Make = Callable[[Cell], dict[str, Any]]
@@ -83,9 +83,7 @@ def measure(
     by_name = {question.name: question for question in questions}
     kept = {one.cell: one for question in questions for one in read(folder, question.name)}
     cells = [cell for question in questions for cell in question.cells(scope)]
-    waiting = [
-        cell for cell in cells if cell not in kept or kept[cell].made_with != made_with(by_name[cell.question], cell)
-    ]
+    waiting = [cell for cell in cells if not _is_done(kept.get(cell), made_with(by_name[cell.question], cell))]
     say(f"{len(cells) - len(waiting)} of {len(cells)} measurements have their line, {len(waiting)} to make")
     start = time.perf_counter()
     done = 0
@@ -95,6 +93,9 @@ def measure(
         say(f"[{number}/{len(waiting)}] {one.cell}: {_told(one)}; about {left / 60:.0f} min left")
         done = number
     tidy(folder)
+    for subject in {cell.subject for cell in waiting}:
+        if (facts := facts_of(subject)) is not None:
+            keep_facts(subject, facts, folder)
     if done < len(waiting):
         say(f"stopped after {minutes:g} min; {len(waiting) - done} measurements are left for the next time")
 
@@ -103,6 +104,10 @@ def made_with(question: Question, cell: Cell) -> dict[str, Any]:
     """What decides a cell's numbers."""
     path = weights_of(cell.subject)
     return {"recipe": question.recipe, "weights": _hash(path) if path.is_file() else None}
+
+
+def _is_done(kept: Kept | None, made_with: dict[str, Any]) -> bool:
+    return kept is not None and kept.outcome == DONE and kept.made_with == made_with
 
 
 @cache

@@ -1,0 +1,91 @@
+"""The page of the study and its figures, from the result files alone: no measured number is typed by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from examples.study.questions import page_text as text
+from examples.study.questions import published
+from examples.study.questions.kept import DONE, RESULTS, read, read_facts
+from examples.study.questions.more_sections import Lines, backends, headline, rq5, rq6, rq7
+from examples.study.questions.sections import reference, rq1, rq2, rq3, rq4
+from examples.study.questions.tables import table
+from examples.study.questions.wanted import wanted
+from examples.study.sources import PROJECT
+
+PAGE = PROJECT / "docs" / "reproducing-the-paper.md"
+PICTURES = "pictures"
+NEED_BOTH = ("rq6", "rq7")
+"""Their figures need the paper's repair and the default."""
+
+QUESTIONS = ("reference", "rq1", "rq2", "rq3", "rq4", "rq5", "rq6", "rq7")
+
+
+def write(folder: Path = RESULTS, page: Path = PAGE) -> None:
+    """Write page and figures."""
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(page_of(folder, page.parent / PICTURES), encoding="utf8")
+
+
+def page_of(folder: Path = RESULTS, pictures: Path | None = None) -> str:
+    """The page; its figures are drawn into `pictures`, if that is given."""
+    lines: Lines = {name: read(folder, name) for name in QUESTIONS}
+    parts = [
+        text.HEAD,
+        _section("## Held-out repair at equal held-out damage", text.HEADLINE, headline(lines)),
+        _section("## What was wanted, and what came out", text.WANTED, wanted(lines), text.WHY),
+        _section("## The networks", text.NETWORKS, _networks(folder)),
+        _section("## RQ1: does localisation find a fault?", text.RQ1, rq1(lines["rq1"], pictures)),
+        _figure(lines, "rq1", text.RQ1_FIGURE),
+        _section("## RQ2: a random tenth of all errors", text.RQ2, rq2(lines["rq2"]), text.RQ2_WHY),
+        _section("## RQ3: do repairs hold on other inputs?", text.RQ3, rq3(lines["rq3"], pictures)),
+        _figure(lines, "rq3", text.RQ3_FIGURE, text.RQ3_WHY),
+        _section("### On the network of the authors' own code", text.REFERENCE, reference(lines["reference"])),
+        _section("### Through other backends", text.BACKENDS, backends(lines["rq3"]), text.BACKENDS_WHY),
+        _section("## RQ4: what alpha does", text.RQ4, rq4(lines["rq4"], pictures)),
+        _figure(lines, "rq4", text.RQ4_FIGURE, text.RQ4_WHY),
+        _section("## RQ5: beside every rival", text.RQ5, rq5(lines["rq5"], pictures)),
+        _figure(lines, "rq5", text.RQ5_FIGURE, text.RQ5_WHY),
+        _section("## RQ6: fairness", text.RQ6, rq6(lines["rq6"], pictures)),
+        _figure(lines, "rq6", text.RQ6_FIGURE, text.RQ6_WHY),
+        _section("## RQ7: text", text.RQ7, rq7(lines["rq7"], pictures)),
+        _figure(lines, "rq7", text.RQ7_FIGURE, text.RQ7_WHY),
+        text.AGAIN,
+        _made_with(lines),
+        text.PLANTED,
+        text.SAME,
+        text.OWN_STUDY,
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _section(*parts: str) -> str:
+    return "\n\n".join(parts)
+
+
+def _figure(lines: Lines, name: str, caption: str, *more: str) -> str:
+    """The figure of a question with its caption, if there is anything to draw, and what is to be said after it."""
+    ways = {one.cell.way for one in lines[name] if one.outcome == DONE}
+    drawn = len(ways) > 1 if name in NEED_BOTH else bool(ways)
+    return _section(*((f"![{name.upper()}]({PICTURES}/study-{name}.svg)", caption) if drawn else ()), *more)
+
+
+def _networks(folder: Path) -> str:
+    rows = []
+    for name, facts in read_facts(folder).items():
+        theirs = published.ACCURACY.get(name)
+        paper = "" if theirs is None else f"{theirs:.4f}"
+        weights, seconds = f"{facts['weights']:,}", f"{facts['seconds']:.0f}"
+        rows.append([name, f"{facts['test_accuracy']:.4f}", paper, weights, seconds, published.SMALLER.get(name, "")])
+    return table(["network", "test accuracy", "paper's", "weights", "processor s", "what is smaller"], rows)
+
+
+def _made_with(lines: Lines) -> str:
+    """Versions behind the numbers, how many measurements there are, and those that gave none."""
+    kept = [one for own in lines.values() for one in own]
+    names = dict.fromkeys(name for one in kept for name in one.versions if name != "sources")
+    told = ", ".join(f"{name} {' and '.join(sorted({one.versions[name] for one in kept}))}" for name in names)
+    minutes = sum(one.seconds for one in kept) / 60
+    lost = [f"- {one.cell}: {one.outcome}" for one in kept if one.outcome != DONE]
+    more = "\n\nNot possible:\n\n" + "\n".join(lost) if lost else ""
+    return f"{len(kept)} measurements, {minutes:.0f} minutes of processor time, made with {told}.{more}"
