@@ -162,7 +162,7 @@ def test_the_page_tells_every_question_beside_the_paper(study: Path, tmp_path: P
     text = page_of(study / "results", tmp_path)
     for number in range(1, 8):
         assert f"\n## RQ{number}: " in text
-    assert text.count("| faithful | default at that damage | default at 0.5 % |") >= 3
+    assert text.count("| faithful | default, no more damage | default at 0.5 % |") >= 3
     drawn = {path.name for path in tmp_path.glob("*.svg")}
     assert drawn == {f"study-rq{number}.svg" for number in (1, 3, 4, 5, 6, 7)}
     assert all(f"(pictures/{name})" in text for name in drawn)
@@ -211,9 +211,9 @@ def test_lines_made_later_count_and_files_are_put_in_order(tmp_path: Path) -> No
     for seed, number in ((1, 5), (0, 6), (1, 7)):
         add(Kept(Cell("rq3", "fm-mlp", "faithful", "1", seed), {}, {}, 1.0, DONE, {"x": number}), tmp_path)
     assert [(one.cell.seed, one.found["x"]) for one in read(tmp_path, "rq3")] == [(0, 6), (1, 7)]
-    tidy(tmp_path)
-    stored = (tmp_path / "rq3" / "fm-mlp.faithful.jsonl").read_text().splitlines()
-    assert [json.loads(line)["seed"] for line in stored] == [0, 1]
+    path = tmp_path / "rq3" / "fm-mlp.faithful.jsonl"
+    tidy([path])
+    assert [json.loads(line)["seed"] for line in path.read_text().splitlines()] == [0, 1]
 
 
 @pytest.mark.skipif(not (RESULTS / "rq3").is_dir(), reason="there are no result files here")

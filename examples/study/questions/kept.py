@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import version
@@ -84,9 +84,9 @@ def add(kept: Kept, folder: Path) -> None:
         file.write(kept.line())
 
 
-def tidy(folder: Path) -> None:
-    """Write every file anew: one line for each cell, in the order of cases and seeds."""
-    for path in sorted(folder.glob("r*/*.jsonl")):
+def tidy(paths: Iterable[Path]) -> None:
+    """Write files anew: one line for each cell, in the order of cases and seeds."""
+    for path in paths:
         text = "".join(kept.line() for kept in _read(path))
         if text != path.read_text(encoding="utf8"):
             partial = path.with_suffix(".partial")

@@ -9,7 +9,7 @@ import numpy as np
 
 from examples.study.questions import figures, published
 from examples.study.questions.kept import DONE, Kept
-from examples.study.questions.reading import EQUAL, Outcome, Pair, mean, of, outcome, pairs
+from examples.study.questions.reading import EQUAL, Outcome, Pair, by_case, mean, of, outcome, pairs
 from examples.study.questions.repairing import DEFAULT, DEFAULT_BUDGET, FAITHFUL, PARTS
 from examples.study.questions.rq5 import SUBJECTS, WAYS
 from examples.study.questions.sections import HEADS, NAMES, three
@@ -26,10 +26,15 @@ def headline(lines: Lines) -> str:
         if not both:
             continue
         found = three(both)
-        more = [a.repair - outcome(b.faithful).repair for b in both if (a := b.default_at(EQUAL))]
+        level = by_case([pair.default for pair in both], [pair.level_repair() for pair in both])
+        more = by_case(
+            [pair.default for pair in both], [pair.level_repair() - outcome(pair.faithful).repair for pair in both]
+        )
         told = [rate_at(outcomes) for outcomes in found]
-        rows.append([name, str(len(found[0])), str(len(both)), paper, *told, with_interval(mean(more), sign=True)])
-    return table(["subject", "faults", "runs", "paper's RR", *HEADS, "repaired more at that damage"], rows)
+        level_told = [number(float(np.mean(level))), with_interval(mean(more), sign=True)]
+        rows.append([name, f"{len(found[0])}, {len(both)}", paper, told[0], *level_told, *told[1:]])
+    heads = ["subject", "faults, runs", "paper's RR_eval", "faithful", "default, same held-out damage", "more repaired"]
+    return table([*heads, *HEADS[1:]], rows)
 
 
 def _groups(lines: Lines) -> Iterator[tuple[str, list[Pair], str]]:
@@ -82,12 +87,12 @@ def _contenders(kept: Sequence[Kept]) -> Iterator[tuple[str, str, float | str | 
     for way in WAYS:
         own = [one for one in every if one.cell.way == way]
         if way == DEFAULT:
-            yield "default at the damage of faithful", "ladder", EQUAL, own
+            yield "default, no more damage than faithful", "ladder", EQUAL, own
             yield "default at 0.5 %", "ladder", DEFAULT_BUDGET, own
             for part in PARTS:
-                yield f"`{part}` of the default, at the damage of faithful", part, EQUAL, own
+                yield f"`{part}` of the default, no more damage than faithful", part, EQUAL, own
         elif any("ladder" in one.found for one in own):
-            yield f"`{way}` at the damage of faithful", "ladder", EQUAL, own
+            yield f"`{way}`, no more damage than faithful", "ladder", EQUAL, own
             yield f"`{way}` at 0.5 %", "ladder", DEFAULT_BUDGET, own
         else:
             yield way if way == FAITHFUL else f"`{way}`", "own", None, own
@@ -132,7 +137,7 @@ def rq6(kept: Sequence[Kept], pictures: Path | None) -> str:
     told: dict[str, dict[str, list[float]]] = {"women": {}, "men": {}}
     both = pairs(kept)
     contenders = {"faithful": [outcome(pair.faithful) for pair in both]}
-    contenders["default at that damage"] = [pair.default_at(EQUAL) for pair in both]
+    contenders["default, no more damage"] = [pair.default_at(EQUAL) for pair in both]
     contenders["default at 0.5 %"] = [pair.default_at(DEFAULT_BUDGET) for pair in both]
     for which, gender in enumerate(("women", "men")):
         told[gender]["before"] = [_error(one, which, 1) for one in contenders["faithful"]]
@@ -159,7 +164,7 @@ def rq7(kept: Sequence[Kept], pictures: Path | None) -> str:
         return "Not run yet."
     rows = [["faithful", *_halves([pair.faithful for pair in both]), *_sure([pair.faithful for pair in both])]]
     equal = {"": [pair.default_at(EQUAL) for pair in both]}
-    rows.append(["default at that damage", str(len(both)), "", rate_at(equal), "", "", ""])
+    rows.append(["default, no more damage", str(len(both)), "", rate_at(equal), "", "", ""])
     rows.append(["default at 0.5 %", *_halves([p.default for p in both]), *_sure([p.default for p in both])])
     if pictures is not None:
         own = {"repaired": [], "not repaired": []}

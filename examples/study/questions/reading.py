@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from examples.study.questions.kept import DONE, Kept
 from examples.study.questions.repairing import BUDGETS, DEFAULT, DEFAULT_BUDGET, FAITHFUL, RUNGS
@@ -104,6 +106,20 @@ class Pair:
         """What the paper's repair broke of the seen half."""
         return outcome(self.faithful, "seen").damage
 
+    def level_repair(self, ladder: str = "ladder") -> float:
+        """RR of the default where it breaks as much of the held-out half as the paper's repair does there.
+
+        Budgets are steps, so it is read between the two choices next to that damage; where no budget breaks as much,
+        the one that breaks most counts.
+        """
+        own = outcome(self.default)
+        steps = {0.0: 0.0}
+        for row in self.default.found[ladder]:
+            rung = dict(zip(RUNGS, row, strict=True))
+            steps[rung["broken"] / own.positives] = rung["repaired"] / max(1, own.negatives)
+        damages = sorted(steps)
+        return float(np.interp(outcome(self.faithful).damage, damages, [steps[damage] for damage in damages]))
+
     def default_at(self, budget: float | str, ladder: str = "ladder") -> Outcome:
         """The default at a budget, or at the paper's damage."""
         if budget == DEFAULT_BUDGET and ladder == "ladder":
@@ -135,9 +151,9 @@ def mean(values: Sequence[float]) -> Mean:
     return Mean.of(values)
 
 
-def by_case(kept: Sequence[Kept], number: Callable[[Kept], float]) -> list[float]:
-    """The mean of a number for each case: a case counts once however many seeds it has."""
-    cases: dict[str, list[float]] = {}
-    for one in kept:
-        cases.setdefault(one.cell.case, []).append(number(one))
-    return [sum(own) / len(own) for own in cases.values()]
+def by_case(kept: Sequence[Kept], values: Sequence[float]) -> list[float]:
+    """The mean of a number for each fault, or of every run where there is one fault alone."""
+    cases: dict[tuple[str, str], list[float]] = {}
+    for one, value in zip(kept, values, strict=True):
+        cases.setdefault((one.cell.subject, one.cell.case), []).append(value)
+    return list(values) if len(cases) == 1 else [sum(own) / len(own) for own in cases.values()]

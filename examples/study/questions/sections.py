@@ -46,7 +46,7 @@ def reference(kept: Sequence[Kept]) -> str:
     return table(heads, rows)
 
 
-HEADS = ("faithful", "default at that damage", "default at 0.5 %")
+HEADS = ("faithful", "default, no more damage", "default at 0.5 %")
 
 
 def _percent(told: tuple[float, float, float]) -> tuple[float, float, float]:
@@ -197,7 +197,7 @@ def rq4(kept: Sequence[Kept], pictures: Path | None) -> str:
     if pictures is not None and groups:
         figures.lines(pictures / "study-rq4.svg", groups, x="alpha", y="accuracy, points gained on held-out inputs")
     heads = ["subject", "alpha", "runs", "paper: a, b", "faithful: class a", "class b", "all"]
-    return table([*heads, "default at that damage: a, b", "default at 0.5 %: a, b"], rows)
+    return table([*heads, "default, no more damage: a, b", "default at 0.5 %: a, b"], rows)
 
 
 def _class_gains(both: Sequence[Pair], budget: float | str) -> str:

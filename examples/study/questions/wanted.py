@@ -33,7 +33,7 @@ def _rows(lines: Lines) -> Iterator[list[str]]:
         yield from _first(lines, subject, least)
     both = pairs(lines["rq5"])
     if both:
-        for name, outcomes in zip(("faithful", "default at that damage"), three(both)[:2], strict=True):
+        for name, outcomes in zip(("faithful", "default, no more damage"), three(both)[:2], strict=True):
             found = mean_over(outcomes, lambda one: one.repair).value
             told = f"RQ5: mean RR_eval over {len(outcomes)} faults, {name}"
             yield [told, f"≥ {published.WANTED_RIVALS}", rate_at(outcomes), verdict(found >= published.WANTED_RIVALS)]
@@ -50,7 +50,7 @@ def _first(lines: Lines, subject: str, least: float) -> Iterator[list[str]]:
     b = published.ALPHA[subject][10][1]
     for name, told in (
         (FAITHFUL, [outcome(pair.faithful) for pair in both]),
-        ("default at that damage", [pair.default_at(EQUAL) for pair in both]),
+        ("default, no more damage", [pair.default_at(EQUAL) for pair in both]),
     ):
         found = float(np.mean([one.repair for one in told]))
         lost = float(np.mean([one.class_gain(1) for one in told]))

@@ -92,7 +92,7 @@ def measure(
         left = (time.perf_counter() - start) / number * (len(waiting) - number)
         say(f"[{number}/{len(waiting)}] {one.cell}: {_told(one)}; about {left / 60:.0f} min left")
         done = number
-    tidy(folder)
+    tidy(path for path in {cell.path(folder) for cell in waiting} if path.is_file())
     for subject in {cell.subject for cell in waiting}:
         if (facts := facts_of(subject)) is not None:
             keep_facts(subject, facts, folder)
