@@ -76,6 +76,7 @@ def repair(
     faithful: bool = False,
     holdout: Any = None,
     never_break: Any = None,
+    training: Any = None,
     on_step: OnStep | None = None,
     on_generation: OnGeneration | None = None,
     checkpoint: str | Path | None = None,
@@ -94,6 +95,7 @@ def repair(
         faithful: The paper to the letter.
         holdout: Other data for the verdict; half of `data` when None.
         never_break: Inputs that must stay right; whatever `read_data` takes.
+        training: What the model was trained on, for searchers that retrain it; whatever `read_data` takes.
         on_step: Called with the name of each step as it begins.
         on_generation: Called after each generation of the search.
         checkpoint: A folder that keeps what the search has reached, so that a run which ends early can go on.
@@ -124,6 +126,7 @@ def repair(
             settings=settings,
             holdout=None if holdout is None else read_data(holdout),
             never_break=None if never_break is None else read_data(never_break),
+            training=None if training is None else read_data(training),
             on_step=on_step,
             on_generation=on_generation,
             checkpoint=None if checkpoint is None else Checkpoints(checkpoint, resume=resume, tell=_warn),

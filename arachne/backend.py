@@ -18,7 +18,8 @@ import numpy as np
 
 from arachne.cuts import Cut, PlainCut, PlainTrace, Pull, Trace, check_values, pulled, restored
 from arachne.elsewhere import Elsewhere
-from arachne.errors import ModelError, UnknownLayerError, UsageError, did_you_mean
+from arachne.errors import DataError, ModelError, UnknownLayerError, UsageError, did_you_mean
+from arachne.fitting import OnStep, Plan
 from arachne.lazy import is_lazy
 from arachne.pinned import Pinned
 from arachne.shards import added, joined, joined_uses, pieces, shards, shifted
@@ -34,6 +35,7 @@ from arachne.values import (
     check_rows,
     count,
     read,
+    take,
 )
 from arachne.weight_file import WeightFile
 
@@ -64,6 +66,9 @@ class ModelBackend(ABC):
 
     TAKES_ALL: ClassVar[bool] = False
     """Whether its parts get all inputs as they are, lazy ones too, and go over the shards themselves."""
+
+    SUPPORTS_FIT: ClassVar[bool] = False
+    """Whether `fit` works: the backend can train, with its framework's own gradients, training step and optimiser."""
 
     score_kind: str = "logits"
     """What `forward` returns: `logits` where the model allows, else `log-probabilities`."""
@@ -304,6 +309,46 @@ class ModelBackend(ABC):
     def _input_gradients(self, inputs: Inputs, pull: Pull) -> Inputs:
         """As `input_gradients`, of inputs that are no whole numbers."""
         raise UsageError(f"backend '{self.NAME}' gives no gradients with respect to the inputs")
+
+    @final
+    def fit(self, inputs: Inputs, labels: Array, plan: Plan, *, on_step: OnStep | None = None) -> Weights:
+        """Train every parameter of every layer with the framework's own optimiser; the weights that training reached.
+
+        Called by searchers that retrain a model. Training starts from the weights the model has, which it keeps,
+        however training ends. It runs as in `forward`: nothing is dropped out, and batch normalisation uses and keeps
+        the statistics it has. What is no layer's parameter stays as it is, as do parameters that the model's author has
+        frozen. The loss is the mean cross-entropy of the scores. The same plan gives the same weights on the same
+        machine.
+
+        Args:
+            inputs: `n` inputs; lazy ones are read batch by batch.
+            labels: Their classes, whole numbers `(n,)`.
+            plan: How to train.
+            on_step: Called after each step; True ends the training, with the weights reached by then.
+
+        Raises:
+            UsageError: The backend cannot train.
+            DataError: There are no inputs, or labels that are no classes of the model.
+        """
+        if not self.SUPPORTS_FIT:
+            raise UsageError(
+                f"backend '{self.NAME}' has no training loop; open the model in the framework it was trained with"
+            )
+        self._check(inputs)
+        check_rows(count(inputs), labels, "labels")
+        if not len(labels):
+            raise DataError("a model is trained on inputs, got none")
+        classes = self._forward(read(take(inputs, slice(0, 1)))).shape[1]
+        if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= classes:
+            raise DataError(
+                f"labels to train on are whole numbers between 0 and {classes - 1}, got {labels.dtype} from "
+                f"{labels.min()} to {labels.max()}"
+            )
+        return self._fit(inputs, labels.astype(np.int64), plan, on_step or (lambda step: None))
+
+    def _fit(self, inputs: Inputs, labels: Array, plan: Plan, on_step: OnStep) -> Weights:
+        """As `fit`, with labels `(n,)` that fit. Written by an adapter that says `SUPPORTS_FIT`."""
+        raise NotImplementedError(f"'{type(self).__name__}' says that it can train, and does not")
 
     @final
     def trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:

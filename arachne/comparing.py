@@ -37,6 +37,7 @@ def compare_searchers(
     max_break: float = BREAK_BUDGET,
     localiser: str | Localiser | None = None,
     holdout: Any = None,
+    training: Any = None,
     tell: Tell | None = None,
     **changes: Any,
 ) -> Comparison:
@@ -48,25 +49,33 @@ def compare_searchers(
         model: A model file, a framework's model object, or a backend; it is left as it was.
         data: Whatever `read_data` takes; inputs the model was not trained on.
         target: The mistake, such as `6:0`.
-        searchers: Which, by name or as objects; all of Arachne's own when None.
+        searchers: Which, by name or as objects; when None all of Arachne's own, those that retrain the model only where
+            `training` is given.
         max_break: The largest share of inputs that were right and may become wrong.
         localiser: Finds the suspects for all of them; when None, each has the one it is meant for.
         holdout: Other data for the verdict; half of `data` when None.
+        training: What the model was trained on, for searchers that retrain it.
         tell: Called with a line about how far it is.
         **changes: Other attributes of `Settings`, such as `seed`.
 
     Raises:
         NothingToRepairError: The model does not make this mistake.
     """
-    named = list(SEARCHERS.ours) if searchers is None else list(searchers)
+    named = usual_searchers(training is not None) if searchers is None else list(searchers)
     if not named:
         raise UsageError("expected at least one searcher to compare, got none")
-    run = _Run(load(model), read_data(data), target, None if holdout is None else read_data(holdout), tell)
+    others = [None if source is None else read_data(source) for source in (holdout, training)]
+    run = _Run(load(model), read_data(data), target, *others, tell)
     contenders = []
     for number, one in enumerate(named):
         run.begin(one if isinstance(one, str) else one.name, f"{number + 1} of {len(named)}")
         contenders.append(run.contender(one, localiser, {**changes, "budget": Budget(max_break)}))
     return Comparison(tuple(contenders), max_break, run.backend.NAME)
+
+
+def usual_searchers(with_training: bool) -> list[str]:
+    """Arachne's own searchers by name; those that retrain a model only with training data."""
+    return [name for name in SEARCHERS.ours if with_training or not SEARCHERS.get(name).USES_TRAINING]
 
 
 @dataclass
@@ -77,6 +86,7 @@ class _Run:
     data: LabelledData
     target: str | Sequence[str]
     holdout: LabelledData | None
+    training: LabelledData | None
     tell: Tell | None
     name: str = ""
     step: str = ""
@@ -99,7 +109,9 @@ class _Run:
         try:
             settings = make_settings(searcher=one, localiser=localiser, **changes)
             where = settings.finder(self.backend).name
-            result = self._repair(settings)
+            training = self.training if settings.searcher.USES_TRAINING else None
+            failed = settings.searcher.refusal(self.backend, training)
+            result = None if failed else self._repair(settings, training)
         except NothingWithinBudgetError as error:
             result = error.result
         except Exception as error:
@@ -111,13 +123,14 @@ class _Run:
         self._say(f"{self.name}: {contender.headline}, {self._so_far()}")
         return contender
 
-    def _repair(self, settings: Settings) -> RepairResult:
+    def _repair(self, settings: Settings, training: LabelledData | None) -> RepairResult:
         return engine.repair(
             self.backend,
             self.data,
             self.target,
             settings=settings,
             holdout=self.holdout,
+            training=training,
             on_step=self._on_step,
             on_generation=self._on_generation,
         )

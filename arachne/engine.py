@@ -23,7 +23,8 @@ from arachne.data.grouping import groups_by_column, with_objective
 from arachne.data.labelled import LabelledData
 from arachne.data.seen import told_seen
 from arachne.data.split import Run, Split, never_break_part, overlap, split_by_outcome
-from arachne.errors import DataError
+from arachne.data.training import training_beside
+from arachne.errors import DataError, UsageError
 from arachne.evaluate import make_evaluator
 from arachne.evidence import Doubtful, doubtful_labels
 from arachne.localise import Localisation
@@ -52,6 +53,7 @@ def repair(
     settings: Settings | None = None,
     holdout: LabelledData | None = None,
     never_break: LabelledData | None = None,
+    training: LabelledData | None = None,
     raw: RawInputs | None = None,
     on_step: OnStep | None = None,
     on_doubtful: Callable[[Doubtful], None] | None = None,
@@ -68,6 +70,7 @@ def repair(
         settings: How to repair.
         holdout: Other data for the verdict; half of `data` when None.
         never_break: Inputs that must stay right, where the original model gets them right.
+        training: What the model was trained on, for searchers that retrain it.
         raw: Gives the inputs before preprocessing and their labels, for advice when the model is near chance.
         on_step: Called with the name of each step as it begins.
         on_doubtful: Called before the repair starts, with the negatives whose labels look wrong, if there are any.
@@ -78,8 +81,13 @@ def repair(
     Raises:
         NothingWithinBudgetError: No candidate keeps the budget; its `result` is what was found all the same.
         CheckpointError: There is a checkpoint that cannot be gone on from.
+        UsageError: The searcher cannot run on this model, or not without training data.
     """
     settings = settings or Settings()
+    refusal = settings.searcher.refusal(backend, training)
+    if refusal is not None:
+        missing = settings.searcher.NEEDS_TRAINING and training is None
+        raise UsageError(refusal, argument="training" if missing else None)
     settings = replace(settings, localiser=settings.finder(backend))
     if (never_break is not None or settings.objective is not None or settings.rounds > 1) and settings.budget is None:
         settings = replace(settings, budget=Budget())
@@ -108,9 +116,11 @@ def repair(
             check_class_order(split.seen)
             check_accuracy(backend, split.seen, raw=raw)
         doubtful = doubtful_labels(split.seen)
+        if training is not None:
+            training = training_beside(backend, training, split, drop_overlap=settings.drop_overlap)
     if on_doubtful is not None and len(doubtful):
         on_doubtful(doubtful)
-    told = provenance(backend, data, split, settings, holdout, never_break)
+    told = provenance(backend, data, split, settings, holdout, never_break, training)
     resumed = None if checkpoint is None else checkpoint.open(run_fields(backend, split, told))
     if checkpoint is not None:
         checkpoint.seconds = clock.so_far
@@ -122,7 +132,7 @@ def repair(
         suspects = localisation.suspects
         with clock.step("search"), restored(backend, suspects.parameters):
             evaluate = partial(make_evaluator, settings.evaluator, memory=settings.memory)
-            problem, rows = posed(backend, split, suspects, settings.alpha, evaluate)
+            problem, rows = posed(backend, split, suspects, settings.alpha, evaluate, training)
             stop = None if settings.time_limit is None else partial(clock.over, settings.time_limit)
             found = searched(problem, settings, resumed, checkpoint, on_generation, stop, rng=rng)
             if settings.budget is not None and len(found.front) == 1:
@@ -260,6 +270,7 @@ def provenance(
     settings: Settings,
     holdout: LabelledData | None = None,
     never_break: LabelledData | None = None,
+    training: LabelledData | None = None,
 ) -> dict[str, Any]:
     """How a patch came about: enough to make it again."""
     judged: dict[str, Any] | None = None
@@ -274,6 +285,7 @@ def provenance(
         "data": {**_identified(data), "seen": _seen(data, split, never_break)},
         "holdout": judged,
         **({} if never_break is None else {"never_break": _identified(never_break)}),
+        **({} if training is None else {"training": _identified(training)}),
         **({"trusted_code": True} if backend.trusted_code else {}),
         "versions": {
             "arachne": version("arachne-repair"),

@@ -142,6 +142,7 @@ SEARCHERS = Table(
     "searcher",
     "arachne.searchers",
     {
+        "apricot": "arachne.search:Apricot",
         "auto": "arachne.search:Pool",
         "bias": "arachne.search:BiasShift",
         "de": "arachne.search:DifferentialEvolution",

@@ -23,6 +23,7 @@ SHARED: Mapping[str, Sequence[str]] = {
     "cut": ("{}Cut",),
     "ending": ("check_ending", "find_ending"),
     "export": ("example_inputs", "export_onnx"),
+    "fitting": ("fitted",),
     "folds": ("find_fold", "find_fixed_fold"),
     "followers": ("NAMES", "follower"),
     "gradients": ("gradients_of",),

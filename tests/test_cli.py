@@ -228,7 +228,7 @@ def test_the_command_works_in_a_process_of_its_own(folder: Path) -> None:
     ran = in_a_process_of_its_own("scan", "digits.pt2", "--data", "val.npz", cwd=folder)
     assert (ran.code, ran.err) == (0, "")
     assert "share of mistakes" in ran.out
-    failed = in_a_process_of_its_own("scan", "digits.pt2", "--data", "none.npz", cwd=folder)
+    failed = in_a_process_of_its_own("scan", str(DEMO / "digits.onnx"), "--data", "none.npz", cwd=folder)
     assert (failed.code, failed.out) == (3, "")
     assert failed.err == "error: data 'none.npz' does not exist\n"
 

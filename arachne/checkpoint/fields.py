@@ -13,7 +13,7 @@ from arachne.data.split import Split
 from arachne.errors import CheckpointError
 from arachne.patch.memory import base_of
 
-HASHES = ("data", "holdout", "never_break")
+HASHES = ("data", "holdout", "never_break", "training")
 WHOLE = ("target", "seed", "settings", "versions")
 MISSING = "nothing"
 

@@ -44,6 +44,7 @@ OPTIONS = {
     "preprocess": "--preprocess STEPS",
     "replace": "--force",
     "resume": "--resume goes on, --force begins anew",
+    "training": "--training DATA",
     "trust_code": "--trust-code",
     "weights": "--weights FILE or --backend NAME",
 }

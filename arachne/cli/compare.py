@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 @click.option("--max-break", type=SHARE, default="0.5%", show_default=True,
               help="Break at most this share of what is right: 0.5% or 0.005.")  # fmt: skip
 @click.option("--holdout", help="Other labelled inputs for the verdict; half of --data when left out.")
+@click.option(
+    "--training", metavar="SOURCE", help="What MODEL was trained on, read as --data is: adds those that retrain."
+)
 @click.option("--drop-overlap", is_flag=True, help="Drop held-out inputs that are also in --data instead of refusing.")
 @click.option("--group-by", metavar="COLUMN", help="Keep inputs with the same value on one side of the split.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Same seed, same split and patches.")
@@ -56,6 +60,7 @@ def command(
     searchers: tuple[str, ...],
     max_break: float,
     holdout: str | None,
+    training: str | None,
     **arguments: Any,
 ) -> None:
     """Repair a mistake of MODEL with every searcher and show them side by side, on inputs that none of them saw.
@@ -63,13 +68,13 @@ def command(
     All have the same split, seed and budget. One that fails, or finds nothing within the budget, has a row saying so.
     """
     from arachne.cli.console import Output
-    from arachne.comparing import compare_searchers
+    from arachne.comparing import compare_searchers, usual_searchers
     from arachne.report.comparison import ComparisonTable
 
     output = Output(as_json=as_json, quiet=quiet)
     model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
-    chosen = _chosen(context, searchers, arguments)
-    with folder_for(out, model.file, data.data, holdout) as folder:
+    chosen = _chosen(context, searchers or usual_searchers(training is not None), arguments)
+    with folder_for(out, model.file, data.data, holdout, training) as folder:
         backend = model.load()
         comparison = compare_searchers(
             backend,
@@ -78,6 +83,7 @@ def command(
             searchers=chosen,
             max_break=max_break,
             holdout=None if holdout is None else data.read(backend, holdout),
+            training=None if training is None else data.read(backend, training),
             tell=output.say,
             **arguments,
         )
@@ -89,10 +95,10 @@ def command(
     output.say(written)
 
 
-def _chosen(context: click.Context, names: tuple[str, ...], arguments: dict[str, Any]) -> list[str | Searcher]:
+def _chosen(context: click.Context, names: Sequence[str], arguments: dict[str, Any]) -> list[str | Searcher]:
     """The searchers asked for, each with those of the given options that it has."""
     from arachne.settings import make_searcher
 
-    wanted = list(dict.fromkeys(names or SEARCHERS.ours))
+    wanted = list(dict.fromkeys(names))
     given = given_options(context, SEARCHERS, arguments, wanted)
     return [make_searcher(name, **given[name]) if given[name] else name for name in wanted]

@@ -28,7 +28,10 @@ CHOOSERS = {"localiser": "localiser", "searcher": "search", "objective": "object
 PAPERS = ("bl", "de")
 """The localiser and the searcher of the paper."""
 
-SHOWN = {"localiser": "contrast; bl with --search de or rt, all with tune", "searcher": "auto; de when faithful"}
+SHOWN = {
+    "localiser": "contrast; bl with --search de or rt, all with tune or apricot",
+    "searcher": "auto; de when faithful",
+}
 """What a repair takes when neither is named."""
 
 WIDENED = {"min_weights": f"{MIN_WEIGHTS}; 0 when faithful"}

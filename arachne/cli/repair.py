@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 @click.option("-o", "--out", type=OUT_FOLDER, help="Folder for the patch, the model and the result.")
 @resume_option
 @click.option("--holdout", help="Other labelled inputs for the verdict; half of --data when left out.")
+@click.option("--training", metavar="SOURCE", help="What MODEL was trained on, read as --data is, to retrain it.")
 @click.option("--drop-overlap", is_flag=True, help="Drop held-out inputs that are also in --data instead of refusing.")
 @click.option("--group-by", metavar="COLUMN", help="Keep inputs with the same value on one side of the split.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Same seed, same patch.")
@@ -99,6 +100,7 @@ def command(
     out: Path | None,
     holdout: str | None,
     never_break: str | None,
+    training: str | None,
     conditions: tuple[str, ...],
     junit: Path | None,
     tracks: tuple[str, ...],
@@ -123,11 +125,12 @@ def command(
     gates = read_gates(conditions, junit)
     stopping = context.with_resource(Stopping(output.say, lambda: going_on(context)))
     with Tracks(tracks, parameters=_tracked(targets, settings, model, data), tell=output.say) as tracked:
-        with folder_for(out, model.file, data.data, holdout, never_break) as folder:
+        with folder_for(out, model.file, data.data, holdout, never_break, training) as folder:
             checkpoint = None if folder is None else Checkpoints(folder.checkpoints, resume=resumed(), tell=output.say)
             with stopping.keeping(checkpoint):
+                others = {"holdout": holdout, "never_break": never_break, "training": training}
                 backend = opened(context, output, model, machines)
-                result = _repaired(output, backend, data, targets, settings, holdout, never_break, checkpoint, tracked)
+                result = _repaired(output, backend, data, targets, settings, others, checkpoint, tracked)
                 result = replace(result, gates=gates)
                 if folder is not None:
                     sources = sources_of(model, data, holdout=holdout, never_break=never_break)
@@ -168,26 +171,23 @@ def _repaired(
     data: DataChoice,
     targets: tuple[str, ...],
     settings: Settings,
-    holdout: str | None,
-    never_break: str | None,
+    others: dict[str, str | None],
     checkpoint: Checkpoints | None,
     tracked: OnGeneration,
 ) -> RepairResult:
-    """Open the data, and repair."""
+    """Open the data, and repair; `others` are the further sources by name."""
     from arachne import engine
     from arachne.report.records import together
 
     labelled = data.read(backend, tell=output.say)
-    other = None if holdout is None else data.read(backend, holdout)
-    golden = None if never_break is None else data.read(backend, never_break)
+    read = {name: None if source is None else data.read(backend, source) for name, source in others.items()}
     with output.search_progress(settings.searcher.most_generations) as on_generation, nothing_within_told(output):
         return engine.repair(
             backend,
             labelled,
             targets,
             settings=settings,
-            holdout=other,
-            never_break=golden,
+            **read,
             raw=lambda: data.raw(backend),
             on_step=output.step,
             on_doubtful=lambda doubtful: output.say(f"note: {doubtful}"),

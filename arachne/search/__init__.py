@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from arachne.search.apricot import Apricot
 from arachne.search.base import Problem, Searcher
 from arachne.search.de import DifferentialEvolution
 from arachne.search.front import Front
@@ -12,6 +13,7 @@ from arachne.search.rivals import Retrain, Ridge, Tune
 from arachne.search.state import Candidate, Generation, SearchResult, SearchState
 
 __all__ = [
+    "Apricot",
     "BiasShift",
     "Candidate",
     "DifferentialEvolution",

@@ -198,6 +198,15 @@ class Searcher(Configured, ABC):
     LOOKS_AT_TAIL: ClassVar[bool] = False
     """Whether it works on what flows through a model's dense tail, which is then kept of the first pass."""
 
+    USES_TRAINING: ClassVar[bool] = False
+    """Whether it looks at `Problem.training`."""
+
+    NEEDS_TRAINING: ClassVar[bool] = False
+    """Whether it cannot do without."""
+
+    NEEDS_FIT: ClassVar[bool] = False
+    """Whether it cannot do without `ModelBackend.fit`."""
+
     @property
     def cross_fits(self) -> bool:
         """The same of this very searcher, with its options."""
@@ -206,6 +215,24 @@ class Searcher(Configured, ABC):
     @property
     def most_generations(self) -> int | None:
         """The number of the last generation a search can reach, for showing progress; None when it is not known."""
+        return None
+
+    def refusal(self, backend: ModelBackend, training: LabelledData | None) -> str | None:
+        """Why it cannot run on a model at all, in one sentence; None if it can. Called before everything else.
+
+        Args:
+            backend: The model.
+            training: Training inputs, where the user gave them.
+        """
+        if training is not None and not self.USES_TRAINING:
+            return f"the search '{self.name}' does not use training data; leave it out, or take one that retrains"
+        if self.NEEDS_TRAINING and training is None:
+            return f"the search '{self.name}' retrains the model and needs the data that it was trained on"
+        if self.NEEDS_FIT and not backend.SUPPORTS_FIT:
+            return (
+                f"the search '{self.name}' trains with the model's own framework, and backend '{backend.NAME}' has no "
+                "training loop; open the model in the framework it was trained with"
+            )
         return None
 
     @abstractmethod

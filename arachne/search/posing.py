@@ -8,6 +8,7 @@ import numpy as np
 
 from arachne.backend import ModelBackend
 from arachne.data.grouping import balanced_terms
+from arachne.data.labelled import LabelledData
 from arachne.data.split import Split, Term
 from arachne.evaluate import FitnessInputs
 from arachne.search.base import MakeEvaluator, Problem
@@ -24,7 +25,12 @@ comes upon others.
 
 
 def posed(
-    backend: ModelBackend, split: Split, suspects: Suspects, alpha: float, evaluate: MakeEvaluator
+    backend: ModelBackend,
+    split: Split,
+    suspects: Suspects,
+    alpha: float,
+    evaluate: MakeEvaluator,
+    training: LabelledData | None = None,
 ) -> tuple[Problem, Array]:
     """The problem, and the rows of the seen part that its fitness inputs begin with.
 
@@ -34,11 +40,12 @@ def posed(
         suspects: The weights a search may change.
         alpha: How much a negative counts against a positive.
         evaluate: Makes the evaluator.
+        training: Training inputs, where the user gave them.
     """
     terms = balanced_terms(split, split.seen.terms(alpha))
     rows = np.concatenate([term.rows for term in terms])
     counted, shared = fitness_inputs(split, terms), kept_tail(backend, split, rows)
-    return Problem(backend, split, suspects, counted, evaluate, shared=shared, rows=rows), rows
+    return Problem(backend, split, suspects, counted, evaluate, training, rows, shared), rows
 
 
 def fitness_inputs(split: Split, terms: Sequence[Term]) -> FitnessInputs:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from arachne.testing.checks.cuts import CutChecks
 from arachne.testing.checks.files import FileChecks
+from arachne.testing.checks.fitting import FitChecks
 from arachne.testing.checks.forward import ForwardChecks
 from arachne.testing.checks.gradients import GradientChecks
 from arachne.testing.checks.weights import WeightChecks
 
 
-class BackendConformance(WeightChecks, ForwardChecks, GradientChecks, CutChecks, FileChecks):
+class BackendConformance(WeightChecks, ForwardChecks, GradientChecks, FitChecks, CutChecks, FileChecks):
     """Whether a backend keeps the contract; the docstring of each test is the sentence it checks.
 
     A subclass provides one fixture, `make_backend`: a function from a network spec to the backend under test, holding
@@ -51,6 +52,7 @@ class BackendConformance(WeightChecks, ForwardChecks, GradientChecks, CutChecks,
     - single networks, and hand-made ones like them, by name: `UNSUPPORTED`, from a name in
       `arachne.testing.checks.specimens` to the reason;
     - no gradients: `SUPPORTS_GRADIENTS = False` in the backend;
+    - no training: leave `SUPPORTS_FIT = False` in the backend;
     - a cut that cannot continue from outputs: `continues_from_outputs = False` in the cut;
     - no files: no `SUFFIXES` in the backend; no `weight_file`: leave it undefined.
 

@@ -14,6 +14,8 @@ import numpy as np
 
 from arachne.backend import ModelBackend, Pull, Trace, WeightFile, Weights, pulled
 from arachne.errors import ModelError
+from arachne.fitting import OnStep, Plan
+from arachne.plain_fit import plain_fit
 from arachne.testing import reference_file
 from arachne.testing.networks import Network
 from arachne.testing.nodes import Layer, Node
@@ -42,6 +44,7 @@ class ReferenceBackend(ModelBackend):
 
     NAME = "reference"
     SUFFIXES = (".refnet",)
+    SUPPORTS_FIT = True
 
     def __init__(
         self, network: Network, *, dtype: str = "float32", batch_size: int = 512, source: str | None = None
@@ -134,6 +137,10 @@ class ReferenceBackend(ModelBackend):
         named = checked_inputs(self._network, inputs, self._dtype)
         found = {name: np.concatenate([values[:0], *(part[name] for part in parts)]) for name, values in named.items()}
         return found if isinstance(inputs, Mapping) else next(iter(found.values()))
+
+    def _fit(self, inputs: Inputs, labels: Array, plan: Plan, on_step: OnStep) -> Weights:
+        """Gradient steps in NumPy, which is all the framework there is."""
+        return plain_fit(self, inputs, labels, plan, on_step=on_step)
 
     def _trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
         """Every value of one pass, kept; a backward pass over them for each seed."""

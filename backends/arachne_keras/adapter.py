@@ -37,10 +37,12 @@ import numpy as np
 from arachne.adapting.outputs import class_names
 from arachne.backend import ModelBackend, Pull, WeightFile, Weights
 from arachne.errors import ModelError
+from arachne.fitting import OnStep, Plan
 from arachne.values import Activation, Array, Description, Inputs, LayerInfo, check_real, count
 from arachne_keras import export, io
 from arachne_keras.autodiff import FRAMEWORK, Seed, stored_array, to_array
 from arachne_keras.cut import KerasCut
+from arachne_keras.fitting import fitted
 from arachne_keras.gradients import gradients_of, seed_of
 from arachne_keras.reasons import unreached, variable_sizes
 from arachne_keras.running import Runner
@@ -53,6 +55,7 @@ class KerasBackend(ModelBackend):
     NAME = "keras"
     SUFFIXES = (".keras", ".h5")
     OBJECT_MODULES = ("keras",)
+    SUPPORTS_FIT = True
 
     def __init__(self, model: io.Opened, output: str | None = None) -> None:
         self._model = model
@@ -163,6 +166,11 @@ class KerasBackend(ModelBackend):
             return joined[0]
         named = dict(zip(self._runner.names or inputs, joined, strict=True))
         return {name: named[name] for name in inputs}
+
+    def _fit(self, inputs: Inputs, labels: Array, plan: Plan, on_step: OnStep) -> Weights:
+        """By Keras' own training step, on the variables themselves, which have their values again afterwards."""
+        places = {(layer, name): self._runner.layers[layer].stored[name] for layer, name in self.chosen(None)}
+        return fitted(self._runner, places, inputs, labels, plan, on_step)
 
     def _trace(self, inputs: Inputs, layers: Sequence[str]) -> KerasTrace:
         """One pass kept open; every gradient taken from it is one backward pass."""

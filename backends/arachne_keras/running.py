@@ -47,12 +47,14 @@ class Runner:
         fixed: The only batch size it takes, if there is one.
         rows: How many inputs pass through at once.
         notes: What had to be assumed.
+        trainers: What trains it, by the optimiser, once something does.
     """
 
     def __init__(self, model: Any, output: str | None = None, device: str | None = None) -> None:
         self.model = model
         self.device = device
         self.notes: list[str] = []
+        self.trainers: dict[str, Any] = {}
         graph = functional(model)
         self.names: tuple[str, ...] | None = None if graph is None else input_names(graph)
         self._tensors = [] if graph is None else list(graph.inputs)

@@ -37,9 +37,11 @@ import torch
 from arachne.adapting.outputs import class_names, joined_gradients
 from arachne.backend import Cut, ModelBackend, Pull, Trace, WeightFile, Weights
 from arachne.errors import DataError, ModelError
+from arachne.fitting import OnStep, Plan
 from arachne.values import Activation, Array, Description, Inputs, LayerInfo, count, take
 from arachne_torch import export, io
 from arachne_torch.cut import TorchCut
+from arachne_torch.fitting import fitted
 from arachne_torch.gradients import gradients_of, input_gradients, pull_back
 from arachne_torch.layers import declared, gather
 from arachne_torch.names import layer_name
@@ -60,6 +62,7 @@ class TorchBackend(ModelBackend):
     NAME = "torch"
     SUFFIXES = (".pt2", ".pt", ".pth", ".safetensors")
     OBJECT_MODULES = ("torch",)
+    SUPPORTS_FIT = True
 
     def __init__(self, model: io.Opened, output: str | None = None) -> None:
         self._model = model
@@ -183,6 +186,11 @@ class TorchBackend(ModelBackend):
         if isinstance(inputs, Mapping):
             return {name: np.concatenate([part[name] for part in parts]) for name in inputs}
         return np.concatenate([part[""] for part in parts])
+
+    def _fit(self, inputs: Inputs, labels: Array, plan: Plan, on_step: OnStep) -> Weights:
+        """By an optimiser of torch, on tensors that stand in for the parameters."""
+        places = {(layer, name): self._layers[layer].stored[name] for layer, name in self.chosen(None)}
+        return fitted(self._runner, places, inputs, labels, plan, on_step)
 
     def _trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
         """One pass kept open; every gradient asked of it is one backward pass."""

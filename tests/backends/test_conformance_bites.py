@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from arachne.backend import Cut, Pull, Weights
+from arachne.fitting import OnStep, Plan
 from arachne.testing import BackendConformance, Network, ReferenceBackend, UnsupportedNetworkError
 from arachne.testing.checks import by_hand
 from arachne.testing.checks.specimens import PROBABILITIES, SPECIMENS
@@ -89,6 +90,21 @@ class GivesInputGradientsOfTheWrongSign(ReferenceBackend):
     def _input_gradients(self, inputs: Inputs, pull: Pull) -> Inputs:
         found = super()._input_gradients(inputs, pull)
         return {name: -array for name, array in found.items()} if isinstance(found, Mapping) else -found
+
+
+class TrainsOnTheSameBatchAllTheTime(ReferenceBackend):
+    def _fit(self, inputs: Inputs, labels: Array, plan: Plan, on_step: OnStep) -> Weights:
+        first = next(plan.batches(len(labels)))
+        rows = np.resize(first, len(labels))
+        return super()._fit(take(inputs, rows), labels[rows], plan, on_step)
+
+
+class KeepsWhatItTrained(ReferenceBackend):
+    def _fit(self, inputs: Inputs, labels: Array, plan: Plan, on_step: OnStep) -> Weights:
+        found = super()._fit(inputs, labels, plan, on_step)
+        for (layer, parameter), values in found.items():
+            self._set_weights(layer, parameter, values)
+        return found
 
 
 class GivesGradientsBehindTheNonLinearity(ReferenceBackend):
@@ -214,6 +230,7 @@ FAULTS: list[tuple[type[ReferenceBackend], str, str]] = [
     (CutsThatForget, "test_gradients_behind_a_cut_agree_with_finite_differences", "conv1d"),
     (CutsThatForget, "test_gradients_of_a_cut_are_those_of_the_default", "residual"),
     (GivesInputGradientsOfTheWrongSign, "test_input_gradients_agree_with_finite_differences", "steps"),
+    (TrainsOnTheSameBatchAllTheTime, "test_training_is_gradient_steps_on_every_parameter", "mlp"),
     (GivesGradientsBehindTheNonLinearity, "test_output_gradients_agree_with_finite_differences", "mlp_tanh"),
     (GivesGradientsBehindTheNonLinearity, "test_output_gradients_agree_with_the_reference_network", "conv1d"),
     (GivesActivationsBehindTheNonLinearity, "test_activations_agree_with_the_reference_network", "mlp_tanh"),
@@ -241,6 +258,12 @@ def test_a_fault_is_found_by_its_check(fault: type[ReferenceBackend], check: str
     run(suite.build(ReferenceBackend, network))  # the same check has nothing to say about a backend without the fault
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         run(suite.build(fault, network))
+
+
+def test_a_model_that_is_left_trained_is_found() -> None:
+    BackendConformance().test_training_twice_gives_the_same_and_leaves_the_model(ReferenceBackend, "convnet")
+    with pytest.raises(AssertionError):
+        BackendConformance().test_training_twice_gives_the_same_and_leaves_the_model(KeepsWhatItTrained, "convnet")
 
 
 def test_rows_counted_anew_in_every_batch_are_found() -> None:

@@ -93,6 +93,16 @@ MODELS: dict[str, tuple[Callable[[], Any], Array]] = {
         ),
         numbers(4, 7, 6, 2),
     ),
+    "uneven": (
+        lambda: sequential(
+            keras.Input((9, 8, 4)),
+            kl.Conv2D(6, (3, 2), strides=(2, 1), groups=2, activation="tanh", name="strided"),
+            kl.Conv2D(3, (2, 3), dilation_rate=(2, 1), padding="same", activation="tanh", name="dilated"),
+            kl.Flatten(),
+            kl.Dense(3, name="head"),
+        ),
+        numbers(4, 9, 8, 4),
+    ),
     "transposed": (
         lambda: sequential(
             keras.Input((4, 3, 2)),

@@ -145,7 +145,7 @@ def contents(folder: Path) -> dict[str, str]:
     "name", [pytest.param(name, marks=pytest.mark.backend(backend)) for name, (backend, *_) in FORMATS.items()]
 )
 @pytest.mark.parametrize("dtype", WIDTHS)
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 def test_any_patch_changes_its_bytes_only_and_reverts_to_the_file(
     data: st.DataObject, saved: Callable[[str, str], Path], name: str, dtype: str, tmp_path_factory: Any

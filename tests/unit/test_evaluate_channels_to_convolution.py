@@ -49,7 +49,7 @@ def both(
 
 
 @pytest.mark.usefixtures("preferred")
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**20), axes=st.sampled_from([1, 2, 2]), third=st.booleans())
 def test_random_geometries_accept_the_same_trials(seed: int, axes: int, third: bool) -> None:
     network = two_convolutions(seed, axes=axes, third=third)

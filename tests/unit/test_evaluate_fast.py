@@ -57,7 +57,7 @@ def both(
     return PlainEvaluator(backend, fitness_inputs, suspects), FastEvaluator(backend, fitness_inputs, suspects)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_random_searches_over_random_networks_accept_the_same_trials(data: st.DataObject) -> None:
     network, layers = NETWORKS[data.draw(st.sampled_from(sorted(NETWORKS)))]
@@ -78,7 +78,7 @@ def test_nasty_cases_are_decided_as_by_the_plain_evaluator_and_bounds_hold() -> 
     assert findings.decisions > 1000
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**20), step=st.sampled_from([0.0, 1e-7, 1e-6, 1e-5, 1e-3]))
 def test_populations_within_rounding_of_each_other_are_decided_as_by_the_plain_evaluator(
     seed: int, step: float

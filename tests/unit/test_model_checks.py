@@ -64,6 +64,8 @@ class RaisesOnOddInputs(ReferenceBackend):
         (faults.GivesGradientsBehindTheNonLinearity, "output_gradients", "the scores"),
         (faults.GivesActivationsBehindTheNonLinearity, "activations", "'fc1': off by up to"),
         (faults.GivesInputGradientsOfTheWrongSign, "input_gradients", "the inputs: the gradient says"),
+        (faults.TrainsOnTheSameBatchAllTheTime, "fit", "how training moves"),
+        (faults.KeepsWhatItTrained, "fit", "after training: expected the very same values"),
         (faults.CutsThatForget, "cut", "off by up to"),
         (faults.FollowsLaterWeights, "cut", "cut at 'fc1'"),
         (faults.IgnoresRows, "cut", "some rows"),

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting, find_non_dominated
@@ -19,20 +19,17 @@ def plain_ranks(values: Array) -> Array:
 
 
 @given(points)
-@settings(deadline=None)
 def test_the_filtered_front_is_the_front_of_all_points(values: Array) -> None:
     np.testing.assert_array_equal(front(values), np.sort(find_non_dominated(-values.astype(float))))
 
 
 @given(points, st.integers(1, 6))
-@settings(deadline=None)
 def test_no_point_of_the_first_fronts_is_dropped(values: Array, fronts: int) -> None:
     wanted = set(np.flatnonzero(plain_ranks(values) < fronts).tolist())
     assert wanted <= set(survivors(values[:, 0], values[:, 1], fronts).tolist())
 
 
 @given(points, st.integers(1, 6))
-@settings(deadline=None)
 def test_ranks_of_the_survivors_are_those_among_all_points(values: Array, fronts: int) -> None:
     kept = survivors(values[:, 0], values[:, 1], fronts)
     everywhere, among_kept = plain_ranks(values)[kept], plain_ranks(values[kept])
@@ -41,7 +38,6 @@ def test_ranks_of_the_survivors_are_those_among_all_points(values: Array, fronts
 
 
 @given(points)
-@settings(deadline=None)
 def test_the_ranking_goes_front_by_front_and_holds_every_point_once(values: Array) -> None:
     order = order_by_fronts(values)
     assert sorted(order.tolist()) == list(range(len(values)))

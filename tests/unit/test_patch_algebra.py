@@ -145,7 +145,7 @@ def test_what_is_not_in_a_stack_cannot_be_taken_out() -> None:
         made([3], [0.5]).minus(made([4], [1.0]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_taking_out_the_last_of_any_stack_leaves_the_rest(data: st.DataObject) -> None:
     patches: list[Patch] = []

@@ -187,7 +187,7 @@ def test_second_file_that_does_not_change_is_shared(patch: Patch, model: Path, t
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 def test_any_patch_applied_and_reverted_gives_the_original_file(
     data: st.DataObject, dtype: str, tmp_path: Path

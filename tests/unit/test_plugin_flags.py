@@ -27,6 +27,7 @@ OF_THE_COMMAND = (
     "targets",
     "out",
     "holdout",
+    "training",
     "never_break",
     "conditions",
     "junit",
@@ -85,7 +86,7 @@ def test_flags_set_the_options_they_are_named_for(words: tuple[str, ...], settin
         ),
         (("--count", "0"), "count must be 1 or more, got 0"),
         (("--search", "de", "--population", "3"), "population must be 4 or more, got 3"),
-        (("--search", "xy"), "no searcher named 'xy'; available: auto, bias, de"),
+        (("--search", "xy"), "no searcher named 'xy'; available: apricot, auto, bias, de"),
     ],
 )
 def test_flags_that_make_no_sense_are_refused(words: tuple[str, ...], sentence: str) -> None:

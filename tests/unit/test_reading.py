@@ -21,7 +21,7 @@ from arachne.data.readers import read_data
 from arachne.errors import ArachneError, DataError, InputError, PatchError
 from arachne.patch import Patch
 
-QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUICK = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

@@ -38,7 +38,7 @@ def test_settings_that_make_no_sense_are_refused(changes: dict[str, Any], messag
         ({"generations": 3}, r"it is the searcher's: searcher=arachne.DifferentialEvolution\(generations=…\)"),
         ({"include": ["fc1"]}, r"it is the localiser's: localiser=arachne.Bidirectional\(include=…\)"),
         ({"localiser": "xl"}, "no localiser named 'xl'; available: all, bl, contrast, fisher, gl, rs"),
-        ({"searcher": "ed"}, "no searcher named 'ed'; available: auto, bias, de"),
+        ({"searcher": "ed"}, "no searcher named 'ed'; available: apricot, auto, bias, de"),
     ],
 )
 def test_keywords_that_are_no_settings_are_told_where_they_belong(changes: dict[str, Any], message: str) -> None:

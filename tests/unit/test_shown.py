@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from rich.table import Table
@@ -31,7 +31,6 @@ def printed(text: str) -> str:
     return stream.getvalue()
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_console_prints_nothing_that_steers_a_terminal(text: str) -> None:
     assert all(one.isprintable() or one == "\n" for one in printed(text))
@@ -42,7 +41,6 @@ def test_markup_of_a_file_is_shown_and_not_obeyed() -> None:
     assert printed(text).count(text) == 2
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_json_for_a_terminal_is_printable_and_means_the_same(text: str) -> None:
     told = dumps({"name": text})

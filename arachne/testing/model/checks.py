@@ -24,6 +24,7 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
         differentiating.output_gradients_sum_to_those_of_a_bias,
     ),
     "input_gradients": (differentiating.input_gradients_are_slopes,),
+    "fit": (differentiating.training_is_gradient_steps,),
     "trace": (differentiating.a_trace_is_the_single_operations,),
     "cut": (
         holding.a_cut_is_a_changed_model,

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from arachne.backend import Cut
-from arachne.cuts import PlainTrace
+from arachne.cuts import PlainTrace, weights_of
 from arachne.errors import UsageError
+from arachne.fitting import Plan
 from arachne.losses import cross_entropies, cross_entropy
+from arachne.plain_fit import plain_fit
 from arachne.testing.model.slopes import agree
-from arachne.testing.model.subject import NotHereError, Subject, expect, same
+from arachne.testing.model.subject import HALF, NotHereError, Subject, equal, expect, same
 from arachne.values import Array
 
 
@@ -111,6 +113,25 @@ def input_gradients_are_slopes(subject: Subject) -> None:
         return float(cross_entropies(subject.backend.forward(inputs), subject.labels).mean())
 
     agree(subject.inputs, np.asarray(gradient), loss, "the inputs")
+
+
+def training_is_gradient_steps(subject: Subject) -> None:
+    """Training gives what gradient steps give, and the model keeps its weights; where a backend can train."""
+    subject.needs_gradients()
+    if not subject.backend.SUPPORTS_FIT:
+        raise NotHereError("the backend says that it cannot train")
+    if any(shape.dtype in HALF for info in subject.backend.layers for shape in info.parameters.values()):
+        raise NotHereError("the weights are half precision, too coarse for small steps")
+    plan = Plan(batch=4, rate=0.05, optimiser="sgd")
+    before = {place: values.copy() for place, values in weights_of(subject.backend).items()}
+    found = subject.backend.fit(subject.inputs, subject.labels, plan)
+    expected = plain_fit(subject.backend, subject.inputs, subject.labels, plan)
+    for (layer, parameter), values in weights_of(subject.backend).items():
+        own = before[layer, parameter]
+        equal(values, own, f"'{layer}.{parameter}' after training")
+        moved = found[layer, parameter] - own
+        if moved.any():  # what its author has frozen stays
+            same(moved, expected[layer, parameter] - own, f"how training moves '{layer}.{parameter}'")
 
 
 def a_trace_is_the_single_operations(subject: Subject) -> None:

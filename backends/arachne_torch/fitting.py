@@ -1,0 +1,60 @@
+"""Training by torch's own optimisers, on tensors that stand in for the parameters; the model keeps its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from arachne.backend import Weights
+from arachne.errors import UsageError
+from arachne.fitting import BETAS, EPSILON, MOMENTUM, OnStep, Plan, Step
+from arachne.values import Array, Inputs, count, read, take
+from arachne_torch.running import Runner, as_tensor, to_array
+from arachne_torch.stored import Stored
+
+
+def fitted(
+    runner: Runner,
+    places: Mapping[tuple[str, str], Stored],
+    inputs: Inputs,
+    labels: Array,
+    plan: Plan,
+    on_step: OnStep,
+) -> Weights:
+    """The weights that training reaches, in the canonical layout; a batch too large for memory is run in parts."""
+    leaves = {name: tensor.detach().clone() for name, tensor in runner.parameters.items()}
+    wanted = {place.name for place in places.values()} - _frozen(runner)
+    if not wanted:
+        raise UsageError("every weight of the model is frozen (requires_grad=False), so there is nothing to train")
+    optimiser = _optimiser([leaves[name].requires_grad_() for name in leaves if name in wanted], plan)
+    steps, answers = plan.steps(count(inputs)), as_tensor(labels).to(runner.device)
+    with runner.swapped(leaves), torch.enable_grad():
+        for number, rows in enumerate(plan.batches(count(inputs)), start=1):
+            optimiser.zero_grad()
+            loss, done = 0.0, 0
+            for part in runner.batches(read(take(inputs, rows)), gradients=True):
+                own = answers[torch.from_numpy(rows[done : done + count(part)])]
+                mean = nn.functional.cross_entropy(runner.scores(part), own, reduction="sum") / len(rows)
+                mean.backward()  # type: ignore[no-untyped-call]
+                loss, done = loss + float(mean.detach()), done + count(part)
+            optimiser.step()
+            if on_step(Step(number, steps, loss)):
+                break
+    return {place: to_array(stored.view(leaves[stored.name].detach())) for place, stored in places.items()}
+
+
+def _optimiser(tensors: list[Tensor], plan: Plan) -> torch.optim.Optimizer:
+    if plan.optimiser == "sgd":
+        return torch.optim.SGD(tensors, lr=plan.rate, momentum=MOMENTUM)
+    return torch.optim.Adam(tensors, lr=plan.rate, betas=BETAS, eps=EPSILON)
+
+
+def _frozen(runner: Runner) -> set[str]:
+    """The parameters that the model's author has taken out of training."""
+    return {
+        name
+        for name, tensor in runner.parameters.items()
+        if isinstance(tensor, nn.Parameter) and not tensor.requires_grad
+    }

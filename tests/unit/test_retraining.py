@@ -1,0 +1,205 @@
+"""Rivals that retrain a model: what they need, what they hand back, and that nothing else changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import arachne
+from arachne.comparing import usual_searchers
+from arachne.cuts import weights_of
+from arachne.data.labelled import LabelledData
+from arachne.errors import DataError, UsageError
+from arachne.fitting import Plan
+from arachne.plain_fit import plain_fit
+from arachne.search import Apricot
+from arachne.search.retraining import Retraining
+from arachne.testing import ReferenceBackend
+
+QUICK = Apricot(reduced=3, reduced_epochs=2, epochs=2, subset=0.5, train_rate=5e-3, train_batch=16)
+RIVALS: list[Retraining] = [QUICK]
+
+
+class WithoutFit(ReferenceBackend):
+    """A backend that cannot train."""
+
+    NAME = "untrained"
+    SUPPORTS_FIT = False
+
+
+@pytest.fixture(scope="module")
+def parts(digits: LabelledData) -> tuple[LabelledData, LabelledData]:
+    """What the model was trained on, and what it is repaired with."""
+    rows = np.random.default_rng(1).permutation(len(digits))
+    return digits.take(rows[:800]), digits.take(rows[800:])
+
+
+Parts = tuple[LabelledData, LabelledData]
+
+
+@pytest.mark.parametrize("rival", RIVALS, ids=lambda one: str(one.name))
+def test_a_rival_repairs_something_and_leaves_the_model(
+    model: ReferenceBackend, parts: Parts, rival: Retraining
+) -> None:
+    training, data = parts
+    before = weights_of(model)
+    found = arachne.repair(model, data, "8:1", searcher=rival, training=training)
+    assert found.search.better
+    assert found.evidence.seen.repaired > 0
+    assert len(found.patch) > 100
+    assert found.patch.provenance["training"] == {
+        "name": training.source,
+        "sha256": training.sha256(),
+        "inputs": len(training),
+    }
+    for place, values in weights_of(model).items():
+        np.testing.assert_array_equal(values, before[place])
+
+
+@pytest.mark.parametrize("rival", RIVALS, ids=lambda one: str(one.name))
+def test_the_same_seed_gives_the_same_patch(model: ReferenceBackend, parts: Parts, rival: Retraining) -> None:
+    training, data = parts
+    once, again, other = (
+        arachne.repair(model, data, "8:1", searcher=rival, training=training, seed=seed).patch.to_json()
+        for seed in (0, 0, 1)
+    )
+    assert once == again
+    assert once != other
+
+
+@pytest.mark.parametrize("rival", RIVALS, ids=lambda one: str(one.name))
+def test_a_patch_of_all_weights_is_written_and_read(
+    model: ReferenceBackend, parts: Parts, rival: Retraining, tmp_path: Path
+) -> None:
+    training, data = parts
+    found = arachne.repair(model, data, "8:1", searcher=rival, training=training)
+    found.patch.save(tmp_path / "patch.json")
+    read = arachne.Patch.load(tmp_path / "patch.json")
+    assert read.digest == found.patch.digest
+    with read.applied(model):
+        right = model.predict(found.split.held_out.data.inputs) == found.split.held_out.data.labels
+    assert int(right[found.split.held_out.negatives].sum()) == found.evidence.held_out.repaired
+
+
+def test_within_a_budget_smaller_changes_of_the_same_kind_are_candidates_too(
+    model: ReferenceBackend, parts: Parts
+) -> None:
+    training, data = parts
+    found = arachne.repair(model, data, "8:1", searcher=QUICK, training=training, max_break=0.05)
+    assert len(found.points) == 4
+    assert found.evidence.budget == 0.05
+
+
+def test_training_ends_where_nothing_is_gained(model: ReferenceBackend, parts: Parts) -> None:
+    training, data = parts
+    still = replace(QUICK, train_rate=1e-12, adjustment=0.0, no_gain=40)
+    found = arachne.repair(model, data, "8:1", searcher=still, training=training)
+    assert found.search.stopped.startswith("no gain for")
+    assert not found.search.better
+
+
+def test_training_that_diverges_ends_and_changes_nothing(model: ReferenceBackend, parts: Parts) -> None:
+    training, data = parts
+    wild = replace(QUICK, train_rate=1e30, optimiser="sgd", reduced=2, adjustment=0.0)
+    with np.errstate(all="ignore"):
+        found = arachne.repair(model, data, "8:1", searcher=wild, training=training)
+    assert "diverged" in found.search.stopped
+    assert len(found.patch) == 0
+
+
+def test_weights_move_towards_reduced_models_that_are_right_and_away_from_those_that_are_wrong(
+    model: ReferenceBackend, parts: Parts
+) -> None:
+    training, data = parts
+    seen: dict[str, np.ndarray] = {}
+
+    class Looking(Apricot):
+        def adjusted(self, problem, arrays, current):  # type: ignore[no-untyped-def]
+            seen["before"] = current
+            seen["reduced"] = arrays["reduced"]
+            arrays = {**arrays, "reduced_right": np.array([[True], [False]]).repeat(len(self._negatives(problem)), 1)}
+            seen["after"] = super().adjusted(problem, arrays, current)
+            return seen["after"]
+
+    arachne.repair(model, data, "8:1", searcher=Looking(reduced=2, epochs=1, adjustment=0.5), training=training)
+    right, wrong = seen["reduced"].astype(np.float64)
+    expected = seen["before"] + 0.5 * (right - wrong)
+    np.testing.assert_allclose(seen["after"], expected, atol=1e-6)
+
+
+def test_what_is_missing_is_said_before_anything_runs(model: ReferenceBackend, parts: Parts) -> None:
+    training, data = parts
+    with pytest.raises(UsageError, match="needs the data that it was trained on") as missing:
+        arachne.repair(model, data, "8:1", searcher="apricot")
+    assert missing.value.argument == "training"
+    with pytest.raises(UsageError, match="does not use training data"):
+        arachne.repair(model, data, "8:1", searcher="keep", training=training)
+    untrained = WithoutFit(model.native)
+    with pytest.raises(UsageError, match="backend 'untrained' has no training loop"):
+        arachne.repair(untrained, data, "8:1", searcher="apricot", training=training)
+    with pytest.raises(UsageError, match="has no training loop"):
+        untrained.fit(training.inputs, training.labels, Plan())
+    with pytest.raises(UsageError, match="all 1,810 weights of the model, and at most 1,000 may be trained"):
+        arachne.repair(model, data, "8:1", searcher=Apricot(trainable_weights=1000), training=training)
+    with pytest.raises(UsageError, match="trains every weight of the model, and the localiser left out"):
+        arachne.repair(model, data, "8:1", searcher="apricot", localiser="bl", training=training)
+
+
+def test_training_data_that_does_not_fit_is_refused(model: ReferenceBackend, parts: Parts) -> None:
+    training, data = parts
+
+    def repair(given: LabelledData, **more: object) -> arachne.RepairResult:
+        return arachne.repair(model, data, "8:1", searcher=QUICK, training=given, **more)
+
+    with pytest.raises(DataError, match="row 0 of the training data has the label 12"):
+        repair(replace(training, labels=training.labels * 0 + 12))
+    with pytest.raises(DataError, match="the training data does not fit the model"):
+        repair(replace(training, inputs=np.asarray(training.inputs)[:, :5]))
+    with pytest.raises(DataError, match="no inputs"):
+        repair(training.take([]))
+    with pytest.raises(DataError, match="also among those the repair is judged by"):
+        repair(data)
+    dropped = repair(data, drop_overlap=True)
+    assert dropped.patch.provenance["training"]["inputs"] == len(dropped.split.seen)
+    names = tuple("abcdefghij")
+    with pytest.raises(DataError, match="other classes than the data"):
+        arachne.repair(
+            model,
+            replace(data, class_names=names),
+            "i:b",
+            searcher=QUICK,
+            training=replace(training, class_names=names[::-1]),
+        )
+
+
+def test_plans_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(UsageError, match="optimiser must be adam or sgd, got 'lion'"):
+        Plan(optimiser="lion")
+    with pytest.raises(UsageError, match="above 0"):
+        Plan(epochs=0)
+
+
+def test_plain_training_tells_its_steps_and_can_be_ended(model: ReferenceBackend, parts: Parts) -> None:
+    training, _ = parts
+    told: list[float] = []
+    plain_fit(model, training.inputs, training.labels, Plan(batch=100), on_step=lambda step: told.append(step.loss))
+    assert len(told) == 8
+    plain_fit(model, training.inputs, training.labels, Plan(batch=100), on_step=lambda step: step.number == 3)
+    assert told[-1] > 0
+
+
+def test_searchers_that_retrain_are_compared_where_training_data_is_given(
+    model: ReferenceBackend, parts: Parts
+) -> None:
+    training, data = parts
+    assert "apricot" not in usual_searchers(False)
+    assert "apricot" in usual_searchers(True)
+    untrained = WithoutFit(model.native)
+    for (layer, parameter), values in weights_of(model).items():
+        untrained.set_weights(layer, parameter, values)
+    found = arachne.compare_searchers(untrained, data, "8:1", searchers=["bias", QUICK], training=training)
+    assert [one.failed is None for one in found.contenders] == [True, False]
+    assert "has no training loop" in str(found.contenders[1].failed)
