@@ -51,10 +51,12 @@ class ClassOrder:
 
 def other_order(labels: Array, predictions: Array, n_classes: int) -> ClassOrder | None:
     """The order of classes that fits better, from labels and predictions `(n,)`; None when this one does."""
+    counts = np.bincount(labels * n_classes + predictions, minlength=n_classes**2).reshape(n_classes, n_classes)
+    if (counts.max(axis=1) == np.diag(counts)).all():  # no label is read as another class more often than as its own
+        return None
     # Imported here and not above: scipy is slow to load, and most of what reads data does without it.
     from scipy.optimize import linear_sum_assignment
 
-    counts = np.bincount(labels * n_classes + predictions, minlength=n_classes**2).reshape(n_classes, n_classes)
     _, best = linear_sum_assignment(counts + 0.5 * np.eye(n_classes), maximize=True)
     moved: dict[int, int] = {}
     for ring in _rings(best):

@@ -83,7 +83,7 @@ def _agreeing(inputs: Array, labels: Array, positions: Array, predictions: Array
     size = max(1, int(np.prod(inputs.shape[1:])))
     step = max(1, -(-len(inputs) // max(NEIGHBOURS + 1, min(MOST_OTHERS, MOST_VALUES // size))))
     others = np.arange(0, len(inputs), step)  # every `step`-th input is compared with
-    known = inputs[others].reshape(len(others), -1).astype(np.float32)
+    known = inputs[others].reshape(len(others), -1).astype(np.float32, copy=False)
     lengths = (known * known).sum(axis=1)
     counts = np.zeros(len(positions), dtype=np.int64)
     for block in batches(len(positions), 256):

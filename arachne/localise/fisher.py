@@ -70,7 +70,7 @@ def _mean_squares(
         signs = rng.choice(np.array([-1.0, 1.0]), len(rows))
         pull = margin(part.data.labels[rows], signs)
         for place, values in part.weight_gradients(backend, rows, pull, parameters).items():
-            found[place] += np.square(values)
+            found[place] += np.square(values, out=values if values.flags.writeable else None)
     return {place: values / max(1, len(positives)) for place, values in found.items()}
 
 

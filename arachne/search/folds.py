@@ -42,15 +42,21 @@ def fold_numbers(problem: Problem, folds: int, *, rng: np.random.Generator) -> A
     return found
 
 
-def draw_batch(problem: Problem, among: Array, most: int, *, rng: np.random.Generator) -> Batch:
-    """Inputs for one step: at most this many of each kind, among those flagged.
+def rows_by_kind(problem: Problem, among: Array) -> tuple[Array, Array, Array]:
+    """The row numbers of the negatives, positives and never-break inputs that a run looks at, among those flagged.
 
     Inputs that must never break are looked at by every run: they judge nothing, so none is kept back.
     """
     inputs = problem.fitness_inputs
+    negative, positive = (np.flatnonzero(inputs.of_kind(kind) & among) for kind in ("negative", "positive"))
+    return negative, positive, np.flatnonzero(inputs.of_kind("never_break"))
+
+
+def draw_batch(problem: Problem, by_kind: tuple[Array, Array, Array], most: int, *, rng: np.random.Generator) -> Batch:
+    """Inputs for one step: at most this many of each kind, out of what `rows_by_kind` gave."""
+    inputs = problem.fitness_inputs
     rows, shares = [], []
-    for kind in ("negative", "positive", "never_break"):
-        own = np.flatnonzero(inputs.of_kind(kind) & (among | (kind == "never_break")))
+    for own in by_kind:
         if len(own) > most:
             own = rng.choice(own, most, replace=False)
         weights = inputs.weights[own]

@@ -12,7 +12,7 @@ from arachne.backend import Pull
 from arachne.options import option
 from arachne.search.base import Problem
 from arachne.search.cross_fit import CrossFitted
-from arachne.search.folds import Batch, draw_batch
+from arachne.search.folds import Batch, draw_batch, rows_by_kind
 from arachne.search.influence import influence_scale
 from arachne.search.state import SearchState
 from arachne.search.tunable import BehindCut
@@ -74,8 +74,9 @@ class GradientSearch(CrossFitted):
         rate = RATE * min(1.0, (1000 / len(change)) ** 0.5)
         most = min(self.batch, BEHIND_CUT) if isinstance(problem.tunable, BehindCut) else self.batch
         numbers = range(point * self.EVERY, min(self.steps, (point + 1) * self.EVERY))
+        by_kind = rows_by_kind(problem, state.arrays["folds"] != fold)
         for number in numbers:
-            batch = draw_batch(problem, state.arrays["folds"] != fold, most, rng=rng)
+            batch = draw_batch(problem, by_kind, most, rng=rng)
             pull = self.pull(problem, batch, number / max(1, self.steps - 1))
             values = problem.suspects.values + change * scale
             slope = problem.tunable.gradients(values, pull, batch.rows) * scale

@@ -20,6 +20,10 @@ LAST_RESORT = "de"
 FEW = 0.01
 """The share of positives that a member may break and still count as one that repairs."""
 
+ENOUGH = {"words": 0.5, "deep": 0.25}
+"""Members that take many times as long as the others, and what share of the negatives the others have to repair for
+them to be left out."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Pool(Searcher):
@@ -114,26 +118,28 @@ class Pool(Searcher):
             UsageError: It is one.
         """
         kinds = {info.kind for info in problem.backend.layers}
-        if name == "words" and "embedding" in kinds and self._suffices(problem, state):
-            raise UsageError("the members before it repair most of the fault")
         if name == "sparing" and problem.backend.layers[-1].kind != "dense":
             raise UsageError("the model does not end in a dense layer, and a search elsewhere takes long")
-        if name != "deep":
-            return
-        if "hidden/first" in state.values:
+        if name == "deep" and "hidden/first" in state.values:
             raise UsageError("the model has hidden dense layers, and a search there takes a small part of the time")
-        if problem.backend.layers[-1].kind != "dense":
+        if name == "deep" and problem.backend.layers[-1].kind != "dense":
             raise UsageError("the suspects are in these layers already")
+        costly = name == "deep" or (name == "words" and "embedding" in kinds)
+        if costly and self._suffices(problem, state, ENOUGH[name]):
+            raise UsageError(
+                f"the members before it repair at least {100 * ENOUGH[name]:g} % of the fault, and it takes many "
+                "times as long as they do"
+            )
 
-    def _suffices(self, problem: Problem, state: SearchState) -> bool:
-        """Whether a candidate so far repairs half of the negatives and breaks almost no positive, out of fold."""
+    def _suffices(self, problem: Problem, state: SearchState, share: float) -> bool:
+        """Whether a candidate so far repairs this share of the negatives and breaks almost no positive, out of fold."""
         front = self.result(problem, state).front if state.history else ()
         judged = [one.held_back for one in front if one.held_back is not None]
         if not judged:
             return False
         repaired, broken = outcomes(problem, np.stack(judged))
         negatives, positives = (problem.fitness_inputs.of_kind(kind).sum() for kind in ("negative", "positive"))
-        return bool(np.any((repaired >= negatives / 2) & (broken <= FEW * positives)))
+        return bool(np.any((repaired >= share * negatives) & (broken <= FEW * positives)))
 
     def _with(self, state: SearchState, name: str, own: SearchState) -> SearchState:
         """The pool's state with one member's in it; the member's last generation is the pool's next."""

@@ -69,13 +69,16 @@ def weight_gradients(
 ) -> Weights:
     """As `ModelBackend.weight_gradients`, of layers of a tail, with this many inputs at a time."""
     by_name = {one.name: one for one in layers}
-    shapes = {"weight": lambda one: one.weight.shape, "bias": lambda one: one.weight.shape[:1]}
-    found = {(name, own): np.zeros(shapes[own](by_name[name]), np.float32) for name, own in parameters}
+    found: dict[tuple[str, str], Array] = {}
     for part in batches(len(layers[0].leaving), rows):
         own = [TailLayer(one.name, one.weight, one.functions, one.entering[part], one.leaving[part]) for one in layers]
         seed = pulled(pull, own[-1].leaving, part).astype(np.float32)
         gradients = carried_back(own, seed)
-        for (name, parameter), total in found.items():
-            gradient = gradients[name]
-            total += gradient.sum(axis=0) if parameter == "bias" else gradient.T @ by_name[name].entering[part]
+        for name, parameter in parameters:
+            gradient, total = gradients[name], found.get((name, parameter))
+            more = gradient.sum(axis=0) if parameter == "bias" else gradient.T @ by_name[name].entering[part]
+            found[name, parameter] = more if total is None else np.add(total, more, out=total)
+    for name, parameter in parameters if not found else ():
+        weight = by_name[name].weight
+        found[name, parameter] = np.zeros(weight.shape[:1] if parameter == "bias" else weight.shape, np.float32)
     return found

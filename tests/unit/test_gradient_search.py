@@ -26,7 +26,7 @@ from arachne.search import (
     Searcher,
 )
 from arachne.search.cross_fit import not_beaten
-from arachne.search.folds import draw_batch, fold_numbers
+from arachne.search.folds import draw_batch, fold_numbers, rows_by_kind
 from arachne.search.tunable import BehindCut
 from arachne.suspects import Suspects
 from arachne.testing import ReferenceBackend
@@ -53,7 +53,7 @@ def test_a_front_repairs_ever_more_at_the_price_of_ever_more_broken(problem: Pro
 def test_every_fitness_input_is_judged_by_a_run_that_did_not_see_it(problem: Problem) -> None:
     folds = fold_numbers(problem, 4, rng=np.random.default_rng(0))
     for fold in range(4):
-        batch = draw_batch(problem, folds != fold, 10**6, rng=np.random.default_rng(0))
+        batch = draw_batch(problem, rows_by_kind(problem, folds != fold), 10**6, rng=np.random.default_rng(0))
         assert not set(batch.rows.tolist()) & set(np.flatnonzero(folds == fold).tolist())
         assert len(batch.rows) == int((folds != fold).sum())
     for kind in ("negative", "positive"):
@@ -65,7 +65,8 @@ def test_what_must_never_break_is_in_every_step(problem: Problem) -> None:
     inputs = problem.fitness_inputs
     terms = np.where(np.arange(len(inputs)) < 5, inputs.n_terms, inputs.terms)
     guarded = replace(inputs, terms=terms, names=(*inputs.names, "golden"), kinds=(*inputs.kinds, "never_break"))
-    batch = draw_batch(replace(problem, fitness_inputs=guarded), terms == -1, 3, rng=np.random.default_rng(0))
+    own = replace(problem, fitness_inputs=guarded)
+    batch = draw_batch(own, rows_by_kind(own, terms == -1), 3, rng=np.random.default_rng(0))
     assert set(batch.rows.tolist()) < set(range(5))
     assert batch.shares.sum() == pytest.approx(1.0)
 
@@ -77,7 +78,7 @@ def test_several_targets_count_as_they_are_weighted(problem: Problem) -> None:
     weights = inputs.weights.copy()
     weights[heavy] *= 3
     problem = replace(problem, fitness_inputs=replace(inputs, weights=weights))
-    batch = draw_batch(problem, np.ones(len(inputs), bool), 10**6, rng=np.random.default_rng(0))
+    batch = draw_batch(problem, rows_by_kind(problem, np.ones(len(inputs), bool)), 10**6, rng=np.random.default_rng(0))
     shares = {int(row): float(share) for row, share in zip(batch.rows, batch.shares, strict=True)}
     light = int(np.flatnonzero(negative)[3])
     assert shares[int(heavy[0])] == pytest.approx(3 * shares[light])
@@ -158,9 +159,18 @@ def test_the_pool_goes_deep_only_where_no_hidden_dense_layer_is_reached(problem:
             state = pool.step(fault, state, rng=rng)
         return str(state.values["deep/stopped"]) if state.values.get("deep/stopped") else None
 
-    pool = Pool(members=("hidden", "bias", "deep"))
+    pool = Pool(members=("hidden", "deep"))
     assert "hidden dense layers" in str(left_out(pool, problem))
     assert left_out(pool, convolutional()) is None
+
+
+def test_the_pool_does_not_go_deep_where_cheaper_members_repair_part_of_the_fault() -> None:
+    fault, pool, rng = convolutional(), Pool(members=("bias", "last", "deep")), np.random.default_rng(0)
+    state = pool.begin(fault, rng=rng)
+    while state.stopped is None:
+        state = pool.step(fault, state, rng=rng)
+    assert "repair at least 25 % of the fault" in str(state.values["deep/stopped"])
+    assert {candidate.made_by for candidate in pool.result(fault, state).front} <= {"bias", "last"}
 
 
 def test_a_pool_of_itself_or_of_strangers_is_refused() -> None:

@@ -13,7 +13,7 @@ from arachne.evaluate import FastEvaluator, FitnessInputs
 from arachne.localise import Bidirectional, Everything
 from arachne.losses import cross_entropies
 from arachne.search import Problem, Retrain, Ridge, Searcher, Tune
-from arachne.search.folds import draw_batch
+from arachne.search.folds import draw_batch, rows_by_kind
 from arachne.testing import ReferenceBackend
 from tests.backends import golden
 
@@ -72,7 +72,7 @@ def test_the_ridge_fit_is_where_its_loss_is_flat(problem: Problem) -> None:
 
 def test_retraining_counts_negatives_alpha_times(problem: Problem) -> None:
     inputs = problem.fitness_inputs
-    batch = draw_batch(problem, np.ones(len(inputs), bool), 10**6, rng=np.random.default_rng(0))
+    batch = draw_batch(problem, rows_by_kind(problem, np.ones(len(inputs), bool)), 10**6, rng=np.random.default_rng(0))
     pull = Retrain().pull(problem, batch, 0.0)
     scores = batch.before.astype(np.float64)
     nudge = np.random.default_rng(1).normal(size=scores.shape) * 1e-5
