@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from arachne.backend import Cut, Pull, Weights
+from arachne.errors import UsageError
 from arachne.fitting import OnStep, Plan
 from arachne.testing import BackendConformance, Network, ReferenceBackend, UnsupportedNetworkError
 from arachne.testing.checks import by_hand
@@ -90,6 +91,11 @@ class GivesInputGradientsOfTheWrongSign(ReferenceBackend):
     def _input_gradients(self, inputs: Inputs, pull: Pull) -> Inputs:
         found = super()._input_gradients(inputs, pull)
         return {name: -array for name, array in found.items()} if isinstance(found, Mapping) else -found
+
+
+class RefusesInputGradients(ReferenceBackend):
+    def _input_gradients(self, inputs: Inputs, pull: Pull) -> Inputs:
+        raise UsageError("not these")
 
 
 class TrainsOnTheSameBatchAllTheTime(ReferenceBackend):
@@ -269,6 +275,12 @@ def test_a_model_that_is_left_trained_is_found() -> None:
 def test_rows_counted_anew_in_every_batch_are_found() -> None:
     with pytest.raises(AssertionError):
         BackendConformance().test_a_pull_sees_each_row_once(CountsRowsAnewInEveryBatch)
+
+
+def test_input_gradients_that_are_there_and_refused_are_no_skip() -> None:
+    suite = BackendConformance()
+    with pytest.raises(UsageError, match="not these"):
+        suite.test_input_gradients_agree_with_finite_differences(suite.build(RefusesInputGradients, "steps"))
 
 
 def test_lost_inputs_are_found() -> None:

@@ -93,13 +93,14 @@ class GradientChecks(Suite):
         """The gradient of a loss with respect to the inputs, in their shapes; where a backend gives it."""
         specimen = smooth_specimen
         self.needs_gradients(specimen.backend)
+        if type(specimen.backend)._input_gradients is ModelBackend._input_gradients:
+            pytest.skip(f"backend '{specimen.backend.NAME}' does not define _input_gradients")
         rng = np.random.default_rng(15)
         named = specimen.inputs if isinstance(specimen.inputs, Mapping) else {"": specimen.inputs}
+        if any(array.dtype.kind in "iu" for array in named.values()):
+            pytest.skip("the network takes whole numbers, which have no gradient")
         for loss in specimen.losses(specimen.backend.forward(specimen.inputs)):
-            try:
-                gradients = specimen.backend.input_gradients(specimen.inputs, loss.pull)
-            except UsageError:
-                pytest.skip(f"backend '{specimen.backend.NAME}' gives no gradients with respect to inputs")
+            gradients = specimen.backend.input_gradients(specimen.inputs, loss.pull)
             found = gradients if isinstance(gradients, Mapping) else {"": gradients}
             assert list(found) == list(named)
             for name, array in named.items():
