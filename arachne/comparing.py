@@ -64,8 +64,9 @@ def compare_searchers(
     named = usual_searchers(training is not None) if searchers is None else list(searchers)
     if not named:
         raise UsageError("expected at least one searcher to compare, got none")
-    others = [None if source is None else read_data(source) for source in (holdout, training)]
-    run = _Run(load(model), read_data(data), target, *others, tell)
+    others = {"holdout": holdout, "training": training}
+    read = {name: None if source is None else read_data(source) for name, source in others.items()}
+    run = _Run(load(model), read_data(data), target, read["holdout"], read["training"], tell)
     contenders = []
     for number, one in enumerate(named):
         run.begin(one if isinstance(one, str) else one.name, f"{number + 1} of {len(named)}")

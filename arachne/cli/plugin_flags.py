@@ -29,7 +29,7 @@ PAPERS = ("bl", "de")
 """The localiser and the searcher of the paper."""
 
 SHOWN = {
-    "localiser": "contrast; bl with --search de or rt, all with tune or apricot",
+    "localiser": "contrast; bl with --search de or rt, all with tune, apricot, deepfault or mode",
     "searcher": "auto; de when faithful",
 }
 """What a repair takes when neither is named."""

@@ -1,5 +1,8 @@
 """A front in more than two goals, by NSGA-II: repaired, broken, how far weights move, and how fair it is to groups.
 
+Several objectives at once are the idea of ARJA (Yuan and Banzhaf, 2018): by NSGA-II it breeds patches of programs that
+pass more tests and change less. Here patches of weights repair more, break less and move less.
+
 It starts from what keep finds, its candidates and blends of them, and looks for what lies between and beyond. For
 whoever wants to see the trade-offs: on three planted faults it repaired about as much as keep did within 0.5 % of
 damage (.80, .36 and .96 of held-out negatives, keep .82, .38 and .90 with as many inputs kept back) in three times the

@@ -21,7 +21,7 @@ from arachne.data.labelled import LabelledData
 from arachne.errors import CheckpointError, EnvironmentFaultError, InputError, NothingWithinBudgetError, UsageError
 from arachne.localise import Bidirectional
 from arachne.result import RepairResult
-from arachne.search import DifferentialEvolution, Keep, Pool, Ridge, Searcher, Tune
+from arachne.search import DeepFault, DifferentialEvolution, Keep, Pool, Ridge, Searcher, Tune
 from arachne.search.front import Front
 from arachne.settings import Settings
 from arachne.testing import ReferenceBackend
@@ -33,6 +33,7 @@ SEARCHERS = [
     Front(population=8, generations=3),
     Ridge(strengths=3),
     Tune(steps=32, folds=2),
+    DeepFault(synthesised=100, epochs=2, train_batch=8),
     Pool(members=("bias", "ridge", "de")),
 ]
 

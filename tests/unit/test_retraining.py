@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,15 +14,26 @@ import arachne
 from arachne.comparing import usual_searchers
 from arachne.cuts import weights_of
 from arachne.data.labelled import LabelledData
+from arachne.data.split import Part, split_by_outcome
 from arachne.errors import DataError, UsageError
+from arachne.evaluate import PlainEvaluator
 from arachne.fitting import Plan
+from arachne.localise import Everything
 from arachne.plain_fit import plain_fit
-from arachne.search import Apricot
+from arachne.search import Apricot, DeepFault, Mode, Problem
+from arachne.search.features import feature_layer, joined_features
+from arachne.search.mode import heat_maps
+from arachne.search.posing import posed
 from arachne.search.retraining import Retraining
 from arachne.testing import ReferenceBackend
+from arachne.values import LayerInfo
 
 QUICK = Apricot(reduced=3, reduced_epochs=2, epochs=2, subset=0.5, train_rate=5e-3, train_batch=16)
-RIVALS: list[Retraining] = [QUICK]
+RIVALS: list[Retraining] = [
+    QUICK,
+    Mode(helpful=200, train_rate=5e-3, train_batch=16, epochs=2),
+    DeepFault(synthesised=200, train_rate=5e-3, train_batch=16, epochs=2),
+]
 
 
 class WithoutFit(ReferenceBackend):
@@ -48,6 +61,7 @@ def test_a_rival_repairs_something_and_leaves_the_model(
     before = weights_of(model)
     found = arachne.repair(model, data, "8:1", searcher=rival, training=training)
     assert found.search.better
+    assert found.evidence.seen is not None
     assert found.evidence.seen.repaired > 0
     assert len(found.patch) > 100
     assert found.patch.provenance["training"] == {
@@ -151,7 +165,7 @@ def test_what_is_missing_is_said_before_anything_runs(model: ReferenceBackend, p
 def test_training_data_that_does_not_fit_is_refused(model: ReferenceBackend, parts: Parts) -> None:
     training, data = parts
 
-    def repair(given: LabelledData, **more: object) -> arachne.RepairResult:
+    def repair(given: LabelledData, **more: Any) -> arachne.RepairResult:
         return arachne.repair(model, data, "8:1", searcher=QUICK, training=given, **more)
 
     with pytest.raises(DataError, match="row 0 of the training data has the label 12"):
@@ -203,3 +217,108 @@ def test_searchers_that_retrain_are_compared_where_training_data_is_given(
     found = arachne.compare_searchers(untrained, data, "8:1", searchers=["bias", QUICK], training=training)
     assert [one.failed is None for one in found.contenders] == [True, False]
     assert "has no training loop" in str(found.contenders[1].failed)
+
+
+def problem_of(model: ReferenceBackend, parts: Parts) -> Problem:
+    """The problem that a search over all weights is given."""
+    training, data = parts
+    split = split_by_outcome(model, data, "8:1", rng=np.random.default_rng(0))
+    suspects = Everything().localise(model, split.seen, rng=np.random.default_rng(0)).suspects
+    return posed(model, split, suspects, 10.0, PlainEvaluator, training)[0]
+
+
+@pytest.mark.parametrize("formula", ["tarantula", "ochiai", "dstar"])
+def test_synthesised_inputs_raise_the_suspicious_features_within_their_limits(
+    model: ReferenceBackend, parts: Parts, formula: str
+) -> None:
+    problem = problem_of(model, parts)
+    search = DeepFault(suspicion=formula, suspicious=5, synthesised=50, distance=0.25, domain=(0.0, 0.8))
+    chosen = search._suspicious(problem)
+    start = {"": np.minimum(np.asarray(problem.split.seen.data.inputs)[:50], np.float32(0.8))}
+    found = search.raised(problem, start, chosen)[""]
+    before, after = (joined_features(model, inputs)[:, chosen].sum(axis=1) for inputs in (start[""], found))
+    assert (after >= before - 1e-5).mean() > 0.95
+    assert after.mean() > before.mean() + 0.1
+    assert np.abs(found - start[""]).max() <= 0.2 + 1e-6
+    assert found.min() >= 0
+    assert found.max() <= np.float32(0.8)
+    assert found.dtype == np.float32
+
+
+def test_the_most_suspicious_features_are_active_on_negatives_alone(model: ReferenceBackend, parts: Parts) -> None:
+    problem = problem_of(model, parts)
+    chosen = DeepFault(suspicious=1)._suspicious(problem)
+    seen = problem.split.seen
+    active = [
+        (joined_features(model, np.asarray(seen.data.inputs)[rows]) > 0).mean(axis=0)
+        for rows in (seen.negatives, seen.positives)
+    ]
+    suspicion = active[0] / np.maximum(active[0] + active[1], 1e-12)
+    assert suspicion[chosen[0]] == suspicion.max()
+
+
+def test_synthesis_takes_no_tokens(model: ReferenceBackend, parts: Parts) -> None:
+    problem = problem_of(model, parts)
+    part = problem.split.seen
+    tokens = replace(part, data=replace(part.data, inputs=np.ones((len(part), 64), np.int64)))
+    with pytest.raises(UsageError, match="whole numbers, such as tokens"):
+        DeepFault().begin(replace(problem, split=replace(problem.split, seen=tokens)), rng=np.random.default_rng(0))
+    with pytest.raises(UsageError, match="domain must be a smaller and a larger number, got 1 and 0"):
+        DeepFault(domain=(1.0, 0.0))
+
+
+def test_synthesis_needs_no_training_data_and_no_framework_that_trains(model: ReferenceBackend, parts: Parts) -> None:
+    _, data = parts
+    untrained = WithoutFit(model.native)
+    for (layer, parameter), values in weights_of(model).items():
+        untrained.set_weights(layer, parameter, values)
+    ours, theirs = (arachne.repair(one, data, "8:1", searcher=RIVALS[2]).patch.digest for one in (model, untrained))
+    assert ours == theirs
+
+
+def test_an_under_fitted_class_learns_from_its_differential_and_an_over_fitted_one_from_what_is_unlike_it(
+    model: ReferenceBackend, parts: Parts
+) -> None:
+    problem = problem_of(model, parts)
+    rows = np.flatnonzero(parts[0].labels == 8)
+    weight = model.get_weights(model.layers[-1].name)["weight"]
+    right, differential = heat_maps(problem, problem.split.seen, 8, weight)
+    own = joined_features(model, np.asarray(parts[0].inputs)[rows]) * weight[8]
+    own /= np.linalg.norm(own, axis=1, keepdims=True)
+    under = Mode(overfit_gap=1.0)._ranked(problem, 8, rows)
+    np.testing.assert_array_equal(under, np.argsort(-(own @ differential), kind="stable"))
+    overfitted = replace(problem, split=replace(problem.split, seen=all_wrong(problem.split.seen)))
+    assert heat_maps(overfitted, overfitted.split.seen, 8, weight)[0].shape == right.shape
+    over = Mode(overfit_gap=0.0)._ranked(overfitted, 8, rows)
+    right = heat_maps(overfitted, overfitted.split.seen, 8, weight)[0]
+    np.testing.assert_array_equal(over, np.argsort(own @ right, kind="stable"))
+
+
+def all_wrong(part: Part) -> Part:
+    """The same part as if the model took every eight for a one."""
+    scores = part.scores.copy()
+    scores[part.data.labels == 8, 1] = scores.max() + 1
+    return replace(part, scores=scores)
+
+
+def test_reduced_models_may_start_from_random_weights(model: ReferenceBackend, parts: Parts) -> None:
+    problem = problem_of(model, parts)
+    own = Apricot(fresh=True)._random(problem, rng=np.random.default_rng(0))
+    for place in problem.suspects.places:
+        assert np.all(own[place.numbers] != problem.suspects.values[place.numbers])
+        if place.parameter == "bias":
+            assert not own[place.numbers].any()
+
+
+class EndsInAConvolution(ReferenceBackend):
+    """A model whose last layer is none that features enter."""
+
+    @property
+    def layers(self) -> Sequence[LayerInfo]:
+        *others, last = super().layers
+        return (*others, replace(last, kind="conv"))
+
+
+def test_features_are_those_of_a_dense_layer_at_the_end(model: ReferenceBackend) -> None:
+    with pytest.raises(UsageError, match="and the model ends in 'fc2', a layer of the kind 'conv'"):
+        feature_layer(EndsInAConvolution(model.native))

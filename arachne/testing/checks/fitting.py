@@ -46,7 +46,7 @@ class FitChecks(Suite):
         self.needs_fit(specimen.backend)
         for plan in (Plan(epochs=20, batch=24, rate=0.05), Plan(epochs=20, batch=24, rate=0.1, optimiser="sgd")):
             told: list[Step] = []
-            specimen.backend.fit(specimen.inputs, specimen.labels, plan, on_step=told.append)  # type: ignore[arg-type]
+            specimen.backend.fit(specimen.inputs, specimen.labels, plan, on_step=told.append)
             assert [step.number for step in told] == list(range(1, 21))
             assert {step.steps for step in told} == {20}
             assert told[-1].loss < 0.9 * told[0].loss
