@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from arachne.errors import UsageError
 from examples.study import budgets, report
 from examples.study.confusions import most_confused
 from examples.study.faults import BY_NAME, CONFUSION_RANKS, DECIDE, JUDGE
@@ -139,14 +140,14 @@ def parser_of_commands() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; 1 when a data file is missing or another."""
+    """Run one command; 1 when a data file is missing or another, or a name is unknown."""
     parser = parser_of_commands()
     given = parser.parse_args(arguments)
     if given.command == "train" and not (given.subject or given.fault or given.all):
         parser.error("say what to train: --subject, --fault or --all")
     try:
         run(given)
-    except SourceError as error:
+    except (SourceError, UsageError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0
@@ -169,7 +170,8 @@ def run(given: argparse.Namespace) -> None:
     elif given.command in (*command.QUESTIONS, command.ALL):
         command.run(given)
     elif given.command == "report":
-        report.write(given.results / RESULTS.name, given.docs / report.PAGE.name)
+        if (given.results / RESULTS.name).is_dir():
+            report.write(given.results / RESULTS.name, given.docs / report.PAGE.name)
         page.write(given.results, given.docs / page.PAGE.name)
     elif given.command == "list":
         show()

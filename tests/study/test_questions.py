@@ -158,6 +158,32 @@ def test_nothing_begins_when_time_is_up(study: Path, tmp_path: Path, capsys: pyt
     assert not lines(tmp_path, "rq3")
 
 
+def test_an_unknown_name_is_refused_with_those_there_are(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for option, expected in (("--subject", DIGITS), ("--way", "faithful"), ("--backend", "torch, onnx, keras")):
+        assert main(["rq3", option, "nonsense", "--results", str(study / "results")]) == 1
+        told = capsys.readouterr().err
+        assert "'nonsense'" in told
+        assert expected in told
+
+
+def test_a_network_that_is_not_trained_is_left_out_and_said_so(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ARACHNE_CACHE", str(tmp_path))
+    measured(tmp_path, "rq3")
+    assert f"{DIGITS} is not trained" in capsys.readouterr().out
+    assert not lines(tmp_path, "rq3")
+
+
+def test_a_command_prints_its_table_and_writes_a_page_beside_results_of_its_own(
+    study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured(study, "rq4", "--faults", "1")
+    assert "| subject | alpha | runs | paper: a, b |" in capsys.readouterr().out
+    assert "## RQ4" in (study / "results" / PAGE.name).read_text()
+    assert (study / "results" / "pictures" / "study-rq4.svg").is_file()
+
+
 def test_the_page_tells_every_question_beside_the_paper(study: Path, tmp_path: Path) -> None:
     text = page_of(study / "results", tmp_path)
     for number in range(1, 8):

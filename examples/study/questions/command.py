@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from arachne.errors import UsageError
+from examples.study.questions import page
 from examples.study.questions.kept import RESULTS
 from examples.study.questions.reference import REFERENCE
 from examples.study.questions.rq1 import RQ1
@@ -21,6 +23,7 @@ QUESTIONS: dict[str, Question] = {
     question.name: question for question in (REFERENCE, RQ1, RQ2, RQ3, RQ4, RQ5, RQ6, RQ7)
 }
 ALL = "all"
+BACKENDS = ("torch", "onnx", "keras")
 QUICK_RESULTS = RESULTS.parent / "results-quick"
 """Where the quick study goes unless told otherwise; not part of the project."""
 
@@ -44,7 +47,11 @@ def add_commands(commands: Any) -> None:
 
 
 def run(given: argparse.Namespace) -> None:
-    """Measure one question, or all."""
+    """Measure one question, or all, and print what is known of it then.
+
+    Raises:
+        UsageError: Nothing is asked for: a subject, a way or a backend that the question does not have.
+    """
     scope = Scope(
         subjects=tuple(given.subject),
         ways=tuple(given.way),
@@ -54,6 +61,7 @@ def run(given: argparse.Namespace) -> None:
         backends=tuple(given.backend or ("torch",)),
     )
     questions = list(QUESTIONS.values()) if given.command == ALL else [QUESTIONS[given.command]]
+    _check(questions, scope)
     folder = given.results or (QUICK_RESULTS if given.quick else RESULTS)
     measure(
         questions,
@@ -63,6 +71,25 @@ def run(given: argparse.Namespace) -> None:
         minutes=given.minutes,
         say=lambda line: print(line, flush=True),
     )
+    for question in questions:
+        print(f"\n{page.section(folder, question.name)}")
+    if folder != RESULTS:
+        page.write(folder, folder / page.PAGE.name)
+        print(f"\nAll of it, with figures: {folder / page.PAGE.name}")
+
+
+def _check(questions: list[Question], scope: Scope) -> None:
+    usual = [cell for question in questions for cell in question.cells(Scope(backends=BACKENDS))]
+    subjects = list(dict.fromkeys(cell.subject for cell in usual))
+    known = {
+        "subject": [*dict.fromkeys(name.partition("-")[0] for name in subjects), *subjects],
+        "way": list(dict.fromkeys(cell.way for cell in usual if "@" not in cell.way)),
+        "backend": list(BACKENDS),
+    }
+    for what, names in (("subject", scope.subjects), ("way", scope.ways), ("backend", scope.backends)):
+        for name in names:
+            if name not in known[what]:
+                raise UsageError(f"no {what} '{name}' here; expected one of {', '.join(known[what])}")
 
 
 def _counted(text: str) -> int:

@@ -59,6 +59,15 @@ def page_of(folder: Path = RESULTS, pictures: Path | None = None) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def section(folder: Path, question: str) -> str:
+    """The tables of one question."""
+    lines: Lines = {name: read(folder, name) for name in QUESTIONS}
+    own = lines[question]
+    drawn = {"rq1": rq1, "rq3": rq3, "rq4": rq4, "rq5": rq5, "rq6": rq6, "rq7": rq7}
+    told = drawn[question](own, None) if question in drawn else {"rq2": rq2, "reference": reference}[question](own)
+    return f"{question}\n\n{told}"
+
+
 def _section(*parts: str) -> str:
     return "\n\n".join(parts)
 

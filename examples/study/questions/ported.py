@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import arachne
+from arachne.errors import UsageError
 
 Both = list[arachne.LabelledData]
 
@@ -24,7 +25,7 @@ def ported(backend: arachne.ModelBackend, name: str, both: Both) -> tuple[arachn
 def _opened(backend: arachne.ModelBackend, name: str) -> arachne.ModelBackend:
     made = {"onnx": _onnx, "keras": _keras}
     if name not in made:
-        raise arachne.UsageError(f"expected one of the backends torch, {', '.join(made)}, got '{name}'")
+        raise UsageError(f"expected one of the backends torch, {', '.join(made)}, got '{name}'")
     return made[name](backend)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import arachne
 from examples.study.questions.kept import DONE, Cell, Kept, add, keep_facts, read, tidy, versions
-from examples.study.subjects import facts_of, weights_of
+from examples.study.subjects import SUBJECTS, facts_of, weights_of
 from examples.study.training import Say
 
 Make = Callable[[Cell], dict[str, Any]]
@@ -82,7 +82,7 @@ def measure(
     """Measure every cell that has no line yet, and begin none after these minutes; the next call goes on."""
     by_name = {question.name: question for question in questions}
     kept = {one.cell: one for question in questions for one in read(folder, question.name)}
-    cells = [cell for question in questions for cell in question.cells(scope)]
+    cells = list(_trained([cell for question in questions for cell in question.cells(scope)], say))
     waiting = [cell for cell in cells if not _is_done(kept.get(cell), made_with(by_name[cell.question], cell))]
     say(f"{len(cells) - len(waiting)} of {len(cells)} measurements have their line, {len(waiting)} to make")
     start = time.perf_counter()
@@ -98,6 +98,16 @@ def measure(
             keep_facts(subject, facts, folder)
     if done < len(waiting):
         say(f"stopped after {minutes:g} min; {len(waiting) - done} measurements are left for the next time")
+
+
+def _trained(cells: Sequence[Cell], say: Say) -> Iterator[Cell]:
+    """The cells whose network is there; of the others it is said how to train it."""
+    missing = {
+        name for name in dict.fromkeys(cell.subject for cell in cells) if name in SUBJECTS and not facts_of(name)
+    }
+    for name in sorted(missing):
+        say(f"{name} is not trained, so it is left out; train it: python -m examples.study train --subject {name}")
+    yield from (cell for cell in cells if cell.subject not in missing)
 
 
 def made_with(question: Question, cell: Cell) -> dict[str, Any]:
