@@ -6,10 +6,14 @@ from pathlib import Path
 
 from examples.study.questions import page_text as text
 from examples.study.questions import published
+from examples.study.questions.headline import Lines, headline
 from examples.study.questions.kept import DONE, RESULTS, read, read_facts
-from examples.study.questions.more_sections import Lines, backends, headline, rq5, rq6, rq7
-from examples.study.questions.sections import reference, rq1, rq2, rq3, rq4
 from examples.study.questions.tables import table
+from examples.study.questions.tell_alpha import rq4
+from examples.study.questions.tell_confusions import backends, reference, rq2, rq3
+from examples.study.questions.tell_localising import rq1
+from examples.study.questions.tell_people import rq6, rq7
+from examples.study.questions.tell_rivals import rq5
 from examples.study.questions.wanted import wanted
 from examples.study.sources import PROJECT
 

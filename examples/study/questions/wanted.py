@@ -8,10 +8,10 @@ import numpy as np
 
 from examples.study.cells import verdict
 from examples.study.questions import published
-from examples.study.questions.more_sections import Lines
+from examples.study.questions.columns import NAMES, three
+from examples.study.questions.headline import Lines, first
 from examples.study.questions.reading import EQUAL, of, outcome, pairs
 from examples.study.questions.repairing import FAITHFUL
-from examples.study.questions.sections import NAMES, three
 from examples.study.questions.tables import mean_over, rate_at, table
 
 
@@ -41,9 +41,7 @@ def _rows(lines: Lines) -> Iterator[list[str]]:
 
 def _first(lines: Lines, subject: str, least: float) -> Iterator[list[str]]:
     """The most frequent confusion, with damage no larger than RQ4's figures."""
-    both = [
-        pair for pair in pairs(lines["rq3"]) if (pair.faithful.cell.subject, pair.faithful.cell.case) == (subject, "1")
-    ]
+    both = first(lines["rq3"], subject)
     if not both:
         return
     target = both[0].faithful.found["target"]

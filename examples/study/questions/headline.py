@@ -1,0 +1,57 @@
+"""Held-out repair at equal held-out damage, over all faults that both were run on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from examples.study.questions import published
+from examples.study.questions.columns import HEADS, NAMES, three
+from examples.study.questions.kept import Kept
+from examples.study.questions.reading import Pair, by_case, mean, outcome, pairs
+from examples.study.questions.rq5 import SUBJECTS as NETWORKS
+from examples.study.questions.tables import number, rate_at, table, with_interval
+
+Lines = dict[str, list[Kept]]
+"""All lines by question."""
+
+
+def headline(lines: Lines) -> str:
+    """Held-out repair at equal held-out damage, over all faults that both were run on."""
+    rows = []
+    for name, both, paper in _groups(lines):
+        if not both:
+            continue
+        found = three(both)
+        level = by_case([pair.default for pair in both], [pair.level_repair() for pair in both])
+        more = by_case(
+            [pair.default for pair in both], [pair.level_repair() - outcome(pair.faithful).repair for pair in both]
+        )
+        told = [rate_at(outcomes) for outcomes in found]
+        level_told = [number(float(np.mean(level))), with_interval(mean(more), sign=True)]
+        rows.append([name, f"{len(found[0])}, {len(both)}", paper, told[0], *level_told, *told[1:]])
+    heads = ["subject", "faults, runs", "paper's RR_eval", "faithful", "default, same held-out damage", "more repaired"]
+    return table([*heads, *HEADS[1:]], rows)
+
+
+def _groups(lines: Lines) -> Iterator[tuple[str, list[Pair], str]]:
+    yield "FM, reference model, `6:0`", first(lines["reference"], "fm-reference"), "0.645 @ 3.49 %, authors' code"
+    for subject in ("fm-mlp", "c10-cnn", "gtsrb-cnn"):
+        theirs = published.CONFUSIONS[subject]
+        eval_rates = [rate for _, rate in theirs.values()]
+        theirs_first = f"{eval_rates[0]:.2f} ({next(iter(theirs))})"
+        yield f"RQ3 {NAMES[subject]}, most frequent", first(lines["rq3"], subject), theirs_first
+        every = [pair for pair in pairs(lines["rq3"]) if pair.faithful.cell.subject == subject]
+        yield f"RQ3 {NAMES[subject]}, all that were run", every, f"{np.mean(eval_rates):.2f} (its top 10)"
+    for subject in NETWORKS:
+        own = [pair for pair in pairs(lines["rq5"]) if pair.faithful.cell.subject == subject]
+        yield f"RQ5 {subject}", own, ""
+    yield "RQ5, all that were run", pairs(lines["rq5"]), "0.61"
+    yield "RQ6 LFW, women read as men", pairs(lines["rq6"]), ""
+    yield "RQ7 tweets, negative read as neutral", pairs(lines["rq7"]), ""
+
+
+def first(kept: Sequence[Kept], subject: str) -> list[Pair]:
+    """The runs on a subject's most frequent confusion."""
+    return [pair for pair in pairs(kept) if (pair.faithful.cell.subject, pair.faithful.cell.case) == (subject, "1")]
