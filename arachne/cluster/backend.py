@@ -21,6 +21,7 @@ from arachne.cluster.worker import Piece, Question
 from arachne.cuts import weights_of
 from arachne.elsewhere import Answer, Making, Pieces
 from arachne.errors import UsageError
+from arachne.fitting import OnStep, Plan
 from arachne.lazy import is_lazy
 from arachne.shards import added, joined, joined_uses, shards
 from arachne.values import Activation, Array, Description, Inputs, LayerInfo, Weights, count, read, take
@@ -51,7 +52,7 @@ class ClusterBackend(ModelBackend):
         self._base = weights_of(inner)
         self._changed: dict[tuple[str, str], Change | None] = {}
         self._halved = 0
-        for name in ("NAME", "SUFFIXES", "SUPPORTS_GRADIENTS"):
+        for name in ("NAME", "SUFFIXES", "SUPPORTS_GRADIENTS", "SUPPORTS_FIT"):
             setattr(self, name, getattr(inner, name))
 
     @classmethod
@@ -133,6 +134,10 @@ class ClusterBackend(ModelBackend):
         if isinstance(inputs, Mapping):
             return {name: joined([part[name] for part in found]) for name in inputs}
         return joined(found)
+
+    def _fit(self, inputs: Inputs, labels: Array, plan: Plan, on_step: OnStep) -> Weights:
+        """Here, by the model itself: one step follows from the one before."""
+        return self.inner.fit(inputs, labels, plan, on_step=on_step)
 
     def _trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
         """In this process: what a trace holds is larger than what is computed from it."""

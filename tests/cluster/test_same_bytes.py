@@ -40,6 +40,7 @@ WAYS = {
         searcher=make_searcher("keep", steps=16),
         budget=Budget(max_break=0.2),
     ),
+    "retraining": Settings(searcher=make_searcher("deepfault", synthesised=60, epochs=1, input_steps=2)),
 }
 
 
