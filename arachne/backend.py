@@ -21,6 +21,7 @@ from arachne.elsewhere import Elsewhere
 from arachne.errors import DataError, ModelError, UnknownLayerError, UsageError, did_you_mean
 from arachne.fitting import OnStep, Plan
 from arachne.lazy import is_lazy
+from arachne.observing import Observer, Seeds, observe_traces, seeds_from
 from arachne.pinned import Pinned
 from arachne.shards import added, joined, joined_uses, pieces, shards, shifted
 from arachne.values import (
@@ -39,7 +40,19 @@ from arachne.values import (
 )
 from arachne.weight_file import WeightFile
 
-__all__ = ["Cut", "ModelBackend", "PlainCut", "Pull", "Trace", "WeightFile", "Weights", "pulled", "restored"]
+__all__ = [
+    "Cut",
+    "ModelBackend",
+    "Observer",
+    "PlainCut",
+    "Pull",
+    "Seeds",
+    "Trace",
+    "WeightFile",
+    "Weights",
+    "pulled",
+    "restored",
+]
 
 
 class ModelBackend(ABC):
@@ -164,6 +177,23 @@ class ModelBackend(ABC):
     @abstractmethod
     def _get_weights(self, layer: str) -> Mapping[str, Array]:
         """As `get_weights`, of a layer the model has."""
+
+    @final
+    def read_weights(self, layer: str) -> Mapping[str, Array]:
+        """Every parameter of a layer as it stands, to look at: read-only, and the model's own memory where that can be.
+
+        Raises:
+            UnknownLayerError: The model has no such layer.
+        """
+        self.info(layer)
+        found = {name: values.view() for name, values in self._read_weights(layer).items()}
+        for values in found.values():
+            values.flags.writeable = False
+        return found
+
+    def _read_weights(self, layer: str) -> Mapping[str, Array]:
+        """As `read_weights`. Written by an adapter whose copies of weights cost memory."""
+        return self._get_weights(layer)
 
     @final
     def set_weights(self, layer: str, parameter: str, values: Array) -> None:
@@ -362,6 +392,26 @@ class ModelBackend(ABC):
     def _trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
         """As `trace`, of layers the model has. Written by an adapter for speed alone."""
         return PlainTrace(self, inputs, layers)
+
+    @final
+    def observe(self, inputs: Inputs, layers: Sequence[str], observer: Observer, seeds: Seeds | None = None) -> None:
+        """Show an observer what flows through several layers; nothing of it is kept.
+
+        Called twice per localisation, with the negatives and with the positives.
+
+        Args:
+            inputs: `n` inputs; every one is shown once.
+            layers: The layers.
+            observer: Is shown the activations of each batch, and the gradients for each seed.
+            seeds: From the rows of a batch to the seeds of its vector-Jacobian products; no gradients when None.
+        """
+        self._check(inputs, layers)
+        for rows, piece in self._pieces(inputs):
+            self._observe(piece, layers, observer, None if seeds is None else seeds_from(seeds, rows.start))
+
+    def _observe(self, inputs: Inputs, layers: Sequence[str], observer: Observer, seeds: Seeds | None) -> None:
+        """As `observe`, of layers the model has. Written by an adapter for speed and memory alone."""
+        observe_traces(lambda rows: self._trace(take(inputs, rows), layers), count(inputs), observer, seeds)
 
     @final
     def cut(self, inputs: Inputs, layers: Sequence[str]) -> Cut:

@@ -13,6 +13,9 @@ import numpy as np
 from arachne.backend import ModelBackend
 from arachne.values import Address, Array
 
+WHOLE, BLOCK = 1 << 20, 1 << 16
+"""Up to how many weights of a parameter are looked at together, and how many at a time of more."""
+
 
 @dataclass(frozen=True, eq=False)
 class Place:
@@ -64,13 +67,12 @@ class Suspects:
         dtypes: list[str] = []
         columns = [np.zeros((5, 0))]
         for layer in sorted(found, key=number.__getitem__):
-            weights, info = backend.get_weights(layer), backend.info(layer)
+            weights, info = backend.read_weights(layer), backend.info(layer)
             for parameter, at in sorted(found[layer].items()):
-                whole = weights[parameter].astype(np.float64)
-                index = sorted(at)
+                whole, index = weights[parameter], sorted(at)
                 column = np.empty((5, len(index)))
                 column[0] = whole[_by_axis(index)]
-                column[1:] = [[whole.mean()], [whole.std()], [whole.min()], [whole.max()]]
+                column[1:] = np.reshape(_spread(whole), (4, 1))
                 columns.append(column)
                 ordered += [at[place] for place in index]
                 dtypes += [info.parameters[parameter].dtype] * len(index)
@@ -101,6 +103,18 @@ class Suspects:
         """The largest magnitude among the weights of each suspect's parameter, `(k,)`; 1 where all are zero."""
         largest = np.maximum(np.maximum(np.abs(self.lowest), np.abs(self.highest)), self.deviations)
         return np.where(largest > 0, largest, 1.0)
+
+
+def _spread(values: Array) -> tuple[float, float, float, float]:
+    """Mean, standard deviation, smallest and largest of a parameter, in float64; a large one is never copied whole."""
+    flat = values.reshape(-1)
+    if flat.size <= WHOLE:
+        wide = flat.astype(np.float64)
+        return float(wide.mean()), float(wide.std()), float(wide.min()), float(wide.max())
+    blocks = [flat[start : start + BLOCK] for start in range(0, flat.size, BLOCK)]
+    mean = sum(float(block.astype(np.float64).sum()) for block in blocks) / flat.size
+    squares = sum(float(np.square(block.astype(np.float64) - mean).sum()) for block in blocks)
+    return mean, float(np.sqrt(squares / flat.size)), float(flat.min()), float(flat.max())
 
 
 def _by_axis(index: list[tuple[int, ...]]) -> tuple[Array, ...]:

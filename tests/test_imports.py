@@ -35,8 +35,8 @@ LEVELS = (
 )
 """What lies in `arachne`, from the bottom up. Each imports only from itself and from the levels below its own."""
 
-CONTRACT = {"cuts": "backend"}
-"""The contract of a backend is two files that name each other's types."""
+CONTRACT = {"cuts": "backend", "observing": "backend"}
+"""The contract of a backend is three files that name each other's types."""
 
 SHOWN = ("__str__", "_repr_html_")
 """How a value shows itself is drawn in `arachne.report`, imported when it is asked for."""

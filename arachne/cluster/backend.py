@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from arachne.backend import Cut, ModelBackend, Pull, Trace
+from arachne.backend import Cut, ModelBackend, Observer, Pull, Seeds, Trace
 from arachne.cluster.models import Change, Model
 from arachne.cluster.team import Ask, Team
 from arachne.cluster.worker import Piece, Question
@@ -91,6 +91,9 @@ class ClusterBackend(ModelBackend):
     def _get_weights(self, layer: str) -> Mapping[str, Array]:
         return self.inner.get_weights(layer)
 
+    def _read_weights(self, layer: str) -> Mapping[str, Array]:
+        return self.inner.read_weights(layer)
+
     def _set_weights(self, layer: str, parameter: str, values: Array) -> None:
         self.inner.set_weights(layer, parameter, values)
         stored = self.inner.get_weights(layer)[parameter]
@@ -142,6 +145,10 @@ class ClusterBackend(ModelBackend):
     def _trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
         """In this process: what a trace holds is larger than what is computed from it."""
         return self.inner.trace(inputs, layers)
+
+    def _observe(self, inputs: Inputs, layers: Sequence[str], observer: Observer, seeds: Seeds | None) -> None:
+        """In this process, as a trace."""
+        self.inner.observe(inputs, layers, observer, seeds)
 
     def _cut(self, inputs: Inputs, layers: Sequence[str]) -> Cut:
         from arachne.cluster.cut import ClusterCut

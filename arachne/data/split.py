@@ -16,11 +16,12 @@ from arachne.data.strata import divide
 from arachne.data.targets import Target, parse_targets
 from arachne.errors import DataError, ModelError, NothingToRepairError, UsageError, did_you_mean
 from arachne.fairness.base import Objective
+from arachne.observing import observe_traces
 from arachne.values import Array, Inputs, take
 from arachne.wording import are, counted
 
 if TYPE_CHECKING:
-    from arachne.backend import ModelBackend, Pull, Trace, Weights
+    from arachne.backend import ModelBackend, Observer, Pull, Seeds, Trace, Weights
 
 DUPLICATES = "duplicates"
 """As `group_by`: inputs of the same content are one group."""
@@ -119,6 +120,16 @@ class Part:
         """Some inputs' pass through the original model, from what was kept of it where that is enough."""
         found = None if self.kept is None else self.kept.trace(rows, layers)
         return found or backend.trace(take(self.data.inputs, rows), layers)
+
+    def observe(
+        self, backend: ModelBackend, rows: Array, layers: Sequence[str], observer: Observer, seeds: Seeds | None = None
+    ) -> None:
+        """Show what flows through layers of the original model, from what was kept of its pass where that is enough."""
+        kept = self.kept
+        if kept is None or kept.trace(rows[:1], layers) is None:
+            backend.observe(take(self.data.inputs, rows), layers, observer, seeds)
+        else:
+            observe_traces(lambda some: self.trace(backend, rows[some], layers), len(rows), observer, seeds)
 
     def weight_gradients(
         self, backend: ModelBackend, rows: Array, pull: Pull, parameters: Sequence[tuple[str, str]]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,9 +14,23 @@ from arachne.errors import NothingToRepairError, UsageError
 from arachne.localise.base import Localisation, Localiser, ParameterScores, sample_positives
 from arachne.localise.pareto import front, order_by_fronts, survivors
 from arachne.losses import cross_entropy
+from arachne.memory import give_back
 from arachne.options import option
 from arachne.suspects import Suspects
 from arachne.values import Address, Array, LayerInfo, take
+
+if TYPE_CHECKING:
+    from arachne.localise.averages import Averages
+    from arachne.localise.impact import ScoredClasses
+
+ALL_CLASSES = 50
+"""Up to how many classes the scores of each are differentiated for every input."""
+
+ALWAYS, PASSES = 8, 12
+"""In models of more classes: of how many classes of the fault they are, and how many passes back there are in all."""
+
+MUCH = 64 << 20
+"""Bytes of averages that are not worth a second pass."""
 
 MIN_WEIGHTS = 5
 """What a repair takes for `min_weights`: with fewer suspects the search has too little to trade with."""
@@ -29,6 +44,8 @@ class Bidirectional(Localiser):
         min_weights: The least number of suspects. The first front may be a single weight, which leaves the search
             little to work with; then the next fronts are added, best first. 0 keeps to the first front, as the paper
             does.
+        every_class: Whether the forward impact differentiates every class's score for every input. Else models with
+            more than 50 classes take 12 passes back: up to 8 for classes of the fault, the others take turns.
         include: Layers to look at; all when empty.
         exclude: Layers to leave out.
         biases: Whether biases count too.
@@ -38,6 +55,9 @@ class Bidirectional(Localiser):
     name = "bl"
 
     min_weights: int = option(0, "Widen a front smaller than this.", least=0)
+    every_class: bool = option(
+        False, "Differentiate every class's score for every input, however many there are.", paper=True
+    )
 
     def localise(self, backend: ModelBackend, part: Part, *, rng: np.random.Generator) -> Localisation:
         scores = self.scores(backend, part, rng=rng)
@@ -59,68 +79,105 @@ class Bidirectional(Localiser):
             raise NothingToRepairError("no negative inputs: the model does not make this mistake on the seen data")
         layers = self.layers(backend)
         positives = sample_positives(part, rng=rng)
-        losses = self._gradient_loss(backend, part, positives, layers)
-        impacts = self._forward_impact(backend, part, positives, layers)
+        losses, impacts = self._both(backend, part, positives, layers)
         return tuple(
-            ParameterScores(info.name, parameter, losses[info.name, parameter], impacts[info.name][parameter])
+            ParameterScores(info.name, parameter, losses[info.name, parameter], impacts[info.name, parameter])
             for info, parameter in self.candidates(backend)
         )
 
+    def _both(
+        self, backend: ModelBackend, part: Part, positives: Array, layers: Sequence[LayerInfo]
+    ) -> tuple[Weights, Weights]:
+        """Gradient loss and forward impact, in the order that takes least memory at a time.
+
+        Where the averages of what flows take `MUCH` and more than half of the weights, they are turned into impacts
+        first, and gradients are taken of one half of the weights after the other: a pass keeps little for the later.
+        """
+        flows = self._flows(backend, part, positives, layers)
+        weights = sum(entry.size for info in layers for entry in info.parameters.values())
+        if sum(side.nbytes for side in flows) < max(MUCH, weights * np.dtype(np.float32).itemsize // 2):
+            losses = self._gradient_loss(backend, part, positives, layers)
+            return losses, self._forward_impact(backend, layers, flows)
+        impacts = self._forward_impact(backend, layers, flows)
+        first, second = (self._gradient_loss(backend, part, positives, some) for some in _halves(layers))
+        return first | second, impacts
+
+    def classes(self, part: Part) -> ScoredClasses:
+        """The classes whose scores' gradients the forward impact sums, and how."""
+        return scored_classes(part, part.n_classes if self.every_class else ALL_CLASSES)
+
     def _gradient_loss(
         self, backend: ModelBackend, part: Part, positives: Array, layers: Sequence[LayerInfo]
-    ) -> Weights:
+    ) -> dict[tuple[str, str], Array]:
         """`|dL/dw| over the negatives / (1 + |dL/dw| over the positives)`, computed in place."""
+        if not layers:
+            return {}
         places = [(info.name, parameter) for info in layers for parameter in self.parameters(info)]
-        negative = _loss_gradients(backend, part, part.negatives, places)
-        positive = _loss_gradients(backend, part, positives, places) if len(positives) else None
+        negative = dict(_loss_gradients(backend, part, part.negatives, places))
+        positive = dict(_loss_gradients(backend, part, positives, places)) if len(positives) else {}
         for place in places:
-            above = negative[place]
+            above, below = negative[place], positive.pop(place, None)
             np.abs(above, out=above)
-            if positive is not None:
-                below = positive[place]
+            if below is not None:
                 np.abs(below, out=below)
                 below += 1
                 above /= below
+        give_back()
         return negative
 
-    def _forward_impact(
+    def _flows(
         self, backend: ModelBackend, part: Part, positives: Array, layers: Sequence[LayerInfo]
-    ) -> Mapping[str, Mapping[str, Array]]:
+    ) -> list[Averages]:
+        """What flows through the layers for the negatives and for the positives."""
         # Imported here and not above: it needs scipy, which is slow to load, and options are asked for without it.
-        from arachne.localise.impact import LINEAR, impact_ratio, measure_flows
+        from arachne.localise.impact import LINEAR, measure_flows
 
-        classes = scored_classes(part)
-        names = [info.name for info in layers if info.kind in LINEAR]
-        negative = measure_flows(backend, take(part.data.inputs, part.negatives), names, classes, part.n_classes)
-        positive = (
-            measure_flows(backend, take(part.data.inputs, positives), names, classes, part.n_classes)
-            if len(positives)
-            else {name: [] for name in names}
-        )
-        impacts: dict[str, dict[str, Array]] = {}
+        classes, linear = self.classes(part), [info for info in layers if info.kind in LINEAR]
+        sides = [take(part.data.inputs, rows) for rows in (part.negatives, positives)]
+        return [measure_flows(backend, side, linear, classes) for side in sides]
+
+    def _forward_impact(
+        self, backend: ModelBackend, layers: Sequence[LayerInfo], flows: Sequence[Averages]
+    ) -> dict[tuple[str, str], Array]:
+        from arachne.localise.impact import LINEAR, impact_ratio
+
+        impacts: dict[tuple[str, str], Array] = {}
         for info in layers:
+            # Float32 copies that the impact overwrites. What arrives at an output depends on all the matrices.
+            names = dict.fromkeys([*info.weights, *self.parameters(info)])
             weights = backend.get_weights(info.name)
+            wanted = {name: _float32(weights[name]) for name in names}
             if info.kind in LINEAR:
-                # Float32 copies that the impact overwrites. What arrives at an output depends on all the matrices.
-                wanted = {
-                    name: _float32(weights[name]) for name in dict.fromkeys([*info.weights, *self.parameters(info)])
-                }
-                impact_ratio(info, wanted, negative[info.name], positive[info.name])
-                impacts[info.name] = wanted
+                impact_ratio(info, wanted, *(side.take(info.name) for side in flows))
             else:
-                impacts[info.name] = {name: np.zeros_like(weights[name]) for name in self.parameters(info)}
+                wanted = {name: np.zeros_like(values) for name, values in wanted.items()}
+            impacts |= {(info.name, name): wanted[name] for name in self.parameters(info)}
+        give_back()
         return impacts
 
 
-def scored_classes(part: Part) -> list[int]:
-    """The classes whose scores the forward impact uses: all, or `MAX_CLASSES` of them, those of the fault first."""
-    from arachne.localise.impact import MAX_CLASSES
+def scored_classes(part: Part, most: int = ALL_CLASSES) -> ScoredClasses:
+    """The classes whose scores the forward impact uses: all, or of more than `most` those of the fault and turns.
 
-    if part.n_classes <= MAX_CLASSES:
-        return list(range(part.n_classes))
+    Of the classes of the fault, the true and the predicted ones of the negatives, the most frequent come first.
+    """
+    from arachne.localise.impact import ScoredClasses
+
+    every = range(part.n_classes)
+    if part.n_classes <= most:
+        return ScoredClasses(part.n_classes, tuple(every))
     fault = np.concatenate([part.data.labels[part.negatives], part.predictions[part.negatives]])
-    common = np.argsort(-np.bincount(part.predictions, minlength=part.n_classes), kind="stable")
-    return list(dict.fromkeys([*np.unique(fault).tolist(), *common.tolist()]))[:MAX_CLASSES]
+    often = np.bincount(fault, minlength=part.n_classes)
+    always = [int(label) for label in np.argsort(-often, kind="stable")[:ALWAYS] if often[label]]
+    others = [label for label in every if label not in set(always)]
+    return ScoredClasses(part.n_classes, tuple(always), tuple(others), PASSES - len(always))
+
+
+def _halves(layers: Sequence[LayerInfo]) -> tuple[Sequence[LayerInfo], Sequence[LayerInfo]]:
+    """The layers up to half of the weights, and those behind."""
+    sizes = np.cumsum([sum(entry.size for entry in info.parameters.values()) for info in layers])
+    middle = int(np.searchsorted(sizes, sizes[-1] / 2))
+    return layers[:middle], layers[middle:]
 
 
 def most_suspicious(scores: Sequence[ParameterScores], at_least: int) -> tuple[list[Address], int]:
@@ -133,18 +190,24 @@ def most_suspicious(scores: Sequence[ParameterScores], at_least: int) -> tuple[l
         The weights, best first, and how many of them are on the first front.
     """
     fronts = max(1, at_least)
-    addresses: list[Address] = []
+    places: list[Array] = []
     points: list[Array] = []
-    for part in scores:
+    for number, part in enumerate(scores):
         losses, impacts = part.gradient_loss.ravel(), part.forward_impact.ravel()
         rows = survivors(losses, impacts, fronts)
-        indices = np.stack(np.unravel_index(rows, part.gradient_loss.shape), axis=1).tolist()
-        addresses += [Address(part.layer, part.parameter, tuple(index)) for index in indices]
+        places.append(np.stack([np.full(len(rows), number), rows], axis=1))
         points.append(np.stack([losses[rows], impacts[rows]], axis=1))
-    together = np.concatenate(points)
-    first = len(front(together))
-    order = order_by_fronts(together)[: max(first, at_least)]
-    return [addresses[row] for row in order], first
+    together, places_of = np.concatenate(points), np.concatenate(places)
+    order = front(together)
+    first = len(order)
+    # The largest scores are on the first front, so its order does not depend on what is behind it.
+    order = order[order_by_fronts(together[order])] if at_least <= first else order_by_fronts(together)[:at_least]
+    return [_address(scores[number], row) for number, row in places_of[order].tolist()], first
+
+
+def _address(part: ParameterScores, row: int) -> Address:
+    index = np.unravel_index(row, part.gradient_loss.shape)
+    return Address(part.layer, part.parameter, tuple(int(place) for place in index))
 
 
 def _loss_gradients(backend: ModelBackend, part: Part, rows: Array, parameters: Iterable[tuple[str, str]]) -> Weights:

@@ -14,119 +14,75 @@ weights' own shares do not depend on whether biases are looked at.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from scipy import sparse
 
-from arachne.backend import ModelBackend, Trace
-from arachne.localise.linear_maps import LINEAR, Flow, Linear
-from arachne.values import Array, Inputs, LayerInfo, count, take
+from arachne.backend import ModelBackend
+from arachne.localise.averages import Averages, magnitudes
+from arachne.localise.linear_maps import LINEAR, WEIGHTS, Flow, Linear
+from arachne.memory import give_back
+from arachne.values import Array, Inputs, LayerInfo, count
 
-MAX_CLASSES = 50
+__all__ = ["LINEAR", "Flow", "ScoredClasses", "impact_ratio", "measure_flows"]
 
-HELD = 256 << 20
-"""Bytes of activations, and of the gradients that go with them, that are held at once."""
 
-__all__ = ["HELD", "LINEAR", "MAX_CLASSES", "Flow", "impact_ratio", "measure_flows"]
+@dataclass(frozen=True)
+class ScoredClasses:
+    """Whose scores' gradients are summed, and how many backward passes that takes.
+
+    The sum over many classes is estimated: beside a few whose gradient is taken for every input, the others take turns.
+    Each input has `turns` of them, the next input the next ones, and each counts for as many as there are per turn. On
+    average over inputs that is the sum over all of them.
+
+    Attributes:
+        n_classes: How many classes the model has.
+        always: Classes of which every input's gradient is taken.
+        others: The classes that take turns.
+        turns: How many of the others each input has; all of them if there are no more.
+    """
+
+    n_classes: int
+    always: tuple[int, ...]
+    others: tuple[int, ...] = ()
+    turns: int = 0
+
+    @property
+    def passes(self) -> int:
+        """How many backward passes there are."""
+        return len(self.always) + min(self.turns, len(self.others))
+
+    def seeds(self, rows: slice) -> Iterator[Array]:
+        """The seeds of some inputs, float32 `(rows, classes)`."""
+        numbers = np.arange(rows.start, rows.stop)
+        for label in self.always:
+            seed = np.zeros((len(numbers), self.n_classes), np.float32)
+            seed[:, label] = 1.0
+            yield seed
+        turns, others = min(self.turns, len(self.others)), np.array(self.others, np.int64)
+        for turn in range(turns):
+            seed = np.zeros((len(numbers), self.n_classes), np.float32)
+            seed[np.arange(len(numbers)), others[(numbers * turns + turn) % len(others)]] = len(others) / turns
+            yield seed
 
 
 def measure_flows(
-    backend: ModelBackend, inputs: Inputs, layers: Sequence[str], classes: Sequence[int], n_classes: int
-) -> dict[str, list[Flow]]:
-    """Average what flows through each use of each layer, a batch of inputs at a time.
-
-    The first input goes alone and shows how much memory each takes; the others go in batches that fit `HELD`.
+    backend: ModelBackend, inputs: Inputs, layers: Sequence[LayerInfo], classes: ScoredClasses
+) -> Averages:
+    """Average what flows through each use of each layer, as the backend shows it.
 
     Args:
         backend: The model.
-        inputs: The inputs to average over, at least one.
+        inputs: The inputs to average over.
         layers: The layers.
         classes: Whose scores' gradients are summed.
-        n_classes: Number of classes of the model.
     """
-    sums = {layer: _Sums(backend, layer) for layer in layers}
-    n, done, size = count(inputs), 0, 1
-    while done < n:
-        rows = take(inputs, slice(done, done + size))
-        trace = backend.trace(rows, layers)
-        for own in sums.values():
-            own.add(trace)
-        for label in classes:
-            seed = np.zeros((count(rows), n_classes), np.float32)
-            seed[:, label] = 1.0
-            gradients = trace.output_gradients(seed)
-            for layer, own in sums.items():
-                own.add_gradients(trace, gradients[layer])
-        done += size
-        size = max(1, HELD // max(1, bytes_held(trace))) if size == 1 else size
-    return {layer: own.flows(n) for layer, own in sums.items()}
-
-
-class _Sums:
-    """What flows through each use of one layer, summed over inputs."""
-
-    def __init__(self, backend: ModelBackend, layer: str) -> None:
-        self._layer = layer
-        info = backend.info(layer)
-        self._linear: Linear = LINEAR[info.kind](info)
-        self._weights = backend.get_weights(layer) if info.kind == "norm" else {}
-        self._entering: list[dict[str, Any]] = []
-        self._gradients: list[Array] = []
-        self._transposed: list[bool] = []
-
-    def add(self, trace: Trace) -> None:
-        """The activations of some inputs."""
-        uses = [use for one in trace.activations[self._layer] for use in self._linear.uses(one, self._weights)]
-        for number, use in enumerate(uses):
-            if number == len(self._entering):
-                self._entering.append({})
-                self._gradients.append(np.zeros(use.leaving.shape[1:]))
-                self._transposed.append(use.transposed)
-            own = self._entering[number]
-            for parameter in use.entering:
-                own[parameter] = added(own.get(parameter), self._linear.total(parameter, use))
-
-    def add_gradients(self, trace: Trace, gradients: Sequence[Array]) -> None:
-        """The magnitudes of one class's gradients for the same inputs."""
-        pairs = zip(trace.activations[self._layer], gradients, strict=True)
-        parts = [part for use, values in pairs for part in self._linear.outputs(use, values, self._weights)]
-        for number, gradient in enumerate(parts):
-            total = np.abs(gradient).sum(axis=0, dtype=np.float64)
-            self._gradients[number] = added(self._gradients[number], total)
-
-    def flows(self, n: int) -> list[Flow]:
-        """The averages over `n` inputs."""
-        found = []
-        for entering, gradient, turned in zip(self._entering, self._gradients, self._transposed, strict=True):
-            averages = {name: abs(total) / n for name, total in entering.items()}
-            found.append(Flow(averages, gradient / n, turned))
-        return found
-
-
-def added(total: Any, more: Any) -> Any:
-    """The sum of two arrays or sparse matrices; None counts as nothing, and steps that only one has count as zeros."""
-    if total is None or total.shape == more.shape:
-        return more if total is None else total + more
-    shape = tuple(map(max, total.shape, more.shape))
-    if sparse.issparse(total):
-        for one in (total, more):
-            one.resize(shape)
-        return total + more
-    joined = np.zeros(shape)
-    for one in (total, more):
-        joined[tuple(map(slice, one.shape))] += one
-    return joined
-
-
-def bytes_held(trace: Trace) -> int:
-    """What a trace of one input holds: activations as arrays and in the framework's graph, gradients of what leaves."""
-    return sum(
-        2 * sum(array.nbytes for array in use.entering.values()) + 3 * use.leaving.nbytes
-        for uses in trace.activations.values()
-        for use in uses
-    )
+    averages = Averages(backend, layers, magnitudes=True, dtype=np.float32).counting(1 / max(1, count(inputs)))
+    if count(inputs):
+        backend.observe(inputs, [info.name for info in layers], averages, classes.seeds)
+        give_back()
+    return averages
 
 
 def impact_ratio(info: LayerInfo, weights: Mapping[str, Array], negative: list[Flow], positive: list[Flow]) -> None:
@@ -139,6 +95,7 @@ def impact_ratio(info: LayerInfo, weights: Mapping[str, Array], negative: list[F
         positive: The same for the positives.
     """
     linear = LINEAR[info.kind](info)
+    negative, positive = magnitudes(negative), magnitudes(positive)
     for values in weights.values():
         np.abs(values, out=values)
     biases = {name: values for name, values in weights.items() if name.startswith("bias")}
@@ -147,11 +104,20 @@ def impact_ratio(info: LayerInfo, weights: Mapping[str, Array], negative: list[F
     for parameter, values in matrices.items():
         for rows in linear.blocks(values):
             above, below = (sum(seeds.gradient(parameter, rows) for seeds in side) for side in sides)
-            block = values[rows].astype(np.float64)
-            values[rows] = block * above / (1.0 + block * below)
+            _divided(values[rows], above, below)
     for values in biases.values():
         arrived = [sum(seeds.bias_gradient for seeds in side) for side in sides]
         values[...] = values * arrived[0] / (1.0 + values * arrived[1])
+
+
+def _divided(values: Array, above: Array | float, below: Array | float) -> None:
+    """Values * above / (1 + values * below) in float64, put where the values were, a few rows at a time."""
+    above, below = (np.broadcast_to(one, values.shape) for one in (above, below))
+    size = max(1, WEIGHTS // max(1, values[0].size))
+    for start in range(0, len(values), size):
+        rows = slice(start, start + size)
+        block = values[rows].astype(np.float64)
+        values[rows] = block * above[rows] / (1.0 + block * below[rows])
 
 
 class _Seeds:

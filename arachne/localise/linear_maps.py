@@ -17,7 +17,10 @@ from scipy import sparse
 from arachne.values import Activation, Array, Geometry, LayerInfo
 
 POSITIONS = 1 << 18
-"""How many numbers a block of weights, or an unfolded piece of a convolution's input, may have at once."""
+"""How many numbers an unfolded piece of a convolution's input may have at once."""
+
+WEIGHTS = 1 << 16
+"""How many weights are worked on together, so that what is made of them stays near the processor."""
 
 Entering = Any
 """What enters on average: an array, or for an embedding a sparse matrix `(positions, rows)`."""
@@ -47,11 +50,15 @@ class Linear(ABC):
     def __init__(self, info: LayerInfo) -> None:
         self.info = info
 
-    def uses(self, use: Activation, weights: Mapping[str, Array]) -> Sequence[Activation]:
+    def channels_last(self, use: Activation, weights: Mapping[str, Array]) -> bool:
+        """Whether a use has its channels last, where that is not always so."""
+        return True
+
+    def uses(self, use: Activation, channels_last: bool) -> Sequence[Activation]:
         """A use in the form this map works on; where a model folds an axis into its batch, one use becomes several."""
         return (use,)
 
-    def outputs(self, use: Activation, values: Array, weights: Mapping[str, Array]) -> Sequence[Array]:
+    def outputs(self, values: Array, channels_last: bool) -> Sequence[Array]:
         """Values of the shape of what leaves `(n, ...)`, in the form and number of `uses`."""
         return (values,)
 
@@ -80,7 +87,7 @@ class Linear(ABC):
 
     def blocks(self, values: Array) -> list[slice]:
         """Rows of a parameter that are worked on together, to bound what is held beside the weights."""
-        size = max(1, POSITIONS // max(1, values[0].size))
+        size = max(1, WEIGHTS // max(1, values[0].size))
         return [slice(start, start + size) for start in range(0, len(values), size)]
 
 
@@ -146,12 +153,22 @@ class Norm(Linear):
 
     channels = 0
 
-    def uses(self, use: Activation, weights: Mapping[str, Array]) -> Sequence[Activation]:
-        entering = {name: self._channels_first(use, values, weights) for name, values in use.entering.items()}
-        return (Activation(entering, self._channels_first(use, use.leaving, weights)),)
+    def channels_last(self, use: Activation, weights: Mapping[str, Array]) -> bool:
+        """By the shapes; if these fit both ways, what the scale and bias give tells."""
+        shape = next(iter(self.info.parameters.values())).shape
+        first, last = use.leaving.shape[1 : 1 + len(shape)] == shape, use.leaving.shape[-len(shape) :] == shape
+        if not (first and last) or use.leaving.ndim == 1 + len(shape):
+            return last
+        scale, bias = weights.get("scale", np.ones(shape)), weights.get("bias", np.zeros(shape))
+        entering = use.entering.get("scale", use.leaving)
+        return bool(np.allclose(entering * scale + bias, use.leaving, rtol=1e-2, atol=1e-3))
 
-    def outputs(self, use: Activation, values: Array, weights: Mapping[str, Array]) -> Sequence[Array]:
-        return (self._channels_first(use, values, weights),)
+    def uses(self, use: Activation, channels_last: bool) -> Sequence[Activation]:
+        entering = {name: self._channels_first(values, channels_last) for name, values in use.entering.items()}
+        return (Activation(entering, self._channels_first(use.leaving, channels_last)),)
+
+    def outputs(self, values: Array, channels_last: bool) -> Sequence[Array]:
+        return (self._channels_first(values, channels_last),)
 
     def arriving(self, weights: Mapping[str, Array], flow: Flow) -> Array:
         arriving = np.zeros_like(flow.gradient)
@@ -169,22 +186,12 @@ class Norm(Linear):
     def spread_bias(self, bias: Array, shape: tuple[int, ...]) -> Array:
         return bias.reshape(-1, 1)
 
-    def _channels_first(self, use: Activation, values: Array, weights: Mapping[str, Array]) -> Array:
+    def _channels_first(self, values: Array, channels_last: bool) -> Array:
         """`(n, channels, positions)`."""
-        shape = next(iter(self.info.parameters.values())).shape
-        n, size = len(values), int(np.prod(shape))
-        if self._channels_last(use, shape, weights):
+        n, size = len(values), next(iter(self.info.parameters.values())).size
+        if channels_last:
             return np.moveaxis(values.reshape(n, -1, size), 1, 2)
         return values.reshape(n, size, -1)
-
-    def _channels_last(self, use: Activation, shape: tuple[int, ...], weights: Mapping[str, Array]) -> bool:
-        """Where the channels are; if the shape fits both ways, what the scale and bias give tells."""
-        first, last = use.leaving.shape[1 : 1 + len(shape)] == shape, use.leaving.shape[-len(shape) :] == shape
-        if not (first and last) or use.leaving.ndim == 1 + len(shape):
-            return last
-        scale, bias = weights.get("scale", np.ones(shape)), weights.get("bias", np.zeros(shape))
-        entering = use.entering.get("scale", use.leaving)
-        return bool(np.allclose(entering * scale + bias, use.leaving, rtol=1e-2, atol=1e-3))
 
 
 class Convolution(Linear):
@@ -192,12 +199,12 @@ class Convolution(Linear):
 
     channels = 0
 
-    def uses(self, use: Activation, weights: Mapping[str, Array]) -> Sequence[Activation]:
+    def uses(self, use: Activation, channels_last: bool) -> Sequence[Activation]:
         pieces = self._steps(use.entering["weight"])
         leaving = self._steps(use.leaving)
         return [Activation({"weight": one}, other) for one, other in zip(pieces, leaving, strict=True)]
 
-    def outputs(self, use: Activation, values: Array, weights: Mapping[str, Array]) -> Sequence[Array]:
+    def outputs(self, values: Array, channels_last: bool) -> Sequence[Array]:
         return self._steps(values)
 
     def arriving(self, weights: Mapping[str, Array], flow: Flow) -> Array:

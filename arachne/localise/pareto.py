@@ -8,11 +8,13 @@ are slow to load, and localisers are also imported for their options alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from arachne.values import Array
 
-BLOCK = 1 << 20
+BLOCK = 1 << 16
 
 
 def front(points: Array) -> Array:
@@ -47,25 +49,40 @@ def survivors(first: Array, second: Array, fronts: int = 1) -> Array:
         second: The other, `(n,)`.
         fronts: How many fronts must be kept whole.
     """
-    below = np.ones(len(first), bool)
+    below: Array | None = None
     for _ in range(fronts):
         best = _best(first, second, below)
         if best is None:
             break
         a, b = first[best], second[best]
-        for start in range(0, len(first), BLOCK):
-            block = slice(start, start + BLOCK)
-            one, two = first[block], second[block]
-            below[block] &= (one <= a) & (two <= b) & ((one < a) | (two < b))
-    return np.flatnonzero(~below)
+        if fronts == 1:
+            return np.concatenate(
+                [start + np.flatnonzero(~_below(*block, a, b)) for start, block in _blocks(first, second)]
+            )
+        below = np.ones(len(first), bool) if below is None else below
+        for start, (one, two) in _blocks(first, second):
+            below[start : start + BLOCK] &= _below(one, two, a, b)
+    return np.arange(len(first)) if below is None else np.flatnonzero(~below)
 
 
-def _best(first: Array, second: Array, among: Array) -> int | None:
-    """The row with the largest product of scores among those flagged."""
-    best, largest = None, -np.inf
+def _below(first: Array, second: Array, a: Array, b: Array) -> Array:
+    """Which points `(a, b)` dominates."""
+    dominated: Array = (first <= a) & (second <= b) & ((first < a) | (second < b))
+    return dominated
+
+
+def _blocks(first: Array, second: Array) -> Iterator[tuple[int, tuple[Array, Array]]]:
     for start in range(0, len(first), BLOCK):
-        block = slice(start, start + BLOCK)
-        products = np.where(among[block], first[block].astype(np.float64) * second[block], -np.inf)
+        yield start, (first[start : start + BLOCK], second[start : start + BLOCK])
+
+
+def _best(first: Array, second: Array, among: Array | None) -> int | None:
+    """The row with the largest product of scores among those flagged, or among all."""
+    best, largest = None, -np.inf
+    for start, (one, two) in _blocks(first, second):
+        products = np.multiply(one, two, dtype=np.float64)
+        if among is not None:
+            products = np.where(among[start : start + BLOCK], products, -np.inf)
         top = int(np.argmax(products))
         if products[top] > largest:
             best, largest = start + top, float(products[top])

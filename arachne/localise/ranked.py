@@ -29,6 +29,9 @@ FEWEST_WEIGHTS = 30
 DEEP, DEEPEST = ("conv", "conv_transpose", "recurrent"), 3
 """The kinds of layers that are deep, and how many of the last of them are looked at."""
 
+BLOCK = 1 << 16
+"""How many scores are compared at once."""
+
 MOST_POSITIVES = 2000
 """How many positives the mean is taken over, at most."""
 
@@ -94,20 +97,30 @@ def default_count(n_weights: int) -> int:
 
 def first_largest(values: Array, size: int) -> Array:
     """The places of the `size` largest of some numbers, largest first; the first of equals wins."""
-    if size < len(values):
-        near = np.flatnonzero(values >= -np.partition(-values, size - 1)[size - 1])
-        return near[np.argsort(-values[near], kind="stable")][:size]
-    return np.argsort(-values, kind="stable")
+    if size >= len(values):
+        return np.argsort(-values, kind="stable")
+    near = np.arange(0)
+    for start in range(0, len(values), BLOCK):
+        block = values[start : start + BLOCK]
+        # What is below the largest so far can be left out at once.
+        above = np.arange(len(block)) if len(near) < size else np.flatnonzero(block > values[near[-1]])
+        near = np.concatenate([near, start + above])
+        near = near[np.argsort(-values[near], kind="stable")][:size]
+    return near
 
 
 def largest(scores: Weights, size: int) -> list[Address]:
-    """The addresses of the largest scores over all parameters together; the first of equals wins."""
-    flat = np.concatenate([values.ravel() for values in scores.values()])
-    order = first_largest(flat, size)
-    starts = np.cumsum([0, *(values.size for values in scores.values())])
-    found = []
-    for number, ((layer, parameter), values) in enumerate(scores.items()):
-        inside = order[(order >= starts[number]) & (order < starts[number + 1])] - starts[number]
-        index = np.stack(np.unravel_index(inside, values.shape), axis=1).tolist()
+    """The addresses of the largest scores over all parameters together; the first of equals wins.
+
+    Only the largest of each parameter can be among the largest of all, so these are never put together.
+    """
+    tops = {place: first_largest(values.ravel(), size) for place, values in scores.items()}
+    merged = np.concatenate([scores[place].ravel()[rows] for place, rows in tops.items()])
+    order = np.sort(first_largest(merged, size))
+    found, start = [], 0
+    for (layer, parameter), rows in tops.items():
+        inside = rows[order[(order >= start) & (order < start + len(rows))] - start]
+        index = np.stack(np.unravel_index(inside, scores[layer, parameter].shape), axis=1).tolist()
         found += [Address(layer, parameter, tuple(place)) for place in index]
+        start += len(rows)
     return found

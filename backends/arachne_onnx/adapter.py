@@ -134,10 +134,14 @@ class OnnxBackend(ModelBackend):
 
     def _get_weights(self, layer: str) -> Mapping[str, Array]:
         """Copies in the canonical layout."""
+        return {name: np.array(values, order="C") for name, values in self._read_weights(layer).items()}
+
+    def _read_weights(self, layer: str) -> Mapping[str, Array]:
+        """The stored arrays themselves, unless they have to be widened."""
         found = {}
         for name, place in self._layers[layer].stored.items():
             stored = self._runner.values[place.name]
-            found[name] = np.array(place.view(stored), CARRIERS.get(str(stored.dtype), stored.dtype), order="C")
+            found[name] = np.asarray(place.view(stored), CARRIERS.get(str(stored.dtype), stored.dtype))
         return found
 
     def _set_weights(self, layer: str, parameter: str, values: Array) -> None:

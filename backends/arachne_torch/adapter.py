@@ -35,7 +35,7 @@ import numpy as np
 import torch
 
 from arachne.adapting.outputs import class_names, joined_gradients
-from arachne.backend import Cut, ModelBackend, Pull, Trace, WeightFile, Weights
+from arachne.backend import Cut, ModelBackend, Observer, Pull, Seeds, Trace, WeightFile, Weights
 from arachne.errors import DataError, ModelError
 from arachne.fitting import OnStep, Plan
 from arachne.values import Activation, Array, Description, Inputs, LayerInfo, count, take
@@ -46,9 +46,9 @@ from arachne_torch.gradients import gradients_of, input_gradients, pull_back
 from arachne_torch.layers import declared, gather
 from arachne_torch.names import layer_name
 from arachne_torch.reasons import SAME, unreached
-from arachne_torch.running import FEW, Runner, as_tensor, to_array
+from arachne_torch.running import FEW, Runner, as_tensor, lent, to_array
 from arachne_torch.tape import NotRecordableError
-from arachne_torch.trace import TorchTrace
+from arachne_torch.trace import TorchTrace, observe
 
 
 class TorchBackend(ModelBackend):
@@ -117,6 +117,11 @@ class TorchBackend(ModelBackend):
         """Copies in the canonical layout."""
         stored = self._layers[layer].stored
         return {name: to_array(place.view(self._parameters[place.name])) for name, place in stored.items()}
+
+    def _read_weights(self, layer: str) -> Mapping[str, Array]:
+        """The tensors' own memory, on the CPU."""
+        stored = self._layers[layer].stored
+        return {name: lent(place.view(self._parameters[place.name])) for name, place in stored.items()}
 
     def _set_weights(self, layer: str, parameter: str, values: Array) -> None:
         """Written into the stored tensor, rounded to its dtype."""
@@ -195,6 +200,10 @@ class TorchBackend(ModelBackend):
     def _trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
         """One pass kept open; every gradient asked of it is one backward pass."""
         return TorchTrace(self._runner, inputs, layers, weights=self._runner.snapshot())
+
+    def _observe(self, inputs: Inputs, layers: Sequence[str], observer: Observer, seeds: Seeds | None) -> None:
+        """From inside the forward and backward passes."""
+        observe(self._runner, inputs, layers, observer, seeds)
 
     def _cut(self, inputs: Inputs, layers: Sequence[str]) -> Cut:
         """The recorded calls behind the layers; the plain cut where a pass cannot be recorded."""

@@ -222,13 +222,14 @@ class Unrolled:
         probes = {"gates": self._probe(n, steps, from_inputs.shape[-1])}
         if projection is not None:
             probes["outputs"] = self._probe(n, steps, len(projection))
-        added = {name: self._sorted(probe) for name, probe in probes.items()}
+        # Taken apart once: a step's gradient is then as large as the step, not as the sequence.
+        x, added = from_inputs.unbind(0), {name: self._sorted(probe).unbind(1) for name, probe in probes.items()}
         h, cell = start[0], start[-1]
         seen: list[tuple[Tensor, ...]] = []
         for t in reversed(range(steps)) if backwards else range(steps):
             from_state = functional.linear(h, parameters["weight_hh"], parameters.get("bias_hh"))
-            gates, hidden, new_cell = self._step(from_inputs[t], from_state, added["gates"][:, t], cell)
-            new = hidden if projection is None else functional.linear(hidden, projection) + added["outputs"][:, t]
+            gates, hidden, new_cell = self._step(x[t], from_state, added["gates"][t], cell)
+            new = hidden if projection is None else functional.linear(hidden, projection) + added["outputs"][t]
             seen.append((h, gates, hidden, new))
             h, cell = self._kept(t, new, h), self._kept(t, new if new_cell is None else new_cell, cell)
         if backwards:

@@ -324,10 +324,15 @@ def as_tensor(array: Array) -> Tensor:
 
 def to_array(tensor: Tensor) -> Array:
     """A fresh array; bfloat16 and half precision become float32."""
+    return np.array(lent(tensor), order="C")
+
+
+def lent(tensor: Tensor) -> Array:
+    """As `to_array`, in the tensor's own memory where that can be."""
     tensor = tensor.detach()
     if tensor.dtype in (torch.bfloat16, torch.float16):
         tensor = tensor.float()
-    return np.array(tensor.cpu().numpy(), order="C")
+    return np.asarray(tensor.cpu().numpy())
 
 
 def _shape(tensor: Tensor) -> str:

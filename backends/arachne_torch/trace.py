@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,12 @@ from torch import Tensor
 
 from arachne.adapting.folds import Fold, MixedInputsError
 from arachne.adapting.outputs import joined_activations, joined_gradients
-from arachne.backend import Trace
+from arachne.backend import Observer, Seeds, Trace
 from arachne.errors import ModelError
 from arachne.values import Activation, Array, Inputs, count
 from arachne_torch.folds import Folds, apart
 from arachne_torch.kinds import Seen, Use
-from arachne_torch.running import Runner, as_tensor, to_array
+from arachne_torch.running import Runner, as_tensor, lent, to_array
 from arachne_torch.watch import Watch
 
 
@@ -63,6 +64,21 @@ class TorchTrace(Trace):
         return joined_gradients(found)
 
 
+def observe(
+    runner: Runner, inputs: Inputs, layers: Sequence[str], observer: Observer, seeds: Seeds | None = None
+) -> None:
+    """Show what flows through layers while it is computed; beside the graph of one batch nothing is held."""
+    fixed = {name: tensor.detach() for name, tensor in runner.parameters.items()}
+    done = 0
+    for batch in runner.batches(inputs, gradients=seeds is not None):
+        with runner.swapped(fixed), torch.set_grad_enabled(seeds is not None):
+            one = _Pass(runner, batch, layers, fixed, observer)
+        if seeds is not None:
+            one.show(observer, list(seeds(slice(done, done + one.n))))
+        done += one.n
+        del one  # before the next one is made
+
+
 class _Handle:
     """What to differentiate by for one use, and how to read the gradient."""
 
@@ -72,16 +88,58 @@ class _Handle:
 
 
 class _Pass:
-    """One batch: what was seen of each layer, and what leaves it as part of the graph."""
+    """One batch: what was seen of each layer, and what leaves it as part of the graph.
 
-    def __init__(self, runner: Runner, inputs: Inputs, layers: Sequence[str], fixed: Mapping[str, Tensor]) -> None:
+    Args:
+        runner: The model.
+        inputs: The batch.
+        layers: Names of the layers.
+        fixed: Tensors that stand in for the model's.
+        observer: Is shown what is seen, which is then not kept.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        inputs: Inputs,
+        layers: Sequence[str],
+        fixed: Mapping[str, Tensor],
+        observer: Observer | None = None,
+    ) -> None:
         self.n = count(inputs)
         self._size = runner.size(inputs)
         self._runner = runner
+        self._observer = observer
         self._known = runner.known(fixed)
         self.seen: dict[str, list[Activation]] = {layer: [] for layer in layers}
+        self._uses = dict.fromkeys(layers, 0)
         self._handles: dict[str, list[_Handle]] = {layer: [] for layer in layers}
         self.scores = runner.scores(inputs, Watch(self._known, self._watch))
+
+    def show(self, observer: Observer, seeds: Sequence[Array]) -> None:
+        """Show the gradients for some seeds as the backward passes reach them; the last one uses up the graph."""
+        places: dict[int, list[tuple[str, int, _Handle]]] = {}
+        tensors: dict[int, Tensor] = {}
+        for layer, handles in self._handles.items():
+            for number, handle in enumerate(handles):
+                places.setdefault(id(handle.tensor), []).append((layer, number, handle))
+                tensors[id(handle.tensor)] = handle.tensor
+
+        def take(key: int, gradient: Tensor) -> None:
+            array = lent(gradient)
+            for layer, number, h in places[key]:
+                observer.gradient(layer, number, apart(h.fold, array, self._size)[: self.n][..., h.columns])
+
+        ends = {key: tensor for key, tensor in tensors.items() if tensor.is_leaf}
+        inside = [tensor.register_hook(partial(take, key)) for key, tensor in tensors.items() if key not in ends]
+        for number, seed in enumerate(seeds if self.scores.requires_grad and ends else ()):
+            vector, again = as_tensor(seed).to(self.scores), number + 1 < len(seeds)
+            given = torch.autograd.grad(self.scores, list(ends.values()), vector, retain_graph=again, allow_unused=True)
+            for key, gradient in zip(ends, given, strict=True):
+                if gradient is not None:
+                    take(key, gradient)
+        for hook in inside:
+            hook.remove()
 
     def gradients(self, seed: Array) -> dict[str, tuple[Array, ...]]:
         """Vector-Jacobian products of this batch."""
@@ -116,7 +174,12 @@ class _Pass:
         folds = {} if seen.by_input else self._folds(layer)
         entering = {name: self._array(tensor, folds, name) for name, tensor in seen.entering.items()}
         transposed = next(iter(seen.use.owned.values())).transposed != self._runner.turned.get(layer, False)
-        self.seen[layer].append(Activation(entering, self._array(seen.leaving, folds, ""), transposed))
+        activation = Activation(entering, self._array(seen.leaving, folds, ""), transposed)
+        if self._observer is None:
+            self.seen[layer].append(activation)
+        else:
+            self._observer.activation(layer, self._uses[layer], activation)
+        self._uses[layer] += 1
         if not probed:
             return result
         handle, fold = seen.handle, folds.get("", Fold())
@@ -136,17 +199,18 @@ class _Pass:
         return result
 
     def _folds(self, layer: str) -> Folds:
-        found, number = self._runner.folds.get(layer, ()), len(self.seen[layer])
+        found, number = self._runner.folds.get(layer, ()), self._uses[layer]
         if number >= len(found):
             raise ModelError(f"the model uses layer '{layer}' more often for these inputs than for the first ones")
         return found[number]
 
     def _array(self, tensor: Tensor, folds: Folds, name: str) -> Array:
-        """One row per input, without padded rows."""
+        """One row per input, without padded rows; a copy unless an observer is there to see it now."""
+        shown = self._observer is not None
         try:
-            rows = apart(folds.get(name, Fold()), to_array(tensor), self._size)[: self.n]
+            rows = apart(folds.get(name, Fold()), lent(tensor) if shown else to_array(tensor), self._size)[: self.n]
         except MixedInputsError:
             raise ModelError(
                 "a layer's values do not have one row per input; the batch must be an axis of its own"
             ) from None
-        return np.ascontiguousarray(rows)
+        return rows if shown else np.ascontiguousarray(rows)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from arachne.localise.impact import Flow, impact_ratio, measure_flows
+from arachne.localise.impact import Flow, ScoredClasses, impact_ratio, measure_flows
 from arachne.localise.linear_maps import LINEAR
 from arachne.testing import ReferenceBackend, convnet, mlp, random_inputs
 from arachne.values import Activation, Array, Geometry, LayerInfo, ParameterInfo
@@ -111,8 +111,9 @@ class Case:
         else:
             leaving = np.zeros((3, *self.gradient.shape))
         use = Activation(self.entering, leaving)
-        (one,) = linear.uses(use, self.weights)
-        (gradient,) = linear.outputs(use, self.gradient[None], self.weights)
+        last = linear.channels_last(use, self.weights)
+        (one,) = linear.uses(use, last)
+        (gradient,) = linear.outputs(self.gradient[None], last)
         return Flow({name: abs(linear.total(name, one)) / 3 for name in one.entering}, gradient[0])
 
 
@@ -244,7 +245,7 @@ def test_frames_folded_into_the_batch_count_like_uses() -> None:
     geometry = Geometry((1,), ((0, 0),), (1,))
     info = LayerInfo("layer", "conv", {"weight": ParameterInfo((2, 1, 2))}, geometry)
     use = Activation({"weight": some(3, 4, 1, 5)}, some(3, 4, 2, 4))
-    uses = LINEAR["conv"](info).uses(use, {})
+    uses = LINEAR["conv"](info).uses(use, False)
     assert [one.leaving.shape for one in uses] == [(3, 2, 4)] * 4
     np.testing.assert_array_equal(uses[2].entering["weight"], use.entering["weight"][:, 2])
 
@@ -253,13 +254,14 @@ def test_frames_folded_into_the_batch_count_like_uses() -> None:
 def test_averages_do_not_depend_on_how_many_inputs_are_held(network: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = ReferenceBackend(network)
     inputs = random_inputs(network, 23, seed=2)
-    layers = [info.name for info in backend.layers]
+    classes = ScoredClasses(backend.forward(inputs).shape[1], (0, 1))
     found = []
     for held in (1, 3_000, 256 << 20):
-        monkeypatch.setattr("arachne.localise.impact.HELD", held)
-        found.append(measure_flows(backend, inputs, layers, [0, 1], backend.forward(inputs).shape[1]))
+        monkeypatch.setattr("arachne.observing.HELD", held)
+        averages = measure_flows(backend, inputs, backend.layers, classes)
+        found.append({info.name: averages.take(info.name) for info in backend.layers})
     for other in found[1:]:
-        for layer in layers:
+        for layer in found[0]:
             for ours, theirs in zip(found[0][layer], other[layer], strict=True):
                 np.testing.assert_allclose(ours.gradient, theirs.gradient, rtol=1e-4, atol=1e-7)
                 np.testing.assert_allclose(ours.entering["weight"], theirs.entering["weight"], rtol=1e-4, atol=1e-7)
@@ -277,6 +279,17 @@ def test_no_more_inputs_are_traced_at_once_than_memory_allows(monkeypatch: pytes
     backend = Counting(network)
     backend.sizes = []
     # Twice what enters and three times what leaves: 2 * 4 + 3 * 6 and 2 * 6 + 3 * 3, 47 numbers for each input
-    monkeypatch.setattr("arachne.localise.impact.HELD", 10 * 47 * 4)
-    measure_flows(backend, random_inputs(network, 25, seed=0), [info.name for info in backend.layers], [0], 3)
+    monkeypatch.setattr("arachne.observing.HELD", 10 * 47 * 4)
+    measure_flows(backend, random_inputs(network, 25, seed=0), backend.layers, ScoredClasses(3, (0,)))
     assert backend.sizes == [1, 10, 10, 4]
+
+
+def test_classes_that_take_turns_give_the_sum_over_all_classes_where_each_input_has_all_of_them() -> None:
+    network = mlp([4, 6, 5], seed=3)
+    backend, inputs = ReferenceBackend(network), random_inputs(network, 9, seed=4)
+    whole = measure_flows(backend, inputs, backend.layers, ScoredClasses(5, (0, 1, 2, 3, 4)))
+    turns = measure_flows(backend, inputs, backend.layers, ScoredClasses(5, (3,), (0, 1, 2, 4), turns=4))
+    for info in backend.layers:
+        np.testing.assert_allclose(
+            whole.take(info.name)[0].gradient, turns.take(info.name)[0].gradient, rtol=1e-5, atol=1e-7
+        )

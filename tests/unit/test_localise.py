@@ -13,6 +13,7 @@ from arachne.errors import NothingToRepairError, UsageError
 from arachne.localise import Bidirectional, GradientLoss, Localiser, RandomChoice
 from arachne.localise.base import sample_positives
 from arachne.localise.bidirectional import scored_classes
+from arachne.localise.impact import ScoredClasses
 from arachne.losses import cross_entropy
 from arachne.plugins import LOCALISERS
 from arachne.testing import Network, ReferenceBackend, convnet, mlp, random_inputs, residual, shared
@@ -161,14 +162,35 @@ def test_positives_are_sampled_down_to_the_number_of_negatives(small: tuple[Refe
     assert set(rows.tolist()) <= set(part.positives.tolist())
 
 
-def test_with_very_many_classes_the_fault_and_the_most_predicted_are_looked_at() -> None:
+def many_classes() -> Part:
+    """A hundred classes, of which the fault concerns two."""
     predictions = np.concatenate([np.full(30, 7), np.full(20, 90), [3]])
     labels = np.concatenate([np.full(30, 7), np.full(20, 90), [66]])
     data = LabelledData(np.zeros((51, 2), np.float32), labels)
-    part = Part(data, np.arange(51), np.eye(100)[predictions], (Target("66:3", label=66, prediction=3),))
-    classes = scored_classes(part)
-    assert classes[:4] == [3, 66, 7, 90]
-    assert len(classes) == 50
+    return Part(data, np.arange(51), np.eye(100)[predictions], (Target("66:3", label=66, prediction=3),))
+
+
+def test_with_very_many_classes_those_of_the_fault_are_always_looked_at_and_the_others_in_turn() -> None:
+    classes = scored_classes(many_classes())
+    assert classes.always == (3, 66)
+    assert sorted([*classes.always, *classes.others]) == list(range(100))
+    assert classes.passes == 12
+
+
+def test_as_in_the_paper_every_class_is_looked_at_however_many_there_are() -> None:
+    classes = Bidirectional.faithful().classes(many_classes())
+    assert classes.always == tuple(range(100))
+    assert classes.others == ()
+
+
+def test_seeds_of_classes_in_turn_add_up_to_all_classes() -> None:
+    classes = ScoredClasses(10, (2, 5), (0, 1, 3, 4, 6, 7, 8, 9), turns=3)
+    seeds = list(classes.seeds(slice(0, 8)))
+    assert len(seeds) == classes.passes == 5
+    np.testing.assert_allclose(np.sum(seeds, axis=(0, 1)) / 8, np.ones(10))
+    later = list(classes.seeds(slice(3, 8)))
+    for whole, some in zip(seeds, later, strict=True):
+        np.testing.assert_array_equal(whole[3:], some)
 
 
 def test_localisers_are_known_by_the_papers_names() -> None:

@@ -55,7 +55,7 @@ def test_a_plugin_is_a_value() -> None:
 
 def test_options_are_those_of_the_base_class_and_its_own() -> None:
     declared = {one.name: one for one in options_of(Bidirectional)}
-    assert list(declared) == ["include", "exclude", "biases", "count", "min_weights"]
+    assert list(declared) == ["include", "exclude", "biases", "count", "min_weights", "every_class"]
     assert (declared["count"].kind, declared["count"].optional, declared["count"].least) == ("int", True, 1)
     assert declared["min_weights"].flag == "--min-weights"
 

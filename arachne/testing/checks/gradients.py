@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pytest
 
-from arachne.backend import ModelBackend
+from arachne.backend import ModelBackend, Observer
 from arachne.cuts import PlainTrace
 from arachne.errors import ArachneError, DataError, UnknownLayerError, UsageError, WeightShapeError
 from arachne.losses import cross_entropy
+from arachne.observing import show
 from arachne.testing.checks import by_hand
 from arachne.testing.checks.suite import (
     MakeBackend,
@@ -20,14 +21,14 @@ from arachne.testing.checks.suite import (
     assert_same_entering,
     assert_same_weights,
 )
-from arachne.values import Array, Weights, take
+from arachne.values import Activation, Array, Weights, take
 
 STEP = 5e-3
 """Half the width of a finite difference: below it float32 rounding shows, above it the function's curvature."""
 
 
 class GradientChecks(Suite):
-    """`weight_gradients`, `input_gradients`, `output_gradients`, `trace`."""
+    """`weight_gradients`, `input_gradients`, `output_gradients`, `trace`, `observe`."""
 
     def test_weight_gradients_are_those_worked_out_by_hand(self, make_backend: MakeBackend) -> None:
         """Gradient of the mean cross-entropy with respect to every parameter."""
@@ -237,6 +238,18 @@ class GradientChecks(Suite):
                 for ours_of_use, theirs_of_use in zip(found[layer], uses_of_layer, strict=True):
                     assert_close(ours_of_use, theirs_of_use, f"'{layer}', seed {number}")
 
+    def test_an_observer_is_shown_what_a_trace_holds(self, specimen: Specimen) -> None:
+        """An observer is shown each use's activations once for every input, then the gradients for each seed."""
+        self.needs_gradients(specimen.backend)
+        seeds = [specimen.seed(0), specimen.seed(1)]
+        shown = _Shown()
+        specimen.backend.observe(specimen.inputs, specimen.layers, shown, lambda rows: [seed[rows] for seed in seeds])
+        expected = _Shown()
+        show(specimen.backend.trace(specimen.inputs, specimen.layers), expected, seeds)
+        assert set(shown.sums) == {key for key, values in expected.sums.items() if values.any() or key in shown.sums}
+        for key, values in shown.sums.items():
+            assert_close(values, expected.sums[key], str(key))
+
     def test_weights_set_afterwards_do_not_reach_a_trace(self, specimen: Specimen) -> None:
         """A trace has the weights the model had when it was traced, whether they were set before or are set after."""
         self.needs_gradients(specimen.backend)
@@ -277,6 +290,23 @@ def _assert_weight_gradients(specimen: Specimen) -> None:
     expected = specimen.reference.weight_gradients(specimen.inputs, cross_entropy(specimen.labels))
     for place, values in expected.items():
         assert_close(found[place], values, str(place))
+
+
+class _Shown(Observer):
+    """Sums over inputs of everything it is shown, by what it is."""
+
+    def __init__(self) -> None:
+        self.sums: dict[tuple[str, int, str], Array] = {}
+
+    def activation(self, layer: str, use: int, activation: Activation) -> None:
+        for name, values in [*activation.entering.items(), ("leaving", activation.leaving)]:
+            self._add((layer, use, name), values)
+
+    def gradient(self, layer: str, use: int, gradient: Array) -> None:
+        self._add((layer, use, "gradient"), np.abs(gradient))
+
+    def _add(self, key: tuple[str, int, str], values: Array) -> None:
+        self.sums[key] = self.sums.get(key, 0.0) + values.sum(axis=0, dtype=np.float64)
 
 
 class Seen:

@@ -89,6 +89,17 @@ class WeightChecks(Suite):
         specimen.backend.set_weights(layer, "weight", strided)
         np.testing.assert_array_equal(specimen.backend.get_weights(layer)["weight"], values)
 
+    def test_weights_to_look_at_are_those_of_the_model_and_read_only(self, specimen: Specimen) -> None:
+        """`read_weights` gives what `get_weights` gives, in arrays that cannot be written to."""
+        for info in specimen.backend.layers:
+            copies = specimen.backend.get_weights(info.name)
+            found = specimen.backend.read_weights(info.name)
+            assert set(found) == set(copies)
+            for name, values in found.items():
+                np.testing.assert_array_equal(values, copies[name])
+                with pytest.raises(ValueError, match="read-only"):
+                    values[...] = 0
+
     def test_changing_what_came_out_changes_nothing_in_the_model(self, specimen: Specimen) -> None:
         """A copy of every parameter of a layer; changing it changes nothing in the model."""
         before, scores = specimen.all_weights(), specimen.backend.forward(specimen.inputs)
