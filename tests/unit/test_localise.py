@@ -197,3 +197,15 @@ def test_localisers_are_known_by_the_papers_names() -> None:
     assert [LOCALISERS.get(name) for name in ("bl", "GL", "rs")] == [Bidirectional, GradientLoss, RandomChoice]
     with pytest.raises(UsageError, match="no localiser named 'pareto'"):
         LOCALISERS.get("pareto")
+
+
+def test_both_orders_of_gradient_loss_and_forward_impact_give_the_same_scores(
+    small: tuple[ReferenceBackend, Part], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend, part = small
+    usual = Bidirectional().scores(backend, part, rng=np.random.default_rng(0))
+    monkeypatch.setattr("arachne.localise.bidirectional.MUCH", 0)
+    halved = Bidirectional().scores(backend, part, rng=np.random.default_rng(0))
+    for ours, theirs in zip(halved, usual, strict=True):
+        np.testing.assert_array_equal(ours.gradient_loss, theirs.gradient_loss)
+        np.testing.assert_array_equal(ours.forward_impact, theirs.forward_impact)

@@ -69,7 +69,7 @@ def test_every_option_of_ours_is_told_in_its_docstring() -> None:
 
 
 def test_faithful_takes_the_papers_values_and_what_is_given() -> None:
-    assert Bidirectional.faithful() == Bidirectional()
+    assert Bidirectional.faithful() == Bidirectional(every_class=True)
     made = DifferentialEvolution.faithful(population=7)
     assert (made.population, made.clip, made.start, made.keep_original) == (7, False, "gaussian", False)
 
