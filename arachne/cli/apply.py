@@ -9,7 +9,7 @@ import click
 
 from arachne.cli.options import output_options
 from arachne.cli.outputs import Command
-from arachne.cli.patching import COPY_FILE, Plain, map_option, mapping_of, sentence_of, tell_seen, value_of
+from arachne.cli.patching import COPY_FILE, map_option, mapping_of, sentence_of, tell_seen, value_of
 
 if TYPE_CHECKING:
     from arachne.backend import ModelBackend
@@ -70,7 +70,7 @@ def command(
     if named:
         sentence += f"\nits metadata names the patch, {patch.digest[:12]}…; reverting takes that out again"
     if model is None:
-        output.result(Plain(sentence), value)
+        output.result(sentence, value)
         return
     output.say(sentence)
     _tell(output, value, patch, model, measured[0])

@@ -81,8 +81,12 @@ class Output:
             sys.stdout.write(dumps(value) + "\n")
             sys.stdout.flush()
         else:
-            plain = isinstance(renderable, str)  # a sentence with paths in it, and nothing to be read as markup
-            self._out.print(Text(renderable) if isinstance(renderable, str) else renderable, soft_wrap=plain)
+            if isinstance(renderable, str):  # paths in it stay whole, and nothing is read as markup
+                from arachne.report.terminal import Ink
+
+                self._out.print(Ink(self._out.options.ascii_only).text(renderable), soft_wrap=True)
+            else:
+                self._out.print(renderable)
 
     def answer(self, text: str) -> None:
         """A sentence that was asked for: part of the result, unless that is one JSON object."""

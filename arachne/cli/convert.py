@@ -38,7 +38,6 @@ def command(
 ) -> None:
     """Write MODEL as ONNX to OUT, after comparing the scores of both on the same inputs."""
     from arachne.cli.console import Output
-    from arachne.cli.patching import Plain
     from arachne.errors import UsageError
     from arachne.values import count, take
 
@@ -60,10 +59,8 @@ def command(
     }
     kind = "random inputs" if given is None else "inputs"
     output.result(
-        Plain(
-            f"wrote '{out}' (opset {opset}): on {count(inputs)} {kind} it predicts the same class {same} times, "
-            f"log-probabilities differ by {difference:.1e} at most"
-        ),
+        f"wrote '{out}' (opset {opset}): on {count(inputs)} {kind} it predicts the same class {same} times, "
+        f"log-probabilities differ by {difference:.1e} at most",
         value,
     )
 

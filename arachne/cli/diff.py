@@ -8,7 +8,7 @@ import click
 
 from arachne.cli.options import output_options
 from arachne.cli.outputs import Command
-from arachne.cli.patching import PATCH_FILE, Plain, map_option, mapping_of
+from arachne.cli.patching import PATCH_FILE, map_option, mapping_of
 
 
 @click.command(cls=Command, short_help="Make a patch out of two models of one network.")
@@ -49,4 +49,4 @@ def command(
             f"weights of {', '.join(told['folded'][:12])} compared up to a factor per row, as from a folded batch "
             "normalisation: a change of the normalisation or of these layers' biases would not be seen"
         )
-    output.result(Plain(str(patch)), json.loads(patch.to_json()))
+    output.result(str(patch), json.loads(patch.to_json()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,10 +13,6 @@ from arachne.errors import UsageError
 from arachne.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rich.console import Console, ConsoleOptions, RenderableType
-
     from arachne.cli.console import Output
     from arachne.evidence import Evidence
     from arachne.patch import AppliedPatch
@@ -37,19 +32,6 @@ map_option = click.option(
     metavar="LAYER=OTHER",
     help="Which layer of the file is meant, where its content does not tell. Repeatable.",
 )
-
-
-@dataclass(frozen=True)
-class Plain:
-    """Text without markup, and with arrows only where the terminal has them."""
-
-    text: str
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        """Called by rich when the text is printed."""
-        from arachne.report.terminal import Ink
-
-        yield Ink(options.ascii_only).text(self.text)
 
 
 def mapping_of(texts: Sequence[str]) -> dict[str, str]:

@@ -30,7 +30,6 @@ def command(
 ) -> None:
     """Make the page of the repair in FOLDER: one file that needs no model, no data and no network."""
     from arachne.cli.console import Output
-    from arachne.cli.patching import Plain
     from arachne.files import atomic_write, environment_faults
     from arachne.manifest import read_manifest, write_manifest
     from arachne.report.folder import PAGE, card_for_hub, page_again
@@ -43,7 +42,7 @@ def command(
             raise UsageError("--hub-card writes the card and --out the page; give one of them")
         card = card_for_hub(folder, entries).encode()
         atomic_write(hub_card, card)
-        output.result(Plain(f"wrote '{hub_card}'"), {"card": str(hub_card), "bytes": len(card)})
+        output.result(f"wrote '{hub_card}'", {"card": str(hub_card), "bytes": len(card)})
         return
     if entries:
         raise UsageError("--hub goes with --hub-card FILE")
@@ -53,4 +52,4 @@ def command(
         atomic_write(path, html)
         if out is None and read_manifest(folder) is not None:
             write_manifest(folder)
-    output.result(Plain(f"wrote '{path}'"), {"page": str(path), "bytes": len(html)})
+    output.result(f"wrote '{path}'", {"page": str(path), "bytes": len(html)})

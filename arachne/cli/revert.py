@@ -8,7 +8,7 @@ import click
 
 from arachne.cli.options import output_options
 from arachne.cli.outputs import Command
-from arachne.cli.patching import COPY_FILE, Plain, map_option, mapping_of, sentence_of, value_of
+from arachne.cli.patching import COPY_FILE, map_option, mapping_of, sentence_of, value_of
 
 
 @click.command(cls=Command, short_help="Take a patch out of a model file again.")
@@ -27,6 +27,4 @@ def command(
     done = api.revert(patch_file, model_file, out, mapping=mapping_of(mapping))
     if done is None:
         raise TypeError("a file was given, so a file is written")
-    Output(as_json=as_json, quiet=quiet).result(
-        Plain(sentence_of("revert", model_file, done)), value_of("revert", done)
-    )
+    Output(as_json=as_json, quiet=quiet).result(sentence_of("revert", model_file, done), value_of("revert", done))

@@ -8,7 +8,6 @@ import click
 
 from arachne.cli.options import output_options
 from arachne.cli.outputs import Command
-from arachne.cli.patching import Plain
 from arachne.errors import UsageError, did_you_mean
 
 
@@ -34,4 +33,4 @@ def command(patch_file: Path, layer: str | None, everything: bool, as_json: bool
     if layer is not None and layer not in layers:
         raise UsageError(f"the patch changes nothing in a layer '{layer}'" + did_you_mean(layer, layers))
     text = as_text(patch, most=None if everything else LONG, layer=layer, hint="; --all shows every one")
-    Output(as_json=as_json, quiet=quiet).result(Plain(text), json.loads(patch.to_json()))
+    Output(as_json=as_json, quiet=quiet).result(text, json.loads(patch.to_json()))

@@ -9,7 +9,7 @@ import click
 
 from arachne.cli.options import output_options
 from arachne.cli.outputs import Command
-from arachne.cli.patching import PATCH_FILE, Plain
+from arachne.cli.patching import PATCH_FILE
 
 if TYPE_CHECKING:
     from arachne.patch import Patch
@@ -45,7 +45,7 @@ def command(
     stack.save(out)
     output = Output(as_json=as_json, quiet=quiet)
     output.say(f"wrote '{out}'; its evidence has to be measured anew: arachne evaluate MODEL --data … --patch {out}")
-    output.result(Plain(str(stack)), json.loads(stack.to_json()))
+    output.result(str(stack), json.loads(stack.to_json()))
 
 
 def _joined(stack: Patch, patch: Patch, path: Path) -> Patch:

@@ -29,7 +29,8 @@ def cli(*arguments: str) -> tuple[int, str]:
 
 def test_the_hubs_library_reads_the_card(folder: Path, repaired: RepairResult) -> None:
     hub = pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed")
-    out = folder.parent / "README.md"
+    out = folder.parent / ("longer than a line of a narrow terminal " * 2) / "README.md"  # and told in one piece
+    out.parent.mkdir()
     entries = ["--hub", "license=mit", "--hub", "tags=signs", "--hub", "pipeline_tag=image-classification"]
     assert cli(str(folder), "--hub-card", str(out), *entries) == (0, f"wrote '{out}'\n")
     card = hub.ModelCard.load(out)
