@@ -6,6 +6,7 @@ bfloat16, which NumPy does not have, travels as float32 that happens to use 16 b
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,12 @@ def all_bits(values: Array, dtype: str) -> list[str]:
     if dtype == "bfloat16":
         unsigned = unsigned >> np.uint32(16)
     return [format(bits, f"0{digits(dtype)}x") for bits in unsigned.tolist()]
+
+
+def from_all_bits(bits: Sequence[str], dtype: str) -> Array:
+    """`from_bits` of many, `(n,)`, in the carrier of `dtype`."""
+    numbers = np.array([int(one, 16) for one in bits], f"u{_BYTES[dtype]}")
+    return from_bfloat16(numbers) if dtype == "bfloat16" else numbers.view(CARRIERS[dtype])
 
 
 def from_bits(bits: str, dtype: str) -> float:

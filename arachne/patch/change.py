@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from arachne.dtypes import CARRIERS, to_bits
+from arachne.dtypes import CARRIERS, all_bits, from_all_bits, to_bits
 from arachne.errors import PatchError
 from arachne.patch.base import BaseTensor, Fingerprint, PatchBase, fingerprints, moved, row_of, tensor_sha256
 from arachne.patch.weight_change import WeightChange
@@ -29,7 +29,7 @@ class TensorChange:
         first = entries[0]
         ordered = tuple(sorted(entries, key=lambda entry: entry.address.index))
         before = np.asarray(values, CARRIERS[first.dtype])
-        after = _put(before, {entry.address.index: entry.new for entry in ordered})
+        after = _put(before, ordered, "new_bits")
         tensor = BaseTensor(
             first.address.layer,
             first.address.parameter,
@@ -46,6 +46,11 @@ class TensorChange:
     def key(self) -> tuple[str, str]:
         """Layer and parameter."""
         return self.tensor.layer, self.tensor.parameter
+
+    @cached_property
+    def index(self) -> tuple[Array, ...]:
+        """Where the entries lie in the tensor: one array of numbers for each of its axes."""
+        return by_axis([entry.address.index for entry in self.entries])
 
     @cached_property
     def rows(self) -> Mapping[int, Sequence[WeightChange]]:
@@ -102,11 +107,11 @@ class TensorChange:
         if values.shape != tensor.shape or dtype != tensor.dtype:
             return False
         current = np.asarray(values, CARRIERS[dtype])
-        if any(to_bits(current[entry.address.index], dtype) != entry.new_bits for entry in self.entries):
+        if all_bits(current[self.index], dtype) != [entry.new_bits for entry in self.entries]:
             return False
         if tensor.patched_sha256 is not None:
             return tensor_sha256(current) == tensor.patched_sha256
-        return tensor_sha256(_put(current, {entry.address.index: entry.old for entry in self.entries})) == tensor.sha256
+        return tensor_sha256(_put(current, self.entries, "old_bits")) == tensor.sha256
 
     def fits_but_for_its_weights(self, values: Array, dtype: str) -> bool:
         """Whether a tensor is the one the change was made for, whatever the changed weights are by now."""
@@ -114,8 +119,7 @@ class TensorChange:
         if values.shape != tensor.shape or dtype != tensor.dtype:
             return False
         current = np.asarray(values, CARRIERS[dtype])
-        before = _put(current, {entry.address.index: entry.old for entry in self.entries})
-        after = _put(current, {entry.address.index: entry.new for entry in self.entries})
+        before, after = (_put(current, self.entries, part) for part in ("old_bits", "new_bits"))
         return tensor_sha256(before) == tensor.sha256 or tensor_sha256(after) == tensor.patched_sha256
 
     def _moved(self, mark: Fingerprint) -> Fingerprint | None:
@@ -129,6 +133,8 @@ class TensorChange:
         return moved(mark, math.prod(shape), values)
 
     def _check_old_values(self, current: Array, where: str) -> None:
+        if all_bits(current[self.index], self.tensor.dtype) == [entry.old_bits for entry in self.entries]:
+            return
         for entry in self.entries:
             now = to_bits(current[entry.address.index], entry.dtype)
             if now != entry.old_bits:
@@ -138,7 +144,7 @@ class TensorChange:
                 )
 
     def _written(self, current: Array) -> Array:
-        changed = _put(current, {entry.address.index: entry.new for entry in self.entries})
+        changed = _put(current, self.entries, "new_bits")
         expected = self.tensor.patched_sha256
         if expected is not None and tensor_sha256(changed) != expected:
             raise PatchError(
@@ -148,12 +154,30 @@ class TensorChange:
         return changed
 
 
-def _put(values: Array, new: Mapping[tuple[int, ...], float]) -> Array:
-    """A copy with some elements replaced."""
+def _put(values: Array, entries: Sequence[WeightChange], part: str) -> Array:
+    """A copy with the old or the new values of some entries in it."""
     changed = values.copy()
-    for index, value in new.items():
-        changed[index] = value
+    bits = [getattr(entry, part) for entry in entries]
+    new = from_all_bits(bits, entries[0].dtype)
+    changed[by_axis([entry.address.index for entry in entries])] = new if values.ndim else new[0]
     return changed
+
+
+def by_axis(index: Sequence[tuple[int, ...]]) -> tuple[Array, ...]:
+    """Places in an array, each a tuple, as one array of numbers per axis."""
+    return tuple(np.array(index, np.int64).T)
+
+
+def places(index: Sequence[tuple[int, ...]], shape: tuple[int, ...]) -> tuple[Array, ...] | None:
+    """The same, where all of them lie within an array of this shape; None where one does not, or that is not seen."""
+    if not shape or math.prod(shape) >= 1 << 62 or {len(place) for place in index} != {len(shape)}:
+        return None
+    try:
+        found = by_axis(index)
+    except OverflowError:
+        return None
+    fits = all(int(axis.min()) >= 0 and int(axis.max()) < size for axis, size in zip(found, shape, strict=True))
+    return found if fits else None
 
 
 def changes(base: PatchBase, entries: Sequence[WeightChange]) -> tuple[TensorChange, ...]:
@@ -167,8 +191,27 @@ def changes(base: PatchBase, entries: Sequence[WeightChange]) -> tuple[TensorCha
     }
     if len(by_key) != len(base.tensors):
         raise PatchError("the patch lists a tensor of its base twice")
+    for entry in entries:
+        by_key.setdefault((entry.address.layer, entry.address.parameter), []).append(entry)
+    if [(tensor.layer, tensor.parameter) for tensor in base.tensors] != list(by_key) or not all(
+        _fit(tensor, by_key[tensor.layer, tensor.parameter]) for tensor in base.tensors
+    ):
+        _check_one_by_one(base, entries)
+    return tuple(TensorChange(tensor, tuple(by_key[tensor.layer, tensor.parameter])) for tensor in base.tensors)
+
+
+def _fit(tensor: BaseTensor, entries: Sequence[WeightChange]) -> bool:
+    """Whether many entries at once are seen to lie in a tensor, each once, and to be of its dtype."""
+    index = places([entry.address.index for entry in entries], tensor.shape) if entries else None
+    if index is None or {entry.dtype for entry in entries} != {tensor.dtype}:
+        return False
+    return len(np.unique(np.ravel_multi_index(index, tensor.shape))) == len(entries)
+
+
+def _check_one_by_one(base: PatchBase, entries: Sequence[WeightChange]) -> None:
+    """Say what is wrong with entries, if anything is."""
     shapes = {(tensor.layer, tensor.parameter): tensor for tensor in base.tensors}
-    seen = set()
+    touched, seen = set(), set()
     for entry in entries:
         address = entry.address
         tensor = shapes.get((address.layer, address.parameter))
@@ -183,11 +226,10 @@ def changes(base: PatchBase, entries: Sequence[WeightChange]) -> tuple[TensorCha
         if address in seen:
             raise PatchError(f"the patch changes {address} twice")
         seen.add(address)
-        by_key[address.layer, address.parameter].append(entry)
-    untouched = [tensor.name for tensor in base.tensors if not by_key[tensor.layer, tensor.parameter]]
+        touched.add((address.layer, address.parameter))
+    untouched = [tensor.name for tensor in base.tensors if (tensor.layer, tensor.parameter) not in touched]
     if untouched:
         raise PatchError(f"the patch lists '{untouched[0]}' in its base but changes nothing in it")
-    return tuple(TensorChange(tensor, tuple(by_key[tensor.layer, tensor.parameter])) for tensor in base.tensors)
 
 
 def changed_weights(

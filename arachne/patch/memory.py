@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from arachne.backend import ModelBackend
-from arachne.dtypes import CARRIERS
+from arachne.dtypes import CARRIERS, all_bits, round_to
 from arachne.errors import PatchError, UnknownLayerError
 from arachne.files import sha256_of
 from arachne.patch.base import PatchBase, content_of, tensor_sha256
-from arachne.patch.change import TensorChange, changed_weights
+from arachne.patch.change import TensorChange, changed_weights, places
 from arachne.patch.weight_change import WeightChange
 from arachne.values import Address, Array
 
@@ -35,8 +35,7 @@ def changes_between(
             if pairs is None:
                 continue
             values = np.asarray(backend.get_weights(info.name)[parameter])
-            entries = [WeightChange.of(address, stored.dtype, _at(values, address), new) for address, new in pairs]
-            changed = [entry for entry in entries if entry.old_bits != entry.new_bits]
+            changed = _changed(values, stored.dtype, pairs)
             if changed:
                 made.append(TensorChange.of(values, changed, uses=info.uses))
     backend.chosen(wanted)  # raises: what is left is not in the model
@@ -92,6 +91,20 @@ def _tensors(backend: ModelBackend) -> Iterator[tuple[str, str]]:
             dtype = info.parameters[parameter].dtype
             if dtype in CARRIERS:
                 yield f"{info.name}.{parameter}", tensor_sha256(np.asarray(values, CARRIERS[dtype]))
+
+
+def _changed(values: Array, dtype: str, pairs: Sequence[tuple[Address, float]]) -> list[WeightChange]:
+    """The entries of one parameter that are not as before, all at once where nothing is wrong with any."""
+    index = places([address.index for address, _ in pairs], values.shape)
+    if index is not None:
+        new = np.array([value for _, value in pairs], np.float64)
+        old = values[index]
+        if np.isfinite(old).all() and np.isfinite(round_to(new, dtype)).all():
+            before, after = all_bits(old, dtype), all_bits(new, dtype)
+            found = zip(pairs, before, after, strict=True)
+            return [WeightChange(pair[0], dtype, was, now) for pair, was, now in found if was != now]
+    entries = [WeightChange.of(address, dtype, _at(values, address), new) for address, new in pairs]
+    return [entry for entry in entries if entry.old_bits != entry.new_bits]
 
 
 def _at(values: Array, address: Address) -> float:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arachne.dtypes import CARRIERS, digits, from_bits, round_to, shortest, to_bits
+from arachne.dtypes import CARRIERS, all_bits, digits, from_all_bits, from_bits, round_to, shortest, to_bits
 
 DTYPES = sorted(CARRIERS)
 
@@ -54,3 +54,13 @@ def test_every_stored_value_survives_bits_and_decimals(dtype: str, data: st.Data
 def test_decimals_are_short() -> None:
     assert shortest(float(np.float32(0.1)), "float32") == 0.1
     assert shortest(float(np.float16(0.1)), "float16") == 0.1
+
+
+@pytest.mark.parametrize("dtype", list(CARRIERS))
+def test_many_bits_are_read_as_single_ones_are(dtype: str) -> None:
+    values = np.random.default_rng(0).normal(size=200) * 10.0 ** np.arange(-4, 4).repeat(25)
+    bits = [to_bits(float(value), dtype) for value in values]
+    assert all_bits(values, dtype) == bits
+    found = from_all_bits(bits, dtype)
+    assert found.dtype == CARRIERS[dtype]
+    assert found.tolist() == [from_bits(one, dtype) for one in bits]

@@ -10,6 +10,9 @@ import pytest
 from arachne.errors import PatchError, UnknownLayerError
 from arachne.files import sha256_of
 from arachne.patch import Patch, tensor_sha256
+from arachne.patch.base import BaseTensor, PatchBase
+from arachne.patch.change import TensorChange, changes
+from arachne.patch.weight_change import WeightChange
 from arachne.testing import ReferenceBackend, mlp
 from arachne.values import Address, Array
 
@@ -167,3 +170,37 @@ def test_hash_of_a_tensor_is_that_of_its_float32_bytes() -> None:
     assert tensor_sha256(values) == tensor_sha256(values.astype(np.float16)) == tensor_sha256(values[:, ::-1][:, ::-1])
     assert tensor_sha256(values) != tensor_sha256(values.T)
     assert tensor_sha256(values.astype(np.float64)) != tensor_sha256(values)
+
+
+def test_many_weights_at_once_give_the_entries_of_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = ReferenceBackend(mlp([5, 4, 3], seed=0))
+    rng = np.random.default_rng(1)
+    addresses = [
+        Address(info.name, parameter, index)
+        for info in backend.layers
+        for parameter, stored in info.parameters.items()
+        for index in np.ndindex(*stored.shape)
+    ]
+    values = np.where(rng.random(len(addresses)) < 0.2, 0.0, rng.normal(size=len(addresses)))
+    at_once = Patch.between(backend, addresses, values)
+    with monkeypatch.context() as patched:
+        patched.setattr("arachne.patch.memory.places", lambda index, shape: None)
+        patched.setattr("arachne.patch.change.places", lambda index, shape: None)
+        assert Patch.between(backend, addresses, values).to_json() == at_once.to_json()
+
+
+def test_a_tensor_without_axes_is_patched() -> None:
+    change = WeightChange.of(Address("gate", "scale", ()), "float32", 0.5, 0.75)
+    made = TensorChange.of(np.float32(0.5).reshape(()), [change])
+    patch = Patch.of([made], PatchBase())
+    assert float(patch.changes[0].on(np.float32(0.5).reshape(()), "float32", "here")) == 0.75
+    assert patch.changes[0].is_done_on(np.float32(0.75).reshape(()), "float32")
+
+
+def test_numbers_that_no_array_can_have_are_refused_like_others() -> None:
+    change = WeightChange.of(Address("fc", "weight", (2**70, 0)), "float32", 0.5, 0.75)
+    tensor = BaseTensor("fc", "weight", (2**40, 2**40), "float32", "0" * 64, None)
+    with pytest.raises(PatchError, match="outside a tensor of shape"):
+        changes(PatchBase(tensors=(tensor,)), [change])
+    inside = WeightChange.of(Address("fc", "weight", (3, 4)), "float32", 0.5, 0.75)
+    assert len(changes(PatchBase(tensors=(tensor,)), [inside])) == 1
