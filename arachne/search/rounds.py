@@ -51,7 +51,7 @@ def another_round(
         if not len(left.seen.negatives) or not len(left.seen.positives):
             return ()
         suspects = localiser.localise(backend, left.seen, rng=rng).suspects
-        inner, _ = posed(backend, left, suspects, alpha, problem.make_evaluator)
+        inner, _ = posed(backend, left, suspects, alpha, problem.make_evaluator, problem.training)
         found = searcher.search(inner, rng=rng, stop=stop)
     known: dict[int, Problem] = {}
     return tuple(_joined(problem, taken, one, number, searcher.name, known) for one in found.front)

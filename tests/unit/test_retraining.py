@@ -322,3 +322,9 @@ class EndsInAConvolution(ReferenceBackend):
 def test_features_are_those_of_a_dense_layer_at_the_end(model: ReferenceBackend) -> None:
     with pytest.raises(UsageError, match="and the model ends in 'fc2', a layer of the kind 'conv'"):
         feature_layer(EndsInAConvolution(model.native))
+
+
+def test_another_round_trains_on_the_same_inputs(model: ReferenceBackend, parts: Parts) -> None:
+    training, data = parts
+    found = arachne.repair(model, data, "8:1", searcher=RIVALS[1], training=training, max_break=0.2, rounds=2)
+    assert any(point.candidate.made_by == "mode, round 2" for point in found.points)
