@@ -121,12 +121,12 @@ def repair(
     with on_cluster(backend, workers=workers, cluster=cluster, tell=_inform) as shared, at_home(backend):
         result = engine.repair(
             shared,
-            read_data(data),
+            read_data(data, memory=settings.memory),
             target,
             settings=settings,
-            holdout=None if holdout is None else read_data(holdout),
-            never_break=None if never_break is None else read_data(never_break),
-            training=None if training is None else read_data(training),
+            holdout=None if holdout is None else read_data(holdout, memory=settings.memory),
+            never_break=None if never_break is None else read_data(never_break, memory=settings.memory),
+            training=None if training is None else read_data(training, memory=settings.memory),
             on_step=on_step,
             on_generation=on_generation,
             checkpoint=None if checkpoint is None else Checkpoints(checkpoint, resume=resume, tell=_warn),

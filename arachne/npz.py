@@ -16,6 +16,7 @@ from numpy.lib import format as npy_format
 from arachne.errors import InputError
 from arachne.reading import foreign, ordinary_file
 from arachne.values import Array
+from arachne.wording import size_text
 
 KINDS = "biufUS"
 """Truth values, numbers and text; everything else is no data of a network, and objects would run code."""
@@ -63,16 +64,12 @@ def read_npz(path: Path, what: str, fault: type[InputError], *, held: int | None
 
 
 def _compressed(path: Path, info: zipfile.ZipInfo, held: int) -> str:
+    name, size = info.filename.removesuffix(".npy"), size_text(info.file_size)
     return (
-        f"array '{info.filename.removesuffix('.npy')}' of '{path}' is compressed and unpacks to {gib(info.file_size)}, "
-        f"more than the {gib(held)} that may be held, and only uncompressed arrays are read by piece; write it with "
-        "np.savez or np.save instead of np.savez_compressed, or allow more memory"
+        f"array '{name}' of '{path}' is compressed and unpacks to {size}, more than the {size_text(held)} that may be "
+        "held, and only uncompressed arrays are read by piece; write it with np.savez or np.save instead of "
+        "np.savez_compressed, or allow more memory"
     )
-
-
-def gib(size: float) -> str:
-    """A number of bytes for people."""
-    return f"{size / 2**30:.1f} GiB" if size >= 0.1 * 2**30 else f"{size / 2**20:.1f} MiB"
 
 
 def check_growth(

@@ -17,3 +17,11 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 def are(number: int) -> str:
     """The verb that goes with a number: `is` for 1, else `are`."""
     return "is" if number == 1 else "are"
+
+
+def size_text(size: float) -> str:
+    """A number of bytes for people: `1.5 GiB`."""
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= unit:
+            return f"{size / unit:.1f} {name}".replace(".0 ", " ")
+    return f"{size:.0f} bytes"

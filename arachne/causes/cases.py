@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -12,7 +12,9 @@ from arachne.backend import ModelBackend
 from arachne.data.labelled import LabelledData
 from arachne.data.mapped import gather
 from arachne.errors import UsageError
-from arachne.values import Array, take
+from arachne.lazy import is_lazy
+from arachne.shards import shards
+from arachne.values import Array, read, take
 
 HIDDEN_BATCH = 1024
 """Inputs whose hidden activations are computed together, so that wide layers need little memory."""
@@ -70,6 +72,20 @@ class Cases:
     def take(self, positions: Array) -> Cases:
         """Some of these cases, by a mask or by positions."""
         return Cases(self.whole, self.predicted, self.rows[positions], self.backend, self.kept)
+
+    def held(self) -> Cases:
+        """The same cases with their inputs in memory, as all there is."""
+        own = self.whole.take(self.rows)
+        data = replace(own, inputs=read(own.inputs))
+        return Cases.of(data, self.predicted[self.rows], self.backend)
+
+    def pieces(self) -> Iterator[Cases]:
+        """The cases as they are; those of lazy data piece by piece, each in memory."""
+        if not is_lazy(self.whole.inputs):
+            yield self
+            return
+        for part in shards(len(self)):
+            yield Cases(self.whole, self.predicted, self.rows[part], self.backend).held()
 
     @cached_property
     def labels(self) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from arachne.causes.judging import Slice, able_to_show, judge, mostly_read_as
 from arachne.causes.rule import Rule
 from arachne.data.labelled import LabelledData
 from arachne.data.strata import divide
+from arachne.lazy import is_lazy
 from arachne.plugins import FINDERS
 from arachne.values import Array
 
@@ -25,6 +26,12 @@ SHARE = 0.5
 
 SAMPLE = 1000
 """Right inputs that finders look at; errors are looked at all."""
+
+ROOM = 128 << 20
+"""Bytes of lazy inputs that causes are looked for among; a cause of one in a hundred shows among far fewer."""
+
+FEWEST = 1000
+"""Lazy inputs that causes are looked for among, at least."""
 
 SPREAD = 3.0
 """Over how many true classes a cause's errors spread, at least; over half as many as all inputs where that is less.
@@ -102,10 +109,15 @@ def find_rules(
         finders: Who looks; all there are when None.
         seed: What all randomness starts from.
     """
-    rng = np.random.default_rng(seed)
     whole = Cases.of(data, predictions, backend)
     if not whole.wrong.any() or whole.wrong.all():
         return ()
+    if is_lazy(data.inputs):
+        rows = looked_at(data, seed)
+        few = whole.take(rows).held()
+        found = find_rules(backend, few.whole, few.predicted, finders=finders, seed=seed)
+        return found if len(rows) == len(data) else _everywhere(found, whole)
+    rng = np.random.default_rng(seed)
     outcomes = whole.labels * (int(whole.predictions.max()) + 1) + whole.predictions
     in_search = divide(outcomes, 0.5, rng=rng)
     halves = {"search": whole.take(in_search), "confirm": whole.take(~in_search)}
@@ -118,6 +130,29 @@ def find_rules(
         tests = max(1, proposals.tests) * len(chosen)
         candidates += [_Candidate(finder.name, rule, tests) for rule in proposals.rules if _promising(rule, sample)]
     return _explained(candidates, whole, halves)
+
+
+def looked_at(data: LabelledData, seed: int = 0) -> Array:
+    """The rows causes are looked for among: all, or of lazy data as many as `ROOM` holds, drawn by chance."""
+    if not is_lazy(data.inputs):
+        return np.arange(len(data))
+    most = max(FEWEST, ROOM * len(data) // max(1, data.nbytes))
+    if len(data) <= most:
+        return np.arange(len(data))
+    return np.sort(np.random.default_rng(seed).choice(len(data), most, replace=False))
+
+
+def _everywhere(found: Sequence[Found], whole: Cases) -> tuple[Found, ...]:
+    """Rules found on some of the data, with what they explain in all of it."""
+    taken = np.zeros(len(whole), dtype=bool)
+    told = []
+    for one in found:
+        belongs = one.rule.among(whole) & ~taken
+        read_as = mostly_read_as(belongs, whole)
+        judged = judge(one.rule, belongs[~taken], whole.take(~taken), read_as)
+        told.append(replace(one, members=np.flatnonzero(belongs & whole.wrong), slice=judged))
+        taken |= belongs
+    return tuple(told)
 
 
 def _sample(cases: Cases, rng: np.random.Generator) -> Cases:

@@ -34,7 +34,11 @@ class Rule(ABC):
         predictions = data.labels
         if backend is not None and self.asks_model:
             predictions = backend.predict(data.inputs)
-        return self.holds(Cases.of(data, predictions, backend))
+        return self.among(Cases.of(data, predictions, backend))
+
+    def among(self, cases: Cases) -> Array:
+        """Which cases belong, bool `(n,)`, by `holds`; lazy inputs are looked at piece by piece."""
+        return np.concatenate([self.holds(piece) for piece in cases.pieces()])
 
     @abstractmethod
     def holds(self, cases: Cases) -> Array:

@@ -77,7 +77,7 @@ class CauseTargets:
     def _target(self, text: Any, data: LabelledData, predictions: Array) -> Target:
         body, weight = min(weights_of(text.strip()), key=lambda reading: len(reading[0]))
         rule = self._rule(body, data, predictions)
-        has = rule.holds(Cases.of(data, predictions, self.backend))
+        has = rule.among(Cases.of(data, predictions, self.backend))
         rows = tuple(np.flatnonzero(has).tolist())
         return Target(body, weight, rows=rows, carried=Carries(rule, self.backend))
 

@@ -59,7 +59,8 @@ def sources_of(model: ModelChoice, data: DataChoice, **others: str | None) -> di
     """Where everything came from, so that another point can be chosen later; whether code is trusted is not kept."""
     kept = {name: value for name, value in asdict(model).items() if name not in ("trust_code", "feeds")}
     told = {name: None if value is None else str(value) for name, value in kept.items()} | {"feeds": model.feeds}
-    return {"model": told, "data": asdict(data), **others}
+    read = {name: value for name, value in asdict(data).items() if name != "memory"}  # which changes no result
+    return {"model": told, "data": read, **others}
 
 
 @contextmanager

@@ -14,7 +14,9 @@ from click.shell_completion import CompletionItem
 from arachne.cli.outputs import LOG_FILE
 from arachne.cli.user_only import CodeOrText, UserOnly
 from arachne.errors import UsageError
+from arachne.lazy import MEMORY, is_lazy
 from arachne.plugins import BACKENDS, Table
+from arachne.wording import size_text
 
 if TYPE_CHECKING:
     from arachne.backend import ModelBackend
@@ -136,7 +138,7 @@ def _data_options(*, required: bool) -> Callable[[Command], Command]:
         click.option(
             "--data",
             required=required,
-            help="Labelled inputs: npz with x and y, a folder of images, csv, ...",
+            help="Labelled inputs: npz with x and y, a folder of images, csv, 'lake/*.parquet', ...",
             shell_complete=complete_file,
         ),
         click.option("--classes", help="Class names in order: a,b,c or a file with one per line."),
@@ -145,6 +147,13 @@ def _data_options(*, required: bool) -> Callable[[Command], Command]:
             cls=CodeOrText,
             metavar="STEPS",
             help="Such as 'resize=48 scale=1/255 layout=nchw', or module:function.",
+        ),
+        click.option(
+            "--memory",
+            type=SIZE,
+            default="2GiB",
+            show_default=True,
+            help="What may be held of data and between candidates; more data is read by piece.",
         ),
     )
 
@@ -248,6 +257,7 @@ class DataChoice:
     data: str | None
     classes: str | None
     preprocess: str | None
+    memory: int = MEMORY
 
     @classmethod
     def taken_from(cls, arguments: dict[str, Any]) -> DataChoice:
@@ -260,7 +270,8 @@ class DataChoice:
         from arachne.data.readers import read_data
 
         sizes, _ = Preprocess.parse(self.preprocess).split_images()
-        data = read_data(self.data, classes=self.classes or backend.class_names, preprocess=sizes)
+        names = self.classes or backend.class_names
+        data = read_data(self.data, classes=names, preprocess=sizes, memory=self.memory)
         return data.inputs, data.labels
 
     def read(
@@ -270,7 +281,10 @@ class DataChoice:
         from arachne.data.readers import read_data
 
         names = self.classes or backend.class_names
-        data = read_data(source or self.data, classes=names, preprocess=self.preprocess)
+        data = read_data(source or self.data, classes=names, preprocess=self.preprocess, memory=self.memory)
+        if tell is not None and is_lazy(data.inputs):
+            size, most = size_text(data.nbytes), size_text(self.memory)
+            tell(f"data: {len(data):,} inputs take {size}, more than --memory {most}, and are read by piece")
         numbered = [f"{number} {name}" for number, name in enumerate(data.class_names or ()) if name != str(number)]
         if data.names_assumed and numbered and tell is not None:
             shown = ", ".join(numbered[:MOST_CLASSES]) + (", …" if len(numbered) > MOST_CLASSES else "")

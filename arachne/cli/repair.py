@@ -20,7 +20,6 @@ from arachne.cli.config import ConfiguredCommand, again, given, going_on
 from arachne.cli.gating import gate_options, pass_gates, read_gates
 from arachne.cli.options import (
     DURATION,
-    SIZE,
     DataChoice,
     ModelChoice,
     data_options,
@@ -65,7 +64,6 @@ if TYPE_CHECKING:
     show_default=True,
     help="plain runs the whole model for every candidate; both decide alike.",
 )
-@click.option("--memory", type=SIZE, default="2GiB", show_default=True, help="What the fast evaluator may keep.")
 @cluster_options
 @click.option("--time-limit", type=DURATION, help="End the search then, with what it has: 60s, 2min, 90.")
 @click.option(
@@ -118,7 +116,7 @@ def command(
     output = Output(as_json=as_json, quiet=quiet)
     model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
     machines = ClusterChoice.taken_from(arguments)
-    settings = settings_from(context, arguments)
+    settings = replace(settings_from(context, arguments), memory=data.memory)
     several = never_break is not None or settings.objective is not None or settings.rounds > 1
     if several and settings.budget is None:
         settings = replace(settings, budget=Budget())

@@ -41,6 +41,7 @@ def command(
 ) -> None:
     """List what the mistakes of MODEL share, and the mistakes; each target is what `arachne repair` takes."""
     from arachne.api import scan
+    from arachne.causes.finding import looked_at
     from arachne.cli.console import Output
     from arachne.data.class_order import other_order
     from arachne.report.html import render_scan
@@ -72,6 +73,9 @@ def command(
     if reach.out_of_reach:
         output.say(f"{reach.reach} (--layers tells why)")
     shared = found.causes if causes else None
+    looked = len(looked_at(found.data))
+    if shared is not None and looked < len(found.data):
+        output.say(f"causes were looked for among {looked:,} of the inputs, drawn by chance, and counted in all")
     written = scan_object(
         found.faults,
         accuracy=found.accuracy,

@@ -14,7 +14,7 @@ from arachne.errors import DataError
 from arachne.values import Array, Inputs, batches, count
 from arachne.wording import counted
 
-HASH_BATCH = 256
+HASH_BATCH = 1024
 """Rows hashed at once, so that memory-mapped data is never in memory as a whole."""
 
 MOST_NAMED = 10
@@ -97,8 +97,19 @@ class LabelledData:
             names_assumed=self.names_assumed,
         )
 
+    @property
+    def nbytes(self) -> int:
+        """How many bytes all inputs take."""
+        return sum(
+            array.nbytes for array in (self.inputs.values() if isinstance(self.inputs, Mapping) else [self.inputs])
+        )
+
     def sha256(self) -> str:
         """A hash of the inputs' and labels' content, not of names or where they came from."""
+        return self._sha256
+
+    @cached_property
+    def _sha256(self) -> str:
         arrays = dict(self.inputs) if isinstance(self.inputs, Mapping) else {"": self.inputs}
         digest = hashlib.sha256()
         for name, array in sorted({**arrays, "\0labels": self.labels}.items()):
