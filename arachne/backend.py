@@ -16,14 +16,14 @@ from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
-from arachne.cuts import Cut, PlainCut, PlainTrace, Pull, Trace, check_values, pulled, restored
+from arachne.cuts import Cut, LazyCut, PlainCut, PlainTrace, Pull, Trace, check_values, pulled, restored
 from arachne.elsewhere import Elsewhere
 from arachne.errors import DataError, ModelError, UnknownLayerError, UsageError, did_you_mean
 from arachne.fitting import OnStep, Plan
 from arachne.lazy import is_lazy
 from arachne.observing import Observer, Seeds, observe_traces, seeds_from
 from arachne.pinned import Pinned
-from arachne.shards import added, joined, joined_uses, pieces, shards, shifted
+from arachne.shards import SHARD, added, joined, joined_uses, pieces, shards, shifted
 from arachne.values import (
     Activation,
     Array,
@@ -417,12 +417,14 @@ class ModelBackend(ABC):
     def cut(self, inputs: Inputs, layers: Sequence[str]) -> Cut:
         """The model held open at the earliest use of these layers.
 
-        Called once per search; the inputs are kept, lazy ones read into memory. Weights set on the model afterwards do
-        not reach the cut.
+        Called once per search; the inputs are kept. Many lazy ones are cut shard by shard, whenever one is asked about.
+        Weights set on the model afterwards do not reach the cut.
         """
         self._check(inputs, layers)
         if not layers:
             raise UsageError("a model is cut at its layers, got none")
+        if is_lazy(inputs) and not self.TAKES_ALL and count(inputs) > SHARD:
+            return LazyCut(self, inputs, layers)
         found = self._cut(inputs if self.TAKES_ALL else read(inputs), layers)
         found.n = count(inputs)
         return found

@@ -15,10 +15,13 @@ import numpy as np
 
 from arachne.errors import UnknownLayerError, WeightShapeError, did_you_mean
 from arachne.shards import added, shards
-from arachne.values import Activation, Array, Inputs, LayerInfo, Weights, check_rows, count, take
+from arachne.values import Activation, Array, Inputs, LayerInfo, Weights, check_rows, count, read, take
 
 if TYPE_CHECKING:
     from arachne.backend import ModelBackend
+
+OPEN = 8
+"""How many shards of lazy inputs a model is held open for at a time."""
 
 Pull = Callable[[Array, slice], Array]
 """A loss as gradients see it: from the scores `(rows, classes)` of some rows to d loss / d scores, of the same shape.
@@ -204,8 +207,9 @@ def by_shard(n: int, rows: Array) -> list[tuple[int, Array]]:
     """The numbers of the shards of `n` inputs that some rows lie in, each with the positions of its rows among them."""
     starts = np.array([own.start for own in shards(n)])
     numbers = np.searchsorted(starts, rows, side="right") - 1
-    found = [(int(number), np.flatnonzero(numbers == number)) for number in np.unique(numbers)]
-    return found or [(0, np.arange(0))]
+    order = np.argsort(numbers, kind="stable")
+    asked, firsts = np.unique(numbers[order], return_index=True)
+    return list(zip(asked.tolist(), np.split(order, firsts[1:]), strict=True)) if len(rows) else [(0, np.arange(0))]
 
 
 def put_together(parts: Sequence[tuple[Array, Array]]) -> Array:
@@ -297,3 +301,53 @@ class PlainCut(Cut):
 
     def _rows(self, rows: Array | None) -> Inputs:
         return self._inputs if rows is None else take(self._inputs, rows)
+
+
+class LazyCut(Cut):
+    """Cuts of the shards of lazy inputs, made when a shard is asked about; the last few stay open.
+
+    All of them hold the weights that the model had when the first was made.
+    """
+
+    def __init__(self, backend: ModelBackend, inputs: Inputs, layers: Sequence[str]) -> None:
+        self._backend, self._inputs, self._names = backend, inputs, list(layers)
+        self._weights = weights_of(backend)
+        self._shards = shards(count(inputs))
+        self._open: dict[int, Cut] = {}
+        first = self._shard(0)
+        super().__init__(first.layer, first.layers.values(), continues_from_outputs=first.continues_from_outputs)
+        self.n = count(inputs)
+
+    def outputs(self, rows: Array | None = None) -> Array:
+        """Shard by shard."""
+        return put_together([(at, cut.outputs(own)) for cut, at, own in self._asked(rows)])
+
+    def scores_by_shard(self, weights: Weights, rows: Array) -> Array:
+        return self.scores_with(weights, rows)
+
+    def gradients_by_shard(self, weights: Weights, pull: Pull, rows: Array) -> Weights:
+        return self.weight_gradients(weights, pull, rows)
+
+    def _scores_from_outputs(self, outputs: Array, rows: Array | None) -> Array:
+        return put_together([(at, cut.scores_from_outputs(outputs[at], own)) for cut, at, own in self._asked(rows)])
+
+    def _scores_with(self, weights: Weights, rows: Array | None) -> Array:
+        return put_together([(at, cut.scores_with(weights, own)) for cut, at, own in self._asked(rows)])
+
+    def _weight_gradients(self, weights: Weights, pull: Pull, rows: Array | None) -> Weights:
+        found = (cut.weight_gradients(weights, OfRows(pull, at), own) for cut, at, own in self._asked(rows))
+        return added_up(next(found), found)
+
+    def _asked(self, rows: Array | None) -> Iterator[tuple[Cut, Array, Array]]:
+        """The cut of each shard that some rows lie in, the positions of its rows among them, and its own numbers."""
+        wanted = np.arange(self.n) if rows is None else np.asarray(rows)
+        for number, at in by_shard(self.n, wanted):
+            yield self._shard(number), at, wanted[at] - self._shards[number].start
+
+    def _shard(self, number: int) -> Cut:
+        if number not in self._open:
+            while len(self._open) >= OPEN:
+                del self._open[next(iter(self._open))]
+            with standing(self._backend, self._weights):
+                self._open[number] = self._backend.cut(read(self._inputs, self._shards[number]), self._names)
+        return self._open[number]

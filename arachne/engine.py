@@ -27,6 +27,7 @@ from arachne.data.training import training_beside
 from arachne.errors import DataError, UsageError
 from arachne.evaluate import make_evaluator
 from arachne.evidence import Doubtful, doubtful_labels
+from arachne.lazy import is_lazy
 from arachne.localise import Localisation
 from arachne.memory import in_batches_that_fit, memory_faults
 from arachne.result import RepairResult
@@ -40,6 +41,9 @@ from arachne.search.state import Candidate, OnGeneration, each_generation
 from arachne.search.tail_inputs import run_and_keep
 from arachne.settings import Settings
 from arachne.values import Array, Inputs
+
+LAZY_SHARE = 4
+"""With lazy data, what is kept between candidates takes one part of this many of what may be held."""
 
 OnStep = Callable[[str], None]
 RawInputs = Callable[[], tuple[Inputs, Array]]
@@ -131,7 +135,8 @@ def repair(
             localisation = localised(backend, split, settings, checkpoint, on_note, rng=rng)
         suspects = localisation.suspects
         with clock.step("search"), restored(backend, suspects.parameters):
-            evaluate = partial(make_evaluator, settings.evaluator, memory=settings.memory)
+            share = LAZY_SHARE if is_lazy(data.inputs) else 1
+            evaluate = partial(make_evaluator, settings.evaluator, memory=settings.memory // share)
             problem, rows = posed(backend, split, suspects, settings.alpha, evaluate, training)
             stop = None if settings.time_limit is None else partial(clock.over, settings.time_limit)
             found = searched(problem, settings, resumed, checkpoint, on_generation, stop, rng=rng)

@@ -72,7 +72,7 @@ class ConfiguredCommand(Command):
                 parameter.envvar = f"{PREFIX}_{called(self)}_{name}".upper().replace("-", "_")
         ctx.default_map = from_file(_chosen(args), called(self), self)
         ctx.resilient_parsing = ctx.resilient_parsing or "--print-config" in args  # nothing is missing when it is shown
-        left = super().parse_args(ctx, args)
+        left = super().parse_args(ctx, files_together(args))
         for parameter in self.params:
             value, source = _given(ctx, parameter)
             if source == ParameterSource.ENVIRONMENT and reserved(parameter, value):
@@ -90,6 +90,19 @@ class ConfiguredCommand(Command):
             click.echo(escaped(shown(ctx, as_json=bool(ctx.params.get("as_json")))))
             return None
         return super().invoke(ctx)
+
+
+def files_together(args: Sequence[str]) -> list[str]:
+    """`--data a.parquet b.parquet`, which a shell makes of a pattern, as one value; a model has another ending."""
+    found: list[str] = []
+    for word in args:
+        together = len(found) > 1 and found[-2] == "--data" and not word.startswith("-")
+        ending = Path(word).suffix
+        if together and ending and found[-1].endswith(ending) and os.path.isfile(word):
+            found[-1] += f",{word}"
+        else:
+            found.append(word)
+    return found
 
 
 def from_file(path: Path | None, command: str, owner: click.Command) -> dict[str, Any]:

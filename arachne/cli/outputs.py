@@ -229,13 +229,16 @@ def folder_for(out: Path | None, *private: str | Path | None) -> AbstractContext
         out: Where it goes; None when nothing is to be written.
         private: Model and data, which the results tell about; the first is the model, of which a copy is written.
     """
+    from arachne.data.several import files_of
     from arachne.result_folder import result_folder
 
     if out is None and resumed():
         raise UsageError("--resume goes on with a run into a folder; name it with --out")
     if out is None:
         return nullcontext()
-    files = [Path(path) for path in private if path is not None and os.path.exists(path)]
+    given = [path for path in private if path is not None]
+    named = [file for path in given for file in (files_of(path) if not os.path.isdir(path) else None) or [Path(path)]]
+    files = [path for path in named if os.path.exists(path)]
     for path in files:
         _check_input(Named("--out", out), Named(str(path), path))
     room = ROOM + sum(path.stat().st_size for path in files[:1])

@@ -116,7 +116,7 @@ class FileRows(Source):
         ascending = wanted[order]
         in_order = bool((wanted[:-1] <= wanted[1:]).all())
         with self._opened() as stream:
-            self._stamp.check(stream)
+            self._check(stream)
             for part in self._spans(ascending):
                 own = ascending[part]
                 first, n = int(own[0]), int(own[-1]) - int(own[0]) + 1
@@ -154,6 +154,10 @@ class FileRows(Source):
             return self._stamp.path.open("rb", buffering=0)
         except OSError as error:
             raise DataError(f"cannot read '{self._stamp.path}' any more: {told(error)}") from error
+
+    def _check(self, stream: BinaryIO) -> None:
+        """Refuse the file if it is not the same any more."""
+        self._stamp.check(stream)
 
     def _spans(self, rows: Array) -> Iterator[slice]:
         """Parts of ascending row numbers that are read together."""

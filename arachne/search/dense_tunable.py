@@ -21,6 +21,7 @@ import numpy as np
 from arachne.backend import ModelBackend, Pull
 from arachne.evaluate.routes.functions import apply, slope
 from arachne.evaluate.routes.tail_layers import DenseLayer, find_tail
+from arachne.lazy import each_row
 from arachne.search.tail_inputs import ROWS, TailInputs
 from arachne.search.tunable import BehindCut, Tunable
 from arachne.suspects import Suspects
@@ -58,12 +59,12 @@ class DenseTunable(Tunable):
         first = layers[0]
         units = first.touched.units
         self._sources = tail.sources(first.info.name, first.touched.sources)
-        self._touched = np.ascontiguousarray(tail.leaving(first.info.name)[:, units])
+        self._touched = each_row(tail.leaving(first.info.name), lambda rows: np.ascontiguousarray(rows[:, units]))
         self._leaving = tail.leaving(layers[min(1, len(layers) - 1)].info.name)
         self._k = sum(len(layer.touched) for layer in layers)
         if len(layers) > 1:
             second = layers[1]
-            self._activated = apply(first.functions, self._touched)
+            self._activated = each_row(self._touched, lambda rows: apply(first.functions, rows))
             self._behind = tail.sources(second.info.name, second.touched.sources)
             self._from_units = np.ascontiguousarray(second.weight[:, units])
             _, self._among_units, self._among_sources = np.intersect1d(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,6 +30,10 @@ class TailLayer:
     entering: Array
     leaving: Array
 
+    def held(self) -> TailLayer:
+        """The same with everything in memory."""
+        return replace(self, entering=np.asarray(self.entering), leaving=np.asarray(self.leaving))
+
 
 class TailTrace(Trace):
     """As a backend's, of layers of the tail."""
@@ -41,6 +45,7 @@ class TailTrace(Trace):
             layers: The layers from the first that is wanted to the scores.
             wanted: The names of those that are traced.
         """
+        layers = [one.held() for one in layers]
         self.n = len(layers[0].leaving)
         self.activations = {
             one.name: (Activation({"weight": one.entering}, one.leaving),) for one in layers if one.name in wanted

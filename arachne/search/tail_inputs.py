@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from arachne.backend import ModelBackend, Pull, Trace, Weights
+from arachne.data.spill import SMALL, Filled
 from arachne.data.split import Part
-from arachne.evaluate.routes.functions import apply, chain, slope
+from arachne.evaluate.routes.functions import Function, apply, chain, slope
 from arachne.evaluate.routes.tail_layers import BIAS
+from arachne.lazy import LazyArray, as_array, concatenated, each_row, is_lazy
 from arachne.search.tail_gradients import TailLayer, TailTrace, weight_gradients
 from arachne.shards import SHARD
 from arachne.values import Array, Inputs, LayerInfo, batches, count, take
@@ -20,7 +23,10 @@ ROWS = 512
 TOGETHER = 16 * SHARD
 """How many inputs a backend is asked for at a time: what enters the tail is copied once, for as many inputs."""
 
-LARGEST = 1 << 30
+HELD = 1 << 30
+"""How many bytes may be held of what flows through one layer; more goes to a temporary file."""
+
+LARGEST = 16 << 30
 """How many bytes may be kept of what flows through one layer."""
 
 
@@ -68,7 +74,8 @@ class TailInputs:
         if not layers:
             return None, None
         wide, high = layers[0].parameters["weight"].shape[::-1]
-        entering, leaving = (np.empty((count(inputs), size), np.float32) for size in (wide, high))
+        spill = is_lazy(inputs) or 4 * count(inputs) * (wide + high) > HELD
+        entering, leaving = (Filled(count(inputs), size, spill=spill) for size in (wide, high))
         found: list[Array] = []
         for rows in batches(count(inputs), TOGETHER):
             if scores:
@@ -79,7 +86,7 @@ class TailInputs:
             if use.leaving.ndim != 2 or use.entering["weight"].ndim != 2:
                 return None, None
             entering[rows], leaving[rows] = use.entering["weight"], use.leaving
-        return np.concatenate(found) if found else None, cls(backend, layers, entering, leaving)
+        return np.concatenate(found) if found else None, cls(backend, layers, entering.array, leaving.array)
 
     def __contains__(self, layer: str) -> bool:
         return layer in self._layers
@@ -95,10 +102,8 @@ class TailInputs:
     def joined(self, other: TailInputs) -> TailInputs:
         """The same with the inputs of another one behind these."""
         first = self._infos[0].name
-        entering = np.concatenate([self.entering(first), other.entering(first)])
-        return TailInputs(
-            self._backend, self._infos, entering, np.concatenate([self.leaving(first), other.leaving(first)])
-        )
+        entering = concatenated(self.entering(first), other.entering(first))
+        return TailInputs(self._backend, self._infos, entering, concatenated(self.leaving(first), other.leaving(first)))
 
     @property
     def layers(self) -> list[str]:
@@ -115,9 +120,9 @@ class TailInputs:
         """What some weights of a layer are multiplied with, float32 `(n, columns)`: 1 where a column is `BIAS`."""
         self._run_to(layer)
         whole = self._entering[self._layers[layer]]
-        found = np.ascontiguousarray(self._taken(self._first[0][:, columns]) if whole is None else whole[:, columns])
-        found[:, columns == BIAS] = 1
-        return found
+        if whole is None and not is_lazy(self._first[0]):
+            return _picked(self._taken(self._first[0][:, columns]), np.arange(len(columns)), columns == BIAS)
+        return each_row(self.entering(layer), partial(_picked, columns=columns, ones=columns == BIAS))
 
     def leaving(self, layer: str) -> Array:
         """What leaves a layer before its function, float32 `(n, out)`."""
@@ -148,17 +153,48 @@ class TailInputs:
         return found
 
     def _taken(self, whole: Array) -> Array:
-        return whole if self._rows is None else np.asarray(whole[self._rows])
+        """The rows that are meant. Few of a lazy array are read, many stay where they are."""
+        found = whole
+        if self._rows is not None:
+            found = as_array(whole.take(self._rows)) if isinstance(whole, LazyArray) else np.asarray(whole[self._rows])
+        return found[:] if is_lazy(found) and found.nbytes <= SMALL else found
 
     def _run_to(self, layer: str) -> None:
         if not self._leaving:
             self._leaving.append(self._taken(self._first[1]))
         for number in range(len(self._leaving), self._layers[layer] + 1):
             weights = self._backend.get_weights(self._infos[number].name)
-            entering = apply(chain(self._infos[number - 1].followed_by) or (), self._leaving[-1])
-            leaving = entering @ weights["weight"].astype(np.float32).T
+            weight = weights["weight"].astype(np.float32)
+            bias = weights["bias"].astype(np.float32) if "bias" in weights else None
+            functions = chain(self._infos[number - 1].followed_by) or ()
+            before = self._leaving[-1]
+            if not is_lazy(before):
+                entering = apply(functions, before)
+                leaving = entering @ weight.T
+                leaving = leaving if bias is None else leaving + bias
+            else:
+                entering, leaving = _run_by_piece(before, functions, weight, bias)
             self._entering.append(entering)
-            self._leaving.append(leaving + weights["bias"].astype(np.float32) if "bias" in weights else leaving)
+            self._leaving.append(leaving)
+
+
+def _run_by_piece(
+    before: Array, functions: Sequence[Function], weight: Array, bias: Array | None
+) -> tuple[Array, Array]:
+    """What enters and leaves a layer, from what left the one before it, both kept in files."""
+    entering, leaving = (Filled(len(before), width, spill=True) for width in weight.shape[::-1])
+    for rows in batches(len(before), TOGETHER):
+        own = apply(tuple(functions), before[rows])
+        entering[rows] = own
+        leaving[rows] = own @ weight.T if bias is None else own @ weight.T + bias
+    return entering.array, leaving.array
+
+
+def _picked(values: Array, columns: Array, ones: Array) -> Array:
+    """Some columns, 1 in those that stand for a bias."""
+    found = np.ascontiguousarray(values[:, columns])
+    found[:, ones] = 1
+    return found
 
 
 def run_and_keep(backend: ModelBackend, inputs: Inputs) -> tuple[Array, TailInputs | None]:

@@ -1,6 +1,7 @@
 """How much memory do commands take on a million inputs of Fashion-MNIST's size? Each runs in a process of its own.
 
-python -m tests.benchmarks.large_data FOLDER [--inputs N] [--memory SIZE] [--kind npy|npz|parquet] [--only NAMES]
+python -m tests.benchmarks.large_data FOLDER [--inputs N] [--memory SIZE] [--kind npy|npz|parquet]
+    [--network mlp|convnet] [--only NAMES]
 
 The inputs are Fashion-MNIST's test pictures again and again, each time with other noise, as bytes in an npy file; they
 are made once and stay in the folder, with a network that is trained for some seconds. Without Debian's package
@@ -63,16 +64,25 @@ def pictures(which: str) -> tuple[Array, Array]:
         return x, np.frombuffer(stream.read(), np.uint8, offset=8).astype(np.int64)
 
 
-def make_model(path: Path) -> None:
+def mlp() -> nn.Module:
+    """One hidden layer of 100."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 100), nn.ReLU(), nn.Linear(100, 10))
+
+
+NETWORKS = {"mlp": mlp, "convnet": convnet}
+
+
+def make_model(path: Path, network: str) -> None:
     """Train the network for one pass over 20,000 pictures and write it as an exported program."""
     torch.manual_seed(0)
     x, y = pictures("train")
-    net = convnet()
+    net = NETWORKS[network]()
     optimiser = torch.optim.Adam(net.parameters(), 2e-3)
     for start in range(0, min(len(x), 20_000), 64):
         batch = torch.from_numpy(x[start : start + 64].astype(np.float32) / 255)[:, None]
         optimiser.zero_grad()
-        nn.functional.cross_entropy(net(batch), torch.from_numpy(np.array(y[start : start + 64]))).backward()
+        loss = nn.functional.cross_entropy(net(batch), torch.from_numpy(np.array(y[start : start + 64])))
+        loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
     net.eval()
     rows = torch.export.Dim("n", min=1, max=1 << 16)
@@ -127,13 +137,14 @@ def main() -> None:
     parser.add_argument("--inputs", type=int, default=INPUTS)
     parser.add_argument("--memory", default="1GiB")
     parser.add_argument("--kind", choices=["npy", "npz", "parquet"], default="npy")
+    parser.add_argument("--network", choices=list(NETWORKS), default="mlp")
     parser.add_argument("--only", default="scan,localise,repair,evaluate")
     chosen = parser.parse_args()
     folder = chosen.folder
     folder.mkdir(parents=True, exist_ok=True)
-    model, npy = folder / "model.pt2", folder / f"npy-{chosen.inputs}"
+    model, npy = folder / f"{chosen.network}.pt2", folder / f"npy-{chosen.inputs}"
     if not model.exists():
-        make_model(model)
+        make_model(model, chosen.network)
     if not npy.exists():
         make_npy(npy, chosen.inputs)
     names = {"npy": npy, "npz": folder / f"{chosen.inputs}.npz", "parquet": folder / f"parquet-{chosen.inputs}"}

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -150,9 +151,10 @@ def test_data_in_memory_has_no_description() -> None:
 
 
 def test_what_is_no_description_is_refused_in_one_sentence() -> None:
-    for values in ({"": {"name": "", "source": {"kind": "unknown"}}}, {"": {}}, {"": 3}):
+    wrong: list[dict[str, Any]] = [{"": {"name": "", "source": {"kind": "unknown"}}}, {"": {}}, {"": 3}]
+    for values in wrong:
         with pytest.raises(DataError, match="cannot read a description of data"):
-            open_described(values)  # type: ignore[arg-type]  # wrong on purpose
+            open_described(values)
 
 
 def test_several_inputs_are_read_by_piece(tmp_path: Path) -> None:

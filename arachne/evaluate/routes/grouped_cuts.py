@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
 
 from arachne.backend import Cut, ModelBackend, Weights
 from arachne.evaluate.fitness import FitnessInputs
+from arachne.lazy import is_lazy
 from arachne.suspects import Suspects
-from arachne.values import Array, take
+from arachne.values import Array, read, take
 
 MEASURED = 8
 """How many inputs are run to find out how many bytes a cut keeps per input."""
@@ -95,7 +96,7 @@ class GroupedCuts:
             self._open.pop(next(number for number in self._open if number))
         whole = len(self._groups) == 1
         inputs = self._fitness_inputs.padded if whole else take(self._fitness_inputs.padded, self._groups[group])
-        self._open[group] = self._backend.cut(inputs, self.layers)
+        self._open[group] = self._backend.cut(read(inputs), self.layers)
         self.made += 1
         return self._open[group]
 
@@ -106,4 +107,6 @@ class GroupedCuts:
             for layer in self.layers[:1]
             for use in self._backend.activations(inputs, layer)
         ]
+        if is_lazy(inputs):  # a cut keeps its inputs, which are in memory for no other reason
+            sizes += [array.nbytes for array in (inputs.values() if isinstance(inputs, Mapping) else [inputs])]
         return KEPT_RATIO * sum(sizes) / min(MEASURED, len(self._fitness_inputs))

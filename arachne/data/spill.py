@@ -1,0 +1,86 @@
+"""Numbers about many lazy inputs in a temporary file: what is made of inputs that do not fit is not held either."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import weakref
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from arachne.data.pieces import FileRows, Stamp
+from arachne.errors import DataError, EnvironmentFaultError
+from arachne.lazy import LazyArray, as_array
+from arachne.values import Array
+
+SMALL = 64 << 20
+"""Up to this many bytes are held all the same."""
+
+
+class Spilled(FileRows):
+    """Rows of float32 in a file without a name, which is gone when nobody reads it any more.
+
+    Args:
+        shape: `(n, width)`.
+
+    Raises:
+        EnvironmentFaultError: No room on the disk.
+    """
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        size = 4 * shape[0] * shape[1]
+        try:
+            with tempfile.TemporaryFile(prefix="arachne-") as file:
+                self._file = os.dup(file.fileno())
+            weakref.finalize(self, os.close, self._file)
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(self._file, 0, max(1, size))
+        except OSError as error:
+            raise EnvironmentFaultError(
+                f"no room for {size / 2**30:.1f} GiB of data in '{tempfile.gettempdir()}' ({error.strerror})"
+            ) from error
+        super().__init__(Stamp(Path(tempfile.gettempdir()), size, 0), 0, shape, np.float32)
+
+    def write(self, rows: slice, values: Array) -> None:
+        """Fill some rows."""
+        content = memoryview(np.ascontiguousarray(values, np.float32).reshape(-1).view(np.uint8).data)
+        at = rows.start * self._row
+        while len(content):
+            done = os.pwrite(self._file, content, at)
+            content, at = content[done:], at + done
+
+    def describe(self, rows: Array) -> dict[str, Any]:
+        raise DataError("what is kept in a temporary file of this process cannot be opened elsewhere")
+
+    def _opened(self) -> BinaryIO:
+        return os.fdopen(os.dup(self._file), "rb", buffering=0)
+
+    def _check(self, stream: BinaryIO) -> None:
+        """Nobody else can write to it."""
+
+
+class Filled:
+    """A float32 array `(n, width)` that is filled in pieces: in memory, or in a temporary file.
+
+    Args:
+        n: Rows.
+        width: Columns.
+        spill: Whether a large one goes to a file.
+    """
+
+    def __init__(self, n: int, width: int, *, spill: bool) -> None:
+        self._spilled = Spilled((n, width)) if spill and 4 * n * width > SMALL else None
+        self._held: Array = np.empty((0 if self._spilled else n, width), np.float32)
+
+    def __setitem__(self, rows: slice, values: Array) -> None:
+        if self._spilled is None:
+            self._held[rows] = values
+        else:
+            self._spilled.write(rows, values)
+
+    @property
+    def array(self) -> Array:
+        """The array; a lazy one if it is in a file."""
+        return self._held if self._spilled is None else as_array(LazyArray(self._spilled))
