@@ -47,7 +47,7 @@ def command(check: str | None, as_json: bool, quiet: bool, debug: bool, **argume
     from arachne.errors import UsageError
 
     output = Output(as_json=as_json, quiet=quiet)
-    given = [name for name, value in arguments.items() if value]
+    given = [name for name, value in arguments.items() if value and name != "memory"]
     if check is None:
         if given:
             raise UsageError("a model is looked at with --check NAME; without it the backends are listed")
