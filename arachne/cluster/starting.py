@@ -151,8 +151,13 @@ def _end(client: Client, cluster: Any, pids: list[int]) -> None:
 
 
 @contextmanager
-def joined_client(address: str, tell: Tell) -> Iterator[Client]:
+def joined_client(address: str, tell: Tell, *, patience: float = CONNECTING) -> Iterator[Client]:
     """A cluster of somebody else's, joined for the duration. Its TLS settings are those of dask's configuration.
+
+    Args:
+        address: Of the scheduler, or the file it writes.
+        tell: Called with a sentence about the cluster.
+        patience: How many seconds to wait for the scheduler, and then for a first worker.
 
     Raises:
         UsageError: No address of a scheduler, and no file of one.
@@ -169,13 +174,15 @@ def joined_client(address: str, tell: Tell) -> Iterator[Client]:
     with _quiet():
         try:
             where = {"scheduler_file": address} if file else {"address": address}
-            client = Client(**where, timeout=CONNECTING, set_as_default=False)
+            client = Client(**where, timeout=patience, set_as_default=False)
         except Exception as error:
             raise ClusterError(
                 f"no scheduler answers at '{address}' ({type(error).__name__}: {str(error).splitlines()[0]})"
             ) from error
         try:
             _warn_of_plain(str(client.scheduler.address), tell)
+            with suppress(TimeoutError):
+                client.wait_for_workers(1, timeout=patience)
             n = len(client.nthreads())
             if not n:
                 raise ClusterError(f"the cluster at {client.scheduler.address} has no workers")

@@ -10,7 +10,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -111,9 +111,8 @@ class Team:
         self._home: dict[str, str] = {}
         self._hanging: set[str] = set()
         self._on_cluster: dict[str, Future[Any]] = {}
-        self._files_sent = False
         self._look: Inputs | None = None
-        self._opening: Future[Opening] | None = None
+        self._opening = Opening()
         self._lost: float | None = None
         self._counted: tuple[float, list[str]] = (-inf, [])
 
@@ -121,10 +120,7 @@ class Team:
         """Take the first of these inputs for all workers to look at, unless there are some already."""
         if self._look is None:
             self._look = take(inputs, slice(0, LOOKED))
-            self._open(Opening(self._look))
-
-    def _open(self, opening: Opening) -> None:
-        self._opening = self.client.submit(deliver, opening, pure=False)
+            self._opening = Opening(self._look)
 
     def ask(self, asks: Sequence[Ask]) -> list[Answer]:
         """Answers in the order of the questions.
@@ -162,20 +158,21 @@ class Team:
     def _submit(self, number: int, ask: Ask, worker: str | None = None, tries: int = 1) -> _Task:
         worker = worker or self._home[ask.piece.key]
         content = None if ask.piece.described is not None else self._sent(ask.piece.key, ask.inputs, worker)
-        made_of = (
-            () if ask.made_of is None else self._sent(f"{ask.piece.key}-{ask.question.made_key}", ask.made_of, worker)
-        )
+        made_of: Any = ()
+        if ask.made_of is not None:
+            made_of = self._sent(f"{ask.piece.key}-{ask.question.made_key}", ask.made_of, worker)
+        opening = self._sent(f"model-{self._opening.files is None}", lambda: self._opening, worker)
         future = self.client.submit(
-            answer, ask.question, ask.piece, content, self._opening, made_of, workers=[worker], pure=False
+            answer, ask.question, ask.piece, content, opening, made_of, workers=[worker], pure=False
         )
         return _Task(number, ask, future, worker, time.monotonic(), tries)
 
     def _sent(self, key: str, content: Callable[[], Any], worker: str) -> Future[Any]:
-        """Something large on the cluster, sent once; dask makes it again where it is lost."""
+        """Something large with a worker, sent once. It is nowhere else: nobody waits for a worker that hangs."""
+        key = f"arachne-{key}@{worker}"
         future = self._on_cluster.pop(key, None)
         if future is None or future.status in ("cancelled", "lost", "error"):
-            name = f"arachne-{key}-{time.monotonic_ns()}"
-            future = self.client.submit(deliver, content(), key=name, workers=[worker], allow_other_workers=True)
+            future = self.client.submit(deliver, content(), key=f"{key}-{time.monotonic_ns()}", workers=[worker])
         self._on_cluster[key] = future
         while len(self._on_cluster) > SENT:
             del self._on_cluster[next(iter(self._on_cluster))]
@@ -205,9 +202,8 @@ class Team:
             return None
         error = task.future.exception()
         if isinstance(error, ModelNotSeenError):
-            if not self._files_sent and self._look is not None:
-                self._files_sent = True
-                self._open(Opening(self._look, self.model.bytes()))
+            if self._opening.files is None:
+                self._opening = replace(self._opening, files=self.model.bytes())
             return self._submit(task.number, task.ask, task.worker, task.tries)
         if isinstance(error, KilledWorker) or type(error).__name__ in ("CommClosedError", "FutureCancelledError"):
             return self._moved(task)

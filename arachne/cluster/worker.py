@@ -134,7 +134,7 @@ class Opening:
         files: The model's files by name, where workers see none.
     """
 
-    look: Inputs
+    look: Inputs | None = None
     files: Mapping[str, bytes] | None = None
 
 
@@ -210,7 +210,8 @@ def opened_here(model: Model, opening: Opening) -> ModelBackend:
     common = {"expect_sha256": model.files[0].sha256, **options}
     own = {"source": paths[0]} if model.factory is None else {"source": model.factory, "weights": paths[0]}
     found = load(**own, **common)
-    found.look(opening.look)
+    if opening.look is not None:
+        found.look(opening.look)
     return found
 
 

@@ -1,0 +1,170 @@
+"""Workers that die, hang or differ, a scheduler that is gone, a client that is killed: same bytes or one sentence."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import arachne
+from arachne.cluster import team
+from arachne.cluster.starting import joined_client
+from arachne.data.labelled import LabelledData
+from arachne.errors import ClusterError, EnvironmentFaultError
+from arachne.settings import Settings, make_localiser, make_searcher
+from tests.cluster.processes import PATIENCE, Processes
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+pytestmark = [pytest.mark.backend("onnx"), pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")]
+pytest.importorskip("distributed")
+
+DE = Settings(
+    localiser=make_localiser("rs", count=6, include=("first",)),
+    searcher=make_searcher("de", population=20, generations=6, patience=6),
+)
+
+
+@pytest.fixture(scope="module")
+def expected(model_file: Path, data: LabelledData, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The patch of one process."""
+    return saved(arachne.repair(model_file, data, "top:1", settings=DE), tmp_path_factory.mktemp("expected"))
+
+
+def saved(result: arachne.RepairResult, folder: Path) -> bytes:
+    result.patch.save(folder / "patch.json")
+    return (folder / "patch.json").read_bytes()
+
+
+def at_generation(number: int, act: Callable[[], None]) -> Callable[[Any], None]:
+    """Do something once, when a search has got so far."""
+    done: list[bool] = []
+
+    def told(generation: Any) -> None:
+        if generation.number >= number and not done:
+            done.append(True)
+            act()
+
+    return told
+
+
+def test_a_worker_killed_in_the_middle_changes_nothing(
+    client: Client, model_file: Path, data: LabelledData, expected: bytes, tmp_path: Path
+) -> None:
+    pids = client.run(os.getpid)
+    told = at_generation(2, lambda: os.kill(next(iter(pids.values())), signal.SIGKILL))
+    result = arachne.repair(model_file, data, "top:1", settings=DE, cluster=client, on_generation=told)
+    assert saved(result, tmp_path) == expected
+    assert set(client.nthreads()) != set(pids)
+
+
+def test_workers_gone_for_good_or_stopped_change_nothing_while_one_is_left(
+    model_file: Path, data: LabelledData, expected: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Processes(tmp_path, 3) as cluster, joined_client(str(cluster.file), lambda text: None) as client:
+        client.wait_for_workers(3, timeout=PATIENCE)
+        gone, stopped, left = client.run(os.getpid).values()
+
+        def act() -> None:
+            os.kill(gone, signal.SIGKILL)
+            os.kill(stopped, signal.SIGSTOP)
+
+        result = arachne.repair(
+            model_file, data, "top:1", settings=DE, cluster=client, on_generation=at_generation(2, act)
+        )
+        assert saved(result, tmp_path) == expected
+        assert [one.pid for one in cluster.workers if one.poll() is None and one.pid != stopped] == [left]
+    assert "does not answer; its inputs go to others" in caplog.text
+
+
+def test_a_worker_with_another_version_of_a_package_is_refused_by_both_versions(
+    model_file: Path, data: LabelledData, tmp_path: Path
+) -> None:
+    other = tmp_path / "other" / "scipy-0.0.1.dist-info"
+    other.mkdir(parents=True)
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: scipy\nVersion: 0.0.1\n")
+    with Processes(tmp_path, 0) as cluster:
+        cluster.add({"FIRST_PATH": str(other.parent)})
+        with pytest.raises(EnvironmentFaultError, match=r"has scipy 0\.0\.1, expected \d+\.\d+"):
+            arachne.repair(model_file, data, "top:1", settings=DE, cluster=str(cluster.file))
+
+
+def test_a_scheduler_that_is_gone_leaves_a_checkpoint_to_go_on_from(
+    model_file: Path,
+    data: LabelledData,
+    expected: bytes,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(team, "GONE", 2.0)
+    kept = tmp_path / "checkpoints"
+    with (
+        Processes(tmp_path, 1) as cluster,
+        joined_client(str(cluster.file), lambda text: None, patience=PATIENCE) as client,
+    ):
+        assert cluster.scheduler is not None
+        told = at_generation(3, cluster.scheduler.kill)
+        with pytest.raises(ClusterError, match=r"the scheduler of the cluster at tcp://127\.0\.0\.1:\d+ is gone"):
+            arachne.repair(model_file, data, "top:1", settings=DE, cluster=client, on_generation=told, checkpoint=kept)
+    numbers = []
+    result = arachne.repair(
+        model_file,
+        data,
+        "top:1",
+        settings=DE,
+        checkpoint=kept,
+        resume=True,
+        on_generation=lambda generation: numbers.append(generation.number),
+    )
+    assert numbers[0] > 1
+    assert saved(result, tmp_path) == expected
+
+
+def test_a_killed_client_takes_its_local_workers_along_and_can_be_gone_on_with(
+    model_file: Path, data_file: Path, tmp_path: Path
+) -> None:
+    words = [sys.executable, "-m", "arachne", "repair", str(model_file), "--data", str(data_file), "--target", "top:1"]
+    words += ["--search", "de", "--population", "30", "--patience", "100", "--workers", "2", "-o", "fix", "-v"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with (tmp_path / "log.txt").open("wb") as log:
+        run = subprocess.Popen(words, cwd=tmp_path, env=environment, stderr=log, stdout=log)
+    try:
+        until = time.monotonic() + PATIENCE
+        while "generation" not in (tmp_path / "log.txt").read_text() and time.monotonic() < until:
+            assert run.poll() is None, (tmp_path / "log.txt").read_text()
+            time.sleep(0.1)
+        children = descendants(run.pid)
+        run.kill()
+    finally:
+        run.kill()
+        run.wait(PATIENCE)
+    while any(map(alive, children)) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert len(children) >= 2
+    assert not any(map(alive, children))
+    assert not (tmp_path / "fix").exists()
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that a process has started, and those that they have."""
+    told = subprocess.run(["ps", "-e", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    parents = {int(own): int(parent) for own, parent in re.findall(r"(\d+)\s+(\d+)", told)}
+    found = [pid]
+    for own in found:
+        found += [child for child, parent in parents.items() if parent == own]
+    return found[1:]
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and waits for its parent does not."""
+    told = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+    return bool(told.strip()) and not told.startswith("Z")
