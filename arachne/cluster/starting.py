@@ -107,9 +107,11 @@ def local_client(workers: int, tell: Tell) -> Iterator[Client]:
     Raises:
         ClusterError: It cannot be started.
     """
+    import dask
     from distributed import Client, LocalCluster
 
-    with _quiet(), tempfile.TemporaryDirectory(prefix="arachne-workers-") as folder:
+    plain = dask.config.set({"distributed.comm.require-encryption": False})  # nothing leaves this machine
+    with plain, _quiet(), tempfile.TemporaryDirectory(prefix="arachne-workers-") as folder:
         try:
             cluster = LocalCluster(
                 n_workers=workers,
@@ -151,13 +153,13 @@ def _end(client: Client, cluster: Any, pids: list[int]) -> None:
 
 
 @contextmanager
-def joined_client(address: str, tell: Tell, *, patience: float = CONNECTING) -> Iterator[Client]:
+def joined_client(address: str, tell: Tell, *, patience: float | None = None) -> Iterator[Client]:
     """A cluster of somebody else's, joined for the duration. Its TLS settings are those of dask's configuration.
 
     Args:
         address: Of the scheduler, or the file it writes.
         tell: Called with a sentence about the cluster.
-        patience: How many seconds to wait for the scheduler, and then for a first worker.
+        patience: How many seconds to wait for the scheduler, and then for a first worker; `CONNECTING` when None.
 
     Raises:
         UsageError: No address of a scheduler, and no file of one.
@@ -165,6 +167,7 @@ def joined_client(address: str, tell: Tell, *, patience: float = CONNECTING) -> 
     """
     from distributed import Client
 
+    patience = CONNECTING if patience is None else patience
     file = "://" not in address
     if file and not Path(address).is_file():
         raise UsageError(
@@ -180,7 +183,7 @@ def joined_client(address: str, tell: Tell, *, patience: float = CONNECTING) -> 
                 f"no scheduler answers at '{address}' ({type(error).__name__}: {str(error).splitlines()[0]})"
             ) from error
         try:
-            _warn_of_plain(str(client.scheduler.address), tell)
+            warn_of_plain(str(client.scheduler.address), tell)
             with suppress(TimeoutError):
                 client.wait_for_workers(1, timeout=patience)
             n = len(client.nthreads())
@@ -193,7 +196,7 @@ def joined_client(address: str, tell: Tell, *, patience: float = CONNECTING) -> 
                 client.close(timeout=5)
 
 
-def _warn_of_plain(address: str, tell: Tell) -> None:
+def warn_of_plain(address: str, tell: Tell) -> None:
     """Say once that a connection to another machine is neither encrypted nor authenticated."""
     parts = urlsplit(address)
     if parts.scheme == "tls" or not parts.hostname or _is_here(parts.hostname):
