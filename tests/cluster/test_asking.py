@@ -80,7 +80,7 @@ def test_scan_and_localise_print_the_same_on_a_cluster(
 ) -> None:
     address = client.scheduler.address
     for words in (["scan", "--no-causes"], ["localise", "--target", "top:1"]):
-        asked = [words[0], model_file, "--data", data_file, *words[1:], "--json"]
+        asked: list[str | Path] = [words[0], model_file, "--data", data_file, *words[1:], "--json"]
         alone = command(*asked, cwd=tmp_path)
         shared = command(*asked, "--cluster", address, cwd=tmp_path)
         assert alone.code == shared.code == 0

@@ -21,6 +21,7 @@ from arachne.data.labelled import LabelledData
 from arachne.errors import ClusterError, EnvironmentFaultError
 from arachne.settings import Settings, make_localiser, make_searcher
 from tests.cluster.processes import PATIENCE, Processes
+from tests.commands import arachne as command
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -133,13 +134,13 @@ def test_a_killed_client_takes_its_local_workers_along_and_can_be_gone_on_with(
     model_file: Path, data_file: Path, tmp_path: Path
 ) -> None:
     words = [sys.executable, "-m", "arachne", "repair", str(model_file), "--data", str(data_file), "--target", "top:1"]
-    words += ["--search", "de", "--population", "30", "--patience", "100", "--workers", "2", "-o", "fix", "-v"]
+    words += ["--search", "de", "--population", "20", "--generations", "60", "--patience", "60", "-o", "fix"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with (tmp_path / "log.txt").open("wb") as log:
-        run = subprocess.Popen(words, cwd=tmp_path, env=environment, stderr=log, stdout=log)
+        run = subprocess.Popen([*words, "--workers", "2"], cwd=tmp_path, env=environment, stderr=log, stdout=log)
     try:
         until = time.monotonic() + PATIENCE
-        while "generation" not in (tmp_path / "log.txt").read_text() and time.monotonic() < until:
+        while not list(tmp_path.glob(".fix.arachne/checkpoints/search-*.npz")) and time.monotonic() < until:
             assert run.poll() is None, (tmp_path / "log.txt").read_text()
             time.sleep(0.1)
         children = descendants(run.pid)
@@ -152,6 +153,9 @@ def test_a_killed_client_takes_its_local_workers_along_and_can_be_gone_on_with(
     assert len(children) >= 2
     assert not any(map(alive, children))
     assert not (tmp_path / "fix").exists()
+    ran = command(*words[3:], "--resume", cwd=tmp_path)
+    assert ran.code == 0, ran.err
+    assert "resumed after generation" in ran.err
 
 
 def descendants(pid: int) -> list[int]:
