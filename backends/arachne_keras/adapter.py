@@ -2,7 +2,8 @@
 
 Training mode
     Layers are called with `training=False`, each by itself; nothing is set on the model. A recurrent layer that keeps
-    its state from batch to batch is refused.
+    its state from batch to batch is refused. `fit` trains that way too: nothing is dropped out, and statistics of batch
+    normalisation stay.
 
 Layout
     Keras stores dense matrices as `(in, out)`, kernels as `(*kernel, in / groups, out)`, a GRU's gates as z r n with

@@ -3,6 +3,7 @@
 Training mode
     A module is run in evaluation mode and gets its flags back after every call, each submodule its own. An exported
     program has no such switch: exported dropout is turned off, batch norm exported in training mode is refused.
+    `fit` trains in evaluation mode too: nothing is dropped out, and statistics of batch norm stay.
 
 Layout
     torch stores weights as the canonical layout wants them, transposed convolutions too. A product `x @ weight` has its
