@@ -191,10 +191,10 @@ def test_many_weights_at_once_give_the_entries_of_one_after_the_other(monkeypatc
 
 def test_a_tensor_without_axes_is_patched() -> None:
     change = WeightChange.of(Address("gate", "scale", ()), "float32", 0.5, 0.75)
-    made = TensorChange.of(np.float32(0.5).reshape(()), [change])
-    patch = Patch.of([made], PatchBase())
-    assert float(patch.changes[0].on(np.float32(0.5).reshape(()), "float32", "here")) == 0.75
-    assert patch.changes[0].is_done_on(np.float32(0.75).reshape(()), "float32")
+    before, after = (np.array(value, np.float32) for value in (0.5, 0.75))
+    (made,) = Patch.of([TensorChange.of(before, [change])], PatchBase()).changes
+    assert float(made.on(before, "float32", "here")) == 0.75
+    assert made.is_done_on(after, "float32")
 
 
 def test_numbers_that_no_array_can_have_are_refused_like_others() -> None:
