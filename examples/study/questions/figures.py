@@ -17,7 +17,8 @@ COLOURS = {
     "fisher": "#d84315",
     "faithful": "#d84315",
     "default": "#00796b",
-    "paper": "#616161",
+    "bias": "#9e9e9e",
+    "last": "#f9a825",
 }
 Series = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 """By the name of a line: its points, x and y."""

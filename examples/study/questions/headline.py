@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 
-from examples.study.questions import published
-from examples.study.questions.columns import HEADS, NAMES, three
+from examples.study.questions import figures, published
+from examples.study.questions.columns import HEADS, NAMES, subjects_in, three
 from examples.study.questions.kept import Kept
-from examples.study.questions.reading import Pair, by_case, mean, outcome, pairs
+from examples.study.questions.reading import Pair, at, by_case, mean, outcome, pairs
+from examples.study.questions.repairing import BUDGETS, PARTS
 from examples.study.questions.rq5 import SUBJECTS as NETWORKS
 from examples.study.questions.tables import number, rate_at, table, with_interval
 
@@ -33,6 +35,38 @@ def headline(lines: Lines) -> str:
         rows.append([name, f"{len(found[0])}, {len(both)}", paper, told[0], *level_told, *told[1:]])
     heads = ["subject", "faults, runs", "paper's RR_eval", "faithful", "default, same held-out damage", "more repaired"]
     return table([*heads, *HEADS[1:]], rows)
+
+
+def draw(lines: Lines, path: Path) -> bool:
+    """Repaired against broken: the default and parts of it through their budgets, the paper's repair a dot."""
+    groups: dict[str, dict[str, tuple[list[float], list[float]]]] = {}
+    for question in ("rq3", "rq5"):
+        for subject in subjects_in(lines[question]):
+            both = [pair for pair in pairs(lines[question]) if pair.faithful.cell.subject == subject]
+            if both:
+                groups[f"{question.upper()} {NAMES.get(subject, subject)}"] = _panel(both)
+    if groups:
+        y = "repaired, share of held-out negatives"
+        figures.lines(path, groups, x="broken, % of held-out positives", y=y)
+    return bool(groups)
+
+
+def _panel(both: Sequence[Pair]) -> dict[str, tuple[list[float], list[float]]]:
+    faithful = [outcome(pair.faithful) for pair in both]
+    damage = 100 * float(np.mean([one.damage for one in faithful]))
+    repair = float(np.mean([one.repair for one in faithful]))
+    curves = {"default": _curve(both, "ladder"), **{part: _curve(both, part) for part in PARTS}}
+    return {"faithful": ([damage], [repair]), **{name: curve for name, curve in curves.items() if curve[0]}}
+
+
+def _curve(both: Sequence[Pair], ladder: str) -> tuple[list[float], list[float]]:
+    """Means over all runs at every budget."""
+    able = [pair.default for pair in both if ladder in pair.default.found]
+    told = [[at(one, budget, ladder) for one in able] for budget in BUDGETS] if able else []
+    return (
+        [100 * float(np.mean([one.damage for one in own])) for own in told],
+        [float(np.mean([one.repair for one in own])) for own in told],
+    )
 
 
 def _groups(lines: Lines) -> Iterator[tuple[str, list[Pair], str]]:

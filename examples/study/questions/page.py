@@ -6,7 +6,7 @@ from pathlib import Path
 
 from examples.study.questions import page_text as text
 from examples.study.questions import published
-from examples.study.questions.headline import Lines, headline
+from examples.study.questions.headline import Lines, draw, headline
 from examples.study.questions.kept import DONE, RESULTS, read, read_facts
 from examples.study.questions.tables import table
 from examples.study.questions.tell_alpha import rq4
@@ -34,9 +34,12 @@ def write(folder: Path = RESULTS, page: Path = PAGE) -> None:
 def page_of(folder: Path = RESULTS, pictures: Path | None = None) -> str:
     """The page; its figures are drawn into `pictures`, if that is given."""
     lines: Lines = {name: read(folder, name) for name in QUESTIONS}
+    if pictures is not None:
+        draw(lines, pictures / "study-headline.svg")
     parts = [
         text.HEAD,
         _section("## Held-out repair at equal held-out damage", text.HEADLINE, headline(lines)),
+        _figure(lines, "rq3", text.HEADLINE_FIGURE, picture="headline"),
         _section("## What was wanted, and what came out", text.WANTED, wanted(lines), text.WHY),
         _section("## The networks", text.NETWORKS, _networks(folder)),
         _section("## RQ1: does localisation find a fault?", text.RQ1, rq1(lines["rq1"], pictures)),
@@ -76,11 +79,13 @@ def _section(*parts: str) -> str:
     return "\n\n".join(parts)
 
 
-def _figure(lines: Lines, name: str, caption: str, *more: str) -> str:
+def _figure(lines: Lines, name: str, caption: str, *more: str, picture: str = "") -> str:
     """The figure of a question with its caption, if there is anything to draw, and what is to be said after it."""
     ways = {one.cell.way for one in lines[name] if one.outcome == DONE}
-    drawn = len(ways) > 1 if name in NEED_BOTH else bool(ways)
-    return _section(*((f"![{name.upper()}]({PICTURES}/study-{name}.svg)", caption) if drawn else ()), *more)
+    drawn = len(ways) > 1 if name in NEED_BOTH or picture else bool(ways)
+    return _section(
+        *((f"![{picture or name.upper()}]({PICTURES}/study-{picture or name}.svg)", caption) if drawn else ()), *more
+    )
 
 
 def _networks(folder: Path) -> str:

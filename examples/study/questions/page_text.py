@@ -25,6 +25,9 @@ held-out damage*: the default is asked for each of a ladder of budgets, chosen b
 budgets) where it breaks as much of the held-out half as the faithful repair of the same run. A fault counts once
 however many runs it has."""
 
+HEADLINE_FIGURE = """Means over all runs of RQ3 and RQ5. The default through its budgets; `bias` and `last` are those of
+its candidates that shift class biases alone and that fine-tune the last layer alone: what so little would have done."""
+
 WANTED = "What is wanted was written down before anything here was measured."
 
 WHY = """The paper's damage figures are RQ4's, for alpha 10. A fault that is the most frequent in the paper need not be
