@@ -10,9 +10,9 @@ import numpy as np
 from examples.study.questions import figures, published
 from examples.study.questions.columns import HEADS, NAMES, columns, subjects_in
 from examples.study.questions.kept import Kept
-from examples.study.questions.reading import Pair, mean, of, outcome, pairs
+from examples.study.questions.reading import mean, of, outcome, pairs
 from examples.study.questions.repairing import DEFAULT, FAITHFUL, GL, RS
-from examples.study.questions.tables import table, with_interval
+from examples.study.questions.tables import rate_at, table, with_interval
 
 
 def reference(kept: Sequence[Kept]) -> str:
@@ -62,10 +62,9 @@ def rq3(kept: Sequence[Kept], pictures: Path | None) -> str:
     """Every confusion of each subject: seen and held-out repair, and the default at the same damage."""
     parts, groups = [], {}
     for subject in subjects_in(kept):
-        both = [pair for pair in pairs(kept) if pair.faithful.cell.subject == subject]
         name = NAMES.get(subject, subject)
-        rows = list(_confusions(both, published.CONFUSIONS.get(subject, {})))
-        heads = ["rank", "fault", "runs", "paper: val, eval", "faithful: RR_val", *HEADS]
+        rows = list(_confusions(kept, subject))
+        heads = ["rank", "fault", "runs of both", "paper: val, eval", "faithful: RR_val", *HEADS]
         parts.append(f"### {name}\n\n{table(heads, rows)}\n\n{_kept_ratio(kept, subject)}")
         dots = {way: _both_halves(of(kept, subject, way)) for way in (FAITHFUL, DEFAULT)}
         groups[name] = {way: pair for way, pair in dots.items() if pair[0]}
@@ -75,16 +74,22 @@ def rq3(kept: Sequence[Kept], pictures: Path | None) -> str:
     return "\n\n".join(parts)
 
 
-def _confusions(both: Sequence[Pair], theirs: dict[str, tuple[float, float]]) -> Iterator[list[str]]:
-    cases = sorted({pair.faithful.cell.case for pair in both}, key=int)
+def _confusions(kept: Sequence[Kept], subject: str) -> Iterator[list[str]]:
+    theirs = published.CONFUSIONS.get(subject, {})
+    both = [pair for pair in pairs(kept) if pair.faithful.cell.subject == subject]
+    cases = sorted({one.cell.case for one in of(kept, subject, FAITHFUL)}, key=int)
     for case in cases:
+        faithful = of(kept, subject, FAITHFUL, case)
         own = [pair for pair in both if pair.faithful.cell.case == case]
-        target = own[0].faithful.found["target"]
+        target = faithful[0].found["target"]
         paper = "{:.2f}, {:.2f}".format(*theirs[target]) if target in theirs else ""
-        seen = np.mean([outcome(pair.faithful, "seen").repair for pair in own])
-        yield [case, f"`{target}`", str(len(own)), paper, f"{seen:.2f}", *columns(own)]
-    if len(cases) > 1:
-        yield ["all", f"{len(cases)} faults", str(len(both)), "", "", *columns(both)]
+        seen = np.mean([outcome(one, "seen").repair for one in faithful])
+        whole = rate_at({"": [outcome(one) for one in faithful]})
+        runs = f"{len(faithful)}, {len(of(kept, subject, DEFAULT, case))}"
+        yield [case, f"`{target}`", runs, paper, f"{seen:.2f}", whole, *columns(own)[1:]]
+    shared = len({pair.faithful.cell.case for pair in both})
+    if shared > 1:
+        yield ["mean", f"{shared} faults that both ran on", f"{len(both)}", "", "", *columns(both)]
 
 
 def _both_halves(own: Sequence[Kept]) -> tuple[list[float], list[float]]:

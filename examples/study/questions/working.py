@@ -162,7 +162,8 @@ def _one_thread() -> None:
 
 
 def _told(kept: Kept) -> str:
-    told = kept.found.get("held_out") or kept.found.get("seen")
+    held_out = kept.found.get("held_out")
+    told = held_out if held_out and held_out["negatives"] else kept.found.get("seen")
     if kept.outcome != DONE:
         return kept.outcome
     if told is None:
