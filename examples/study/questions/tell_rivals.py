@@ -7,70 +7,77 @@ from pathlib import Path
 
 import numpy as np
 
+from arachne.wording import counted
 from examples.study.questions import figures, published
 from examples.study.questions.columns import HEADS, three
 from examples.study.questions.kept import DONE, Kept
-from examples.study.questions.reading import EQUAL, Outcome, of, outcome, pairs
+from examples.study.questions.reading import EQUAL, Outcome, Pair, by_case, of, outcome, pairs
 from examples.study.questions.repairing import DEFAULT, DEFAULT_BUDGET, FAITHFUL, PARTS
 from examples.study.questions.rq5 import SUBJECTS as NETWORKS
 from examples.study.questions.rq5 import WAYS
-from examples.study.questions.tables import points, rate_at, table
+from examples.study.questions.tables import Outcomes, number, points, rate_at, table
 
 
 def rq5(kept: Sequence[Kept], pictures: Path | None) -> str:
     """Every way over the faults it was run on: repaired, errors left, accuracy, time."""
-    rows, groups = [], {}
-    for name, ladder, budget, own in _contenders(kept):
-        by_case = _by_case(own, ladder, budget, kept)
-        if not by_case:
-            continue
-        errors = [one.negatives - one.repaired for told in by_case.values() for one in told]
-        before = [one.negatives for told in by_case.values() for one in told]
-        seconds = f"{np.mean([one.seconds for one in own]):.0f}" if ladder != "part" else "in the default's"
-        faults = f"{len(by_case)} faults, {sum(map(len, by_case.values()))} runs"
-        left = f"{np.mean(before):.1f} → {np.mean(errors):.1f}"
-        rows.append([name, faults, rate_at(by_case), left, points(by_case, lambda one: one.gain), seconds])
+    rows = [row for way in WAYS for row in _rows(kept, way)]
     first = [one for one in kept if one.outcome == DONE and one.cell.case == "1"]
+    groups = {}
     for subject in dict.fromkeys(one.cell.subject for one in first):
         own = {way: [1 - outcome(one).repair for one in of(first, subject, way)] for way in WAYS}
         groups[subject] = {way: values for way, values in own.items() if values}
     if pictures is not None and groups:
         figures.bars(pictures / "study-rq5.svg", groups, y="share of the fault left on held-out inputs")
-    heads = ["way", "run on", "repaired @ broken", "errors left", "accuracy, points", "seconds"]
-    return f"{table(heads, rows)}\n\n{_by_network(kept)}"
+    heads = [
+        "way",
+        "run on",
+        "repaired @ broken",
+        "same held-out damage",
+        "at 0.5 %",
+        "errors left",
+        "accuracy, points",
+    ]
+    return f"{table([*heads, 'seconds'], rows)}\n\n{_by_network(kept)}"
 
 
-def _contenders(kept: Sequence[Kept]) -> Iterator[tuple[str, str, float | str | None, list[Kept]]]:
-    """Name, which candidates, which budget, and the runs."""
-    every = [one for one in kept if one.outcome == DONE]
-    for way in WAYS:
-        own = [one for one in every if one.cell.way == way]
-        if way == DEFAULT:
-            yield "default, no more damage than faithful", "ladder", EQUAL, own
-            yield "default at 0.5 %", "ladder", DEFAULT_BUDGET, own
-            for part in PARTS:
-                yield f"`{part}` of the default, no more damage than faithful", part, EQUAL, own
-        elif any("ladder" in one.found for one in own):
-            yield f"`{way}`, no more damage than faithful", "ladder", EQUAL, own
-            yield f"`{way}` at 0.5 %", "ladder", DEFAULT_BUDGET, own
-        else:
-            yield way if way == FAITHFUL else f"`{way}`", "own", None, own
-
-
-def _by_case(
-    own: Sequence[Kept], ladder: str, budget: float | str | None, kept: Sequence[Kept]
-) -> dict[str, list[Outcome]]:
-    found: dict[str, list[Outcome]] = {}
-    if budget is None:
+def _rows(kept: Sequence[Kept], way: str) -> Iterator[list[str]]:
+    """One row, or one more for each part of the default; whatever has several patches is read at three damages."""
+    own = [one for one in kept if (one.cell.way, one.outcome) == (way, DONE)]
+    seconds = f"{np.mean([one.seconds for one in own]):.0f}" if own else ""
+    if own and not any("ladder" in one.found for one in own):
+        outcomes: dict[str, list[Outcome]] = {}
         for one in own:
-            found.setdefault(f"{one.cell.subject} {one.cell.case}", []).append(outcome(one))
-        return found
-    ways = {one.cell.way for one in own}
-    for pair in pairs(kept, (FAITHFUL, ways.pop())) if ways else ():
-        if ladder in pair.default.found:
-            key = f"{pair.faithful.cell.subject} {pair.faithful.cell.case}"
-            found.setdefault(key, []).append(pair.default_at(budget, ladder))
+            outcomes.setdefault(f"{one.cell.subject} {one.cell.case}", []).append(outcome(one))
+        name = way if way == FAITHFUL else f"`{way}`"
+        yield [name, _run_on(outcomes), rate_at(outcomes), "", "", *_left(outcomes), seconds]
+        return
+    for ladder in ("ladder", *PARTS) if way == DEFAULT else ("ladder",):
+        both = [pair for pair in pairs(kept, (FAITHFUL, way)) if ladder in pair.default.found]
+        if both:
+            name = f"`{ladder}` of the default" if ladder in PARTS else "default" if way == DEFAULT else f"`{way}`"
+            equal, small = (_by_case(both, ladder, budget) for budget in (EQUAL, DEFAULT_BUDGET))
+            level = by_case([pair.default for pair in both], [pair.level_repair(ladder) for pair in both])
+            told = [rate_at(equal), number(float(np.mean(level))), rate_at(small), *_left(equal)]
+            yield [name, _run_on(equal), *told, "in the default's" if ladder in PARTS else seconds]
+
+
+def _by_case(both: Sequence[Pair], ladder: str, budget: float | str) -> dict[str, list[Outcome]]:
+    found: dict[str, list[Outcome]] = {}
+    for pair in both:
+        key = f"{pair.faithful.cell.subject} {pair.faithful.cell.case}"
+        found.setdefault(key, []).append(pair.default_at(budget, ladder))
     return found
+
+
+def _run_on(outcomes: Outcomes) -> str:
+    return f"{counted(len(outcomes), 'fault')}, {counted(sum(map(len, outcomes.values())), 'run')}"
+
+
+def _left(outcomes: Outcomes) -> list[str]:
+    """Inputs with the fault before and after, and the change of accuracy."""
+    every = [one for own in outcomes.values() for one in own]
+    before, after = np.mean([one.negatives for one in every]), np.mean([one.negatives - one.repaired for one in every])
+    return [f"{before:.1f} → {after:.1f}", points(outcomes, lambda one: one.gain)]
 
 
 def _by_network(kept: Sequence[Kept]) -> str:
