@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from examples.study.questions import figures, published
-from examples.study.questions.kept import Kept
+from examples.study.questions.kept import DONE, Kept
 from examples.study.questions.reading import EQUAL, Outcome, mean, outcome, pairs
-from examples.study.questions.repairing import DEFAULT_BUDGET
+from examples.study.questions.repairing import DEFAULT_BUDGET, FAITHFUL
 from examples.study.questions.tables import mean_over, number, rate_at, table, with_interval
 
 
@@ -18,7 +18,8 @@ def rq6(kept: Sequence[Kept], pictures: Path | None) -> str:
     """Errors of women and of men before and after, with the spread over runs."""
     told: dict[str, dict[str, list[float]]] = {"women": {}, "men": {}}
     both = pairs(kept)
-    contenders = {"faithful": [outcome(pair.faithful) for pair in both]}
+    faithful = [one for one in kept if (one.cell.way, one.outcome) == (FAITHFUL, DONE)]
+    contenders = {"faithful": [outcome(one) for one in faithful]}
     contenders["default, no more damage"] = [pair.default_at(EQUAL) for pair in both]
     contenders["default at 0.5 %"] = [pair.default_at(DEFAULT_BUDGET) for pair in both]
     for which, gender in enumerate(("women", "men")):
@@ -30,8 +31,8 @@ def rq6(kept: Sequence[Kept], pictures: Path | None) -> str:
     rows = []
     for gender, theirs in (("women", published.GENDER["female"]), ("men", published.GENDER["male"])):
         cells = [with_interval(mean(values), 1) for values in told[gender].values()] if both else []
-        rows.append([gender, str(len(both)), f"{theirs[0]} → {theirs[1]}", *cells])
-    return table(["errors, %", "runs", "paper", *told["women"]], rows) if both else "Not run yet."
+        rows.append([gender, f"{len(faithful)}, {len(both)}", f"{theirs[0]} → {theirs[1]}", *cells])
+    return table(["errors, %", "runs: faithful, default", "paper", *told["women"]], rows) if both else "Not run yet."
 
 
 def _error(one: Outcome, which: int, when: int) -> float:
@@ -42,17 +43,19 @@ def _error(one: Outcome, which: int, when: int) -> float:
 def rq7(kept: Sequence[Kept], pictures: Path | None) -> str:
     """Errors of both halves, and how sure the labellers were of what was repaired."""
     both = pairs(kept)
-    if not both:
+    faithful = [one for one in kept if (one.cell.way, one.outcome) == (FAITHFUL, DONE)]
+    if not faithful:
         return "Not run yet."
-    rows = [["faithful", *_halves([pair.faithful for pair in both]), *_sure([pair.faithful for pair in both])]]
-    equal = {"": [pair.default_at(EQUAL) for pair in both]}
-    rows.append(["default, no more damage", str(len(both)), "", rate_at(equal), "", "", ""])
-    rows.append(["default at 0.5 %", *_halves([p.default for p in both]), *_sure([p.default for p in both])])
+    rows = [["faithful", *_halves(faithful), *_sure(faithful)]]
+    if both:
+        equal = {"": [pair.default_at(EQUAL) for pair in both]}
+        rows.append(["default, no more damage", str(len(both)), "", rate_at(equal), "", "", ""])
+        rows.append(["default at 0.5 %", *_halves([p.default for p in both]), *_sure([p.default for p in both])])
     if pictures is not None:
         own = {"repaired": [], "not repaired": []}
-        for pair in both:
+        for one in faithful:
             for name, key in zip(own, ("repaired", "unrepaired"), strict=True):
-                own[name].append(pair.faithful.found["sure"][key][1])
+                own[name].append(one.found["sure"][key][1])
         figures.bars(pictures / "study-rq7.svg", {"faithful": own}, y="confidence of the labellers, mean of a run")
     heads = ["way", "runs", "RR_val", "RR_eval @ broken", "sure of repaired", "of unrepaired", "difference"]
     return table(heads, rows)
