@@ -31,11 +31,15 @@ class Answer:
     Attributes:
         value: The result.
         seconds: How long it took.
+        processor: How much of a processor's time it took, in seconds.
+        worker: Who answered.
         made: A name for what was made of the piece; another name means that it was made again.
     """
 
     value: Any
     seconds: float
+    processor: float = 0.0
+    worker: str = ""
     made: str = ""
 
 

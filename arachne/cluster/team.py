@@ -29,8 +29,11 @@ POLL = 0.5
 LATE, LEAST_LATE = 4.0, 5.0
 """A worker is late after this many times what the slowest other answer took, and at least so many seconds."""
 
-SILENT = 60.0
-"""Seconds without a heartbeat after which a worker counts as hanging, although no answer tells how long one takes."""
+BUSY = 5.0
+"""A worker that is late and still heard of gets this many times as long: others may use its machine too."""
+
+QUIET, SILENT = 5.0, 60.0
+"""Seconds without a heartbeat after which a late worker counts as hanging, and after which any worker does."""
 
 FRESH = 2.0
 """Seconds for which it is not asked again who is there."""
@@ -226,18 +229,22 @@ class Team:
     def _instead(self, tasks: Sequence[_Task], found: Mapping[int, Answer]) -> list[_Task]:
         """New tasks beside those whose worker is lost or late; the old ones may still answer first."""
         self._check_scheduler()
-        alive, now, silent = self._alive(), time.monotonic(), self._silent()
-        slowest = max((one.seconds for one in found.values()), default=None)
+        alive, now, unheard = self._alive(), time.monotonic(), self._unheard()
+        slowest = max((one.seconds for one in found.values()), default=inf)
         queued = Counter(task.worker for task in tasks)
         latest = {task.number: task for task in sorted(tasks, key=lambda task: task.asked)}
         moved = []
         for task in latest.values():
-            limit = inf if slowest is None else max(LEAST_LATE, LATE * slowest * (1 + queued[task.worker]))
-            if task.worker in alive and (task.worker in silent or now - task.asked > limit) and len(alive) > 1:
+            limit = max(LEAST_LATE, LATE * slowest * (1 + queued[task.worker]))
+            silent, waited = unheard.get(task.worker, 0.0), now - task.asked
+            hangs = silent > SILENT or (silent > QUIET and waited > limit)
+            if task.worker in alive and not hangs and waited <= BUSY * limit:
+                continue
+            if task.worker in alive and len(alive) < 2:
+                continue
+            if task.worker in alive and hangs and task.worker not in self._hanging:
                 self._hanging.add(task.worker)
                 log.warning("the worker at %s does not answer; its inputs go to others", task.worker)
-            elif task.worker in alive:
-                continue
             moved.append(self._moved(task))
         return moved
 
@@ -281,11 +288,13 @@ class Team:
                 raise ClusterError(f"the cluster at {self._address} has no worker left")
             time.sleep(POLL)
 
-    def _silent(self) -> set[str]:
-        """Workers that have not been heard of for long."""
+    def _unheard(self) -> dict[str, float]:
+        """For how many seconds each worker has not been heard of, less than the one that was heard of last."""
         found = self.client.scheduler_info(n_workers=-1)["workers"]
         latest = max((one["last_seen"] for one in found.values()), default=0.0)
-        return {worker for worker, one in found.items() if latest - one["last_seen"] > SILENT}
+        silent = {worker: latest - one["last_seen"] for worker, one in found.items()}
+        self._hanging = {worker for worker in self._hanging if silent.get(worker, 0.0) > QUIET}
+        return silent
 
     def _check_scheduler(self) -> None:
         if self.client.status == "running":

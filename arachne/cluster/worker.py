@@ -151,20 +151,24 @@ def answer(
         made_of: The arguments of what is made of the piece.
     """
     with _one_at_a_time:
-        began = time.perf_counter()
+        began = time.perf_counter(), time.process_time()
         opened: _Opened = _models.get_or_make(question.model.key, lambda: _Opened(opened_here(question.model, opening)))
         digest = opened.with_changes(question.changes, question.halved)
         given = _read(piece) if inputs is None else inputs
         if question.make is None:
             value = question.work(opened.backend, given, piece.rows, *question.arguments)
-            return Answer(value, time.perf_counter() - began)
+            return Answer(value, *_since(began), _name())
         make = question.make
         key = hashlib.blake2b(
             "\0".join((question.model.key, digest, piece.key, question.made_key)).encode()
         ).hexdigest()
         held = _made.get_or_make(key, lambda: _Held(make(opened.backend, given, piece.rows, *made_of)))
         value = question.work(held.value, *question.arguments)
-        return Answer(value, time.perf_counter() - began, held.name)
+        return Answer(value, *_since(began), _name(), held.name)
+
+
+def _since(began: tuple[float, float]) -> tuple[float, float]:
+    return time.perf_counter() - began[0], time.process_time() - began[1]
 
 
 class _Held:

@@ -157,3 +157,13 @@ def test_candidates_are_given_up_in_waves_across_shards(shared: ClusterBackend, 
     assert (found[~within].sum(axis=1) > limits[~within]).all()
     assert 0 < facts.waves[1] < facts.waves[0]
     assert len(rows) > 2 * 1024
+
+
+@pytest.mark.parametrize("workers", [1, 8])
+def test_the_patch_is_the_same_bytes_with_any_number_of_workers(
+    workers: int, model_file: Path, data: LabelledData, tmp_path: Path
+) -> None:
+    way = WAYS["de after bl"]
+    alone = arachne.repair(model_file, data, "top:1", settings=way)
+    shared = arachne.repair(model_file, data, "top:1", settings=way, workers=workers)
+    assert bytes_of(shared, tmp_path) == bytes_of(alone, tmp_path)

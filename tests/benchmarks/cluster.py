@@ -1,0 +1,252 @@
+"""One process against two workers, what travels, and whether a model of the cost predicts a real run.
+
+    python -m tests.benchmarks.cluster                     # prints everything
+    python -m tests.benchmarks.cluster --out FILE.json     # keeps it too
+
+The subject is the convnet on Fashion-MNIST, suspects in its middle convolution: differential evolution and keep. One
+process and every worker compute with one thread. Times are given twice: by the clock, which tells nothing on a machine
+that does other work as well, and by processor time. There the two workers take, question after question asked together,
+as long as the slower of them, and what the asking process itself computes is added.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from distributed.protocol.pickle import dumps
+
+from arachne import registry
+from arachne.backend import ModelBackend
+from arachne.cluster.backend import ClusterBackend
+from arachne.cluster.starting import on_cluster
+from arachne.cluster.team import Ask
+from arachne.data.labelled import LabelledData
+from arachne.data.split import split_by_outcome
+from arachne.elsewhere import Answer
+from arachne.evaluate import MEMORY, make_evaluator
+from arachne.search.base import Searcher
+from arachne.search.posing import posed
+from arachne.settings import make_localiser, make_searcher
+from arachne.values import Array
+from tests.benchmarks.subjects import SUBJECTS, made
+
+WORKERS = 2
+LAYER = "3"
+
+
+@dataclass
+class Round:
+    """Questions that were asked together.
+
+    Attributes:
+        seconds: What each took by its worker's clock, worker by worker.
+        processor: The same in processor time.
+        sent: Bytes of the questions.
+        received: Bytes of the answers.
+        waited: Seconds from asking to having all answers.
+    """
+
+    seconds: list[list[float]]
+    processor: list[list[float]]
+    sent: int
+    received: int
+    waited: float
+
+
+@dataclass
+class Run:
+    """A search.
+
+    Attributes:
+        seconds: By the clock.
+        processor: Processor time of the asking process.
+        generations: How many it took.
+        evaluations: How many candidates or gradient steps.
+        rounds: What was asked of workers.
+        values: What it found.
+    """
+
+    seconds: float
+    processor: float
+    generations: int
+    evaluations: int
+    rounds: list[Round] = field(default_factory=list)
+    values: Array = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def critical(self) -> float:
+        """Processor time of the asking process and, round by round, of the slower worker."""
+        return self.processor + sum(max(map(sum, one.processor), default=0.0) for one in self.rounds)
+
+
+def watch(backend: ClusterBackend, rounds: list[Round]) -> None:
+    """Note what every question takes and weighs."""
+    ask = backend.team.ask
+
+    def noted(asks: Sequence[Ask]) -> list[Answer]:
+        began = time.perf_counter()
+        answers = ask(asks)
+        waited = time.perf_counter() - began
+        by_worker: dict[str, list[Answer]] = {}
+        for answer in answers:
+            by_worker.setdefault(answer.worker, []).append(answer)
+        rounds.append(
+            Round(
+                [[one.seconds for one in own] for own in by_worker.values()],
+                [[one.processor for one in own] for own in by_worker.values()],
+                sum(len(dumps((one.question.arguments, one.question.changes, one.piece))) for one in asks),
+                sum(len(dumps(one)) for one in answers),
+                waited,
+            )
+        )
+        return answers
+
+    backend.team.ask = noted  # type: ignore[method-assign]
+
+
+def searched(backend: ModelBackend, data: LabelledData, searcher: Searcher, rounds: list[Round]) -> Run:
+    """One search over weights of the middle convolution."""
+    rng = np.random.default_rng(0)
+    split = split_by_outcome(backend, data, "top:1", rng=rng)
+    localiser = make_localiser("rs", count=10, include=(LAYER,))
+    suspects = localiser.localise(backend, split.seen, rng=rng).suspects
+    problem, _ = posed(backend, split, suspects, 10.0, partial(make_evaluator, "fast", memory=MEMORY))
+    if searcher.name == "de":
+        problem.evaluator.evaluate(suspects.values[None])
+    else:
+        problem.original_scores  # noqa: B018  # what is made once is made before the clock starts
+    rounds.clear()
+    began = time.perf_counter(), time.process_time()
+    found = searcher.search(problem, rng=rng)
+    taken = time.perf_counter() - began[0], time.process_time() - began[1]
+    best = found.candidate.values
+    return Run(*taken, found.generations, found.history[-1].evaluations, list(rounds), best)
+
+
+def overhead(backend: ClusterBackend, data: LabelledData) -> dict[str, float]:
+    """Seconds of one round and of each of its questions, when answering takes no time."""
+    small = np.asarray(data.inputs)[:64]
+    taken = {}
+    for pieces in (1, 16):
+        asked = backend.pieces(small, [slice(2 * number, 2 * number + 2) for number in range(pieces)])
+        arguments: dict[int, tuple[Any, ...]] = dict.fromkeys(range(pieces), ())
+        asked(nothing, arguments)
+        times = []
+        for _ in range(20):
+            began = time.perf_counter()
+            asked(nothing, arguments)
+            times.append(time.perf_counter() - began)
+        taken[pieces] = min(times)
+    each = (taken[16] - taken[1]) / 15
+    return {"round": taken[1] - each, "question": each}
+
+
+def nothing(backend: ModelBackend, inputs: Any, rows: slice) -> None:
+    """What takes no time."""
+
+
+def predicted(run: Run, cost: dict[str, float]) -> float:
+    """What the run should take by the clock: workers that answer after the recorded times, and the asking process."""
+    waiting = 0.0
+    for one in run.rounds:
+        questions = sum(map(len, one.seconds))
+        waiting += cost["round"] + questions * cost["question"] + max(map(sum, one.seconds), default=0.0)
+    asking = max(0.0, run.seconds - sum(one.waited for one in run.rounds))
+    return waiting + asking
+
+
+def told(name: str, alone: Run, shared: Run, inputs: int, cost: dict[str, float]) -> dict[str, Any]:
+    """The numbers of one search."""
+    questions = sum(len(own) for one in shared.rounds for own in one.seconds)
+    working = sum(sum(own) for one in shared.rounds for own in one.processor)
+    return {
+        "search": name,
+        "inputs": inputs,
+        "generations": shared.generations,
+        "evaluations": shared.evaluations,
+        "same": bool(np.array_equal(alone.values, shared.values)),
+        "alone": {"seconds": alone.seconds, "processor": alone.processor},
+        "shared": {
+            "seconds": shared.seconds,
+            "asking": shared.processor,
+            "working": working,
+            "critical": shared.critical,
+            "rounds": len(shared.rounds),
+            "questions": questions,
+            "sent": sum(one.sent for one in shared.rounds),
+            "received": sum(one.received for one in shared.rounds),
+            "predicted": predicted(shared, cost),
+        },
+        "ratio": {"clock": alone.seconds / shared.seconds, "processor": alone.processor / shared.critical},
+    }
+
+
+def measured(n: int, searchers: dict[str, Searcher]) -> dict[str, Any]:
+    """Everything that the page tells."""
+    torch.set_num_threads(1)
+    subject = next(one for one in SUBJECTS if one.name == "FM convnet")
+    module, data = made(subject, n)
+    with tempfile.TemporaryDirectory() as folder:
+        weights = Path(folder) / "convnet.pt"
+        torch.save(module.state_dict(), weights)
+        source = "tests.benchmarks.subjects:fm_convnet"
+        backend = registry.load(source, weights=weights)
+        alone = {name: searched(backend, data, searcher, []) for name, searcher in searchers.items()}
+        for name, run in alone.items():
+            print(f"{name}, one process: {run.seconds:.1f} s by the clock, {run.processor:.1f} s of processor time")
+        with on_cluster(registry.load(source, weights=weights), workers=WORKERS, tell=print) as shared:
+            assert isinstance(shared, ClusterBackend)
+            cost = overhead(shared, data)
+            rounds: list[Round] = []
+            watch(shared, rounds)
+            found = [
+                told(name, alone[name], searched(shared, data, searcher, rounds), n // 2, cost)
+                for name, searcher in searchers.items()
+            ]
+    return {
+        "python": platform.python_version(),
+        "processors": os.cpu_count(),
+        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        "overhead": cost,
+        "searches": found,
+    }
+
+
+def main() -> None:
+    """Measure, print, and perhaps keep."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--inputs", type=int, default=8192, help="half of them are seen")
+    parser.add_argument("--generations", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=16)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    searchers = {
+        "de": make_searcher("de", generations=given.generations, patience=given.generations),
+        "keep": make_searcher("keep", steps=given.steps, folds=2),
+    }
+    found = measured(given.inputs, searchers)
+    for one in found["searches"]:
+        shared = one["shared"]
+        print(f"{one['search']}: same values {one['same']}; by the clock {one['ratio']['clock']:.2f} x, ", end="")
+        print(f"by processor time {one['ratio']['processor']:.2f} x; predicted {shared['predicted']:.1f} s, ", end="")
+        each = shared["sent"] + shared["received"], max(1, one["generations"])
+        print(f"taken {shared['seconds']:.1f} s; {each[0] / each[1] / 1000:.0f} kB each generation")
+    print(json.dumps({key: value for key, value in found.items() if key != "searches"}))
+    if given.out is not None:
+        given.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
