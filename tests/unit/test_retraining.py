@@ -26,6 +26,8 @@ from arachne.search.mode import heat_maps
 from arachne.search.posing import posed
 from arachne.search.retraining import Retraining
 from arachne.testing import ReferenceBackend
+from arachne.testing.checks.specimens import PROBABILITIES
+from arachne.testing.networks import random_inputs
 from arachne.values import LayerInfo
 
 QUICK = Apricot(reduced=3, reduced_epochs=2, epochs=2, subset=0.5, train_rate=5e-3, train_batch=16)
@@ -243,6 +245,23 @@ def test_synthesised_inputs_raise_the_suspicious_features_within_their_limits(
     assert found.min() >= 0
     assert found.max() <= np.float32(0.8)
     assert found.dtype == np.float32
+
+
+@pytest.mark.parametrize("ending", ["softmax", "one_sigmoid"])
+def test_features_rise_whatever_a_model_ends_in(ending: str) -> None:
+    network = PROBABILITIES[ending]()
+    backend = ReferenceBackend(network)
+    inputs = np.asarray(random_inputs(network, 60, seed=3))
+    predicted = backend.predict(inputs)
+    wrong = np.arange(60) % 5 == 0
+    data = LabelledData(inputs, np.where(wrong, (predicted + 1) % backend.forward(inputs).shape[1], predicted))
+    split = split_by_outcome(backend, data, "*:*", rng=np.random.default_rng(0))
+    suspects = Everything().localise(backend, split.seen, rng=np.random.default_rng(0)).suspects
+    problem, _ = posed(backend, split, suspects, 10.0, PlainEvaluator)
+    chosen = np.arange(joined_features(backend, inputs).shape[1])[:2]
+    found = DeepFault(input_step=0.005).raised(problem, {"": inputs}, chosen)[""]
+    before, after = (joined_features(backend, one)[:, chosen].sum(axis=1) for one in (inputs, found))
+    assert after.mean() > before.mean() + 0.01
 
 
 def test_the_most_suspicious_features_are_active_on_negatives_alone(model: ReferenceBackend, parts: Parts) -> None:
