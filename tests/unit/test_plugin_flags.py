@@ -28,6 +28,8 @@ OF_THE_COMMAND = (
     "out",
     "holdout",
     "training",
+    "workers",
+    "cluster",
     "never_break",
     "conditions",
     "junit",
@@ -60,7 +62,9 @@ def test_a_command_line_without_options_is_our_settings_or_the_papers() -> None:
         ),
         (
             ("--faithful", "--clip", "--min-weights", "3"),
-            Settings(localiser=Bidirectional(min_weights=3), searcher=DifferentialEvolution.faithful(clip=True)),
+            Settings(
+                localiser=Bidirectional.faithful(min_weights=3), searcher=DifferentialEvolution.faithful(clip=True)
+            ),
         ),
         (
             ("--localiser", "gl", "--include", "fc*", "--include", "conv1", "--biases", "--count", "7"),
