@@ -1,7 +1,7 @@
 """How much memory do commands take on a million inputs of Fashion-MNIST's size? Each runs in a process of its own.
 
 python -m tests.benchmarks.large_data FOLDER [--inputs N] [--memory SIZE] [--kind npy|npz|parquet]
-    [--network mlp|convnet] [--only NAMES]
+    [--network mlp|convnet] [--search NAME] [--only NAMES]
 
 The inputs are Fashion-MNIST's test pictures again and again, each time with other noise, as bytes in an npy file; they
 are made once and stay in the folder, with a network that is trained for some seconds. Without Debian's package
@@ -138,6 +138,7 @@ def main() -> None:
     parser.add_argument("--memory", default="1GiB")
     parser.add_argument("--kind", choices=["npy", "npz", "parquet"], default="npy")
     parser.add_argument("--network", choices=list(NETWORKS), default="mlp")
+    parser.add_argument("--search", default="auto")
     parser.add_argument("--only", default="scan,localise,repair,evaluate")
     chosen = parser.parse_args()
     folder = chosen.folder
@@ -156,7 +157,7 @@ def main() -> None:
     commands = {
         "scan": ["scan", *common],
         "localise": ["localise", *common, "--target", "6:0"],
-        "repair": ["repair", *common, "--target", "6:0", "-o", str(out), "--force"],
+        "repair": ["repair", *common, "--target", "6:0", "--search", chosen.search, "-o", str(out), "--force"],
         "evaluate": ["evaluate", *common, "--target", "6:0", "--patch", str(out / "patch.json")],
     }
     over = []
