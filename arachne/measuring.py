@@ -21,12 +21,14 @@ from arachne.data.unlabelled import read_unlabelled
 from arachne.errors import PatchError, UsageError
 from arachne.evidence import Evidence, Flips, PartEvidence
 from arachne.fairness import Objective
+from arachne.lazy import is_lazy
 from arachne.patch import Patch, apply_to, for_model
 from arachne.registry import load, name_for_file, weight_file
 from arachne.result import PatchedModel
 from arachne.settings import make_objective, objective_from
+from arachne.shards import joined, pieces
 from arachne.survival import Scores, Survival, kept, scores_there
-from arachne.values import Array
+from arachne.values import Array, Inputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,6 +222,11 @@ def flips(model: Any, inputs: Any, patch: Patch | str | Path, *, preprocess: str
 def _survival(here: Measured, where: str, without: Scores | None, with_patch: Scores, note: str) -> Survival:
     """What a patch does in another place; where `without` is None, it is compared with the model here."""
     inputs = here.part.data.inputs
-    part = here.part if without is None else replace(here.part, scores=without(inputs))
-    there = Measured(part, with_patch(inputs), here.basis)
+    part = here.part if without is None else replace(here.part, scores=_scored(without, inputs))
+    there = Measured(part, _scored(with_patch, inputs), here.basis)
     return Survival(where, here.evidence, there.evidence, kept(here.part, here.after, there.after), note)
+
+
+def _scored(run: Scores, inputs: Inputs) -> Array:
+    """Scores by something that may take plain arrays only, as a quantised copy does."""
+    return joined([run(piece) for _, piece in pieces(inputs)]) if is_lazy(inputs) else run(inputs)

@@ -18,11 +18,13 @@ from PIL import Image
 from arachne.data.images import is_outside
 from arachne.data.labelled import LabelledData
 from arachne.data.layout import ALIKE, alike, as_pictures, picture_layout
-from arachne.data.mapped import gather
-from arachne.values import Array
+from arachne.values import Array, batches
 
 TEXT_COLUMNS = ("text", "sentence", "tweet", "review", "title", "question")
 LONGEST_TEXT = 400
+AT_ONCE = 256
+"""Pictures that are read at a time where many are averaged."""
+
 MOST_VALUES = 12
 MOST_POINTS = 120
 LARGEST_SIDE = 128
@@ -125,14 +127,19 @@ def difference_of_means(data: LabelledData, rows: Sequence[int], others: Sequenc
     )
     if layout is None or not len(rows) or not len(others):
         return None
-    one, other = (
-        as_pictures(np.asarray(gather(array, np.sort(np.asarray(chosen)))), layout).mean(axis=(0, 3), dtype=np.float64)
-        for chosen in (rows, others)
-    )
+    one, other = (_mean(array, np.sort(np.asarray(chosen)), layout) for chosen in (rows, others))
     difference = one - other
     strength = np.abs(difference) / max(float(np.abs(difference).max()), 1e-12)
     channels = (1 - strength * (difference < 0), 1 - strength, 1 - strength * (difference > 0))
     return _picture(_Scale(np.zeros(3), np.ones(3)), np.stack(channels, axis=-1))
+
+
+def _mean(array: Array, rows: Array, layout: tuple[int, ...]) -> Array:
+    """The mean of some pictures in grey, `(height, width)`, from a few of them at a time."""
+    total: Array = np.zeros(())
+    for part in batches(len(rows), AT_ONCE):
+        total = total + as_pictures(np.asarray(array[rows[part]]), layout).mean(axis=3, dtype=np.float64).sum(axis=0)
+    return total / len(rows)
 
 
 def painted(signed: Array, grey: Array) -> Shown:

@@ -21,6 +21,7 @@ from arachne.evidence.scan import Scan
 from arachne.lazy import LazyArray, Source, as_array, is_lazy
 from arachne.measuring import measure
 from arachne.patch import Patch
+from arachne.report.pictures import difference_of_means, show_inputs
 from arachne.search import DifferentialEvolution, Pool
 from arachne.search.keep import Keep, KeepDeep
 from arachne.settings import Settings
@@ -221,3 +222,15 @@ def test_numbers_in_a_file_are_those_that_were_written() -> None:
     rows = np.array([499, 3, 3, 250])
     assert np.array_equal(filled.array[rows], values[rows])
     assert np.array_equal(np.asarray(filled.array), values)
+
+
+def test_pictures_of_a_page_are_the_same_read_by_piece(
+    tmp_path: Path, digits: LabelledData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("arachne.report.pictures.AT_ONCE", 100)
+    path = as_npy(tmp_path, digits)
+    held, by_piece = (read_data(path, preprocess="scale=1/16", memory=memory) for memory in (1 << 30, HELD))
+    assert is_lazy(by_piece.inputs)
+    rows, others = np.flatnonzero(digits.labels == 3).tolist(), np.flatnonzero(digits.labels == 8).tolist()
+    assert difference_of_means(by_piece, rows, others) == difference_of_means(held, rows, others) is not None
+    assert show_inputs(by_piece, [4, 1700]) == show_inputs(held, [4, 1700])

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from arachne.wording import are, counted
+from arachne.wording import are, counted, size_text
 
 
 @pytest.mark.parametrize(
@@ -19,3 +19,13 @@ def test_an_irregular_plural_is_given() -> None:
 
 def test_the_verb_agrees_with_the_number() -> None:
     assert [are(number) for number in (0, 1, 2)] == ["are", "is", "are"]
+
+
+def test_sizes_are_told_in_the_largest_unit_that_fits() -> None:
+    assert [size_text(size) for size in (12, 2048, 3 << 20, 1610612736, 4 << 30)] == [
+        "12 bytes",
+        "2 KiB",
+        "3 MiB",
+        "1.5 GiB",
+        "4 GiB",
+    ]

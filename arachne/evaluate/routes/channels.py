@@ -18,6 +18,7 @@ from arachne.evaluate.routes.cut import CutRoute
 from arachne.evaluate.routes.dense_tail import shared_product
 from arachne.evaluate.routes.grouped_cuts import GroupedCuts
 from arachne.evaluate.routes.tail_layers import BIAS, Touched, block_size
+from arachne.lazy import is_lazy
 from arachne.suspects import Suspects
 from arachne.values import Array, Geometry, Inputs, LayerInfo, batches, take
 
@@ -198,7 +199,7 @@ def _gather(
 
 def _inputs_as(inputs: Inputs, entering: Array) -> Array | None:
     """The model's inputs if they are, bit for bit, what enters the layer: then the model need not be run for it."""
-    if isinstance(inputs, Mapping) or np.ndim(inputs) < 3:
+    if isinstance(inputs, Mapping) or is_lazy(inputs) or np.ndim(inputs) < 3:
         return None
     for whole in (inputs, np.moveaxis(inputs, -1, 1)):
         if whole.shape[1:] == entering.shape[1:] and np.array_equal(whole[: len(entering)], entering):
