@@ -110,8 +110,12 @@ def local_client(workers: int, tell: Tell) -> Iterator[Client]:
     import dask
     from distributed import Client, LocalCluster
 
-    plain = dask.config.set({"distributed.comm.require-encryption": False})  # nothing leaves this machine
-    with plain, _quiet(), tempfile.TemporaryDirectory(prefix="arachne-workers-") as folder:
+    settings = {
+        "distributed.comm.require-encryption": False,  # nothing leaves this machine
+        # dask's own would have every large array mapped anew, which takes longer than computing with it
+        "distributed.nanny.pre-spawn-environ": ONE_THREAD,
+    }
+    with dask.config.set(settings), _quiet(), tempfile.TemporaryDirectory(prefix="arachne-workers-") as folder:
         try:
             cluster = LocalCluster(
                 n_workers=workers,

@@ -26,6 +26,9 @@ from arachne.values import Array, Inputs, count
 MARGIN = 1.15
 """A shard may pass its usual share of the ceiling by this much before it gives a candidate up."""
 
+PIECES_EACH, LONG = 4, 4
+"""Each worker has this many pieces, so that several others take over what one leaves, if they have so many shards."""
+
 Band = tuple[float, int, float, int]
 """What an error band has learnt."""
 
@@ -42,7 +45,7 @@ class SharedFacts(Facts):
 
     def __init__(self, elsewhere: Elsewhere, fitness_inputs: FitnessInputs, suspects: Suspects, memory: int) -> None:
         inputs = fitness_inputs
-        parts = shards(count(inputs.padded))
+        parts = runs_of_shards(count(inputs.padded), elsewhere.workers)
         each = memory // -(-len(parts) // max(1, elsewhere.workers))
         told = [
             (inputs.labels[own], inputs.weights[own], inputs.terms[own], inputs.names, inputs.kinds, suspects, each)
@@ -118,6 +121,18 @@ class SharedFacts(Facts):
             self._states[number], self._bands[number] = state, band
             values.append(value)
         return values
+
+
+def runs_of_shards(n: int, workers: int) -> list[slice]:
+    """Pieces of `n` inputs that consist of whole shards, a few for each worker.
+
+    What candidates cost are whole numbers, so the pieces decide how fast it is found out and nothing else: in a longer
+    one more candidates are given up early, and there are fewer questions.
+    """
+    whole = shards(n)
+    several = min(PIECES_EACH * workers, len(whole) // LONG)
+    runs = np.array_split(np.arange(len(whole)), min(len(whole), max(1, workers, several)))
+    return [slice(whole[run[0]].start, whole[run[-1]].stop) for run in runs]
 
 
 def _with(found: Bounds, which: Array, more: Bounds) -> Bounds:
