@@ -31,7 +31,7 @@ def files_of(source: Any) -> list[Path] | None:
     if not isinstance(source, (str, Path)):
         return None
     if os.path.isdir(source):
-        return sorted(Path(source).glob(PARTS)) or None
+        return None if any(Path(source).glob("*.npy")) else sorted(Path(source).glob(PARTS)) or None
     text = str(source)
     if os.path.lexists(text):
         return None

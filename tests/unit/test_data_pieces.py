@@ -182,6 +182,14 @@ def test_files_of_other_shapes_or_columns_do_not_join(tmp_path: Path) -> None:
         read_data(tmp_path / "*.parquet")
 
 
+def test_a_folder_of_parquet_files_is_one_data_set_unless_it_holds_arrays(tmp_path: Path) -> None:
+    several_parquet(tmp_path)
+    found = read_data(tmp_path)
+    assert np.asarray(found.inputs).shape == (N, 36)
+    npy_folder(tmp_path)
+    assert np.asarray(read_data(tmp_path).inputs).shape == (N, 6, 6)
+
+
 def test_no_more_than_a_piece_is_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "SPAN", 10 * 36)
     monkeypatch.setattr(pieces, "GAP", 2 * 36)
