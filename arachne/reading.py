@@ -121,8 +121,10 @@ def parse_json(text: str | bytes, *, finite: bool = True) -> Any:
     if sum(map(text.count, ",[{")) > MOST_VALUES:
         raise ValueError(f"it holds more than {MOST_VALUES:,} values")
     try:
-        numbers = {"parse_constant": _refused, "parse_float": _finite} if finite else {}
-        value = json.loads(text, object_pairs_hook=_unique, parse_int=_whole, **numbers)
+        number, constant = (_finite, _refused) if finite else (float, float)
+        value = json.loads(
+            text, object_pairs_hook=_unique, parse_int=_whole, parse_float=number, parse_constant=constant
+        )
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     _check(value, DEEPEST)

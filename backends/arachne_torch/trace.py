@@ -131,7 +131,11 @@ class _Pass:
                 observer.gradient(layer, number, apart(h.fold, array, self._size)[: self.n][..., h.columns])
 
         ends = {key: tensor for key, tensor in tensors.items() if tensor.is_leaf}
-        inside = [tensor.register_hook(partial(take, key)) for key, tensor in tensors.items() if key not in ends]
+        inside = [
+            tensor.register_hook(partial(take, key))  # type: ignore[no-untyped-call]  # torch has no type for it
+            for key, tensor in tensors.items()
+            if key not in ends
+        ]
         for number, seed in enumerate(seeds if self.scores.requires_grad and ends else ()):
             vector, again = as_tensor(seed).to(self.scores), number + 1 < len(seeds)
             given = torch.autograd.grad(self.scores, list(ends.values()), vector, retain_graph=again, allow_unused=True)

@@ -9,9 +9,9 @@ import pytest
 
 from arachne.evaluate import FastEvaluator, Outcome, PlainEvaluator
 from arachne.evaluate.deciding import DecidingEvaluator
-from arachne.evaluate.fast import MEMORY
 from arachne.evaluate.judging.facts import Bounds, ExactFacts, Facts, SummedFacts
 from arachne.evaluate.judging.local_facts import LocalFacts
+from arachne.lazy import MEMORY
 from arachne.testing import Network, ReferenceBackend, convnet, mlp, random_inputs
 from arachne.values import Array
 from tests.unit.evaluating import assert_same_search, fitness_inputs_of, some_suspects
