@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -91,16 +92,19 @@ class Bidirectional(Localiser):
         """Gradient loss and forward impact, in the order that takes least memory at a time.
 
         Where the averages of what flows take `MUCH` and more than half of the weights, they are turned into impacts
-        first, and gradients are taken of one half of the weights after the other: a pass keeps little for the later.
+        first, and gradients are taken of a third of the weights after the other: a pass keeps less for the later ones.
         """
+        give_back()
         flows = self._flows(backend, part, positives, layers)
         weights = sum(entry.size for info in layers for entry in info.parameters.values())
         if sum(side.nbytes for side in flows) < max(MUCH, weights * np.dtype(np.float32).itemsize // 2):
             losses = self._gradient_loss(backend, part, positives, layers)
             return losses, self._forward_impact(backend, layers, flows)
         impacts = self._forward_impact(backend, layers, flows)
-        first, second = (self._gradient_loss(backend, part, positives, some) for some in _halves(layers))
-        return first | second, impacts
+        losses = {}
+        for some in _thirds(layers):
+            losses |= self._gradient_loss(backend, part, positives, some)
+        return losses, impacts
 
     def classes(self, part: Part) -> ScoredClasses:
         """The classes whose scores' gradients the forward impact sums, and how."""
@@ -110,8 +114,6 @@ class Bidirectional(Localiser):
         self, backend: ModelBackend, part: Part, positives: Array, layers: Sequence[LayerInfo]
     ) -> dict[tuple[str, str], Array]:
         """`|dL/dw| over the negatives / (1 + |dL/dw| over the positives)`, computed in place."""
-        if not layers:
-            return {}
         places = [(info.name, parameter) for info in layers for parameter in self.parameters(info)]
         negative = dict(_loss_gradients(backend, part, part.negatives, places))
         positive = dict(_loss_gradients(backend, part, positives, places)) if len(positives) else {}
@@ -173,11 +175,11 @@ def scored_classes(part: Part, most: int = ALL_CLASSES) -> ScoredClasses:
     return ScoredClasses(part.n_classes, tuple(always), tuple(others), PASSES - len(always))
 
 
-def _halves(layers: Sequence[LayerInfo]) -> tuple[Sequence[LayerInfo], Sequence[LayerInfo]]:
-    """The layers up to half of the weights, and those behind."""
+def _thirds(layers: Sequence[LayerInfo]) -> list[Sequence[LayerInfo]]:
+    """The layers in order, in up to three parts that each have about a third of the weights."""
     sizes = np.cumsum([sum(entry.size for entry in info.parameters.values()) for info in layers])
-    middle = int(np.searchsorted(sizes, sizes[-1] / 2))
-    return layers[:middle], layers[middle:]
+    edges = [0, *np.searchsorted(sizes, sizes[-1] * np.array([1, 2]) / 3).tolist(), len(layers)]
+    return [layers[start:stop] for start, stop in pairwise(edges) if start < stop]
 
 
 def most_suspicious(scores: Sequence[ParameterScores], at_least: int) -> tuple[list[Address], int]:

@@ -10,6 +10,7 @@ from arachne.backend import ModelBackend
 from arachne.data.split import Part
 from arachne.localise.averages import Averages
 from arachne.localise.linear_maps import LINEAR, Flow, Linear
+from arachne.memory import give_back
 from arachne.values import Array, LayerInfo, Weights
 
 
@@ -54,6 +55,7 @@ def _differences(backend: ModelBackend, part: Part, positives: Array, layers: Se
     part.observe(backend, part.negatives, names, negatives, lambda rows: [towards[rows]])
     if len(positives):
         part.observe(backend, positives, names, averages.counting(-1 / len(positives)))
+    give_back()
     return averages
 
 

@@ -149,24 +149,26 @@ def made(subject: Subject, n: int | None = None, *, seed: int = 0) -> tuple[nn.M
     torch.manual_seed(seed)
     module = subject.make().eval()
     if subject.trained[0] and PICTURES.exists():
-        return _on_pictures(module, subject, n or subject.inputs)
+        return on_pictures(module, subject.shape, n or subject.inputs, trained=subject.trained)
     rng = np.random.default_rng(seed)
     n = n or subject.inputs
-    centres = _smooth(rng.standard_normal((CLASSES, *subject.shape)))
+    centres = smooth(rng.standard_normal((CLASSES, *subject.shape)))
     fitted = min(n, FITTED)
     labels = rng.integers(CLASSES, size=n + fitted)
-    data = centres[labels] + subject.noise * _smooth(rng.standard_normal((n + fitted, *subject.shape)))
+    data = centres[labels] + subject.noise * smooth(rng.standard_normal((n + fitted, *subject.shape)))
     data = data.astype(np.float32)
-    _fit(module, data[n:], labels[n:])
-    return module, LabelledData(data[:n], _labels(module, data[:n]))
+    fit_last(module, data[n:], labels[n:])
+    return module, LabelledData(data[:n], second_where_unsure(module, data[:n]))
 
 
-def _on_pictures(module: nn.Module, subject: Subject, n: int) -> tuple[nn.Module, LabelledData]:
+def on_pictures(
+    module: nn.Module, shape: tuple[int, ...], n: int, *, trained: tuple[int, int]
+) -> tuple[nn.Module, LabelledData]:
     """Fashion-MNIST: trained on some pictures; the data are the test pictures, or all others where more are wanted."""
-    size, epochs = subject.trained
-    x, y = _pictures("train", subject.shape)
+    size, epochs = trained
+    x, y = _pictures("train", shape)
     _train(module, x[:size], y[:size], epochs)
-    x, y = (x, y) if n > 10000 else _pictures("t10k", subject.shape)
+    x, y = (x, y) if n > 10000 else _pictures("t10k", shape)
     return module, LabelledData(x[:n], y[:n])
 
 
@@ -191,10 +193,10 @@ def _train(module: nn.Module, inputs: Array, labels: Array, epochs: int) -> None
     module.requires_grad_(False)
 
 
-def _labels(module: nn.Module, inputs: Array) -> Array:
+def second_where_unsure(module: nn.Module, inputs: Array) -> Array:
     """What the network says, and what it says second where it is least sure."""
     with torch.no_grad():
-        scores = torch.cat([module(torch.from_numpy(part)) for part in np.array_split(inputs, len(inputs) // 100 + 1)])
+        scores = torch.cat([module(torch.from_numpy(part)) for part in np.array_split(inputs, len(inputs) // 25 + 1)])
     best, order = scores.topk(2)
     unsure = (best[:, 0] - best[:, 1]).argsort()[: int(MISTAKES * len(inputs))]
     labels = order[:, 0].clone()
@@ -202,26 +204,26 @@ def _labels(module: nn.Module, inputs: Array) -> Array:
     return labels.numpy()
 
 
-def _smooth(images: Array) -> Array:
+def smooth(images: Array) -> Array:
     """Neighbours made alike, as in pictures, and all values of about size 1."""
     for axis in range(1, images.ndim):
         images = images + np.roll(images, 1, axis) + np.roll(images, 2, axis)
     return np.asarray(images / images.std())
 
 
-def _fit(module: nn.Module, inputs: Array, labels: Array) -> None:
+def fit_last(module: nn.Module, inputs: Array, labels: Array, classes: int = CLASSES) -> None:
     """Least squares for the last dense layer, by what enters it."""
     last = [layer for layer in module.modules() if isinstance(layer, nn.Linear)][-1]
     entering: list[torch.Tensor] = []
     handle = last.register_forward_pre_hook(lambda _, given: entering.append(given[0]))
     with torch.no_grad():
-        for start in range(0, len(inputs), 250):
-            module(torch.from_numpy(inputs[start : start + 250]))
+        for start in range(0, len(inputs), 50):
+            module(torch.from_numpy(inputs[start : start + 50]))
         handle.remove()
         x = torch.cat(entering).double()
         x = torch.cat([x, torch.ones(len(x), 1, dtype=torch.double)], 1)
         ridge = 1e-1 * x.square().mean() * len(x) * torch.eye(x.shape[1], dtype=torch.double) / x.shape[1]
-        y = 10.0 * torch.nn.functional.one_hot(torch.from_numpy(labels), CLASSES).double()
+        y = 10.0 * torch.nn.functional.one_hot(torch.from_numpy(labels), classes).double()
         solved = torch.linalg.solve(x.T @ x + ridge, x.T @ y).float()
         last.weight.copy_(solved[:-1].T)
         last.bias.copy_(solved[-1])
