@@ -46,9 +46,14 @@ def localising(rows: list[dict[str, Any]]) -> str:
                 lines.append(
                     f"| {title} | {row['weights'] / 1e6:.1f} | {row['localiser']} | {row['looked_at']:,} "
                     f"| {row['each']} + {row['each']} | {row['pass_seconds']:.3g} | {row['passes']:.1f} "
-                    f"| {row['times_weights']:.1f} × | {row['pass_times_weights']:.1f} × |"
+                    f"| {row['times_weights']:.1f} × | {told(row.get('pass_times_weights'))} |"
                 )
     return "\n".join(lines)
+
+
+def told(times: float | None) -> str:
+    """A multiple of the weights, where it was measured."""
+    return "" if times is None else f"{times:.1f} ×"
 
 
 def ranking(rows: list[list[dict[str, Any]]]) -> str:
@@ -67,13 +72,14 @@ def ranking(rows: list[list[dict[str, Any]]]) -> str:
 
 
 def repairing(rows: list[dict[str, Any]]) -> str:
-    """Seconds of the processor, and of each step."""
-    lines = ["| network | searcher | seen inputs | threads | processor, s | steps, s |", "|---|---|---|---|---|---|"]
+    """Seconds of the processor, and the share of each step."""
+    lines = ["| network | searcher | seen inputs | threads | processor, s | steps |", "|---|---|---|---|---|---|"]
     for row in rows:
-        steps = ", ".join(f"{name} {seconds:g}" for name, seconds in row["steps"].items())
+        whole = sum(row["steps"].values())
+        steps = ", ".join(f"{name} {seconds / whole:.0%}" for name, seconds in row["steps"].items())
         lines.append(
             f"| {TITLES[row['subject']]} | {row['searcher']} | {row['seen']:,} | {row['threads']} "
-            f"| {row['processor_seconds']:.0f} | {steps} |"
+            f"| {row['processor_seconds']:.1f} | {steps} |"
         )
     return "\n".join(lines)
 

@@ -121,6 +121,11 @@ class Embedding(Dense):
     table) is a dense layer's.
     """
 
+    def blocks(self, values: Array) -> list[slice]:
+        """Larger ones, because columns of a sparse matrix are slow to choose."""
+        size = max(1, POSITIONS // max(1, values[0].size))
+        return [slice(start, start + size) for start in range(0, len(values), size)]
+
     def total(self, parameter: str, use: Activation) -> Entering:
         numbers = use.entering[parameter]
         if use.leaving.ndim == numbers.ndim:
