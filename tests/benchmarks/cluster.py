@@ -1,7 +1,7 @@
 """One process against two workers, what travels, and whether a model of the cost predicts a real run.
 
     python -m tests.benchmarks.cluster                     # prints everything
-    python -m tests.benchmarks.cluster --out FILE.json     # keeps it too
+    python -m tests.benchmarks.cluster --out FILE.json     # keeps it too; scripts/make_on_paper.py shows it
 
 The subject is the convnet on Fashion-MNIST, suspects in its middle convolution: differential evolution and keep. One
 process and every worker compute with one thread. Times are given twice: by the clock, which tells nothing on a machine
@@ -56,6 +56,7 @@ class Round:
         sent: Bytes of the questions.
         received: Bytes of the answers.
         waited: Seconds from asking to having all answers.
+        noting: Seconds and processor time that these notes themselves took.
     """
 
     seconds: list[list[float]]
@@ -63,6 +64,7 @@ class Round:
     sent: int
     received: int
     waited: float
+    noting: tuple[float, float] = (0.0, 0.0)
 
 
 @dataclass
@@ -98,7 +100,7 @@ def watch(backend: ClusterBackend, rounds: list[Round]) -> None:
     def noted(asks: Sequence[Ask]) -> list[Answer]:
         began = time.perf_counter()
         answers = ask(asks)
-        waited = time.perf_counter() - began
+        waited, used = time.perf_counter() - began, time.process_time()
         by_worker: dict[str, list[Answer]] = {}
         for answer in answers:
             by_worker.setdefault(answer.worker, []).append(answer)
@@ -111,6 +113,7 @@ def watch(backend: ClusterBackend, rounds: list[Round]) -> None:
                 waited,
             )
         )
+        rounds[-1].noting = time.perf_counter() - began - waited, time.process_time() - used
         return answers
 
     backend.team.ask = noted  # type: ignore[method-assign]
@@ -131,8 +134,10 @@ def searched(backend: ModelBackend, data: LabelledData, searcher: Searcher, roun
     began = time.perf_counter(), time.process_time()
     found = searcher.search(problem, rng=rng)
     taken = time.perf_counter() - began[0], time.process_time() - began[1]
-    best = found.candidate.values
-    return Run(*taken, found.generations, found.history[-1].evaluations, list(rounds), best)
+    noting = np.array([(0.0, 0.0), *(one.noting for one in rounds)]).sum(axis=0)
+    count = found.history[-1].evaluations
+    seconds, processor = np.array(taken) - noting
+    return Run(float(seconds), float(processor), found.generations, count, list(rounds), found.candidate.values)
 
 
 def overhead(backend: ClusterBackend, data: LabelledData) -> dict[str, float]:

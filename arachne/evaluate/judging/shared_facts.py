@@ -19,6 +19,7 @@ from arachne.elsewhere import Elsewhere, Making
 from arachne.evaluate.fitness import FitnessInputs
 from arachne.evaluate.judging.facts import Bounds, ExactFacts, Facts
 from arachne.evaluate.judging.local_facts import LocalFacts
+from arachne.lazy import is_lazy
 from arachne.shards import shards
 from arachne.suspects import Suspects
 from arachne.values import Array, Inputs, count
@@ -44,8 +45,9 @@ class SharedFacts(Facts):
     """
 
     def __init__(self, elsewhere: Elsewhere, fitness_inputs: FitnessInputs, suspects: Suspects, memory: int) -> None:
-        inputs = fitness_inputs
-        parts = runs_of_shards(count(inputs.padded), elsewhere.workers)
+        parts = runs_of_shards(count(fitness_inputs.padded), elsewhere.workers)
+        self._order = dealt(len(fitness_inputs), 1 if is_lazy(fitness_inputs.padded) else len(parts))
+        inputs = fitness_inputs if len(parts) == 1 else fitness_inputs.take(self._order)
         each = memory // -(-len(parts) // max(1, elsewhere.workers))
         told = [
             (inputs.labels[own], inputs.weights[own], inputs.terms[own], inputs.names, inputs.kinds, suspects, each)
@@ -102,7 +104,9 @@ class SharedFacts(Facts):
 
     def scores(self, trial: Array) -> Array:
         found = self._asked(scores_of, dict.fromkeys(range(len(self._sizes)), (trial,)))
-        return np.concatenate(found)
+        scores = np.concatenate(found)
+        scores[self._order] = scores.copy()
+        return scores
 
     def next_generation(self) -> None:
         self._renew = True
@@ -121,6 +125,14 @@ class SharedFacts(Facts):
             self._states[number], self._bands[number] = state, band
             values.append(value)
         return values
+
+
+def dealt(n: int, pieces: int) -> Array:
+    """The order in which `n` inputs are dealt out, so that every piece has its share of hard ones `(n,)`.
+
+    Terms come one after the other; a piece without negatives would look at its positives in vain.
+    """
+    return np.argsort(np.arange(n) % pieces, kind="stable")
 
 
 def runs_of_shards(n: int, workers: int) -> list[slice]:
