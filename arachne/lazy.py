@@ -7,7 +7,7 @@ ordinary arrays when it is indexed, which is when rows are read. `take` chooses 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, cast
 
@@ -158,31 +158,6 @@ class Chained(Source):
                 raise DataError("inputs in memory cannot be opened elsewhere; give data that is read from files")
             parts.append(part.take(rows[start:stop] - first).describe())
         return {"kind": "chained", "parts": parts}
-
-
-class EachRow(Source):
-    """What a function makes of another array, row by row.
-
-    Args:
-        array: The array.
-        make: From some of its rows `(n, ...)` to as many others.
-    """
-
-    def __init__(self, array: LazyArray, make: Callable[[Array], Array]) -> None:
-        self._array, self._make, self.n = array, make, len(array)
-        none = make(np.zeros((0, *array.shape[1:]), array.dtype))
-        self.kinds = {"": (none.shape[1:], none.dtype)}
-
-    def read(self, name: str, rows: Array) -> Array:
-        return self._make(self._array[rows])
-
-    def describe(self, rows: Array) -> dict[str, Any]:
-        raise DataError("what a function of this process makes of inputs cannot be opened elsewhere")
-
-
-def each_row(array: Array, make: Callable[[Array], Array]) -> Array:
-    """What a function that works row by row makes of an array; of a lazy one when it is read."""
-    return as_array(LazyArray(EachRow(array, make))) if isinstance(array, LazyArray) else make(array)
 
 
 def is_lazy(inputs: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -12,11 +13,17 @@ import numpy as np
 
 from arachne.data.pieces import FileRows, Stamp
 from arachne.errors import DataError, EnvironmentFaultError
-from arachne.lazy import LazyArray, as_array
-from arachne.values import Array
+from arachne.lazy import LazyArray, as_array, is_lazy
+from arachne.values import Array, batches
 
 SMALL = 64 << 20
 """Up to this many bytes are held all the same."""
+
+FEW = 16 << 20
+"""The same of the columns that one search needs, of which there are several at a time."""
+
+AT_ONCE = 4096
+"""Rows that a function is given at a time."""
 
 
 class Spilled(FileRows):
@@ -68,10 +75,12 @@ class Filled:
         n: Rows.
         width: Columns.
         spill: Whether a large one goes to a file.
+        most: What is large, in bytes; `SMALL` when None.
     """
 
-    def __init__(self, n: int, width: int, *, spill: bool) -> None:
-        self._spilled = Spilled((n, width)) if spill and 4 * n * width > SMALL else None
+    def __init__(self, n: int, width: int, *, spill: bool, most: int | None = None) -> None:
+        large = 4 * n * width > (SMALL if most is None else most)
+        self._spilled = Spilled((n, width)) if spill and large else None
         self._held: Array = np.empty((0 if self._spilled else n, width), np.float32)
 
     def __setitem__(self, rows: slice, values: Array) -> None:
@@ -84,3 +93,17 @@ class Filled:
     def array(self) -> Array:
         """The array; a lazy one if it is in a file."""
         return self._held if self._spilled is None else as_array(LazyArray(self._spilled))
+
+
+def each_row(array: Array, make: Callable[[Array], Array]) -> Array:
+    """What a function that works row by row makes of an array, float32 `(n, width)`; of a lazy one in its own file.
+
+    Rows that are searched again and again then lie close together, without the columns that nobody asks for.
+    """
+    if not is_lazy(array):
+        return make(array)
+    width = make(np.zeros((0, *array.shape[1:]), array.dtype)).shape[1]
+    found = Filled(len(array), width, spill=True, most=FEW)
+    for rows in batches(len(array), AT_ONCE):
+        found[rows] = make(array[rows])
+    return found.array

@@ -19,9 +19,9 @@ from itertools import pairwise
 import numpy as np
 
 from arachne.backend import ModelBackend, Pull
+from arachne.data.spill import each_row
 from arachne.evaluate.routes.functions import apply, slope
 from arachne.evaluate.routes.tail_layers import DenseLayer, find_tail
-from arachne.lazy import each_row
 from arachne.search.tail_inputs import ROWS, TailInputs
 from arachne.search.tunable import BehindCut, Tunable
 from arachne.suspects import Suspects

@@ -8,11 +8,11 @@ from functools import partial
 import numpy as np
 
 from arachne.backend import ModelBackend, Pull, Trace, Weights
-from arachne.data.spill import SMALL, Filled
+from arachne.data.spill import SMALL, Filled, each_row
 from arachne.data.split import Part
 from arachne.evaluate.routes.functions import Function, apply, chain, slope
 from arachne.evaluate.routes.tail_layers import BIAS
-from arachne.lazy import LazyArray, as_array, concatenated, each_row, is_lazy
+from arachne.lazy import LazyArray, as_array, concatenated, is_lazy
 from arachne.search.tail_gradients import TailLayer, TailTrace, weight_gradients
 from arachne.shards import SHARD
 from arachne.values import Array, Inputs, LayerInfo, batches, count, take

@@ -72,6 +72,7 @@ def as_pictures(folder: Path, digits: LabelledData) -> Path:
 def to_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep nothing in memory that may go to a file, and look at causes in all of the data."""
     monkeypatch.setattr(spill, "SMALL", 0)
+    monkeypatch.setattr(spill, "FEW", 0)
     monkeypatch.setattr("arachne.search.tail_inputs.SMALL", 0)
     monkeypatch.setattr(cuts, "OPEN", 1)
 
