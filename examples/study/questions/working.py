@@ -85,6 +85,9 @@ def measure(
     cells = list(_trained([cell for question in questions for cell in question.cells(scope)], say))
     waiting = [cell for cell in cells if not _is_done(kept.get(cell), made_with(by_name[cell.question], cell))]
     say(f"{len(cells) - len(waiting)} of {len(cells)} measurements have their line, {len(waiting)} to make")
+    for subject in {cell.subject for cell in waiting}:
+        if (facts := facts_of(subject)) is not None:
+            keep_facts(subject, facts, folder)
     start = time.perf_counter()
     done = 0
     for number, one in enumerate(_made(by_name, waiting, jobs, start, minutes), 1):
@@ -93,9 +96,6 @@ def measure(
         say(f"[{number}/{len(waiting)}] {one.cell}: {_told(one)}; about {left / 60:.0f} min left")
         done = number
     tidy(path for path in {cell.path(folder) for cell in waiting} if path.is_file())
-    for subject in {cell.subject for cell in waiting}:
-        if (facts := facts_of(subject)) is not None:
-            keep_facts(subject, facts, folder)
     if done < len(waiting):
         say(f"stopped after {minutes:g} min; {len(waiting) - done} measurements are left for the next time")
 
