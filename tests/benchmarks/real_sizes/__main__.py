@@ -44,7 +44,8 @@ def main() -> None:
     parser.add_argument("--one", nargs=3, metavar=("WHAT", "NETWORK", "ROW"), help="measure one row here, print it")
     asked = parser.parse_args()
     if asked.one:
-        print(json.dumps(measured(*asked.one, asked)))
+        what, name, row = asked.one
+        print(json.dumps(measured(what, name, row, asked)))
         return
     for what in [asked.what] if asked.what else ROWS:
         names, rows = ROWS[what]
