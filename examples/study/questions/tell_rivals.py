@@ -43,8 +43,10 @@ def rq5(kept: Sequence[Kept], pictures: Path | None) -> str:
 def _rows(kept: Sequence[Kept], way: str) -> Iterator[list[str]]:
     """One row, or one more for each part of the default; whatever has several patches is read at three damages."""
     own = [one for one in kept if (one.cell.way, one.outcome) == (way, DONE)]
-    seconds = f"{np.mean([one.seconds for one in own]):.0f}" if own else ""
-    if own and not any("ladder" in one.found for one in own):
+    if not own:
+        return
+    seconds = f"{np.mean([one.seconds for one in own]):.0f}"
+    if not any("ladder" in one.found for one in own):
         outcomes: dict[str, list[Outcome]] = {}
         for one in own:
             outcomes.setdefault(f"{one.cell.subject} {one.cell.case}", []).append(outcome(one))
