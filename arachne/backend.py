@@ -180,7 +180,7 @@ class ModelBackend(ABC):
 
     @final
     def read_weights(self, layer: str) -> Mapping[str, Array]:
-        """Every parameter of a layer as it stands, to look at: read-only, and the model's own memory where that can be.
+        """Every parameter of a layer in its shape, to look at: read-only, and the model's own memory where that can be.
 
         Raises:
             UnknownLayerError: The model has no such layer.

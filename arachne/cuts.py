@@ -152,14 +152,14 @@ class Cut(ABC):
         return self._weight_gradients(weights, pull, rows)
 
     def scores_by_shard(self, weights: Weights, rows: Array) -> Array:
-        """As `scores_with`, shard by shard of the inputs: the same bits whoever computes a shard."""
+        """As `scores_with` of rows `(k,)`, `(k, classes)`, by shards: the same bits whoever computes a shard."""
         groups = by_shard(self.n, rows)
         if len(groups) == 1:
             return self.scores_with(weights, rows)
         return put_together([(at, self.scores_with(weights, rows[at])) for _, at in groups])
 
     def gradients_by_shard(self, weights: Weights, pull: Pull, rows: Array) -> Weights:
-        """As `weight_gradients`, added up in the order of the shards."""
+        """As `weight_gradients` of rows `(k,)`, in the shapes of the weights, added up in the order of the shards."""
         groups = by_shard(self.n, rows)
         if len(groups) == 1:
             return self.weight_gradients(weights, pull, rows)

@@ -24,7 +24,7 @@ def asked(words: str, shell: str = "bash_complete") -> list[str]:
     [
         ("arachne re", ["plain,repair", "plain,report", "plain,revert"]),
         ("arachne repair --see", ["plain,--seed"]),
-        ("arachne repair --search de", ["plain,de", "plain,deep"]),
+        ("arachne repair --search de", ["plain,de", "plain,deep", "plain,deepfault"]),
         ("arachne localise --localiser g", ["plain,gl"]),
         ("arachne backends --check o", ["plain,onnx"]),
         ("arachne repair --evaluator p", ["plain,plain"]),

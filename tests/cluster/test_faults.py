@@ -134,7 +134,8 @@ def test_a_killed_client_takes_its_local_workers_along_and_can_be_gone_on_with(
     model_file: Path, data_file: Path, tmp_path: Path
 ) -> None:
     words = [sys.executable, "-m", "arachne", "repair", str(model_file), "--data", str(data_file), "--target", "top:1"]
-    words += ["--search", "de", "--population", "20", "--generations", "60", "--patience", "60", "-o", "fix"]
+    words += ["--search", "de", "--population", "20", "--generations", "9999", "--patience", "9999", "-o", "fix"]
+    words += ["--time-limit", "15"]  # a checkpoint is first written after some five seconds
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with (tmp_path / "log.txt").open("wb") as log:
         run = subprocess.Popen([*words, "--workers", "2"], cwd=tmp_path, env=environment, stderr=log, stdout=log)
