@@ -7,12 +7,9 @@ A case is cut into two halves by the seed; the repair sees one, and what it choo
 from __future__ import annotations
 
 import hashlib
-import platform
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +26,7 @@ from examples.study.poisoning import halves
 from examples.study.runs import RESULTS, Row, Run, read_run, run_path
 from examples.study.subjects import weights_of
 from examples.study.training import Say
+from examples.study.versions import versions
 
 BUDGETS = (0.001, 0.005, 0.01, 0.02)
 DEFAULT_BUDGET = 0.005
@@ -168,18 +166,7 @@ def made(job: Job) -> Run:
         outcome = f"not possible: {error}"
     seconds = round(time.process_time() - start, 2)
     told = (case.name, case.subject, case.kind, case.part, case.target, job.seed, job.searcher)
-    return Run(*told, job.made_with, _versions(), seconds, outcome, rows)
-
-
-@cache
-def _versions() -> dict[str, str]:
-    """Of the packages, and a hash of arachne's own sources, which change more often than its version."""
-    packages = {"arachne": "arachne-repair", "torch": "torch", "numpy": "numpy"}
-    digest = hashlib.sha256()
-    for path in sorted(Path(arachne.__file__).parent.rglob("*.py")):
-        digest.update(path.read_bytes())
-    told = {name: version(package) for name, package in packages.items()}
-    return {**told, "python": platform.python_version(), "sources": digest.hexdigest()[:16]}
+    return Run(*told, job.made_with, versions(), seconds, outcome, rows)
 
 
 def _settings(job: Job, backend: arachne.ModelBackend) -> arachne.Settings:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import platform
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import arachne
 from examples.study.sources import PROJECT
 
 RESULTS = PROJECT / "examples" / "study" / "results"
@@ -120,14 +115,3 @@ def keep_facts(subject: str, facts: dict[str, Any], folder: Path) -> None:
 def read_facts(folder: Path) -> dict[str, dict[str, Any]]:
     """The same of all subjects, by name."""
     return {path.stem: json.loads(path.read_text(encoding="utf8")) for path in sorted(folder.glob("subjects/*.json"))}
-
-
-@cache
-def versions() -> dict[str, str]:
-    """Of the packages, and a hash of arachne's own sources, which change more often than its version."""
-    packages = {"arachne": "arachne-repair", "torch": "torch", "numpy": "numpy"}
-    digest = hashlib.sha256()
-    for path in sorted(Path(arachne.__file__).parent.rglob("*.py")):
-        digest.update(path.read_bytes())
-    told = {name: version(package) for name, package in packages.items()}
-    return {**told, "python": platform.python_version(), "sources": digest.hexdigest()[:16]}

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import arachne
-from examples.study.questions.kept import DONE, Cell, Kept, add, keep_facts, read, tidy, versions
+from examples.study.questions.kept import DONE, Cell, Kept, add, keep_facts, read, tidy
 from examples.study.subjects import SUBJECTS, facts_of, weights_of
 from examples.study.training import Say
+from examples.study.versions import versions
 
 Make = Callable[[Cell], dict[str, Any]]
 
