@@ -8,9 +8,8 @@ import numpy as np
 
 from arachne.backend import ModelBackend
 from arachne.errors import UsageError
-from arachne.values import Array, Inputs, LayerInfo, batches, count, read, take
-
-AT_ONCE = 1024
+from arachne.shards import pieces
+from arachne.values import Array, Inputs, LayerInfo
 
 
 def feature_layer(backend: ModelBackend) -> LayerInfo:
@@ -35,8 +34,8 @@ def features(backend: ModelBackend, inputs: Inputs) -> Iterator[tuple[Array, Arr
         UsageError: The last layer has no single row of features for each input.
     """
     layer = feature_layer(backend).name
-    for rows in batches(count(inputs), AT_ONCE):
-        scores, uses = backend.forward_through(read(take(inputs, rows)), layer)
+    for _, piece in pieces(inputs):
+        scores, uses = backend.forward_through(piece, layer)
         entering = uses[0].entering["weight"]
         if len(uses) != 1 or entering.ndim != 2:
             raise UsageError(
