@@ -45,7 +45,7 @@ for planted faults, other ranks for confusions. The tables above are over those 
 default repair on both sets.
 
 One number was not decided so: that `deep` is left out where the others repair a quarter was picked after the judging
-faults of c10-resnet had been seen. It concerns that network alone, and its rows are from before: there `deep` ran."""
+faults of c10-resnet had been seen. It concerns that network alone."""
 
 AGAIN = """## To make it again
 
