@@ -22,6 +22,7 @@ from arachne.backend import ModelBackend, Pull
 from arachne.data.spill import each_row
 from arachne.evaluate.routes.functions import apply, slope
 from arachne.evaluate.routes.tail_layers import DenseLayer, find_tail
+from arachne.evaluate.routes.threads import one_thread
 from arachne.search.tail_inputs import ROWS, TailInputs
 from arachne.search.tunable import BehindCut, Tunable
 from arachne.suspects import Suspects
@@ -79,6 +80,7 @@ class DenseTunable(Tunable):
             return None
         return cls(layers, tail)
 
+    @one_thread()
     def scores(self, values: Array, rows: Array) -> Array:
         changes, weights = self._changes(values)
         return np.concatenate(
@@ -86,6 +88,7 @@ class DenseTunable(Tunable):
             or [self._forward(changes, weights, rows).leaving[-1]]
         )
 
+    @one_thread()
     def gradients(self, values: Array, pull: Pull, rows: Array) -> Array:
         changes, weights = self._changes(values)
         found = np.zeros(self._k)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from arachne.evaluate.routes import threads
 from arachne.evaluate.routes.functions import FUNCTIONS, SLOPES
 from arachne.losses import cross_entropy
 from arachne.search.dense_tunable import DenseTunable, make_tunable
 from arachne.search.tunable import BehindCut
 from arachne.suspects import Suspects
 from arachne.testing import ReferenceBackend, mlp, random_inputs
-from arachne.values import Address
+from arachne.values import Address, Array
 
 NETWORK = mlp([8, 12, 7, 4], seed=0)
 ADDRESSES = [
@@ -45,6 +46,27 @@ def test_a_dense_tail_in_numpy_agrees_with_a_cut(backend: ReferenceBackend, addr
         rtol=1e-3,
         atol=1e-6,
     )
+
+
+def test_products_of_a_step_run_on_one_thread(backend: ReferenceBackend) -> None:
+    switch = threads._switch()
+    if switch is None:
+        pytest.skip("this NumPy has no OpenBLAS of its own")
+    get, put = switch
+    inputs, suspects = random_inputs(NETWORK, 40, seed=1), Suspects.of(backend, ADDRESSES)
+    seen = []
+
+    def pull(scores: Array, _: object) -> Array:
+        seen.append(get())
+        return np.ones_like(scores)
+
+    before = get()
+    try:
+        put(2)
+        make_tunable(backend, inputs, suspects).gradients(suspects.values, pull, np.arange(40))
+        assert (seen, get()) == ([1], 2)
+    finally:
+        put(before)
 
 
 def test_scores_are_those_of_the_changed_model(backend: ReferenceBackend) -> None:
