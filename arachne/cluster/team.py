@@ -15,7 +15,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from arachne.cluster.models import Model
-from arachne.cluster.worker import ModelNotSeenError, Opening, Piece, Question, answer, deliver
+from arachne.cluster.worker import ModelNotSeenError, Opening, Piece, Question, answers, deliver
 from arachne.elsewhere import Answer
 from arachne.errors import ClusterError
 from arachne.values import Inputs, take
@@ -40,6 +40,9 @@ FRESH = 2.0
 
 GONE = 10.0
 """Seconds without a scheduler after which it counts as gone."""
+
+TOGETHER = 16
+"""How many questions go to a worker at a time, at most."""
 
 TRIES = 5
 """How often a piece is given to another worker before the run ends."""
@@ -72,11 +75,12 @@ class Ask:
 
 @dataclass(eq=False)
 class _Task:
-    """One question on its way."""
+    """One question on its way, with others to the same worker: `place` is its place among their answers."""
 
     number: int
     ask: Ask
-    future: Future[Answer]
+    future: Future[list[Answer]]
+    place: int
     worker: str
     asked: float
     tries: int = 1
@@ -135,10 +139,10 @@ class Team:
         self.traffic.questions += len(asks)
         self._settle([ask.piece for ask in asks], self._alive(known=True))
         found: dict[int, Answer] = {}
-        tasks = [self._submit(number, ask) for number, ask in enumerate(asks)]
+        tasks = self._submitted(asks)
         looked = time.monotonic()
         while tasks:
-            self._wait([task.future for task in tasks])
+            self._wait(list({task.future.key: task.future for task in tasks}.values()))
             found |= self._gathered(tasks)
             tasks = [self._again(task) or task for task in tasks if task.number not in found]
             if tasks and time.monotonic() - looked > POLL:
@@ -149,26 +153,40 @@ class Team:
 
     def _gathered(self, tasks: Sequence[_Task]) -> dict[int, Answer]:
         """The answers that are there, fetched together; one that is lost on the way is asked for again later."""
-        done = [task for task in tasks if task.future.status == "finished"]
+        done = {task.future.key: task.future for task in tasks if task.future.status == "finished"}
         try:
-            values = self.client.gather([task.future for task in done], errors="raise") if done else []
+            values = self.client.gather(list(done.values()), errors="raise") if done else []
         except Exception as error:  # the worker died between its answer and our asking for it
             log.debug("fetching answers: %s", error)
             self._check_scheduler()
             return {}
-        return {task.number: value for task, value in zip(done, values, strict=True)}
+        found = dict(zip(done, values, strict=True))
+        return {task.number: found[task.future.key][task.place] for task in tasks if task.future.key in found}
 
-    def _submit(self, number: int, ask: Ask, worker: str | None = None, tries: int = 1) -> _Task:
-        worker = worker or self._home[ask.piece.key]
-        content = None if ask.piece.described is not None else self._sent(ask.piece.key, ask.inputs, worker)
-        made_of: Any = ()
-        if ask.made_of is not None:
-            made_of = self._sent(f"{ask.piece.key}-{ask.question.made_key}", ask.made_of, worker)
+    def _submitted(self, asks: Sequence[Ask]) -> list[_Task]:
+        """All questions on their way, those to one worker together: what a scheduler does for each, it does once."""
+        by_worker: dict[str, list[int]] = {}
+        for number, ask in enumerate(asks):
+            by_worker.setdefault(self._home[ask.piece.key], []).append(number)
+        return [
+            task
+            for worker, numbers in by_worker.items()
+            for first in range(0, len(numbers), TOGETHER)
+            for task in self._submit({number: asks[number] for number in numbers[first : first + TOGETHER]}, worker)
+        ]
+
+    def _submit(self, asks: Mapping[int, Ask], worker: str, tries: int = 1) -> list[_Task]:
+        """Some questions to one worker, by their numbers."""
+        contents, made_of = [], []
+        for ask in asks.values():
+            piece, made = ask.piece, ask.made_of
+            contents.append(None if piece.described is not None else self._sent(piece.key, ask.inputs, worker))
+            made_of.append(() if made is None else self._sent(f"{piece.key}-{ask.question.made_key}", made, worker))
         opening = self._sent(f"model-{self._opening.files is None}", lambda: self._opening, worker)
-        future = self.client.submit(
-            answer, ask.question, ask.piece, content, opening, made_of, workers=[worker], pure=False
-        )
-        return _Task(number, ask, future, worker, time.monotonic(), tries)
+        told = [(ask.question, ask.piece) for ask in asks.values()]
+        future = self.client.submit(answers, told, contents, opening, made_of, workers=[worker], pure=False)
+        now = time.monotonic()
+        return [_Task(number, asks[number], future, place, worker, now, tries) for place, number in enumerate(asks)]
 
     def _sent(self, key: str, content: Callable[[], Any], worker: str) -> Future[Any]:
         """Something large with a worker, sent once. It is nowhere else: nobody waits for a worker that hangs."""
@@ -181,7 +199,7 @@ class Team:
             del self._on_cluster[next(iter(self._on_cluster))]
         return future
 
-    def _wait(self, futures: Sequence[Future[Answer]]) -> None:
+    def _wait(self, futures: Sequence[Future[list[Answer]]]) -> None:
         """Until all are done, or it is time to look who is lost or late."""
         from distributed import wait
 
@@ -207,7 +225,7 @@ class Team:
         if isinstance(error, ModelNotSeenError):
             if self._opening.files is None:
                 self._opening = replace(self._opening, files=self.model.bytes())
-            return self._submit(task.number, task.ask, task.worker, task.tries)
+            return self._submit({task.number: task.ask}, task.worker, task.tries)[0]
         if isinstance(error, KilledWorker) or type(error).__name__ in ("CommClosedError", "FutureCancelledError"):
             return self._moved(task)
         raise error if error is not None else ClusterError("a worker failed and did not say why")
@@ -224,7 +242,7 @@ class Team:
         other = min(counts, key=lambda worker: counts[worker])
         self._home[task.ask.piece.key] = other
         self.traffic.resubmitted += 1
-        return self._submit(task.number, task.ask, other, task.tries + 1)
+        return self._submit({task.number: task.ask}, other, task.tries + 1)[0]
 
     def _instead(self, tasks: Sequence[_Task], found: Mapping[int, Answer]) -> list[_Task]:
         """New tasks beside those whose worker is lost or late; the old ones may still answer first."""

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -136,6 +136,19 @@ class Opening:
 
     look: Inputs | None = None
     files: Mapping[str, bytes] | None = None
+
+
+def answers(
+    asked: Sequence[tuple[Question, Piece]],
+    contents: Sequence[Inputs | None],
+    opening: Opening,
+    made_of: Sequence[tuple[Any, ...]],
+) -> list[Answer]:
+    """Answer questions about several pieces, one after the other; arguments as `answer` has them."""
+    return [
+        answer(question, piece, inputs, opening, own)
+        for (question, piece), inputs, own in zip(asked, contents, made_of, strict=True)
+    ]
 
 
 def answer(

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from arachne.evaluate.fitness import UNIT, FitnessInputs
 from arachne.evaluate.judging.error_band import ErrorBand
 from arachne.evaluate.judging.facts import Bounds
 from arachne.evaluate.judging.input_order import HardFirst
+from arachne.evaluate.judging.ledger import key_of
 from arachne.evaluate.routes.base import ROUNDING, Block, Route
 from arachne.evaluate.routes.threads import one_thread
 from arachne.losses import margins
@@ -30,6 +32,11 @@ from arachne.values import Array
 
 FIRST_RUN_MARGIN = 1.15
 """The first run has this many times the inputs that usually bring a candidate's deficits up to its ceiling."""
+
+FIRST_WAVE = 1
+"""After so many runs of inputs it can be asked who goes on: the first has as many as usually decide."""
+
+Wave = Literal["all", "first", "second"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +59,7 @@ class BoundsFinder:
         self._fitness_inputs = fitness_inputs
         self._order = order
         self._usual_ceiling = 0.0
+        self._begun: _Begun | None = None
         self.looked_at = 0
         """How many pairs of candidate and input were looked at."""
         self._reorder()
@@ -61,25 +69,38 @@ class BoundsFinder:
         if self._order.renew():
             self._reorder()
 
-    def estimate(self, trials: Array, ceilings: Array | None) -> Estimates:
-        """Bounds of candidates `(candidates, k)`; those above their ceilings are given up."""
-        n = len(trials)
-        if ceilings is not None:
+    def estimate(self, trials: Array, ceilings: Array | None, wave: Wave = "all") -> Estimates:
+        """Bounds of candidates `(candidates, k)`; those above their ceilings are given up.
+
+        Args:
+            trials: The candidates.
+            ceilings: As `Facts.bounds` has it. In the first wave they only tell what is usual, nobody is given up.
+            wave: Which runs of inputs to go through. In the second wave candidates of the first go on from there;
+                others, if there are any, begin at the first run.
+        """
+        if ceilings is not None and wave != "second":
             self._usual_ceiling = float(np.median(ceilings))
-        sums = _Sums(n, self._fitness_inputs.n_terms, self.band)
-        for start in range(0, n, self.route.block):
-            stop = min(n, start + self.route.block)
+        runs = list(self.route.runs(len(self._weights)))
+        stop = FIRST_WAVE if wave == "first" else len(runs)
+        begun = self._begun.taken(trials, self.band) if wave == "second" and self._begun is not None else None
+        sums, done = begun or (_Sums(len(trials), self._fitness_inputs.n_terms, self.band), 0)
+        for first in range(0, len(trials), self.route.block):
+            some = np.arange(first, min(len(trials), first + self.route.block))
             # Candidates may overflow; NaN counts as in the band.
             with np.errstate(all="ignore"), one_thread() if self.route.in_numpy else nullcontext():
-                self._block(self.route.start(trials[start:stop]), np.arange(start, stop), ceilings, sums)
+                block = self.route.start(trials[some])
+                self._block(block, some, runs[done:stop], None if wave == "first" else ceilings, sums)
+        if stop < len(runs):
+            sums.complete[:] = False
+            self._begun = _Begun(trials, sums, stop, self.band)
         return sums.estimates()
 
     def not_certainly_right(self, scores: Array, scale: Array) -> Array:
         """The inputs one candidate may get wrong, from its scores on the route `(n, classes)` and their scale."""
         return np.flatnonzero(~(margins(scores, self._fitness_inputs.labels) > self.band.error(scale)))
 
-    def _block(self, block: Block, active: Array, ceilings: Array | None, sums: _Sums) -> None:
-        for rows in self.route.runs(len(self._weights)):
+    def _block(self, block: Block, active: Array, runs: list[slice], ceilings: Array | None, sums: _Sums) -> None:
+        for rows in runs:
             judgement = block.judge(rows)
             found = judgement.margins
             error = self.band.error(judgement.scale)
@@ -106,6 +127,7 @@ class BoundsFinder:
                 block.keep(np.flatnonzero(going))
 
     def _reorder(self) -> None:
+        self._begun = None
         # No candidate is given up before the inputs that usually add up to its ceiling, so they make one run.
         least = int(FIRST_RUN_MARGIN * self._order.reaching(self._usual_ceiling)) if self._usual_ceiling else 0
         self.route.first_run = min(max(least, type(self.route).first_run), self.route.longest_run)
@@ -156,7 +178,7 @@ class _Sums:
 
     def __init__(self, n: int, terms: int, band: ErrorBand) -> None:
         self._terms = terms
-        self._sum_error = band.sum_error
+        self._band_of, self._sum_error = band, band.sum_error
         self._likely = np.zeros((n, terms))
         self._certain = np.zeros(n)
         self._slack = np.zeros(n)
@@ -184,6 +206,14 @@ class _Sums:
         if len(costs.in_band):
             self._band[active] += np.bincount(cells[costs.in_band] // self._terms, costs.most, n)
 
+    def take(self, which: Array) -> _Sums:
+        """Those of some candidates, none of whom counts as given up."""
+        found = _Sums(0, self._terms, self._band_of)
+        for name in ("_likely", "_certain", "_slack", "_squares", "_band"):
+            setattr(found, name, getattr(self, name)[which])
+        found.complete = np.ones(len(which), bool)
+        return found
+
     def low(self, which: Array | slice) -> Array:
         """Lower bounds of some candidates' totals, less what the sums themselves may be rounded by."""
         low = (self._certain[which] - self._sum_error(self._slack[which], self._squares[which])) * (1 - 1e-12)
@@ -201,3 +231,18 @@ class _Sums:
             slack=np.where(self._band > 0, np.nan, self._slack),
             complete=self.complete,
         )
+
+
+class _Begun:
+    """Candidates that were taken through the first runs of inputs."""
+
+    def __init__(self, trials: Array, sums: _Sums, done: int, band: ErrorBand) -> None:
+        self._places = {key_of(trial): number for number, trial in enumerate(trials)}
+        self._sums, self._done, self._width = sums, done, (band.seen, band.seen_share)
+
+    def taken(self, trials: Array, band: ErrorBand) -> tuple[_Sums, int] | None:
+        """The sums of some of them, and how many runs are in these; None where one is new or the band is wider now."""
+        places = [self._places.get(key_of(trial)) for trial in trials]
+        if None in places or self._width != (band.seen, band.seen_share):
+            return None
+        return self._sums.take(np.array(places)), self._done

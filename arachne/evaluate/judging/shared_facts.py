@@ -1,9 +1,9 @@
 """Facts from elsewhere: every shard of the inputs has its own, and a candidate is given up in waves across them.
 
-A candidate that loses is known to lose after a few inputs, wherever these are. So in the first wave each shard gets its
-usual share of the ceiling, and gives a candidate up when that is passed. Most totals are above their ceilings then. The
-few that are not go on in a second wave, each shard with all that is left of the ceiling. No deficit is negative, so a
-candidate given up that way is above its ceiling on all inputs.
+A candidate that loses is known to lose after a few hard inputs. So in the first wave each shard takes all candidates
+through its first run of inputs, as many as usually bring them to their ceilings. Most candidates' sums over the shards
+are above their ceilings then. The others go on from there in a second wave, each shard with all that is left of the
+ceiling. No deficit is negative, so a candidate given up that way is above its ceiling on all inputs.
 """
 
 from __future__ import annotations
@@ -17,15 +17,13 @@ import numpy as np
 from arachne.backend import ModelBackend
 from arachne.elsewhere import Elsewhere, Making
 from arachne.evaluate.fitness import FitnessInputs
+from arachne.evaluate.judging.bounds import Wave
 from arachne.evaluate.judging.facts import Bounds, ExactFacts, Facts
 from arachne.evaluate.judging.local_facts import LocalFacts
 from arachne.lazy import is_lazy
 from arachne.shards import shards
 from arachne.suspects import Suspects
 from arachne.values import Array, Inputs, count
-
-MARGIN = 1.15
-"""A shard may pass its usual share of the ceiling by this much before it gives a candidate up."""
 
 PIECES_EACH, LONG = 4, 4
 """Each worker has this many pieces, so that several others take over what one leaves, if they have so many shards."""
@@ -69,32 +67,31 @@ class SharedFacts(Facts):
         return self._revision
 
     def bounds(self, trials: Array, ceilings: Array | None) -> Bounds:
-        numbers = range(len(self._sizes))
-        everybody = np.arange(len(trials))
         renew, self._renew = self._renew, False
         shares = self._costs / self._costs.sum()
-        first = {
-            number: (trials, None if ceilings is None else np.ceil(MARGIN * shares[number] * ceilings), renew)
-            for number in numbers
+        numbers = range(len(self._sizes))
+        if ceilings is None:
+            found = self._wave(dict.fromkeys(numbers, (trials, None, "all", renew)))
+            return _summed(found)
+        found = self._wave({number: (trials, np.ceil(shares[number] * ceilings), "first", renew) for number in numbers})
+        low = np.sum([part.low for part in found.values()], axis=0)
+        going = {number: np.flatnonzero(~part.complete & (low <= ceilings)) for number, part in found.items()}
+        second = {
+            number: (trials[which], (ceilings - low + found[number].low)[which], "second", False)
+            for number, which in going.items()
+            if len(which)
         }
-        found = dict(zip(numbers, self._asked(bounds_of, first), strict=True))
-        self.waves.append(len(trials) * len(found))
-        if ceilings is not None:
-            low = np.sum([part.low for part in found.values()], axis=0)
-            second: dict[int, tuple[Any, ...]] = {}
-            which: dict[int, Array] = {}
-            for number, part in found.items():
-                which[number] = everybody[~part.complete & (low <= ceilings)]
-                left = (ceilings - low + part.low)[which[number]]
-                if len(left):
-                    second[number] = trials[which[number]], left, False
-            for number, part in zip(second, self._asked(bounds_of, second), strict=True):
-                found[number] = _with(found[number], which[number], part)
-            self.waves.append(sum(len(which[number]) for number in second))
+        for number, part in self._wave(second).items():
+            found[number] = _with(found[number], going[number], part)
         summed = _summed(found)
         if summed.complete.any():
             self._costs += [float(part.low[summed.complete].sum()) for part in found.values()]
         return summed
+
+    def _wave(self, asked: Mapping[int, tuple[Any, ...]]) -> dict[int, Bounds]:
+        """Bounds of candidates by some shards, by their numbers."""
+        self.waves.append(sum(len(own[0]) for own in asked.values()))
+        return dict(zip(asked, self._asked(bounds_of, asked), strict=True))
 
     def exact(self, trial: Array) -> ExactFacts:
         found = self._asked(exact_of, dict.fromkeys(range(len(self._sizes)), (trial,)))
@@ -191,13 +188,13 @@ def facts_of(
 
 
 def bounds_of(
-    facts: LocalFacts, trials: Array, ceilings: Array | None, renew: bool, band: Band | None
+    facts: LocalFacts, trials: Array, ceilings: Array | None, wave: Wave, renew: bool, band: Band | None
 ) -> tuple[Bounds, int, Band]:
     """Bounds of candidates over one shard, and what it knows of its own errors."""
     _learn(facts, band)
     if renew:
         facts.next_generation()
-    found = facts.bounds(trials, None if ceilings is None else ceilings.astype(np.int64))
+    found = facts.bounds(trials, None if ceilings is None else ceilings.astype(np.int64), wave)
     return Bounds(found.deficits, found.low, found.high, found.complete), facts.revision, _band(facts)
 
 
