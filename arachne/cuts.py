@@ -33,6 +33,10 @@ taken from several shards, what comes in place of the slice are the numbers of t
 """
 
 
+Elements = Mapping[tuple[str, str], tuple[Array, ...]]
+"""Some elements of each of some parameters: one array of numbers for each axis."""
+
+
 def pulled(pull: Pull, scores: Array, rows: slice) -> Array:
     """What a pull says of some rows, checked: `(rows, classes)` like their scores.
 
@@ -158,12 +162,14 @@ class Cut(ABC):
             return self.scores_with(weights, rows)
         return put_together([(at, self.scores_with(weights, rows[at])) for _, at in groups])
 
-    def gradients_by_shard(self, weights: Weights, pull: Pull, rows: Array) -> Weights:
-        """As `weight_gradients` of rows `(k,)`, in the shapes of the weights, added up in the order of the shards."""
+    def gradients_by_shard(self, weights: Weights, pull: Pull, rows: Array, elements: Elements) -> Weights:
+        """As `weight_gradients` of rows `(k,)`, of these elements alone, added up in the order of the shards."""
         groups = by_shard(self.n, rows)
         if len(groups) == 1:
-            return self.weight_gradients(weights, pull, rows)
-        first, *others = (self.weight_gradients(weights, OfRows(pull, at), rows[at]) for _, at in groups)
+            return picked(self.weight_gradients(weights, pull, rows), elements)
+        first, *others = (
+            picked(self.weight_gradients(weights, OfRows(pull, at), rows[at]), elements) for _, at in groups
+        )
         return added_up(first, others)
 
     @abstractmethod
@@ -218,6 +224,11 @@ def put_together(parts: Sequence[tuple[Array, Array]]) -> Array:
     for at, values in parts:
         found[at] = values
     return found
+
+
+def picked(values: Weights, elements: Elements) -> Weights:
+    """The chosen elements of each parameter, `(elements,)`."""
+    return {place: values[place][index] for place, index in elements.items()}
 
 
 def added_up(first: Weights, others: Iterable[Weights]) -> Weights:
@@ -325,8 +336,8 @@ class LazyCut(Cut):
     def scores_by_shard(self, weights: Weights, rows: Array) -> Array:
         return self.scores_with(weights, rows)
 
-    def gradients_by_shard(self, weights: Weights, pull: Pull, rows: Array) -> Weights:
-        return self.weight_gradients(weights, pull, rows)
+    def gradients_by_shard(self, weights: Weights, pull: Pull, rows: Array, elements: Elements) -> Weights:
+        return picked(self.weight_gradients(weights, pull, rows), elements)
 
     def _scores_from_outputs(self, outputs: Array, rows: Array | None) -> Array:
         return put_together([(at, cut.scores_from_outputs(outputs[at], own)) for cut, at, own in self._asked(rows)])

@@ -21,6 +21,19 @@ def shards(n: int) -> list[slice]:
     return list(batches(n, SHARD)) or [slice(0, 0)]
 
 
+def spread(groups: Array) -> Array:
+    """The order of inputs in which every shard has its share of each group `(n,)`; a group keeps its own order.
+
+    Negatives and positives come one after the other. A step that looks at as many of both would find all its negatives
+    in one shard, and whoever has that one would do most of the work. One shard stays as it is.
+    """
+    places = np.arange(len(groups), dtype=np.float64)
+    for group in np.unique(groups) if len(shards(len(groups))) > 1 else ():
+        rows = np.flatnonzero(groups == group)
+        places[rows] = (np.arange(len(rows)) + 0.5) / len(rows)
+    return np.argsort(places, kind="stable")
+
+
 def pieces(inputs: Inputs) -> Iterator[tuple[slice, Inputs]]:
     """Shard after shard of some inputs as plain arrays, and which rows that are."""
     parts = shards(count(inputs))

@@ -161,6 +161,8 @@ class Change:
     @classmethod
     def between(cls, place: tuple[str, str], before: Array, after: Array) -> Change | None:
         """From one array to another of its shape; None where they hold the same bits."""
+        if before.dtype != after.dtype:
+            return cls(*place, None, np.array(after))
         old, new = (np.ascontiguousarray(one).reshape(-1) for one in (before, after))
         differs = np.flatnonzero(old.view(f"u{old.itemsize}") != new.view(f"u{new.itemsize}"))
         if not len(differs):

@@ -65,7 +65,8 @@ class Problem:
         """Scores and gradients of the fitness inputs by the suspects' values; made on first use."""
         from arachne.search.dense_tunable import make_tunable
 
-        return make_tunable(self.backend, self.fitness_inputs.inputs, self.suspects, self.tail)
+        counted = self.fitness_inputs
+        return make_tunable(self.backend, counted.inputs, self.suspects, self.tail, counted.terms)
 
     @property
     def tail(self) -> TailInputs | None:

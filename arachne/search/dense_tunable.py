@@ -173,7 +173,13 @@ def _slope(layer: DenseLayer, left: Array) -> Array:
     return steepness(left)
 
 
-def make_tunable(backend: ModelBackend, inputs: Inputs, suspects: Suspects, tail: TailInputs | None = None) -> Tunable:
+def make_tunable(
+    backend: ModelBackend,
+    inputs: Inputs,
+    suspects: Suspects,
+    tail: TailInputs | None = None,
+    groups: Array | None = None,
+) -> Tunable:
     """The fastest `Tunable` for these suspects: NumPy for dense layers at the end of a model, a cut for all others.
 
     Args:
@@ -181,7 +187,8 @@ def make_tunable(backend: ModelBackend, inputs: Inputs, suspects: Suspects, tail
         inputs: The inputs.
         suspects: The weights whose values vary.
         tail: What flows through the model's dense tail for these inputs, if it has been computed already.
+        groups: Kinds of inputs `(n,)` that steps look at alike, if there are several.
     """
     tail = tail or TailInputs.of(backend, inputs)
     found = None if tail is None else DenseTunable.of(backend, suspects, tail)
-    return found or BehindCut(backend, inputs, suspects)
+    return found or BehindCut(backend, inputs, suspects, groups)

@@ -20,8 +20,7 @@ from arachne.evaluate.fitness import FitnessInputs
 from arachne.evaluate.judging.bounds import Wave
 from arachne.evaluate.judging.facts import Bounds, ExactFacts, Facts
 from arachne.evaluate.judging.local_facts import LocalFacts
-from arachne.lazy import is_lazy
-from arachne.shards import shards
+from arachne.shards import shards, spread
 from arachne.suspects import Suspects
 from arachne.values import Array, Inputs, count
 
@@ -44,7 +43,7 @@ class SharedFacts(Facts):
 
     def __init__(self, elsewhere: Elsewhere, fitness_inputs: FitnessInputs, suspects: Suspects, memory: int) -> None:
         parts = runs_of_shards(count(fitness_inputs.padded), elsewhere.workers)
-        self._order = dealt(len(fitness_inputs), 1 if is_lazy(fitness_inputs.padded) else len(parts))
+        self._order = spread(fitness_inputs.terms)
         inputs = fitness_inputs if len(parts) == 1 else fitness_inputs.take(self._order)
         each = memory // -(-len(parts) // max(1, elsewhere.workers))
         told = [
@@ -122,14 +121,6 @@ class SharedFacts(Facts):
             self._states[number], self._bands[number] = state, band
             values.append(value)
         return values
-
-
-def dealt(n: int, pieces: int) -> Array:
-    """The order in which `n` inputs are dealt out, so that every piece has its share of hard ones `(n,)`.
-
-    Terms come one after the other; a piece without negatives would look at its positives in vain.
-    """
-    return np.argsort(np.arange(n) % pieces, kind="stable")
 
 
 def runs_of_shards(n: int, workers: int) -> list[slice]:
