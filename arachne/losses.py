@@ -1,10 +1,13 @@
 """Losses of class scores: what each input's loss is, and its gradient as a `Pull` for a backend.
 
 A function in the plural gives one number per input. Its namesake in the singular makes a pull of the same loss: a
-weighted sum over the inputs, which is their mean unless weights are given.
+weighted sum over the inputs, which is their mean unless weights are given. Pulls are functions of this module with some
+arguments filled in, so that they go to other processes quickly.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 import numpy as np
 
@@ -66,16 +69,15 @@ def cross_entropy(labels: Array, weights: Array | None = None, *, score_kind: st
         score_kind: What the scores are, as the backend says. The gradient at log-probabilities is minus the one-hot
             label, at logits softmax - one-hot.
     """
-    labels = np.asarray(labels)
+    return partial(_of_cross_entropy, np.asarray(labels), weights, score_kind)
 
-    def pull(scores: Array, rows: slice) -> Array:
-        wanted = labels[rows]
-        check_labels(wanted, scores)
-        gradient = np.zeros_like(scores) if score_kind == "log-probabilities" else probabilities(scores)
-        gradient[np.arange(len(wanted)), wanted] -= 1
-        return _weighted(gradient, weights, rows, len(labels))
 
-    return pull
+def _of_cross_entropy(labels: Array, weights: Array | None, score_kind: str, scores: Array, rows: slice) -> Array:
+    wanted = labels[rows]
+    check_labels(wanted, scores)
+    gradient = np.zeros_like(scores) if score_kind == "log-probabilities" else probabilities(scores)
+    gradient[np.arange(len(wanted)), wanted] -= 1
+    return _weighted(gradient, weights, rows, len(labels))
 
 
 def squared_probability_changes(scores: Array, before: Array) -> Array:
@@ -87,31 +89,29 @@ def squared_probability_changes(scores: Array, before: Array) -> Array:
 
 def squared_probability_change(before: Array, weights: Array | None = None) -> Pull:
     """The mean squared change of probabilities since the scores were `before` `(n, classes)`."""
-    kept = probabilities(np.asarray(before, np.float64))
+    return partial(_of_probability_change, probabilities(np.asarray(before, np.float64)), weights)
 
-    def pull(scores: Array, rows: slice) -> Array:
-        p = probabilities(scores.astype(np.float64))
-        change = p - kept[rows]
-        # dp_k / ds_j = p_k (delta_kj - p_j)
-        gradient = 2 * p * (change - (change * p).sum(axis=1, keepdims=True))
-        return _weighted(gradient, weights, rows, len(kept)).astype(scores.dtype)
 
-    return pull
+def _of_probability_change(kept: Array, weights: Array | None, scores: Array, rows: slice) -> Array:
+    p = probabilities(scores.astype(np.float64))
+    change = p - kept[rows]
+    # dp_k / ds_j = p_k (delta_kj - p_j)
+    gradient = 2 * p * (change - (change * p).sum(axis=1, keepdims=True))
+    return _weighted(gradient, weights, rows, len(kept)).astype(scores.dtype)
 
 
 def margin(labels: Array, weights: Array | None = None) -> Pull:
     """The mean margin of inputs with these labels `(n,)`; as a loss, it is made smaller by making mistakes."""
-    labels = np.asarray(labels)
+    return partial(_of_margin, np.asarray(labels), weights)
 
-    def pull(scores: Array, rows: slice) -> Array:
-        wanted, each = labels[rows], np.arange(len(scores))
-        check_labels(wanted, scores)
-        gradient = np.zeros_like(scores)
-        gradient[each, wanted] = 1
-        gradient[each, best_others(scores, wanted)] = -1
-        return _weighted(gradient, weights, rows, len(labels))
 
-    return pull
+def _of_margin(labels: Array, weights: Array | None, scores: Array, rows: slice) -> Array:
+    wanted, each = labels[rows], np.arange(len(scores))
+    check_labels(wanted, scores)
+    gradient = np.zeros_like(scores)
+    gradient[each, wanted] = 1
+    gradient[each, best_others(scores, wanted)] = -1
+    return _weighted(gradient, weights, rows, len(labels))
 
 
 def margin_hinges(scores: Array, labels: Array, width: float) -> Array:
@@ -121,19 +121,18 @@ def margin_hinges(scores: Array, labels: Array, width: float) -> Array:
 
 def margin_hinge(labels: Array, width: float, weights: Array | None = None) -> Pull:
     """The mean of max(0, width - margin): inputs won by less than `width` are pulled towards their label."""
-    labels = np.asarray(labels)
+    return partial(_of_margin_hinge, np.asarray(labels), width, weights)
 
-    def pull(scores: Array, rows: slice) -> Array:
-        wanted, each = labels[rows], np.arange(len(scores))
-        check_labels(wanted, scores)
-        best = best_others(scores, wanted)
-        short = (scores[each, wanted] - scores[each, best] < width).astype(scores.dtype)
-        gradient = np.zeros_like(scores)
-        gradient[each, best] = short
-        gradient[each, wanted] = -short
-        return _weighted(gradient, weights, rows, len(labels))
 
-    return pull
+def _of_margin_hinge(labels: Array, width: float, weights: Array | None, scores: Array, rows: slice) -> Array:
+    wanted, each = labels[rows], np.arange(len(scores))
+    check_labels(wanted, scores)
+    best = best_others(scores, wanted)
+    short = (scores[each, wanted] - scores[each, best] < width).astype(scores.dtype)
+    gradient = np.zeros_like(scores)
+    gradient[each, best] = short
+    gradient[each, wanted] = -short
+    return _weighted(gradient, weights, rows, len(labels))
 
 
 def _weighted(gradient: Array, weights: Array | None, rows: slice, n: int) -> Array:

@@ -114,6 +114,9 @@ def local_client(workers: int, tell: Tell) -> Iterator[Client]:
         "distributed.comm.require-encryption": False,  # nothing leaves this machine
         # dask's own would have every large array mapped anew, which takes longer than computing with it
         "distributed.nanny.pre-spawn-environ": ONE_THREAD,
+        # dask looks a hundred times a second at what a worker does, which takes time from it
+        "distributed.worker.profile.enabled": False,
+        "distributed.admin.tick.interval": "500ms",
     }
     with dask.config.set(settings), _quiet(), tempfile.TemporaryDirectory(prefix="arachne-workers-") as folder:
         try:

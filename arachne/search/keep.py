@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 
 import numpy as np
@@ -52,18 +53,19 @@ class Keep(GradientSearch):
         guards = np.minimum(margins(batch.before, batch.labels), GUARD * unit)
         wanted = np.where(batch.negative, TARGET * unit, guards)
         weights = np.where(batch.negative, 1.0, stiffness * STIFFNESS) * batch.shares / (unit * (1 + stiffness))
+        return partial(_short_of, batch.labels, wanted, weights)
 
-        def pull(scores: Array, rows: slice) -> Array:
-            each, labels, others = np.arange(len(scores)), batch.labels[rows], scores.copy()
-            others[each, labels] = -np.inf
-            rivals = np.argmax(others, axis=1)
-            short = scores[each, labels] - others[each, rivals] < wanted[rows]
-            gradient = np.zeros_like(scores)
-            gradient[each, rivals] = short * weights[rows]
-            gradient[each, labels] = -gradient[each, rivals]
-            return gradient
 
-        return pull
+def _short_of(labels: Array, wanted: Array, weights: Array, scores: Array, rows: slice) -> Array:
+    """A `Pull`: margins below what is wanted, times what each input counts, `(n,)` all three."""
+    each, own, others = np.arange(len(scores)), labels[rows], scores.copy()
+    others[each, own] = -np.inf
+    rivals = np.argmax(others, axis=1)
+    short = scores[each, own] - others[each, rivals] < wanted[rows]
+    gradient = np.zeros_like(scores)
+    gradient[each, rivals] = short * weights[rows]
+    gradient[each, own] = -gradient[each, rivals]
+    return gradient
 
 
 @dataclass(frozen=True, kw_only=True)

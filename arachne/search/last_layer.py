@@ -7,6 +7,7 @@ a front shows whether a repair needed more than these.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -51,12 +52,13 @@ class LastLayer(GradientSearch):
         wanted[negatives] = 0
         wanted[negatives, batch.labels[negatives]] = 1
         weights = (np.where(batch.negative, 1.0, stiffness) * batch.shares / (1 + stiffness)).astype(np.float32)
+        return partial(_away_from, wanted, weights)
 
-        def pull(scores: Array, rows: slice) -> Array:
-            gradient: Array = (probabilities(scores) - wanted[rows]) * weights[rows, None]
-            return gradient
 
-        return pull
+def _away_from(wanted: Array, weights: Array, scores: Array, rows: slice) -> Array:
+    """A `Pull`: how far probabilities are from what is wanted `(n, classes)`, times what each input counts `(n,)`."""
+    gradient: Array = (probabilities(scores) - wanted[rows]) * weights[rows, None]
+    return gradient
 
 
 def last_layer(problem: Problem, parameters: tuple[str, ...]) -> Suspects:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -84,3 +86,10 @@ def test_a_pull_keeps_the_dtype_of_the_scores_and_the_scores_themselves() -> Non
     for pull in (cross_entropy(LABELS), squared_probability_change(BEFORE), margin_hinge(LABELS, 1.0, np.ones(3))):
         assert pull(scores, slice(0, 3)).dtype == np.float32
     np.testing.assert_array_equal(scores, kept)
+
+
+def test_losses_go_to_other_processes_by_plain_pickle() -> None:
+    scores, labels = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32), np.array([0, 2, 1, 1])
+    for made in (cross_entropy(labels), margin(labels), margin_hinge(labels, 1.0), squared_probability_change(scores)):
+        again = pickle.loads(pickle.dumps(made))
+        assert np.array_equal(again(scores, slice(0, 4)), made(scores, slice(0, 4)))

@@ -11,7 +11,7 @@ import pytest
 from arachne.errors import DataError
 from arachne.lazy import Chained, LazyArray, Source, as_array, concatenated, is_lazy
 from arachne.losses import cross_entropy
-from arachne.shards import SHARD, added, pieces, shards, shifted
+from arachne.shards import SHARD, added, pieces, shards, shifted, spread
 from arachne.testing import ReferenceBackend, convnet, mlp, random_inputs
 from arachne.values import EVEN, Array, count, read, take
 
@@ -52,6 +52,18 @@ def test_shards_cover_all_inputs_and_begin_at_multiples_of_even() -> None:
         assert found[-1].stop == n
         assert all(part.start % EVEN == 0 and part.stop - part.start <= SHARD for part in found)
     assert shards(0) == [slice(0, 0)]
+
+
+def test_every_shard_gets_its_share_of_each_group_and_one_shard_stays_as_it_is() -> None:
+    groups = np.repeat([0, 1, 2], [150, 4000, 90])
+    order = spread(groups)
+    assert np.array_equal(np.sort(order), np.arange(len(groups)))
+    for group, size in enumerate((150, 4000, 90)):
+        own = order[groups[order] == group]
+        assert np.array_equal(own, np.sort(own))
+        found = [int((groups[order[part]] == group).sum()) for part in shards(len(groups))]
+        assert max(abs(n - size / len(found)) for n in found) <= 0.02 * size + 1
+    assert np.array_equal(spread(np.arange(SHARD) % 3), np.arange(SHARD))
 
 
 def test_every_operation_gives_the_same_bits_for_lazy_inputs_one_shard_at_a_time(inputs: Array) -> None:
