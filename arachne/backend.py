@@ -402,12 +402,17 @@ class ModelBackend(ABC):
         Args:
             inputs: `n` inputs; every one is shown once.
             layers: The layers.
-            observer: Is shown the activations of each batch, and the gradients for each seed.
+            observer: Is shown the activations of each batch, and the gradients for each seed; of many inputs, one of
+                its kind that is `apart` is shown each shard, and joined.
             seeds: From the rows of a batch to the seeds of its vector-Jacobian products; no gradients when None.
         """
         self._check(inputs, layers)
+        several = not self.TAKES_ALL and len(shards(count(inputs))) > 1
         for rows, piece in self._pieces(inputs):
-            self._observe(piece, layers, observer, None if seeds is None else seeds_from(seeds, rows.start))
+            own = observer.apart() if several else None
+            self._observe(piece, layers, own or observer, None if seeds is None else seeds_from(seeds, rows.start))
+            if own is not None:
+                observer.join(own)
 
     def _observe(self, inputs: Inputs, layers: Sequence[str], observer: Observer, seeds: Seeds | None) -> None:
         """As `observe`, of layers the model has. Written by an adapter for speed and memory alone."""

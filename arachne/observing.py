@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from typing import Self
 
 from arachne.cuts import Trace
 from arachne.values import Activation, Array
@@ -32,6 +33,17 @@ class Observer(ABC):
     @abstractmethod
     def gradient(self, layer: str, use: int, gradient: Array) -> None:
         """The gradient for one seed at what leaves a use `(n, ...)`; not called where no gradient reaches it."""
+
+    def apart(self) -> Self | None:
+        """An observer of the same kind that has seen nothing, for one shard of many inputs; None if there is no such.
+
+        It goes to other processes where inputs are with these, and comes back.
+        """
+        return None
+
+    def join(self, other: Self) -> None:
+        """Add what an observer of `apart` has seen. Shards are joined in their order."""
+        raise NotImplementedError(f"'{type(self).__name__}' has observers apart, and joins none")
 
 
 def show(trace: Trace, observer: Observer, seeds: Iterable[Array] = ()) -> None:

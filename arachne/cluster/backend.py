@@ -7,7 +7,7 @@ workers, one question per shard, and put together in the order of the shards, as
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -18,18 +18,22 @@ from arachne.backend import Cut, ModelBackend, Observer, Pull, Seeds, Trace
 from arachne.cluster.models import Change, Model
 from arachne.cluster.team import Ask, Team
 from arachne.cluster.worker import Piece, Question
-from arachne.cuts import weights_of
+from arachne.cuts import added_up, weights_of
 from arachne.elsewhere import Answer, Making, Pieces
 from arachne.errors import UsageError
 from arachne.fitting import OnStep, Plan
 from arachne.lazy import is_lazy
-from arachne.shards import added, joined, joined_uses, shards
-from arachne.values import Activation, Array, Description, Inputs, LayerInfo, Weights, count, read, take
+from arachne.observing import seeds_from
+from arachne.shards import joined, joined_uses, shards
+from arachne.values import Activation, Array, Description, Inputs, LayerInfo, Weights, batches, count, read, take
 
 if TYPE_CHECKING:
     from distributed import Client
 
 Work = Callable[..., Any]
+
+AT_ONCE = 4
+"""How many shards of each worker are asked about together, where answers are as large as the model."""
 
 
 class ClusterBackend(ModelBackend):
@@ -121,11 +125,8 @@ class ClusterBackend(ModelBackend):
         return joined([scores for scores, _ in found]), joined_uses([uses for _, uses in found])
 
     def _weight_gradients(self, inputs: Inputs, pull: Pull, parameters: Sequence[tuple[str, str]]) -> Weights:
-        first, *others = self.each_shard(weight_gradients, inputs, pull, tuple(parameters))
-        total: Weights = {place: np.array(values) for place, values in first.items()}
-        for more in others:
-            total = added(total, more)
-        return total
+        found = self.shard_after_shard(weight_gradients, inputs, pull, tuple(parameters))
+        return added_up(next(found), found)
 
     def _output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
         seeds = {number: (layer, seed[rows]) for number, rows in enumerate(shards(count(inputs)))}
@@ -147,8 +148,13 @@ class ClusterBackend(ModelBackend):
         return self.inner.trace(inputs, layers)
 
     def _observe(self, inputs: Inputs, layers: Sequence[str], observer: Observer, seeds: Seeds | None) -> None:
-        """In this process, as a trace."""
-        self.inner.observe(inputs, layers, observer, seeds)
+        """By workers where there are several shards and the observer can be split; else here."""
+        own = observer.apart() if len(shards(count(inputs))) > 1 else None
+        if own is None:
+            self.inner.observe(inputs, layers, observer, seeds)
+        else:
+            for seen in self.shard_after_shard(observed, inputs, tuple(layers), own, seeds):
+                observer.join(seen)
 
     def _cut(self, inputs: Inputs, layers: Sequence[str]) -> Cut:
         from arachne.cluster.cut import ClusterCut
@@ -185,6 +191,13 @@ class ClusterBackend(ModelBackend):
         """What a function says of every shard, `work(backend, inputs, rows, *arguments)`, in their order."""
         asked = dict.fromkeys(range(len(shards(count(inputs)))), arguments)
         return [one.value for one in self.pieces(inputs)(work, asked)]
+
+    def shard_after_shard(self, work: Work, inputs: Inputs, *arguments: Any) -> Iterator[Any]:
+        """As `each_shard`, where answers are large and soon forgotten: a few shards of each worker at a time."""
+        pieces = self.pieces(inputs)
+        for some in batches(len(shards(count(inputs))), AT_ONCE * self.workers):
+            for one in pieces(work, dict.fromkeys(range(some.start, some.stop), arguments)):
+                yield one.value
 
     @property
     def workers(self) -> int:
@@ -288,6 +301,15 @@ def weight_gradients(
 ) -> Weights:
     """A shard's part of the gradients."""
     return backend.weight_gradients(inputs, Shifted(pull, rows.start), parameters)
+
+
+def observed(
+    backend: ModelBackend, inputs: Inputs, rows: slice, layers: Sequence[str], observer: Observer, seeds: Seeds | None
+) -> Observer:
+    """An observer like this one, which has seen nothing, after it was shown a shard."""
+    own = observer.apart() or observer
+    backend.observe(inputs, layers, own, None if seeds is None else seeds_from(seeds, rows.start))
+    return own
 
 
 def output_gradients(backend: ModelBackend, inputs: Inputs, rows: slice, layer: str, seed: Array) -> tuple[Array, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any, Self
 
 import numpy as np
@@ -26,7 +27,10 @@ class Averages(Observer):
     def __init__(
         self, backend: ModelBackend, layers: Sequence[LayerInfo], *, magnitudes: bool, dtype: Any = np.float64
     ) -> None:
-        self._layers = {info.name: _Layer(backend, info, magnitudes, dtype) for info in layers}
+        self._layers = {
+            info.name: _Layer(info, backend.get_weights(info.name) if info.kind == "norm" else {}, magnitudes, dtype)
+            for info in layers
+        }
         self._share = 1.0
 
     def counting(self, share: float) -> Self:
@@ -39,6 +43,15 @@ class Averages(Observer):
 
     def gradient(self, layer: str, use: int, gradient: Array) -> None:
         self._layers[layer].add_gradient(use, gradient, self._share)
+
+    def apart(self) -> Self:
+        found = copy(self)
+        found._layers = {name: own.apart() for name, own in self._layers.items()}
+        return found
+
+    def join(self, other: Self) -> None:
+        for name, own in other._layers.items():
+            self._layers[name].join(own)
 
     def take(self, layer: str) -> list[Flow]:
         """The averages of one layer's uses, which are then forgotten here."""
@@ -53,15 +66,30 @@ class Averages(Observer):
 class _Layer:
     """The averages of one layer. A use may be several pieces, frames that were folded into the batch for example."""
 
-    def __init__(self, backend: ModelBackend, info: LayerInfo, magnitudes: bool, dtype: Any) -> None:
+    def __init__(self, info: LayerInfo, weights: Mapping[str, Array], magnitudes: bool, dtype: Any) -> None:
+        self._info, self._weights, self._magnitudes, self._dtype = info, weights, magnitudes, dtype
         self._linear: Linear = LINEAR[info.kind](info)
-        self._weights = backend.get_weights(info.name) if info.kind == "norm" else {}
-        self._magnitudes, self._dtype = magnitudes, dtype
         self._channels_last: dict[int, bool] = {}
         self._entering: dict[tuple[int, int], dict[str, Entering]] = {}
         self._gradients: dict[tuple[int, int], Array] = {}
         self._leaving: dict[tuple[int, int], tuple[int, ...]] = {}
         self._transposed: dict[tuple[int, int], bool] = {}
+
+    def apart(self) -> _Layer:
+        """Averages of the same layer, of nothing yet."""
+        return _Layer(self._info, self._weights, self._magnitudes, self._dtype)
+
+    def join(self, other: _Layer) -> None:
+        """Add what another one has."""
+        self._channels_last |= other._channels_last
+        self._leaving |= other._leaving
+        self._transposed |= other._transposed
+        for key, entering in other._entering.items():
+            own = self._entering.setdefault(key, {})
+            for parameter, values in entering.items():
+                own[parameter] = self._sum(own.get(parameter), values)
+        for key, values in other._gradients.items():
+            self._gradients[key] = self._sum(self._gradients.get(key), values)
 
     def add(self, use: int, activation: Activation, share: float) -> None:
         """What enters and leaves a use for some inputs."""
@@ -99,6 +127,9 @@ class _Layer:
     def _plus(self, total: Entering | None, more: Entering, share: float) -> Entering:
         """The total with a share of something added, in the same memory where that can be."""
         more *= share
+        return self._sum(total, more)
+
+    def _sum(self, total: Entering | None, more: Entering) -> Entering:
         if total is None:
             return more if sparse.issparse(more) else more.astype(self._dtype, copy=False)
         if sparse.issparse(total) or total.shape != more.shape:

@@ -14,6 +14,7 @@ from arachne import registry
 from arachne.cluster.backend import ClusterBackend
 from arachne.cluster.starting import on_cluster
 from arachne.data.labelled import LabelledData
+from arachne.localise.averages import Averages
 from arachne.losses import cross_entropy
 from arachne.result import RepairResult
 from arachne.search.budget import Budget
@@ -86,6 +87,23 @@ def test_every_operation_gives_the_same_bits(shared: ClusterBackend, data: Label
     )
     mine, theirs = (np.asarray(one.input_gradients(inputs, pull)) for one in (shared, alone))
     assert np.array_equal(mine, theirs)
+
+
+def test_what_flows_through_layers_is_averaged_by_workers_to_the_same_bits(
+    shared: ClusterBackend, data: LabelledData
+) -> None:
+    inputs, names = np.asarray(data.inputs)[:3000], [info.name for info in shared.layers]
+    seed = np.random.default_rng(0).standard_normal((3000, 10)).astype(np.float32)
+    averages = [Averages(one, list(shared.layers), magnitudes=True) for one in (shared, shared.inner)]
+    asked = shared.team.traffic.questions
+    for backend, one in zip((shared, shared.inner), averages, strict=True):
+        backend.observe(inputs, names, one, lambda rows: [seed[rows]])
+        backend.observe(inputs[:1500], names, one.counting(-0.5))
+    assert shared.team.traffic.questions == asked + len(shards(3000)) + len(shards(1500))
+    for name in names:
+        for mine, theirs in zip(*(one.take(name) for one in averages), strict=True):
+            assert np.array_equal(mine.gradient, theirs.gradient)
+            assert np.array_equal(mine.entering["weight"], theirs.entering["weight"])
 
 
 def test_a_cut_gives_the_same_bits_for_rows_in_any_order(shared: ClusterBackend, data: LabelledData) -> None:
