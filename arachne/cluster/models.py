@@ -11,6 +11,7 @@ import importlib.metadata
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ PACKAGES = {
     "keras": ("keras", "tensorflow", "tensorflow-cpu", "jax"),
 }
 """What a backend computes with; the same versions round the same way."""
+
+OPEN = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+"""Arguments that need not be given."""
 
 Versions = tuple[tuple[str, str], ...]
 """Packages and their versions, Python's first."""
@@ -108,7 +112,9 @@ def _factory_of(backend: ModelBackend) -> str | None:
     if backend.NAME != "torch":
         return None
     kind = type(backend.native)
-    if kind.__module__ in ("__main__", "builtins") or "." in kind.__qualname__ or kind.__module__.startswith("torch."):
+    told = [one for one in signature(kind).parameters.values() if one.default is one.empty and one.kind not in OPEN]
+    nowhere = kind.__module__ in ("__main__", "builtins") or kind.__module__.startswith("torch.")
+    if nowhere or "." in kind.__qualname__ or told:
         raise UsageError(
             f"a worker cannot make a model of class '{kind.__qualname__}' again; give the model as a file, or as "
             "'module:factory' with its weights"

@@ -130,6 +130,7 @@ def local_client(workers: int, tell: Tell) -> Iterator[Client]:
                 memory_limit=0,
                 local_directory=folder,
                 env=ONE_THREAD,
+                preload=["arachne.cluster.worker"],
             )
         except Exception as error:
             raise ClusterError(f"the local cluster could not be started ({type(error).__name__}: {error})") from error

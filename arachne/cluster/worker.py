@@ -7,6 +7,7 @@ All of it can be lost with the worker; another one makes it again from the quest
 from __future__ import annotations
 
 import hashlib
+import signal
 import tempfile
 import threading
 import time
@@ -118,6 +119,11 @@ class _Opened:
 _models, _made, _pieces = _Kept(MODELS_KEPT), _Kept(MADE_KEPT), _Kept(PIECES_KEPT)
 _folder: tempfile.TemporaryDirectory[str] | None = None
 _one_at_a_time = threading.RLock()
+
+
+def dask_setup(worker: object) -> None:
+    """Called by dask as a local worker starts: Ctrl-C in the terminal is for the process that asks, which ends it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def deliver(value: T) -> T:

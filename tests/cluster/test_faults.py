@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 import arachne
@@ -130,22 +131,32 @@ def test_a_scheduler_that_is_gone_leaves_a_checkpoint_to_go_on_from(
     assert saved(result, tmp_path) == expected
 
 
-def test_a_killed_client_takes_its_local_workers_along_and_can_be_gone_on_with(
-    model_file: Path, data_file: Path, tmp_path: Path
-) -> None:
-    words = [sys.executable, "-m", "arachne", "repair", str(model_file), "--data", str(data_file), "--target", "top:1"]
-    words += ["--search", "de", "--population", "20", "--generations", "9999", "--patience", "9999", "-o", "fix"]
-    words += ["--time-limit", "15"]  # a checkpoint is first written after some five seconds
+@pytest.fixture
+def endless(model_file: Path, data_file: Path) -> list[str]:
+    """The words of a search that goes on until somebody ends it."""
+    words = ["repair", str(model_file), "--data", str(data_file), "--target", "top:1", "--search", "de"]
+    words += ["--population", "20", "--generations", "9999", "--patience", "9999", "-o", "fix"]
+    return [*words, "--time-limit", "10"]  # a checkpoint is first written after some five seconds
+
+
+def ended_after_a_checkpoint(words: list[str], folder: Path, end: Callable[[int], None]) -> tuple[int, str]:
+    """Run a command in a session of its own, end it once there is a checkpoint; its code and what it said.
+
+    Every process that it had started is gone soon, too.
+    """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with (tmp_path / "log.txt").open("wb") as log:
-        run = subprocess.Popen([*words, "--workers", "2"], cwd=tmp_path, env=environment, stderr=log, stdout=log)
+    command = [sys.executable, "-m", "arachne", *words]
+    told = folder / "log.txt"
+    with told.open("wb") as log:
+        run = subprocess.Popen(command, cwd=folder, env=environment, stderr=log, stdout=log, start_new_session=True)
     try:
         until = time.monotonic() + PATIENCE
-        while not list(tmp_path.glob(".fix.arachne/checkpoints/search-*.npz")) and time.monotonic() < until:
-            assert run.poll() is None, (tmp_path / "log.txt").read_text()
+        while not list(folder.glob(".fix.arachne/checkpoints/search-*.npz")) and time.monotonic() < until:
+            assert run.poll() is None, told.read_text()
             time.sleep(0.1)
         children = descendants(run.pid)
-        run.kill()
+        end(run.pid)
+        code = run.wait(PATIENCE)
     finally:
         run.kill()
         run.wait(PATIENCE)
@@ -153,10 +164,33 @@ def test_a_killed_client_takes_its_local_workers_along_and_can_be_gone_on_with(
         time.sleep(0.1)
     assert len(children) >= 2
     assert not any(map(alive, children))
+    return code, told.read_text()
+
+
+def test_a_killed_client_takes_its_local_workers_along_and_can_be_gone_on_with(
+    endless: list[str], tmp_path: Path
+) -> None:
+    ended_after_a_checkpoint([*endless, "--workers", "2"], tmp_path, lambda pid: os.kill(pid, signal.SIGKILL))
     assert not (tmp_path / "fix").exists()
-    ran = command(*words[3:], "--resume", cwd=tmp_path)
+    ran = command(*endless, "--resume", cwd=tmp_path)
     assert ran.code == 0, ran.err
     assert "resumed after generation" in ran.err
+
+
+def test_ctrl_c_ends_the_cluster_in_two_lines_and_the_checkpoint_is_whole(endless: list[str], tmp_path: Path) -> None:
+    code, told = ended_after_a_checkpoint(  # a terminal sends it to all processes at once
+        [*endless, "--workers", "2"], tmp_path, lambda pid: os.killpg(pid, signal.SIGINT)
+    )
+    assert code == 130
+    assert "Traceback" not in told
+    *_, stopping, error, line = told.splitlines()
+    assert stopping.startswith("stopping when the evaluation under way is done")
+    assert re.fullmatch(r"error: interrupted after generation \d+; this goes on from there:", error)
+    assert "--workers 2" in line
+    assert line.endswith(" --resume")
+    for checkpoint in tmp_path.glob(".fix.arachne/checkpoints/search-*.npz"):
+        with np.load(checkpoint) as arrays:
+            assert {name: arrays[name].shape for name in arrays}
 
 
 def descendants(pid: int) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,9 @@ import arachne
 from arachne import registry
 from arachne.cluster.backend import ClusterBackend
 from arachne.cluster.starting import on_cluster
+from arachne.cluster.team import Team
 from arachne.data.labelled import LabelledData
+from arachne.lazy import is_lazy
 from arachne.localise.averages import Averages
 from arachne.losses import cross_entropy
 from arachne.result import RepairResult
@@ -29,9 +31,7 @@ pytestmark = pytest.mark.backend("onnx")
 QUICK: dict[str, Any] = {"population": 30, "generations": 12}
 
 WAYS = {
-    "default": Settings(
-        searcher=make_searcher("auto", members=("bias", "last", "keep", "sparing")), budget=Budget(max_break=0.2)
-    ),
+    "default": Settings(budget=Budget(max_break=0.2)),
     "de after bl": Settings(localiser=make_localiser("bl"), searcher=make_searcher("de", **QUICK)),
     "de in a convolution": Settings(
         localiser=make_localiser("rs", count=6, include=("first",)), searcher=make_searcher("de", **QUICK)
@@ -61,6 +61,48 @@ def test_the_patch_is_the_same_bytes_with_two_workers_as_without(
     assert len(alone.patch)
     assert bytes_of(shared, tmp_path) == bytes_of(alone, tmp_path)
     assert shared.backend.elsewhere is None
+
+
+def npy_folder(data: LabelledData, folder: Path) -> Path:
+    np.save(folder / "x.npy", np.asarray(data.inputs))
+    np.save(folder / "y.npy", data.labels)
+    return folder
+
+
+def parquet_file(data: LabelledData, folder: Path) -> Path:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    columns = {"x": list(np.asarray(data.inputs).reshape(len(data), -1)), "y": data.labels}
+    parquet.write_table(pyarrow.table(columns), folder / "digits.parquet", row_group_size=500)
+    return folder / "digits.parquet"
+
+
+@pytest.mark.parametrize("write", [npy_folder, parquet_file])
+def test_workers_read_data_larger_than_memory_themselves(
+    write: Callable[[LabelledData, Path], Path],
+    client: Client,
+    model_file: Path,
+    data: LabelledData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent, send = list[str](), Team._sent
+
+    def noted(self: Team, key: str, content: Callable[[], Any], worker: str) -> Any:
+        sent.append(key)
+        return send(self, key, content, worker)
+
+    monkeypatch.setattr(Team, "_sent", noted)
+    lazy = arachne.read_data(write(data, tmp_path), memory=0, preprocess="shape=1x8x8")
+    assert is_lazy(lazy.inputs)
+    for way in ("de in a convolution", "keep behind a cut"):
+        alone = arachne.repair(model_file, lazy, "top:1", settings=WAYS[way])
+        shared = arachne.repair(model_file, lazy, "top:1", settings=WAYS[way], cluster=client)
+        assert len(alone.patch)
+        assert bytes_of(shared, tmp_path) == bytes_of(alone, tmp_path)
+    assert all(key.startswith("model") or "-" in key for key in sent), "inputs were sent"
+    assert sent
 
 
 @pytest.fixture
