@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from arachne.backend import ModelBackend
-from arachne.data.split import Split
+from arachne.data.split import Part, Split
 from arachne.evidence import Evidence, measure
 from arachne.patch import Patch
 from arachne.report.objects import patch_evidence
@@ -18,6 +18,7 @@ from arachne.search.choose import Choice, choose
 from arachne.search.foreseen import confirmed, foresee
 from arachne.search.minimise import minimised
 from arachne.search.standing import Point, found_by_search, measure_front
+from arachne.search.tunable import Cuts
 from arachne.suspects import Suspects
 
 SHRUNK = (0.75, 0.5, 0.25)
@@ -48,7 +49,7 @@ def smaller(
         return found, points
     large = points[choice.index]
     candidate = minimised(problem, large.candidate)
-    (small,) = measure_front(problem.backend, problem.split, [candidate], np.zeros(0, np.int64))
+    (small,) = measure_front(problem.backend, problem.split, [candidate], np.zeros(0, np.int64), problem.cuts)
     small = replace(small, out_of_fold=large.out_of_fold, minimised_from=large.weights)
     small = replace(small, minimised_for=choice.budget.max_break)
     kept = choose([small], choice.budget, problem.split.class_names, choice.objective).index is not None
@@ -66,6 +67,7 @@ def take(
     choice: Choice | None,
     provenance: Mapping[str, Any],
     points: Sequence[Point] = (),
+    cuts: Mapping[Part, Cuts] | None = None,
 ) -> tuple[SearchResult, Patch, Evidence]:
     """The search with the choice in it, the chosen point's patch, and its evidence from every part of the data.
 
@@ -81,6 +83,6 @@ def take(
         found = replace(found, chosen=choice.index)
         more = {"budget": choice.budget.max_break, "patches_compared": found_by_search(points)}
     patch = Patch.between(backend, found.addresses, found.values, provenance=provenance)
-    foreseen = foresee(backend, split, found.addresses, found.values)
+    foreseen = foresee(backend, split, found.addresses, found.values, cuts)
     evidence = measure(backend, patch, split, run=lambda part: confirmed(backend, part, foreseen(part)), **more)
     return found, patch.with_evidence(patch_evidence(evidence)), evidence

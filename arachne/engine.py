@@ -39,6 +39,7 @@ from arachne.search.rounds import another_round
 from arachne.search.standing import Point, measure_front, with_held_out
 from arachne.search.state import Candidate, OnGeneration, each_generation
 from arachne.search.tail_inputs import run_and_keep
+from arachne.search.tunable import Cuts
 from arachne.settings import Settings
 from arachne.values import Array, Inputs
 
@@ -148,21 +149,23 @@ def repair(
         choice: Choice | None = None
         if settings.budget is not None:
             with clock.step("choose"):
-                points = measure_front(backend, split, found.front, rows)
+                points = measure_front(backend, split, found.front, rows, problem.cuts)
                 choice = choose(points, settings.budget, split.class_names, split.objective)
                 found, points = smaller(problem, found, points, choice)
             for number in range(2, settings.rounds + 1):
                 with clock.step(f"round {number}"), restored(backend, suspects.parameters):
                     more = next_round(problem, found, choice, number, settings, stop, rng=rng)
-                    points = (*points, *measure_front(backend, split, more, rows))
+                    points = (*points, *measure_front(backend, split, more, rows, problem.cuts))
                     found = replace(found, front=(*found.front, *more))
                     before, choice = choice, choose(points, settings.budget, split.class_names, split.objective)
                 if choice.index == before.index:
                     break
         with clock.step("measure"):
             told = {**told, "settings": settings.to_json()}
-            found, patch, evidence = take(backend, split, found, choice, told, points)
-            points = with_held_out(backend, split, points)
+            held_out = Cuts(backend, split.held_out.data.inputs)
+            cuts = {split.seen: problem.cuts, split.held_out: held_out}
+            points = with_held_out(backend, split, points, held_out)
+            found, patch, evidence = take(backend, split, found, choice, told, points, cuts)
     result = RepairResult(backend, split, localisation, found, patch, evidence, settings, clock.seconds, doubtful)
     return replace(result, points=points, choice=choice).within_budget()
 

@@ -98,6 +98,11 @@ class Suspects:
         """The `(layer, parameter)` pairs they lie in, each once."""
         return tuple((place.layer, place.parameter) for place in self.places)
 
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The layers they lie in, each once."""
+        return tuple(dict.fromkeys(place.layer for place in self.places))
+
     @cached_property
     def magnitudes(self) -> Array:
         """The largest magnitude among the weights of each suspect's parameter, `(k,)`; 1 where all are zero."""

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from arachne.evaluate.base import Evaluator
     from arachne.evaluate.fitness import FitnessInputs
     from arachne.search.tail_inputs import TailInputs
-    from arachne.search.tunable import Tunable
+    from arachne.search.tunable import Cuts, Tunable
 
 MakeEvaluator = Callable[[ModelBackend, "FitnessInputs", Suspects], "Evaluator"]
 
@@ -53,7 +53,7 @@ class Problem:
     make_evaluator: MakeEvaluator
     training: LabelledData | None = None
     rows: Array | None = None
-    shared: dict[str, TailInputs | None] = field(default_factory=dict, repr=False)
+    shared: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @cached_property
     def evaluator(self) -> Evaluator:
@@ -64,9 +64,26 @@ class Problem:
     def tunable(self) -> Tunable:
         """Scores and gradients of the fitness inputs by the suspects' values; made on first use."""
         from arachne.search.dense_tunable import make_tunable
+        from arachne.search.tunable import Cuts
 
+        numbers = self.rows
+        cuts = None if numbers is None or len(numbers) < len(self.fitness_inputs) else (self.cuts, numbers)
         counted = self.fitness_inputs
-        return make_tunable(self.backend, counted.inputs, self.suspects, self.tail, counted.terms)
+        cuts = cuts or (Cuts(self.backend, counted.inputs, counted.terms), None)
+        return make_tunable(self.backend, counted.inputs, self.suspects, self.tail, cuts)
+
+    @property
+    def cuts(self) -> Cuts:
+        """The unchanged model held open at any layers, for the inputs of the seen part."""
+        from arachne.search.tunable import Cuts
+
+        if "cuts" not in self.shared:
+            groups = np.full(len(self.split.seen), -1)
+            if self.rows is not None:
+                groups[self.rows] = self.fitness_inputs.terms[: len(self.rows)]
+            self.shared["cuts"] = Cuts(self.backend, self.split.seen.data.inputs, groups)
+        found: Cuts = self.shared["cuts"]
+        return found
 
     @property
     def tail(self) -> TailInputs | None:
@@ -75,7 +92,8 @@ class Problem:
 
         if "tail" not in self.shared:
             self.shared["tail"] = TailInputs.of(self.backend, self.fitness_inputs.inputs)
-        return self.shared["tail"]
+        found: TailInputs | None = self.shared["tail"]
+        return found
 
     @cached_property
     def original_scores(self) -> Array:

@@ -24,7 +24,7 @@ from arachne.evaluate.routes.functions import apply, slope
 from arachne.evaluate.routes.tail_layers import DenseLayer, find_tail
 from arachne.evaluate.routes.threads import one_thread
 from arachne.search.tail_inputs import ROWS, TailInputs
-from arachne.search.tunable import BehindCut, Tunable
+from arachne.search.tunable import BehindCut, Cuts, Tunable
 from arachne.suspects import Suspects
 from arachne.values import Array, Inputs, batches
 
@@ -178,7 +178,7 @@ def make_tunable(
     inputs: Inputs,
     suspects: Suspects,
     tail: TailInputs | None = None,
-    groups: Array | None = None,
+    cuts: tuple[Cuts, Array | None] | None = None,
 ) -> Tunable:
     """The fastest `Tunable` for these suspects: NumPy for dense layers at the end of a model, a cut for all others.
 
@@ -187,8 +187,9 @@ def make_tunable(
         inputs: The inputs.
         suspects: The weights whose values vary.
         tail: What flows through the model's dense tail for these inputs, if it has been computed already.
-        groups: Kinds of inputs `(n,)` that steps look at alike, if there are several.
+        cuts: Cuts that are shared with others, and which of their inputs these are; None where there are none.
     """
     tail = tail or TailInputs.of(backend, inputs)
     found = None if tail is None else DenseTunable.of(backend, suspects, tail)
-    return found or BehindCut(backend, inputs, suspects, groups)
+    shared, numbers = cuts or (Cuts(backend, inputs), None)
+    return found or BehindCut(backend, shared, suspects, numbers)

@@ -1,14 +1,15 @@
 """What a patched model says, foreseen from what was kept of the original's passes and confirmed where it matters.
 
-A patch in the dense tail of a model changes nothing before it, so its scores follow from what entered the tail. They
-are computed here in another order of sums than the framework's. Therefore the patched model itself runs over every
-input whose two best scores lie close together, and over every input whose class changes; should it disagree on any of
-the latter, it runs over all of them.
+A patch in the dense tail of a model changes nothing before it, so its scores follow from what entered the tail; the
+scores of a patch elsewhere follow from a cut, where there is one already. They are computed here in another order of
+sums, or in other batches, than in a pass of the whole model. Therefore the patched model itself runs over every input
+whose two best scores lie close together, and over every input whose class changes; should it disagree on any of the
+latter, it runs over all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from arachne.data.split import Part, Split
 from arachne.evidence.evidence import parts_of
 from arachne.search.dense_tunable import DenseTunable
 from arachne.search.tail_inputs import TailInputs
+from arachne.search.tunable import BehindCut, Cuts, Tunable
 from arachne.suspects import Suspects
 from arachne.values import Address, Array, take
 
@@ -28,16 +30,21 @@ EXACT = ("float32", "float64")
 
 
 def foresee(
-    backend: ModelBackend, split: Split, addresses: Sequence[Address], values: Array
+    backend: ModelBackend,
+    split: Split,
+    addresses: Sequence[Address],
+    values: Array,
+    cuts: Mapping[Part, Cuts] | None = None,
 ) -> Callable[[Part], Array | None]:
     """What the model will say of a part with these weights in it, `(n, classes)`; None where only a pass can tell.
 
-    Called while the model has its own weights.
+    Called while the model has its own weights. `cuts` are those that were made for other purposes, by their parts.
     """
+    cuts = cuts or {}
     suspects = Suspects.of(backend, addresses)
     place = {address: number for number, address in enumerate(addresses)}
     ordered = np.asarray(values)[[place[address] for address in suspects.addresses]]
-    found = [(part, _expected(backend, part, suspects, ordered)) for part in parts_of(split)]
+    found = [(part, _expected(backend, part, suspects, ordered, cuts.get(part))) for part in parts_of(split)]
     return lambda wanted: next((scores for part, scores in found if part is wanted), None)
 
 
@@ -64,11 +71,14 @@ def confirmed(backend: ModelBackend, part: Part, expected: Array | None) -> Arra
     return expected
 
 
-def _expected(backend: ModelBackend, part: Part, suspects: Suspects, values: Array) -> Array | None:
-    tail = part.kept
-    if not isinstance(tail, TailInputs) or not len(part) or not set(suspects.dtypes) <= set(EXACT):
+def _expected(backend: ModelBackend, part: Part, suspects: Suspects, values: Array, cuts: Cuts | None) -> Array | None:
+    if not len(part) or not len(suspects) or not set(suspects.dtypes) <= set(EXACT):
         return None
-    tunable = DenseTunable.of(backend, suspects, tail)
+    tunable: Tunable | None = None
+    if isinstance(part.kept, TailInputs):
+        tunable = DenseTunable.of(backend, suspects, part.kept)
+    if tunable is None and cuts is not None and cuts.saves(suspects.layers):
+        tunable = BehindCut(backend, cuts, suspects)
     if tunable is None:
         return None
     with np.errstate(over="ignore", invalid="ignore"):

@@ -12,6 +12,7 @@ from arachne.plugins import SEARCHERS
 from arachne.search.base import Problem, Searcher
 from arachne.search.cross_fit import outcomes
 from arachne.search.state import Generation, SearchResult, SearchState
+from arachne.search.tunable import BehindCut
 
 LAST_RESORT = "de"
 """What runs where no member can: it needs nothing but scores."""
@@ -78,11 +79,13 @@ class Pool(Searcher):
         own = _part(state, name)
         if own.stopped is not None:
             return self._next(problem, state, rng=rng)
-        return self._with(state, name, self._member(name).step(problem, own, rng=rng))
+        return self._with(state, name, self._member(name, problem).step(problem, own, rng=rng))
 
     def result(self, problem: Problem, state: SearchState) -> SearchResult:
         found = {
-            name: self._member(name).result(problem, own) for name in self._all if (own := _part(state, name)).history
+            name: self._member(name, problem).result(problem, own)
+            for name in self._all
+            if (own := _part(state, name)).history
         }
         front = [
             replace(candidate, made_by=candidate.made_by or name)
@@ -106,7 +109,7 @@ class Pool(Searcher):
             state = replace(state, values={**state.values, "member": number})
             try:
                 self._check_needed(problem, state, name)
-                return self._with(state, name, self._member(name).begin(problem, rng=rng))
+                return self._with(state, name, self._member(name, problem).begin(problem, rng=rng))
             except UsageError as error:
                 state = replace(state, values={**state.values, f"{name}/stopped": f"left out: {error}"})
         return replace(state, stopped="all members are done")
@@ -153,8 +156,12 @@ class Pool(Searcher):
         )
         return SearchState({**state.arrays, **arrays}, {**state.values, **values}, (*state.history, *new))
 
-    def _member(self, name: str) -> Searcher:
+    def _member(self, name: str, problem: Problem | None = None) -> Searcher:
+        """A member; where suspects outside the dense tail make its steps costly, with fewer of them, as `deep` has."""
         made: Searcher = SEARCHERS.get(name)()
+        if name == "keep" and problem is not None and isinstance(problem.tunable, BehindCut):
+            deep = SEARCHERS.get("deep")()
+            return replace(made, **{setting: getattr(deep, setting) for setting in ("steps", "folds")})
         return made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -57,7 +58,7 @@ def fitness_inputs(split: Split, terms: Sequence[Term]) -> FitnessInputs:
     return counted.joined(kept, Term("never break", kept.positives, NEVER_BREAK_WEIGHT, "never_break"))
 
 
-def kept_tail(backend: ModelBackend, split: Split, rows: Array) -> dict[str, TailInputs | None]:
+def kept_tail(backend: ModelBackend, split: Split, rows: Array) -> dict[str, Any]:
     """What flows through the model's tail for the fitness inputs, where the passes of the split have kept it."""
     watched, tails = split.never_break, []
     parts = [(split.seen, rows)] if watched is None else [(split.seen, rows), (watched, watched.positives)]

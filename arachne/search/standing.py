@@ -15,6 +15,7 @@ from arachne.fairness import Grouped, Objective
 from arachne.search.dense_tunable import make_tunable
 from arachne.search.state import Candidate
 from arachne.search.tail_inputs import tail_of
+from arachne.search.tunable import Cuts
 from arachne.suspects import Suspects
 from arachne.values import Array, Weights
 
@@ -155,7 +156,9 @@ def found_by_search(points: Sequence[Point]) -> int:
     return sum(point.minimised_from is None for point in points)
 
 
-def measure_front(backend: ModelBackend, split: Split, front: Sequence[Candidate], folded: Array) -> tuple[Point, ...]:
+def measure_front(
+    backend: ModelBackend, split: Split, front: Sequence[Candidate], folded: Array, cuts: Cuts | None = None
+) -> tuple[Point, ...]:
     """What every candidate does to all parts but `held_out`.
 
     Args:
@@ -163,10 +166,11 @@ def measure_front(backend: ModelBackend, split: Split, front: Sequence[Candidate
         split: The parts.
         front: The candidates.
         folded: The rows of the seen part that `Candidate.held_back` begins with.
+        cuts: Cuts for the inputs of the seen part, if there are any.
     """
     on = _Front(backend, front)
     baseline = Baseline.of(split.seen)
-    seen, choose = on.right(split.seen), on.right(split.choose)
+    seen, choose = on.right(split.seen, cuts), on.right(split.choose)
     never_broken = [0] * len(front) if split.never_break is None else on.broken_in_full(split.never_break)
     points = []
     for number, candidate in enumerate(front):
@@ -185,11 +189,13 @@ def measure_front(backend: ModelBackend, split: Split, front: Sequence[Candidate
     return tuple(points)
 
 
-def with_held_out(backend: ModelBackend, split: Split, points: Sequence[Point]) -> tuple[Point, ...]:
+def with_held_out(
+    backend: ModelBackend, split: Split, points: Sequence[Point], cuts: Cuts | None = None
+) -> tuple[Point, ...]:
     """The same points with what they do to the held-out inputs, for showing; call it when the choice is made."""
     if not points:
         return ()
-    right = _Front(backend, [point.candidate for point in points]).right(split.held_out)
+    right = _Front(backend, [point.candidate for point in points]).right(split.held_out, cuts)
     baseline = Baseline.of(split.held_out)
     return tuple(replace(point, held_out=Standing(baseline, own)) for point, own in zip(points, right, strict=True))
 
@@ -228,14 +234,16 @@ class _Front:
         """How far a candidate moves each of its weights, `(k,)`."""
         return np.asarray(self._values[number] - self._suspects[number].values)
 
-    def right(self, part: Part) -> Array:
+    def right(self, part: Part, cuts: Cuts | None = None) -> Array:
         """Which inputs of a part are right with each candidate, bool `(candidates, n)`."""
         found = np.zeros((len(self), len(part)), bool)
         rows = np.arange(len(part))
         tail = tail_of(self._backend, part) if len(part) else None
+        shared = cuts or Cuts(self._backend, part.data.inputs), None
         for members in self._by_weights.values() if len(part) else ():
             suspects = self._suspects[members[0]]
-            tunable = make_tunable(self._backend, part.data.inputs, suspects, tail) if len(suspects) else None
+            inputs = part.data.inputs
+            tunable = make_tunable(self._backend, inputs, suspects, tail, shared) if len(suspects) else None
             for member in members:
                 with np.errstate(over="ignore", invalid="ignore"):  # a candidate that overflows simply loses
                     scores = part.scores if tunable is None else tunable.scores(self._values[member], rows)

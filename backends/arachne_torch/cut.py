@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from arachne.adapting.folds import Fold
-from arachne.backend import Cut, Pull, Weights
+from arachne.backend import Cut, Pull, Weights, pulled
 from arachne.values import Array, Inputs, batches, count, take
 from arachne_torch.ending import find_ending
-from arachne_torch.gradients import gradients_of, pull_back
+from arachne_torch.gradients import gradients_of, pull_back, push
 from arachne_torch.layers import Layer
 from arachne_torch.running import MEMORY, Runner, as_tensor, to_array
 from arachne_torch.tape import NotRecordableError, Step, Tape, Values, run
@@ -36,6 +36,13 @@ TOLERANCE = 1e-4
 
 LARGEST = 1 << 14
 """How many rows pass behind a cut at once, at most, when gradients are taken."""
+
+TOGETHER = 64
+"""Where fewer rows than this pass the whole model at once, more may pass behind a cut: it is a part of the model, and
+what its weights cost to read is shared by them."""
+
+HALF = 0.5
+"""Where a loss pulls at fewer rows than this share, the others are found out by a pass without gradients."""
 
 SINGLES = 16
 """How many inputs are tried one by one where a model's course depends on values."""
@@ -125,12 +132,36 @@ class TorchCut(Cut):
             name: changed.get(number, self._own[number]).detach().requires_grad_() for name, number in numbers.items()
         }
         given, done = {number: leaves[name] for name, number in numbers.items()}, 0
-        with torch.enable_grad():
-            for part in self._parts(rows, self._affordable):
-                slots = self._filled(self._all, part, given)
-                pull_back(self._runner.finish(slots[self._tape.output]), pull, done, list(leaves.values()))
-                done += len(part)
+        wanted, pulled_at = list(leaves.values()), 1.0
+        for part in self._parts(rows, self._affordable):
+            if self._runner.rows < TOGETHER and pulled_at < HALF:
+                break
+            with torch.enable_grad():
+                scores = self._runner.finish(self._filled(self._all, part, given)[self._tape.output])
+            seed = pull_back(scores, pull, done, wanted)
+            pulled_at = float(seed.any(axis=1).mean())
+            done += len(part)
+        whole = np.arange(self._n) if rows is None else rows
+        if done < len(whole):
+            self._pull_where_needed(pull, whole, done, given, wanted)
         return gradients_of(places, leaves)
+
+    def _pull_where_needed(
+        self, pull: Pull, rows: Array, start: int, given: Mapping[int, Tensor], wanted: Sequence[Tensor]
+    ) -> None:
+        """Add the gradients of the rows from number `start` on; those that a loss does not pull at pass once, alone."""
+        seeds, done = [], start
+        for part in self._parts(rows[start:]):
+            scores = self._run(self._all, self._tape.output, part, {at: leaf.detach() for at, leaf in given.items()})
+            seeds.append(pulled(pull, scores, slice(done, done + len(part))))
+            done += len(part)
+        seed = np.concatenate(seeds)
+        needed = np.flatnonzero(seed.any(axis=1))
+        for some in batches(len(needed), self._affordable):
+            own = needed[some]
+            with torch.enable_grad():
+                slots = self._filled(self._all, rows[start + own], given)
+            push(self._runner.finish(slots[self._tape.output]), seed[own], wanted)
 
     @cached_property
     def _affordable(self) -> int:
@@ -143,7 +174,8 @@ class TorchCut(Cut):
                 step.run(values, len(few))
                 results = (values[number] for number, _ in step.gives)
                 size += sum(result.nbytes for result in results if isinstance(result, Tensor))
-        return max(1, min(LARGEST, MEMORY // 4 * len(few) // max(size, 1)))
+        own = sum(tensor.nbytes for tensor in self._own.values())
+        return max(1, min(LARGEST, max(MEMORY // 4, own) * len(few) // max(size, 1)))
 
     def _traced(self, rows: Array | None) -> Array:
         chosen = self._inputs if rows is None else take(self._inputs, rows)
@@ -167,7 +199,8 @@ class TorchCut(Cut):
 
     def _parts(self, rows: Array | None, size: int | None = None) -> Iterator[Array | range]:
         """The rows in batches; a range stands for rows that lie side by side."""
-        size = size or self._runner.rows
+        if size is None:
+            size = self._runner.rows if self._runner.rows >= TOGETHER else min(TOGETHER, self._affordable)
         if rows is None:
             yield from (range(part.start, part.stop) for part in batches(self._n, size))
         else:

@@ -13,12 +13,23 @@ from arachne_torch.running import Runner, as_tensor, to_array
 from arachne_torch.stored import Stored
 
 
-def pull_back(scores: Tensor, pull: Pull, start: int, wanted: Sequence[Tensor]) -> None:
-    """Add the gradients of one batch, whose first row is number `start`, to those the tensors hold already."""
+def pull_back(scores: Tensor, pull: Pull, start: int, wanted: Sequence[Tensor]) -> Array:
+    """Add the gradients of one batch, whose first row is number `start`, to those the tensors hold already.
+
+    Returns:
+        How the loss pulls at the scores, `(rows, classes)`.
+    """
+    found = to_array(scores.float())
     if not len(scores):
-        return
-    seed = pulled(pull, to_array(scores.float()), slice(start, start + len(scores)))
-    if scores.requires_grad:
+        return found
+    seed = pulled(pull, found, slice(start, start + len(scores)))
+    push(scores, seed, wanted)
+    return seed
+
+
+def push(scores: Tensor, seed: Array, wanted: Sequence[Tensor]) -> None:
+    """The same where it is known how the loss pulls; where it does not at all, nothing is added."""
+    if scores.requires_grad and seed.any():
         scores.backward(as_tensor(seed).to(scores), inputs=list(wanted))  # type: ignore[no-untyped-call]
 
 

@@ -12,7 +12,7 @@ from arachne.data.split import whole_part
 from arachne.localise import Contrast
 from arachne.losses import cross_entropy
 from arachne.search.dense_tunable import DenseTunable, make_tunable
-from arachne.search.tunable import BehindCut
+from arachne.search.tunable import BehindCut, Cuts
 from tests.backends import golden
 
 
@@ -26,7 +26,7 @@ def test_a_dense_tail_in_numpy_agrees_with_the_framework(
     backend, data = networks_in(name).build(golden.network(kind)), golden.digits()
     part = whole_part(backend, data, "top:1")
     suspects = Contrast().localise(backend, part, rng=np.random.default_rng(0)).suspects
-    fast, plain = make_tunable(backend, data.inputs, suspects), BehindCut(backend, data.inputs, suspects)
+    fast, plain = make_tunable(backend, data.inputs, suspects), BehindCut(backend, Cuts(backend, data.inputs), suspects)
     assert isinstance(fast, DenseTunable)
     rng = np.random.default_rng(1)
     values, rows = suspects.values + 0.1 * rng.normal(size=len(suspects)), rng.permutation(len(data))[:700]

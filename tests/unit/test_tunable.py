@@ -9,7 +9,7 @@ from arachne.evaluate.routes import threads
 from arachne.evaluate.routes.functions import FUNCTIONS, SLOPES
 from arachne.losses import cross_entropy
 from arachne.search.dense_tunable import DenseTunable, make_tunable
-from arachne.search.tunable import BehindCut
+from arachne.search.tunable import BehindCut, Cuts
 from arachne.suspects import Suspects
 from arachne.testing import ReferenceBackend, mlp, random_inputs
 from arachne.values import Address, Array
@@ -34,7 +34,7 @@ def backend() -> ReferenceBackend:
 def test_a_dense_tail_in_numpy_agrees_with_a_cut(backend: ReferenceBackend, addresses: list[Address]) -> None:
     rng = np.random.default_rng(0)
     inputs, suspects = random_inputs(NETWORK, 700, seed=1), Suspects.of(backend, addresses)
-    fast, plain = make_tunable(backend, inputs, suspects), BehindCut(backend, inputs, suspects)
+    fast, plain = make_tunable(backend, inputs, suspects), BehindCut(backend, Cuts(backend, inputs), suspects)
     assert isinstance(fast, DenseTunable)
     values = suspects.values + 0.2 * rng.normal(size=len(suspects))
     rows = rng.permutation(700)[:600]
@@ -77,7 +77,7 @@ def test_scores_are_those_of_the_changed_model(backend: ReferenceBackend) -> Non
         whole = changed.get_weights(place.layer)[place.parameter]
         whole[place.index] = values[place.numbers]
         changed.set_weights(place.layer, place.parameter, whole)
-    for tunable in (make_tunable(backend, inputs, suspects), BehindCut(backend, inputs, suspects)):
+    for tunable in (make_tunable(backend, inputs, suspects), BehindCut(backend, Cuts(backend, inputs), suspects)):
         np.testing.assert_allclose(tunable.scores(values, np.arange(40)), changed.forward(inputs), rtol=1e-4, atol=1e-5)
 
 
