@@ -22,8 +22,8 @@ SMALL = 64 << 20
 FEW = 16 << 20
 """The same of the columns that one search needs, of which there are several at a time."""
 
-AT_ONCE = 4096
-"""Rows that a function is given at a time."""
+AT_ONCE, ROOM = 4096, 16 << 20
+"""Rows that a function is given at a time, at most, and how many bytes of them."""
 
 
 class Spilled(FileRows):
@@ -104,6 +104,6 @@ def each_row(array: Array, make: Callable[[Array], Array]) -> Array:
         return make(array)
     width = make(np.zeros((0, *array.shape[1:]), array.dtype)).shape[1]
     found = Filled(len(array), width, spill=True, most=FEW)
-    for rows in batches(len(array), AT_ONCE):
+    for rows in batches(len(array), max(1, min(AT_ONCE, len(array) * ROOM // max(1, array.nbytes)))):
         found[rows] = make(array[rows])
     return found.array

@@ -21,7 +21,7 @@ NEIGHBOURS = 10
 AGREEING = 8
 MOST_NEGATIVES = 2000
 MOST_OTHERS = 10_000
-MOST_VALUES = 1 << 26
+MOST_VALUES = 1 << 24
 """How many numbers the inputs that are compared with may hold: the larger the inputs, the fewer are compared."""
 
 
@@ -84,7 +84,7 @@ def _agreeing(inputs: Array, labels: Array, positions: Array, predictions: Array
     step = max(1, -(-len(inputs) // max(NEIGHBOURS + 1, min(MOST_OTHERS, MOST_VALUES // size))))
     others = np.arange(0, len(inputs), step)  # every `step`-th input is compared with
     known = inputs[others].reshape(len(others), -1).astype(np.float32, copy=False)
-    lengths = (known * known).sum(axis=1)
+    lengths = np.einsum("ij,ij->i", known, known)
     counts = np.zeros(len(positions), dtype=np.int64)
     for block in batches(len(positions), 256):
         asked = inputs[positions[block]].reshape(-1, known.shape[1]).astype(np.float32)

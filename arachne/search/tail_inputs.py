@@ -20,8 +20,9 @@ from arachne.values import Array, Inputs, LayerInfo, batches, count, take
 ROWS = 512
 """How many inputs pass the layers of a tail at a time."""
 
-TOGETHER = 16 * SHARD
-"""How many inputs a backend is asked for at a time: what enters the tail is copied once, for as many inputs."""
+TOGETHER, ROOM = 16, 32 << 20
+"""How many shards a backend is asked for at a time, at most, and how many bytes of what flows through a layer: that is
+copied once, for as many inputs."""
 
 HELD = 1 << 30
 """How many bytes may be held of what flows through one layer; more goes to a temporary file."""
@@ -77,7 +78,7 @@ class TailInputs:
         spill = is_lazy(inputs) or 4 * count(inputs) * (wide + high) > HELD
         entering, leaving = (Filled(count(inputs), size, spill=spill) for size in (wide, high))
         found: list[Array] = []
-        for rows in batches(count(inputs), TOGETHER):
+        for rows in batches(count(inputs), _together(wide + high)):
             if scores:
                 own, (use,) = backend.forward_through(take(inputs, rows), layers[0].name)
                 found.append(own)
@@ -178,12 +179,17 @@ class TailInputs:
             self._leaving.append(leaving)
 
 
+def _together(width: int) -> int:
+    """How many inputs to ask for at a time where this many numbers of each flow through a layer: whole shards."""
+    return SHARD * max(1, min(TOGETHER, ROOM // (4 * width * SHARD)))
+
+
 def _run_by_piece(
     before: Array, functions: Sequence[Function], weight: Array, bias: Array | None
 ) -> tuple[Array, Array]:
     """What enters and leaves a layer, from what left the one before it, both kept in files."""
     entering, leaving = (Filled(len(before), width, spill=True) for width in weight.shape[::-1])
-    for rows in batches(len(before), TOGETHER):
+    for rows in batches(len(before), _together(sum(weight.shape))):
         own = apply(tuple(functions), before[rows])
         entering[rows] = own
         leaving[rows] = own @ weight.T if bias is None else own @ weight.T + bias

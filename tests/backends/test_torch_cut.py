@@ -113,6 +113,27 @@ def test_batches_do_not_change_the_scores() -> None:
     compare(backend, images(), ["left"])
 
 
+def test_rows_that_a_loss_does_not_pull_at_change_no_gradient() -> None:
+    backend, many = TorchBackend.load(Residual(False)), np.concatenate([images()] * 20)
+    backend.forward(many)
+    pulled_at = np.random.default_rng(0).random(len(many)) < 0.15
+    pulled_at[:5] = True
+
+    def pull(scores: Array, rows: slice) -> Array:
+        return np.asarray(scores * pulled_at[rows, None])
+
+    plain = PlainCut(backend, many, ["left"]).weight_gradients({}, pull)
+    backend._runner.rows = 2
+    cut = backend.cut(many, ["left"])
+    assert isinstance(cut, TorchCut)
+    cut.__dict__["_affordable"] = 4  # rows at a time, as of a large model
+    for rows in (None, np.arange(len(many))):
+        for place, found in cut.weight_gradients({}, pull, rows).items():
+            np.testing.assert_allclose(found, plain[place], rtol=1e-4, atol=1e-5)
+    nothing = cut.weight_gradients({}, lambda scores, rows: np.zeros_like(scores))
+    assert not any(found.any() for found in nothing.values())
+
+
 def test_a_batch_folded_into_steps_is_taken_apart_by_rows() -> None:
     rng = np.random.default_rng(0)
     inputs: dict[str, Array] = {"x": rng.normal(size=(7, 2, 3)).astype(np.float32), "length": rng.integers(0, 2, 7)}

@@ -151,6 +151,13 @@ def test_convolutions_are_repaired_behind_a_cut() -> None:
     assert found.better
 
 
+def test_the_pool_takes_fewer_steps_where_each_runs_convolutions(problem: Problem) -> None:
+    fault, deep = convolutional(), KeepDeep()
+    convolutions = replace(fault, suspects=deep.over(fault).suspects)
+    assert Pool()._member("keep", convolutions) == Keep(steps=deep.steps, folds=deep.folds)
+    assert Pool()._member("keep", problem) == Keep()
+
+
 def test_the_pool_goes_deep_only_where_no_hidden_dense_layer_is_reached(problem: Problem) -> None:
     def left_out(pool: Pool, fault: Problem) -> str | None:
         rng = np.random.default_rng(0)

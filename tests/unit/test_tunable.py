@@ -69,6 +69,19 @@ def test_products_of_a_step_run_on_one_thread(backend: ReferenceBackend) -> None
         put(before)
 
 
+def test_a_cut_is_shared_by_all_weights_behind_it(backend: ReferenceBackend) -> None:
+    inputs = random_inputs(NETWORK, 50, seed=1)
+    cuts, rows = Cuts(backend, inputs), np.array([7, 3, 30])
+    three, last = (Suspects.of(backend, addresses) for addresses in (ADDRESSES, ADDRESSES[-2:]))
+    assert cuts.at(three.layers) is cuts.at(last.layers)
+    own, some = BehindCut(backend, Cuts(backend, inputs), last), BehindCut(backend, cuts, last, rows)
+    values = last.values + 0.3
+    np.testing.assert_allclose(some.scores(values, np.arange(3)), own.scores(values, rows), rtol=1e-6)
+    labels = cross_entropy(np.array([0, 1, 2]))
+    found, expected = some.gradients(values, labels, np.arange(3)), own.gradients(values, labels, rows)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
+
+
 def test_scores_are_those_of_the_changed_model(backend: ReferenceBackend) -> None:
     inputs, suspects = random_inputs(NETWORK, 40, seed=1), Suspects.of(backend, ADDRESSES)
     values = suspects.values + 0.1
