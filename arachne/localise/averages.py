@@ -11,7 +11,11 @@ from scipy import sparse
 
 from arachne.backend import ModelBackend, Observer
 from arachne.localise.linear_maps import LINEAR, Entering, Flow, Linear
+from arachne.memory import give_back
 from arachne.values import Activation, Array, LayerInfo
+
+OFTEN, LARGE = 16 << 20, 1 << 24
+"""After how many bytes that were shown memory is handed back, in models with how many weights."""
 
 
 class Averages(Observer):
@@ -31,7 +35,8 @@ class Averages(Observer):
             info.name: _Layer(info, backend.get_weights(info.name) if info.kind == "norm" else {}, magnitudes, dtype)
             for info in layers
         }
-        self._share = 1.0
+        self._share, self._since = 1.0, 0
+        self._large = sum(entry.size for info in layers for entry in info.parameters.values()) > LARGE
 
     def counting(self, share: float) -> Self:
         """The same, to which each input from now on adds this share of itself: 1 / n for a mean over n inputs."""
@@ -40,9 +45,11 @@ class Averages(Observer):
 
     def activation(self, layer: str, use: int, activation: Activation) -> None:
         self._layers[layer].add(use, activation, self._share)
+        self._passed(activation.leaving.nbytes)
 
     def gradient(self, layer: str, use: int, gradient: Array) -> None:
         self._layers[layer].add_gradient(use, gradient, self._share)
+        self._passed(gradient.nbytes)
 
     def apart(self) -> Self:
         found = copy(self)
@@ -61,6 +68,13 @@ class Averages(Observer):
     def nbytes(self) -> int:
         """How much memory the averages take."""
         return sum(own.nbytes for own in self._layers.values())
+
+    def _passed(self, size: int) -> None:
+        """Some bytes more were shown; the gaps that such tensors leave are handed back now and then."""
+        self._since += size
+        if self._large and self._since > OFTEN:
+            self._since = 0
+            give_back()
 
 
 class _Layer:

@@ -92,7 +92,8 @@ class Bidirectional(Localiser):
         """Gradient loss and forward impact, in the order that takes least memory at a time.
 
         Where the averages of what flows take `MUCH` and more than half of the weights, they are turned into impacts
-        first, and gradients are taken of a third of the weights after the other: a pass keeps less for the later ones.
+        first, and gradients are taken of some layers after the others. A pass keeps most for the first ones, so these
+        are few.
         """
         give_back()
         flows = self._flows(backend, part, positives, layers)
@@ -102,7 +103,7 @@ class Bidirectional(Localiser):
             return losses, self._forward_impact(backend, layers, flows)
         impacts = self._forward_impact(backend, layers, flows)
         losses = {}
-        for some in _thirds(layers):
+        for some in _in_turn(layers):
             losses |= self._gradient_loss(backend, part, positives, some)
         return losses, impacts
 
@@ -144,6 +145,7 @@ class Bidirectional(Localiser):
         from arachne.localise.impact import LINEAR, impact_ratio
 
         impacts: dict[tuple[str, str], Array] = {}
+        there = held = sum(side.nbytes for side in flows)
         for info in layers:
             # Float32 copies that the impact overwrites. What arrives at an output depends on all the matrices.
             names = dict.fromkeys([*info.weights, *self.parameters(info)])
@@ -154,6 +156,10 @@ class Bidirectional(Localiser):
             else:
                 wanted = {name: np.zeros_like(values) for name, values in wanted.items()}
             impacts |= {(info.name, name): wanted[name] for name in self.parameters(info)}
+            held = sum(side.nbytes for side in flows)
+            if there - held > MUCH // 4:  # what was taken from the averages makes room for what is made of them
+                there = held
+                give_back()
         give_back()
         return impacts
 
@@ -175,10 +181,10 @@ def scored_classes(part: Part, most: int = ALL_CLASSES) -> ScoredClasses:
     return ScoredClasses(part.n_classes, tuple(always), tuple(others), PASSES - len(always))
 
 
-def _thirds(layers: Sequence[LayerInfo]) -> list[Sequence[LayerInfo]]:
-    """The layers in order, in up to three parts that each have about a third of the weights."""
+def _in_turn(layers: Sequence[LayerInfo]) -> list[Sequence[LayerInfo]]:
+    """The layers in order, in parts that end after about a sixth, a half, three quarters and all of the weights."""
     sizes = np.cumsum([sum(entry.size for entry in info.parameters.values()) for info in layers])
-    edges = [0, *np.searchsorted(sizes, sizes[-1] * np.array([1, 2]) / 3).tolist(), len(layers)]
+    edges = [0, *np.searchsorted(sizes, sizes[-1] * np.array([1 / 6, 1 / 2, 3 / 4])).tolist(), len(layers)]
     return [layers[start:stop] for start, stop in pairwise(edges) if start < stop]
 
 

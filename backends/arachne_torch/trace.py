@@ -74,17 +74,38 @@ def observe(
         with runner.swapped(fixed), torch.set_grad_enabled(seeds is not None):
             one = _Pass(runner, batch, layers, fixed, observer)
         if seeds is not None:
-            one.show(observer, list(seeds(slice(done, done + one.n))))
+            one.show(list(seeds(slice(done, done + one.n))))
         done += one.n
         del one  # before the next one is made
 
 
 class _Handle:
-    """What to differentiate by for one use, and how to read the gradient."""
+    """What to differentiate by for one use."""
 
-    def __init__(self, tensor: Tensor, fold: Fold, columns: tuple[int, int] | None) -> None:
-        self.tensor, self.fold = tensor, fold
-        self.columns = slice(None) if columns is None else slice(*columns)
+    def __init__(self, tensor: Tensor, reader: _Reader) -> None:
+        self.tensor, self.read = tensor, reader
+
+
+class _Reader:
+    """How to read the gradient of one use; it holds no tensor.
+
+    Args:
+        fold: Where the tensor holds its inputs.
+        columns: Which columns of it belong to the layer; all when None.
+        size: How many rows the model was given.
+        n: How many of them are inputs.
+    """
+
+    def __init__(self, fold: Fold, columns: tuple[int, int] | None, size: int, n: int) -> None:
+        self._fold, self._size, self._n = fold, size, n
+        self._columns = slice(None) if columns is None else slice(*columns)
+
+    def __call__(self, gradient: Array) -> Array:
+        return apart(self._fold, gradient, self._size)[: self._n][..., self._columns]
+
+    def show(self, observer: Observer, layer: str, use: int, gradient: Tensor) -> None:
+        """Called with a gradient as soon as a backward pass has it."""
+        observer.gradient(layer, use, self(lent(gradient)))
 
 
 class _Pass:
@@ -113,41 +134,31 @@ class _Pass:
         self._known = runner.known(fixed)
         self.seen: dict[str, list[Activation]] = {layer: [] for layer in layers}
         self._uses = dict.fromkeys(layers, 0)
-        self._handles: dict[str, list[_Handle]] = {layer: [] for layer in layers}
+        self._handles: dict[str, list[_Handle | None]] = {layer: [] for layer in layers}
         self.scores = runner.scores(inputs, Watch(self._known, self._watch))
 
-    def show(self, observer: Observer, seeds: Sequence[Array]) -> None:
-        """Show the gradients for some seeds as the backward passes reach them; the last one uses up the graph."""
-        places: dict[int, list[tuple[str, int, _Handle]]] = {}
-        tensors: dict[int, Tensor] = {}
-        for layer, handles in self._handles.items():
-            for number, handle in enumerate(handles):
-                places.setdefault(id(handle.tensor), []).append((layer, number, handle))
-                tensors[id(handle.tensor)] = handle.tensor
+    def show(self, seeds: Sequence[Array]) -> None:
+        """Show the gradients for some seeds as the backward passes reach them; the last one uses up the graph.
 
-        def take(key: int, gradient: Tensor) -> None:
-            array = lent(gradient)
-            for layer, number, h in places[key]:
-                observer.gradient(layer, number, apart(h.fold, array, self._size)[: self.n][..., h.columns])
-
-        ends = {key: tensor for key, tensor in tensors.items() if tensor.is_leaf}
-        inside = [
-            tensor.register_hook(partial(take, key))  # type: ignore[no-untyped-call]  # torch has no type for it
-            for key, tensor in tensors.items()
-            if key not in ends
+        Only what a pass begins with is asked for here: all else is shown from inside of it.
+        """
+        ends = [
+            (layer, use, handle) for layer, own in self._handles.items() for use, handle in enumerate(own) if handle
         ]
+        tensors = list({id(handle.tensor): handle.tensor for *_, handle in ends}.values())
         for number, seed in enumerate(seeds if self.scores.requires_grad and ends else ()):
             vector, again = as_tensor(seed).to(self.scores), number + 1 < len(seeds)
-            given = torch.autograd.grad(self.scores, list(ends.values()), vector, retain_graph=again, allow_unused=True)
-            for key, gradient in zip(ends, given, strict=True):
-                if gradient is not None:
-                    take(key, gradient)
-        for hook in inside:
-            hook.remove()
+            given = torch.autograd.grad(self.scores, tensors, vector, retain_graph=again, allow_unused=True)
+            found = {id(tensor): gradient for tensor, gradient in zip(tensors, given, strict=True)}
+            for layer, use, handle in ends:
+                gradient = found[id(handle.tensor)]
+                if gradient is not None and self._observer is not None:
+                    handle.read.show(self._observer, layer, use, gradient)
 
     def gradients(self, seed: Array) -> dict[str, tuple[Array, ...]]:
         """Vector-Jacobian products of this batch."""
-        wanted = list({id(h.tensor): h.tensor for handles in self._handles.values() for h in handles}.values())
+        kept = {layer: [handle for handle in own if handle] for layer, own in self._handles.items()}
+        wanted = list({id(h.tensor): h.tensor for handles in kept.values() for h in handles}.values())
         vector = as_tensor(seed).to(self.scores)
         given: Sequence[Tensor]
         if self.scores.requires_grad:
@@ -156,11 +167,8 @@ class _Pass:
             given = [torch.zeros_like(tensor) for tensor in wanted]
         arrays = {id(tensor): to_array(gradient) for tensor, gradient in zip(wanted, given, strict=True)}
         return {
-            layer: tuple(
-                np.ascontiguousarray(apart(h.fold, arrays[id(h.tensor)], self._size)[: self.n][..., h.columns])
-                for h in handles
-            )
-            for layer, handles in self._handles.items()
+            layer: tuple(np.ascontiguousarray(h.read(arrays[id(h.tensor)])) for h in handles)
+            for layer, handles in kept.items()
         }
 
     def _watch(self, uses: Sequence[Use], compute: Callable[[], Any]) -> Any:
@@ -199,7 +207,12 @@ class _Pass:
             if self._runner.in_place and onwards is whole:
                 onwards = whole.clone()  # what follows works in place, but the tensor we differentiate by must stay
             result = (onwards, *result[1:]) if isinstance(result, tuple) else onwards
-        self._handles[layer].append(_Handle(handle, fold, None if seen.by_input else seen.use.columns))
+        reader = _Reader(fold, None if seen.by_input else seen.use.columns, self._size, self.n)
+        if self._observer is None or handle.is_leaf:
+            self._handles[layer].append(_Handle(handle, reader))
+        else:  # seen from inside a backward pass, so the tensor itself need not live until then
+            handle.register_hook(partial(reader.show, self._observer, layer, self._uses[layer] - 1))  # type: ignore[no-untyped-call]  # torch has no type for it
+            self._handles[layer].append(None)
         return result
 
     def _folds(self, layer: str) -> Folds:

@@ -63,7 +63,7 @@ def main(folder: Path) -> None:
     repair(model(), LabelledData(np.asarray(few.inputs), few.labels), target, settings=settings)
     before = peak()
     result = repair(model(), data, target, settings=settings)
-    print(json.dumps({"bytes": data.inputs.nbytes, "grown": peak() - before, "weights": len(result.patch)}))
+    print(json.dumps({"bytes": 4 * WIDTH * len(data), "grown": peak() - before, "weights": len(result.patch)}))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows does not tell the peak of a process in this way")
