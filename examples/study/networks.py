@@ -82,11 +82,15 @@ def c10_cnn2() -> nn.Module:
 
 
 def c10_cnn3() -> nn.Module:
-    """CIFAR-10, Apricot's CNN3 at a sixth of its width: seven convolutions, means of ten maps, one dense layer."""
+    """CIFAR-10, Apricot's CNN3 at a quarter of its width: seven convolutions, the mean of each map, one dense layer.
+
+    Batch normalisation lets it learn in a few epochs. Apricot's has a 1 x 1 convolution before the mean; the dense
+    layer after it computes the same.
+    """
     layers = OrderedDict[str, nn.Module]()
-    _convolutions(layers, 3, (16, 16, 16, None, 32, 32, 32, None, 10))
+    _convolutions(layers, 3, (24, 24, 24, None, 48, 48, 48, None, 64), normalised=True)
     layers["mean"], layers["flat"] = nn.AdaptiveAvgPool2d(1), nn.Flatten()
-    layers["scores"] = nn.Linear(10, 10)
+    layers["scores"] = nn.Linear(64, 10)
     return nn.Sequential(layers)
 
 

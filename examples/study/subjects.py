@@ -85,7 +85,7 @@ SUBJECTS = {
         ),
         Subject("c10-cnn1", "c10", networks.c10_cnn1, Recipe(7, 2e-3, decay=0.02, mirrored=True, bfloat16=True)),
         Subject("c10-cnn2", "c10", networks.c10_cnn2, Recipe(4, 4e-3, decay=0.02, mirrored=True, bfloat16=True)),
-        Subject("c10-cnn3", "c10", networks.c10_cnn3, Recipe(5, 4e-3, decay=0.01, mirrored=True, bfloat16=True)),
+        Subject("c10-cnn3", "c10", networks.c10_cnn3, Recipe(6, 4e-3, decay=0.02, mirrored=True, bfloat16=True)),
         Subject("gtsrb-idsia", "gtsrb", networks.gtsrb_idsia, Recipe(3, rate=2e-3, decay=0.05, bfloat16=True)),
     )
 }

@@ -36,7 +36,7 @@ GRADIENT_INPUTS = 2000
 def cells(scope: Scope) -> Iterator[Cell]:
     """One fault for each seed; all localisers rank the same one."""
     for subject in scope.of(SUBJECTS):
-        yield from (Cell("rq1", subject, "ranks", "injected", seed) for seed in scope.seeds(30, 2))
+        yield from (Cell("rq1", subject, "ranks", "injected", seed) for seed in scope.seeds(30))
 
 
 def make(cell: Cell) -> dict[str, Any]:

@@ -23,7 +23,7 @@ SURE = "confidence"
 def cells(scope: Scope) -> Iterator[Cell]:
     """The most frequent confusion, with several seeds."""
     for subject in scope.of(SUBJECTS):
-        for seed in scope.seeds(10, 2):
+        for seed in scope.seeds(10):
             yield from (Cell("rq7", subject, way, FAULT, seed) for way in scope.in_ways(WAYS))
 
 

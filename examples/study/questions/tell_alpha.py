@@ -10,8 +10,9 @@ import numpy as np
 from examples.study.questions import figures, published
 from examples.study.questions.columns import NAMES, subjects_in
 from examples.study.questions.kept import Kept
-from examples.study.questions.reading import EQUAL, Pair, of, outcome, pairs
-from examples.study.questions.repairing import DEFAULT_BUDGET, FAITHFUL
+from examples.study.questions.reading import EQUAL, Pair, of, outcome
+from examples.study.questions.repairing import DEFAULT, DEFAULT_BUDGET, FAITHFUL
+from examples.study.questions.rq4 import USUAL
 from examples.study.questions.tables import mean_over, number, points, table
 
 
@@ -23,8 +24,7 @@ def rq4(kept: Sequence[Kept], pictures: Path | None) -> str:
         series: dict[str, tuple[list[float], list[float]]] = {}
         for alpha in sorted({int(one.cell.case) for one in kept if one.cell.subject == subject}):
             own = {"": [outcome(one) for one in of(kept, subject, FAITHFUL, str(alpha))]}
-            both = [pair for pair in pairs(kept) if pair.faithful.cell.subject == subject]
-            both = [pair for pair in both if pair.faithful.cell.case == str(alpha)]
+            both = _pairs(kept, subject, str(alpha))
             if not own[""]:
                 continue
             theirs = published.ALPHA.get(subject, {}).get(alpha)
@@ -41,7 +41,30 @@ def rq4(kept: Sequence[Kept], pictures: Path | None) -> str:
     if pictures is not None and groups:
         figures.lines(pictures / "study-rq4.svg", groups, x="alpha", y="accuracy, points gained on held-out inputs")
     heads = ["subject", "alpha", "runs", "paper: a, b", "faithful: class a", "class b", "all"]
-    return table([*heads, "default, no more damage: a, b", "default at 0.5 %: a, b"], rows)
+    whole = table([*heads, "default, no more damage: a, b", "default at 0.5 %: a, b"], rows)
+    return f"{whole}{_same_patches(kept)}"
+
+
+def _pairs(kept: Sequence[Kept], subject: str, alpha: str) -> list[Pair]:
+    """The paper's repair with this alpha and the default of the same seed, which does not depend on alpha."""
+    defaults = {one.cell.seed: one for one in of(kept, subject, DEFAULT, str(USUAL))}
+    return [
+        Pair(one, defaults[one.cell.seed]) for one in of(kept, subject, FAITHFUL, alpha) if one.cell.seed in defaults
+    ]
+
+
+def _same_patches(kept: Sequence[Kept]) -> str:
+    """How often the default's patch is the same with another alpha, where that was tried."""
+    same = [
+        one.found["patch"] == usual.found["patch"]
+        for subject in subjects_in(kept)
+        for usual in of(kept, subject, DEFAULT, str(USUAL))
+        for one in of(kept, subject, DEFAULT)
+        if one.cell.seed == usual.cell.seed and one.cell.case != usual.cell.case
+    ]
+    if not same:
+        return ""
+    return f"\n\nThe default's patch with another alpha than {USUAL} is the same in {sum(same)} of {len(same)} runs."
 
 
 def _class_gains(both: Sequence[Pair], budget: float | str) -> str:
