@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from arachne import engine
 from arachne.backend import ModelBackend
+from arachne.cluster.starting import on_cluster
 from arachne.comparison import Comparison, Contender
 from arachne.data.labelled import LabelledData
 from arachne.data.readers import read_data
-from arachne.errors import ArachneError, NothingWithinBudgetError, UsageError
+from arachne.errors import ArachneError, ClusterError, NothingWithinBudgetError, UsageError
 from arachne.evidence.verdict import BREAK_BUDGET
 from arachne.localise import Localiser
 from arachne.plugins import SEARCHERS
@@ -39,6 +40,8 @@ def compare_searchers(
     holdout: Any = None,
     training: Any = None,
     tell: Tell | None = None,
+    workers: int | None = None,
+    cluster: Any = None,
     **changes: Any,
 ) -> Comparison:
     """Repair one mistake with every searcher, and measure them all on the same inputs that none of them saw.
@@ -56,6 +59,8 @@ def compare_searchers(
         holdout: Other data for the verdict; half of `data` when None.
         training: What the model was trained on, for searchers that retrain it.
         tell: Called with a line about how far it is.
+        workers: How many processes of this machine share the inputs; the patches are the same with any number.
+        cluster: The dask cluster that shares them instead, as `arachne.repair` has it.
         **changes: Other attributes of `Settings`, such as `seed`.
 
     Raises:
@@ -66,12 +71,15 @@ def compare_searchers(
         raise UsageError("expected at least one searcher to compare, got none")
     others = {"holdout": holdout, "training": training}
     read = {name: None if source is None else read_data(source) for name, source in others.items()}
-    run = _Run(load(model), read_data(data), target, read["holdout"], read["training"], tell)
-    contenders = []
-    for number, one in enumerate(named):
-        run.begin(one if isinstance(one, str) else one.name, f"{number + 1} of {len(named)}")
-        contenders.append(run.contender(one, localiser, {**changes, "budget": Budget(max_break)}))
-    return Comparison(tuple(contenders), max_break, run.backend.NAME)
+    backend, contenders = load(model), []
+    with on_cluster(backend, workers=workers, cluster=cluster, tell=tell) as shared:
+        run = _Run(shared, read_data(data), target, read["holdout"], read["training"], tell)
+        for number, one in enumerate(named):
+            run.begin(one if isinstance(one, str) else one.name, f"{number + 1} of {len(named)}")
+            found = run.contender(one, localiser, {**changes, "budget": Budget(max_break)})
+            own = None if found.result is None else replace(found.result, backend=backend)
+            contenders.append(replace(found, result=own))
+    return Comparison(tuple(contenders), max_break, backend.NAME)
 
 
 def usual_searchers(with_training: bool) -> list[str]:
@@ -116,7 +124,7 @@ class _Run:
         except NothingWithinBudgetError as error:
             result = error.result
         except Exception as error:
-            if self.step in ("", "split"):
+            if self.step in ("", "split") or isinstance(error, ClusterError):
                 raise
             failed = str(error) if isinstance(error, ArachneError) else f"{type(error).__name__}: {error}"
         self._stop()
@@ -141,12 +149,17 @@ class _Run:
         self._stop()
         self.step = name
         if name not in ("split", "measure"):
-            self.since = time.process_time()
+            self.since = self._processor()
 
     def _stop(self) -> None:
         if self.since:
-            self.worked += time.process_time() - self.since
+            self.worked += self._processor() - self.since
             self.since = 0.0
+
+    def _processor(self) -> float:
+        """Processor time so far, here and elsewhere."""
+        elsewhere = self.backend.elsewhere
+        return time.process_time() + (0.0 if elsewhere is None else elsewhere.processor)
 
     def _on_generation(self, at: Generation) -> None:
         if time.monotonic() - self.said > PATIENCE:

@@ -62,5 +62,9 @@ class Elsewhere(Protocol):
     def workers(self) -> int:
         """How many pieces are worked on at a time."""
 
+    @property
+    def processor(self) -> float:
+        """How much processor time answers have taken so far, in seconds."""
+
     def pieces(self, inputs: Inputs, parts: Sequence[slice] | None = None, making: Making | None = None) -> Pieces:
         """Hand out pieces of some inputs: their shards, or other parts of them."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from arachne.cli.clustering import ClusterChoice, cluster_options
 from arachne.cli.config import ConfiguredCommand, again
 from arachne.cli.options import (
     SHARE,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 @click.option("--alpha", type=float, default=10.0, show_default=True, help="What a negative counts against a positive.")
 @click.option("--accept-near-chance", is_flag=True, help="Go on although the model is hardly better than guessing.")
 @option_flags(SEARCHERS)
+@cluster_options
 @output_options
 @click.pass_context
 def command(
@@ -73,6 +75,7 @@ def command(
 
     output = Output(as_json=as_json, quiet=quiet)
     model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
+    machines = ClusterChoice.taken_from(arguments)
     chosen = _chosen(context, searchers or usual_searchers(training is not None), arguments)
     with folder_for(out, model.file, data.data, holdout, training) as folder:
         backend = model.load()
@@ -85,6 +88,8 @@ def command(
             holdout=None if holdout is None else data.read(backend, holdout),
             training=None if training is None else data.read(backend, training),
             tell=output.say,
+            workers=machines.workers,
+            cluster=machines.cluster,
             **arguments,
         )
         if folder is not None:

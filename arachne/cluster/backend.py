@@ -204,6 +204,11 @@ class ClusterBackend(ModelBackend):
         """How many workers there are now."""
         return self.team.workers
 
+    @property
+    def processor(self) -> float:
+        """As `Elsewhere` has it."""
+        return self.team.traffic.processor
+
     def pieces(self, inputs: Inputs, parts: Sequence[slice] | None = None, making: Making | None = None) -> Pieces:
         """As `Elsewhere` has it."""
         return SharedPieces(self.team, inputs, pieces_of(inputs, parts), (self.changes, self._halved), making)

@@ -93,12 +93,14 @@ class Traffic:
     Attributes:
         questions: How many questions.
         seconds: What workers took for them, added up.
+        processor: The same in processor time.
         rounds: How often some questions were asked together.
         resubmitted: How many were asked again elsewhere.
     """
 
     questions: int = 0
     seconds: float = 0.0
+    processor: float = 0.0
     rounds: int = 0
     resubmitted: int = 0
 
@@ -149,6 +151,7 @@ class Team:
                 tasks += self._instead(tasks, found)
                 looked = time.monotonic()
         self.traffic.seconds += sum(answer.seconds for answer in found.values())
+        self.traffic.processor += sum(answer.processor for answer in found.values())
         return [found[number] for number in range(len(asks))]
 
     def _gathered(self, tasks: Sequence[_Task]) -> dict[int, Answer]:

@@ -89,6 +89,23 @@ def test_scan_and_localise_print_the_same_on_a_cluster(
     assert len(client.nthreads()) == 2
 
 
+def test_compare_tells_the_same_of_every_searcher_on_a_cluster(
+    client: Client, model_file: Path, data_file: Path, tmp_path: Path
+) -> None:
+    words: list[str | Path] = ["compare", model_file, "--data", data_file, "--target", "top:1", "--search", "bias"]
+    words += ["--search", "de", "--generations", "3", "--max-break", "20%", "--json"]
+    alone = command(*words, cwd=tmp_path)
+    shared = command(*words, "--cluster", client.scheduler.address, cwd=tmp_path)
+    assert alone.code == shared.code == 0, shared.err
+    found, expected = ([drop_times(row) for row in one.json["searchers"]] for one in (shared, alone))
+    assert found == expected
+    assert all(row["seconds"] > 0 for row in shared.json["searchers"])
+
+
+def drop_times(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name != "seconds"}
+
+
 @pytest.mark.parametrize(
     ("address", "warned"),
     [
