@@ -76,8 +76,11 @@ def on_cluster(
         return
     with tempfile.TemporaryDirectory(prefix="arachne-cluster-") as folder:
         model = model_of(backend, Path(folder))
-        with _client(workers, cluster, tell or _nothing) as client:
-            yield ClusterBackend(backend, client, model)
+        tell = tell or _nothing
+        with _client(workers, cluster, tell) as client:
+            found = ClusterBackend(backend, client, model)
+            yield found
+            tell(f"cluster: {found.team.traffic.told()}")
 
 
 def _nothing(text: str) -> None:

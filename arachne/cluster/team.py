@@ -19,6 +19,7 @@ from arachne.cluster.worker import ModelNotSeenError, Opening, Piece, Question, 
 from arachne.elsewhere import Answer
 from arachne.errors import ClusterError
 from arachne.values import Inputs, take
+from arachne.wording import counted, size_text
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -79,7 +80,7 @@ class _Task:
 
     number: int
     ask: Ask
-    future: Future[list[Answer]]
+    future: Future[bytes]
     place: int
     worker: str
     asked: float
@@ -96,6 +97,10 @@ class Traffic:
         processor: The same in processor time.
         rounds: How often some questions were asked together.
         resubmitted: How many were asked again elsewhere.
+        sent: Bytes of the questions.
+        received: Bytes of the answers.
+        placed: Bytes of what was sent to a worker once, and kept there: inputs and models.
+        waited: Seconds from asking to having all answers, added up.
     """
 
     questions: int = 0
@@ -103,6 +108,24 @@ class Traffic:
     processor: float = 0.0
     rounds: int = 0
     resubmitted: int = 0
+    sent: int = 0
+    received: int = 0
+    placed: int = 0
+    waited: float = 0.0
+
+    def told(self) -> str:
+        """In one sentence."""
+        each = size_text((self.sent + self.received) / max(1, self.rounds))
+        told = (
+            f"{counted(self.questions, 'question')} in {counted(self.rounds, 'round')}, {each} a round there and back; "
+        )
+        told += f"{size_text(self.placed)} sent once; workers computed for {self.processor:.1f} s"
+        return f"{told}, waited for {self.waited:.1f} s" + ("; one process alone is quicker" if self.idle else "")
+
+    @property
+    def idle(self) -> bool:
+        """Whether all that workers computed took less time than waiting for it did."""
+        return self.seconds < self.waited
 
 
 class Team:
@@ -137,6 +160,7 @@ class Team:
         Raises:
             ClusterError: The scheduler is gone, or there is no worker left.
         """
+        began = time.monotonic()
         self.traffic.rounds += 1
         self.traffic.questions += len(asks)
         self._settle([ask.piece for ask in asks], self._alive(known=True))
@@ -150,12 +174,15 @@ class Team:
             if tasks and time.monotonic() - looked > POLL:
                 tasks += self._instead(tasks, found)
                 looked = time.monotonic()
+        self.traffic.waited += time.monotonic() - began
         self.traffic.seconds += sum(answer.seconds for answer in found.values())
         self.traffic.processor += sum(answer.processor for answer in found.values())
         return [found[number] for number in range(len(asks))]
 
     def _gathered(self, tasks: Sequence[_Task]) -> dict[int, Answer]:
         """The answers that are there, fetched together; one that is lost on the way is asked for again later."""
+        from distributed.protocol.pickle import loads
+
         done = {task.future.key: task.future for task in tasks if task.future.status == "finished"}
         try:
             values = self.client.gather(list(done.values()), errors="raise") if done else []
@@ -163,7 +190,8 @@ class Team:
             log.debug("fetching answers: %s", error)
             self._check_scheduler()
             return {}
-        found = dict(zip(done, values, strict=True))
+        self.traffic.received += sum(map(len, values))
+        found = {key: loads(value) for key, value in zip(done, values, strict=True)}
         return {task.number: found[task.future.key][task.place] for task in tasks if task.future.key in found}
 
     def _submitted(self, asks: Sequence[Ask]) -> list[_Task]:
@@ -180,29 +208,36 @@ class Team:
 
     def _submit(self, asks: Mapping[int, Ask], worker: str, tries: int = 1) -> list[_Task]:
         """Some questions to one worker, by their numbers."""
+        from distributed.protocol.pickle import dumps
+
         contents, made_of = [], []
         for ask in asks.values():
             piece, made = ask.piece, ask.made_of
             contents.append(None if piece.described is not None else self._sent(piece.key, ask.inputs, worker))
             made_of.append(() if made is None else self._sent(f"{piece.key}-{ask.question.made_key}", made, worker))
         opening = self._sent(f"model-{self._opening.files is None}", lambda: self._opening, worker)
-        told = [(ask.question, ask.piece) for ask in asks.values()]
+        told = dumps([(ask.question, ask.piece) for ask in asks.values()])
+        self.traffic.sent += len(told)
         future = self.client.submit(answers, told, contents, opening, made_of, workers=[worker], pure=False)
         now = time.monotonic()
         return [_Task(number, asks[number], future, place, worker, now, tries) for place, number in enumerate(asks)]
 
     def _sent(self, key: str, content: Callable[[], Any], worker: str) -> Future[Any]:
         """Something large with a worker, sent once. It is nowhere else: nobody waits for a worker that hangs."""
+        from dask.sizeof import sizeof
+
         key = f"arachne-{key}@{worker}"
         future = self._on_cluster.pop(key, None)
         if future is None or future.status in ("cancelled", "lost", "error"):
-            future = self.client.submit(deliver, content(), key=f"{key}-{time.monotonic_ns()}", workers=[worker])
+            value = content()
+            self.traffic.placed += sizeof(value)
+            future = self.client.submit(deliver, value, key=f"{key}-{time.monotonic_ns()}", workers=[worker])
         self._on_cluster[key] = future
         while len(self._on_cluster) > SENT:
             del self._on_cluster[next(iter(self._on_cluster))]
         return future
 
-    def _wait(self, futures: Sequence[Future[list[Answer]]]) -> None:
+    def _wait(self, futures: Sequence[Future[bytes]]) -> None:
         """Until all are done, or it is time to look who is lost or late."""
         from distributed import wait
 

@@ -145,16 +145,28 @@ class Opening:
 
 
 def answers(
-    asked: Sequence[tuple[Question, Piece]],
+    asked: bytes,
     contents: Sequence[Inputs | None],
     opening: Opening,
     made_of: Sequence[tuple[Any, ...]],
-) -> list[Answer]:
-    """Answer questions about several pieces, one after the other; arguments as `answer` has them."""
-    return [
+) -> bytes:
+    """Answer questions about several pieces, one after the other.
+
+    Args:
+        asked: Pairs of `Question` and `Piece` as the asking process pickled them, so that it knows how many bytes
+            travel; the answers come back in the same way.
+        contents: The inputs of each piece.
+        opening: What opens the model.
+        made_of: For each piece the arguments of what is made of it.
+    """
+    from distributed.protocol.pickle import dumps, loads
+
+    questions: list[tuple[Question, Piece]] = loads(asked)
+    found = [
         answer(question, piece, inputs, opening, own)
-        for (question, piece), inputs, own in zip(asked, contents, made_of, strict=True)
+        for (question, piece), inputs, own in zip(questions, contents, made_of, strict=True)
     ]
+    return bytes(dumps(found))
 
 
 def answer(

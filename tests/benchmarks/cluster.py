@@ -1,7 +1,7 @@
 """One process against two workers, what travels, and whether a model of the cost predicts a real run.
 
-    python -m tests.benchmarks.cluster                     # prints everything
-    python -m tests.benchmarks.cluster --out FILE.json     # keeps it too; scripts/make_on_paper.py shows it
+    python -m tests.benchmarks.cluster                                 # prints everything
+    python -m tests.benchmarks.cluster --search de --out FILE.json     # keeps it too; scripts/make_on_paper.py shows it
 
 The subject is the convnet on Fashion-MNIST, suspects in its middle convolution: differential evolution and keep. One
 process and every worker compute with one thread. Times are given twice: by the clock, which tells nothing on a machine
@@ -18,14 +18,13 @@ import platform
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from distributed.protocol.pickle import dumps
 
 from arachne import registry
 from arachne.backend import ModelBackend
@@ -56,7 +55,6 @@ class Round:
         sent: Bytes of the questions.
         received: Bytes of the answers.
         waited: Seconds from asking to having all answers.
-        noting: Seconds and processor time that these notes themselves took.
     """
 
     seconds: list[list[float]]
@@ -64,7 +62,6 @@ class Round:
     sent: int
     received: int
     waited: float
-    noting: tuple[float, float] = (0.0, 0.0)
 
 
 @dataclass
@@ -74,6 +71,7 @@ class Run:
     Attributes:
         seconds: By the clock.
         processor: Processor time of the asking process.
+        before: Seconds from the open model to the first generation: splitting, localising, what is made once.
         generations: How many it took.
         evaluations: How many candidates or gradient steps.
         rounds: What was asked of workers.
@@ -82,6 +80,7 @@ class Run:
 
     seconds: float
     processor: float
+    before: float
     generations: int
     evaluations: int
     rounds: list[Round] = field(default_factory=list)
@@ -95,12 +94,11 @@ class Run:
 
 def watch(backend: ClusterBackend, rounds: list[Round]) -> None:
     """Note what every question takes and weighs."""
-    ask = backend.team.ask
+    team, ask = backend.team, backend.team.ask
 
     def noted(asks: Sequence[Ask]) -> list[Answer]:
-        began = time.perf_counter()
+        before = replace(team.traffic)
         answers = ask(asks)
-        waited, used = time.perf_counter() - began, time.process_time()
         by_worker: dict[str, list[Answer]] = {}
         for answer in answers:
             by_worker.setdefault(answer.worker, []).append(answer)
@@ -108,20 +106,19 @@ def watch(backend: ClusterBackend, rounds: list[Round]) -> None:
             Round(
                 [[one.seconds for one in own] for own in by_worker.values()],
                 [[one.processor for one in own] for own in by_worker.values()],
-                sum(len(dumps((one.question.arguments, one.question.changes, one.piece))) for one in asks),
-                sum(len(dumps(one)) for one in answers),
-                waited,
+                team.traffic.sent - before.sent,
+                team.traffic.received - before.received,
+                team.traffic.waited - before.waited,
             )
         )
-        rounds[-1].noting = time.perf_counter() - began - waited, time.process_time() - used
         return answers
 
-    backend.team.ask = noted  # type: ignore[method-assign]
+    team.ask = noted  # type: ignore[method-assign]
 
 
 def searched(backend: ModelBackend, data: LabelledData, searcher: Searcher, rounds: list[Round]) -> Run:
     """One search over weights of the middle convolution."""
-    rng = np.random.default_rng(0)
+    opened, rng = time.perf_counter(), np.random.default_rng(0)
     split = split_by_outcome(backend, data, "top:1", rng=rng)
     localiser = make_localiser("rs", count=10, include=(LAYER,))
     suspects = localiser.localise(backend, split.seen, rng=rng).suspects
@@ -134,10 +131,8 @@ def searched(backend: ModelBackend, data: LabelledData, searcher: Searcher, roun
     began = time.perf_counter(), time.process_time()
     found = searcher.search(problem, rng=rng)
     taken = time.perf_counter() - began[0], time.process_time() - began[1]
-    noting = np.array([(0.0, 0.0), *(one.noting for one in rounds)]).sum(axis=0)
     count = found.history[-1].evaluations
-    seconds, processor = np.array(taken) - noting
-    return Run(float(seconds), float(processor), found.generations, count, list(rounds), found.candidate.values)
+    return Run(*taken, began[0] - opened, found.generations, count, list(rounds), found.candidate.values)
 
 
 def overhead(backend: ClusterBackend, data: LabelledData) -> dict[str, float]:
@@ -182,9 +177,10 @@ def told(name: str, alone: Run, shared: Run, inputs: int, cost: dict[str, float]
         "generations": shared.generations,
         "evaluations": shared.evaluations,
         "same": bool(np.array_equal(alone.values, shared.values)),
-        "alone": {"seconds": alone.seconds, "processor": alone.processor},
+        "alone": {"seconds": alone.seconds, "processor": alone.processor, "before": alone.before},
         "shared": {
             "seconds": shared.seconds,
+            "before": shared.before,
             "asking": shared.processor,
             "working": working,
             "critical": shared.critical,
@@ -198,59 +194,66 @@ def told(name: str, alone: Run, shared: Run, inputs: int, cost: dict[str, float]
     }
 
 
-def measured(n: int, searchers: dict[str, Searcher]) -> dict[str, Any]:
-    """Everything that the page tells."""
-    torch.set_num_threads(1)
-    subject = next(one for one in SUBJECTS if one.name == "FM convnet")
-    module, data = made(subject, n)
-    with tempfile.TemporaryDirectory() as folder:
-        weights = Path(folder) / "convnet.pt"
-        torch.save(module.state_dict(), weights)
-        source = "tests.benchmarks.subjects:fm_convnet"
-        backend = registry.load(source, weights=weights)
-        alone = {name: searched(backend, data, searcher, []) for name, searcher in searchers.items()}
-        for name, run in alone.items():
-            print(f"{name}, one process: {run.seconds:.1f} s by the clock, {run.processor:.1f} s of processor time")
-        with on_cluster(registry.load(source, weights=weights), workers=WORKERS, tell=print) as shared:
-            assert isinstance(shared, ClusterBackend)
-            cost = overhead(shared, data)
-            rounds: list[Round] = []
-            watch(shared, rounds)
-            found = [
-                told(name, alone[name], searched(shared, data, searcher, rounds), n // 2, cost)
-                for name, searcher in searchers.items()
-            ]
-    return {
-        "python": platform.python_version(),
-        "processors": os.cpu_count(),
-        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
-        "overhead": cost,
-        "searches": found,
-    }
+def measured(name: str, searcher: Searcher, n: int, folder: Path) -> dict[str, Any]:
+    """One search by one process and by two workers, right after each other."""
+    source, weights = "tests.benchmarks.subjects:fm_convnet", folder / "convnet.pt"
+    module, data = made(next(one for one in SUBJECTS if one.name == "FM convnet"), n)
+    torch.save(module.state_dict(), weights)
+    alone = searched(registry.load(source, weights=weights), data, searcher, [])
+    load, began = os.getloadavg()[0] if hasattr(os, "getloadavg") else None, time.perf_counter()
+    with on_cluster(registry.load(source, weights=weights), workers=WORKERS, tell=print) as shared:
+        assert isinstance(shared, ClusterBackend)
+        started, cost = time.perf_counter() - began, overhead(shared, data)
+        rounds: list[Round] = []
+        watch(shared, rounds)
+        found = told(name, alone, searched(shared, data, searcher, rounds), n // 2, cost)
+    return {**found, "load": load, "overhead": {**cost, "start": started}}
+
+
+def tell(one: dict[str, Any]) -> None:
+    """Print the numbers of a search."""
+    alone, shared, ratio, cost = one["alone"], one["shared"], one["ratio"], one["overhead"]
+    each = (shared["sent"] + shared["received"]) / max(1, one["generations"])
+    print(f"{one['search']}, {one['inputs']:,} seen inputs, same values: {one['same']}")
+    print(f"  one process {alone['seconds']:.1f} s by the clock, {alone['processor']:.1f} s of processor time")
+    print(
+        f"  two workers {shared['seconds']:.1f} s by the clock; processor time: together {shared['working']:.1f} s, ",
+        end="",
+    )
+    print(f"the slower of each round {shared['critical']:.1f} s with the asking process's {shared['asking']:.1f} s")
+    print(
+        f"  as fast as one process: {ratio['clock']:.2f} x by the clock, {ratio['processor']:.2f} x by processor time"
+    )
+    print(f"  predicted {shared['predicted']:.1f} s; a round {1e3 * cost['round']:.1f} ms; ", end="")
+    print(f"{each / 1000:.0f} kB each generation")
+    print(f"  before the search {alone['before']:.1f} s, {shared['before']:.1f} s; starting {cost['start']:.1f} s")
 
 
 def main() -> None:
     """Measure, print, and perhaps keep."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--inputs", type=int, default=8192, help="half of them are seen")
-    parser.add_argument("--generations", type=int, default=20)
-    parser.add_argument("--steps", type=int, default=16)
+    parser.add_argument("--inputs", type=int, default=10_000, help="half of them are seen")
+    parser.add_argument("--generations", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=32)
+    parser.add_argument("--search", choices=("de", "keep"), help="one of the two; both when left out")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
+    torch.set_num_threads(1)
     searchers = {
         "de": make_searcher("de", generations=given.generations, patience=given.generations),
         "keep": make_searcher("keep", steps=given.steps, folds=2),
     }
-    found = measured(given.inputs, searchers)
-    for one in found["searches"]:
-        shared = one["shared"]
-        print(f"{one['search']}: same values {one['same']}; by the clock {one['ratio']['clock']:.2f} x, ", end="")
-        print(f"by processor time {one['ratio']['processor']:.2f} x; predicted {shared['predicted']:.1f} s, ", end="")
-        each = shared["sent"] + shared["received"], max(1, one["generations"])
-        print(f"taken {shared['seconds']:.1f} s; {each[0] / each[1] / 1000:.0f} kB each generation")
-    print(json.dumps({key: value for key, value in found.items() if key != "searches"}))
-    if given.out is not None:
-        given.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    kept = {}
+    if given.out is not None and given.out.is_file():
+        kept = {one["search"]: one for one in json.loads(given.out.read_text(encoding="utf-8"))["searches"]}
+    for name in searchers if given.search is None else [given.search]:
+        with tempfile.TemporaryDirectory() as folder:
+            kept[name] = measured(name, searchers[name], given.inputs, Path(folder))
+        tell(kept[name])
+        if given.out is not None:
+            machine = {"python": platform.python_version(), "processors": os.cpu_count()}
+            whole = {**machine, "searches": [kept[one] for one in sorted(kept)]}
+            given.out.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
