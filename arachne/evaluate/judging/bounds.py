@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -33,10 +32,8 @@ from arachne.values import Array
 FIRST_RUN_MARGIN = 1.15
 """The first run has this many times the inputs that usually bring a candidate's deficits up to its ceiling."""
 
-FIRST_WAVE = 1
-"""After so many runs of inputs it can be asked who goes on: the first has as many as usually decide."""
-
-Wave = Literal["all", "first", "second"]
+LAST = -1
+"""The wave in which candidates go through all runs of inputs that are left."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,27 +66,28 @@ class BoundsFinder:
         if self._order.renew():
             self._reorder()
 
-    def estimate(self, trials: Array, ceilings: Array | None, wave: Wave = "all") -> Estimates:
+    def estimate(self, trials: Array, ceilings: Array | None, wave: int | None = None) -> Estimates:
         """Bounds of candidates `(candidates, k)`; those above their ceilings are given up.
 
         Args:
             trials: The candidates.
-            ceilings: As `Facts.bounds` has it. In the first wave they only tell what is usual, nobody is given up.
-            wave: Which runs of inputs to go through. In the second wave candidates of the first go on from there;
-                others, if there are any, begin at the first run.
+            ceilings: As `Facts.bounds` has it. In wave 0 they only tell what is usual, nobody is given up.
+            wave: Go through one run of inputs, 0 for the first, so that somebody else can say who goes on; candidates
+                of the wave before go on from there, others begin at the first run. All runs at once when None.
         """
-        if ceilings is not None and wave != "second":
+        fresh = not wave
+        if ceilings is not None and fresh:
             self._usual_ceiling = float(np.median(ceilings))
         runs = list(self.route.runs(len(self._weights)))
-        stop = FIRST_WAVE if wave == "first" else len(runs)
-        begun = self._begun.taken(trials, self.band) if wave == "second" and self._begun is not None else None
+        stop = len(runs) if wave is None or wave == LAST else min(wave + 1, len(runs))
+        begun = None if fresh or self._begun is None else self._begun.taken(trials, self.band)
         sums, done = begun or (_Sums(len(trials), self._fitness_inputs.n_terms, self.band), 0)
         for first in range(0, len(trials), self.route.block):
             some = np.arange(first, min(len(trials), first + self.route.block))
             # Candidates may overflow; NaN counts as in the band.
             with np.errstate(all="ignore"), one_thread() if self.route.in_numpy else nullcontext():
                 block = self.route.start(trials[some])
-                self._block(block, some, runs[done:stop], None if wave == "first" else ceilings, sums)
+                self._block(block, some, runs[done:stop], None if wave == 0 else ceilings, sums)
         if stop < len(runs):
             sums.complete[:] = False
             self._begun = _Begun(trials, sums, stop, self.band)

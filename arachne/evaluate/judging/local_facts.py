@@ -6,7 +6,7 @@ import numpy as np
 
 from arachne.backend import ModelBackend
 from arachne.evaluate.fitness import FitnessInputs
-from arachne.evaluate.judging.bounds import BoundsFinder, Estimates, Wave
+from arachne.evaluate.judging.bounds import BoundsFinder, Estimates
 from arachne.evaluate.judging.facts import ExactFacts, Facts
 from arachne.evaluate.judging.input_order import HardFirst
 from arachne.evaluate.judging.ledger import key_of
@@ -76,7 +76,7 @@ class LocalFacts(Facts):
     def revision(self) -> int:
         return self._revision
 
-    def bounds(self, trials: Array, ceilings: Array | None, wave: Wave = "all") -> Estimates:
+    def bounds(self, trials: Array, ceilings: Array | None, wave: int | None = None) -> Estimates:
         found = self._finder.estimate(trials, ceilings, wave)
         for number in np.flatnonzero(found.complete & np.isfinite(found.slack)):
             self._estimated[key_of(trials[number])] = int(found.deficits[number].sum()), float(found.slack[number])

@@ -2,8 +2,9 @@
 
 A candidate that loses is known to lose after a few hard inputs. So in the first wave each shard takes all candidates
 through its first run of inputs, as many as usually bring them to their ceilings. Most candidates' sums over the shards
-are above their ceilings then. The others go on from there in a second wave, each shard with all that is left of the
-ceiling. No deficit is negative, so a candidate given up that way is above its ceiling on all inputs.
+are above their ceilings then. The others go on from there, each shard with all that is left of the ceiling: through the
+next run, twice as long, as long as a run takes longer than asking does and candidates are given up; else to the end. No
+deficit is negative, so a candidate given up that way is above its ceiling on all inputs.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from arachne.backend import ModelBackend
 from arachne.elsewhere import Elsewhere, Making
 from arachne.evaluate.fitness import FitnessInputs
-from arachne.evaluate.judging.bounds import Wave
+from arachne.evaluate.judging.bounds import LAST
 from arachne.evaluate.judging.facts import Bounds, ExactFacts, Facts
 from arachne.evaluate.judging.local_facts import LocalFacts
 from arachne.shards import shards, spread
@@ -26,6 +27,9 @@ from arachne.values import Array, Inputs, count
 
 PIECES_EACH, LONG = 4, 4
 """Each worker has this many pieces, so that several others take over what one leaves, if they have so many shards."""
+
+WORTH_ASKING = 0.02
+"""Seconds: where a run of inputs takes longer, it is worth a question who goes on through the next one."""
 
 Band = tuple[float, int, float, int]
 """What an error band has learnt."""
@@ -58,6 +62,7 @@ class SharedFacts(Facts):
         self._states: dict[int, tuple[str, int]] = {}
         self._revision = 0
         self._renew = False
+        self._slowest = 0.0
         self.waves: list[int] = []
         """How many pairs of candidate and shard each wave asked about."""
 
@@ -67,21 +72,25 @@ class SharedFacts(Facts):
 
     def bounds(self, trials: Array, ceilings: Array | None) -> Bounds:
         renew, self._renew = self._renew, False
-        shares = self._costs / self._costs.sum()
         numbers = range(len(self._sizes))
         if ceilings is None:
-            found = self._wave(dict.fromkeys(numbers, (trials, None, "all", renew)))
-            return _summed(found)
-        found = self._wave({number: (trials, np.ceil(shares[number] * ceilings), "first", renew) for number in numbers})
-        low = np.sum([part.low for part in found.values()], axis=0)
-        going = {number: np.flatnonzero(~part.complete & (low <= ceilings)) for number, part in found.items()}
-        second = {
-            number: (trials[which], (ceilings - low + found[number].low)[which], "second", False)
-            for number, which in going.items()
-            if len(which)
-        }
-        for number, part in self._wave(second).items():
-            found[number] = _with(found[number], going[number], part)
+            return _summed(self._wave(dict.fromkeys(numbers, (trials, None, None, renew))))
+        shares, wave = self._costs / self._costs.sum(), 0
+        found = self._wave({number: (trials, np.ceil(shares[number] * ceilings), wave, renew) for number in numbers})
+        left = len(trials)
+        while left:
+            low = np.sum([part.low for part in found.values()], axis=0)
+            going = {number: np.flatnonzero(~part.complete & (low <= ceilings)) for number, part in found.items()}
+            left, before = max(map(len, going.values())), left
+            settled = left == before < len(trials)
+            wave = LAST if settled or wave == LAST or self._slowest < WORTH_ASKING else wave + 1
+            asked = {
+                number: (trials[which], (ceilings - low + found[number].low)[which], wave, False)
+                for number, which in going.items()
+                if len(which)
+            }
+            for number, part in self._wave(asked).items():
+                found[number] = _with(found[number], going[number], part)
         summed = _summed(found)
         if summed.complete.any():
             self._costs += [float(part.low[summed.complete].sum()) for part in found.values()]
@@ -89,7 +98,8 @@ class SharedFacts(Facts):
 
     def _wave(self, asked: Mapping[int, tuple[Any, ...]]) -> dict[int, Bounds]:
         """Bounds of candidates by some shards, by their numbers."""
-        self.waves.append(sum(len(own[0]) for own in asked.values()))
+        if asked:
+            self.waves.append(sum(len(own[0]) for own in asked.values()))
         return dict(zip(asked, self._asked(bounds_of, asked), strict=True))
 
     def exact(self, trial: Array) -> ExactFacts:
@@ -112,8 +122,9 @@ class SharedFacts(Facts):
         if not arguments:
             return []
         told = {number: (*own, self._bands.get(number)) for number, own in arguments.items()}
-        values = []
-        for number, answer in zip(told, self._pieces(work, told), strict=True):
+        values, answers = [], self._pieces(work, told)
+        self._slowest = max(answer.seconds for answer in answers)
+        for number, answer in zip(told, answers, strict=True):
             value, revision, band = answer.value
             state = answer.made, revision
             if self._states.get(number, state) != state:
@@ -179,7 +190,7 @@ def facts_of(
 
 
 def bounds_of(
-    facts: LocalFacts, trials: Array, ceilings: Array | None, wave: Wave, renew: bool, band: Band | None
+    facts: LocalFacts, trials: Array, ceilings: Array | None, wave: int | None, renew: bool, band: Band | None
 ) -> tuple[Bounds, int, Band]:
     """Bounds of candidates over one shard, and what it knows of its own errors."""
     _learn(facts, band)
