@@ -66,11 +66,12 @@ class Problem:
         from arachne.search.dense_tunable import make_tunable
         from arachne.search.tunable import Cuts
 
-        numbers = self.rows
-        cuts = None if numbers is None or len(numbers) < len(self.fitness_inputs) else (self.cuts, numbers)
-        counted = self.fitness_inputs
-        cuts = cuts or (Cuts(self.backend, counted.inputs, counted.terms), None)
-        return make_tunable(self.backend, counted.inputs, self.suspects, self.tail, cuts)
+        counted, numbers = self.fitness_inputs, self.rows
+        if numbers is None or len(numbers) < len(counted):  # others than those of the seen part
+            cuts, numbers = Cuts(self.backend, counted.inputs, counted.terms), None
+        else:
+            cuts = self.cuts
+        return make_tunable(self.backend, counted.inputs, self.suspects, self.tail, (cuts, numbers))
 
     @property
     def cuts(self) -> Cuts:

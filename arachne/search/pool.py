@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from arachne.errors import UsageError
+from arachne.localise.ranked import DEEP
 from arachne.options import option
 from arachne.plugins import SEARCHERS
 from arachne.search.base import Problem, Searcher
@@ -125,7 +126,8 @@ class Pool(Searcher):
             raise UsageError("the model does not end in a dense layer, and a search elsewhere takes long")
         if name == "deep" and "hidden/first" in state.values:
             raise UsageError("the model has hidden dense layers, and a search there takes a small part of the time")
-        if name == "deep" and problem.backend.layers[-1].kind != "dense":
+        there = {problem.backend.info(layer).kind for layer in problem.suspects.layers}
+        if name == "deep" and (problem.backend.layers[-1].kind != "dense" or there & set(DEEP)):
             raise UsageError("the suspects are in these layers already")
         costly = name == "deep" or (name == "words" and "embedding" in kinds)
         if costly and self._suffices(problem, state, ENOUGH[name]):

@@ -171,6 +171,15 @@ def test_the_pool_goes_deep_only_where_no_hidden_dense_layer_is_reached(problem:
     assert left_out(pool, convolutional()) is None
 
 
+def test_the_pool_does_not_go_deep_where_the_suspects_are_convolutions() -> None:
+    fault = convolutional()
+    fault = replace(fault, suspects=KeepDeep().over(fault).suspects)
+    state = Pool(members=("bias", "deep")).begin(fault, rng=np.random.default_rng(0))
+    while state.stopped is None:
+        state = Pool(members=("bias", "deep")).step(fault, state, rng=np.random.default_rng(0))
+    assert "in these layers already" in str(state.values["deep/stopped"])
+
+
 def test_the_pool_does_not_go_deep_where_cheaper_members_repair_part_of_the_fault() -> None:
     fault, pool, rng = convolutional(), Pool(members=("bias", "last", "deep")), np.random.default_rng(0)
     state = pool.begin(fault, rng=rng)

@@ -7,6 +7,7 @@ is least sure of get the class it puts second. Suspects lie in its last stage.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -67,6 +68,11 @@ SUBJECTS: dict[str, tuple[str, Callable[[int], tuple[nn.Module, LabelledData]], 
 SEARCHERS = ("auto", "keep", "last", "de")
 
 
+def begun(step: str) -> None:
+    """Tell how far a long row has come."""
+    print(f"{time.strftime('%H:%M:%S')} {step}", file=sys.stderr, flush=True)
+
+
 def measure(subject: str, searcher: str, threads: int = 1, inputs: int | None = None) -> dict[str, Any]:
     """One row: a network and a searcher, and the localiser that a repair takes with it; half of the inputs are seen."""
     torch.set_num_threads(threads)
@@ -75,7 +81,8 @@ def measure(subject: str, searcher: str, threads: int = 1, inputs: int | None = 
     network, data = make(inputs or n)
     localiser = make_localiser("bl" if searcher == "de" else "contrast", **options)
     before, start, wall = settled(), time.process_time(), time.perf_counter()
-    result = arachne.repair(network, data, "top:1", localiser=localiser, searcher=make_searcher(searcher), seed=0)
+    made = make_searcher(searcher)
+    result = arachne.repair(network, data, "top:1", localiser=localiser, searcher=made, seed=0, on_step=begun)
     seconds, elapsed, peak = time.process_time() - start, time.perf_counter() - wall, memory("VmHWM")
     return {
         "subject": subject,
