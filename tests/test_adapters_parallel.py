@@ -78,6 +78,7 @@ OWN: Mapping[str, tuple[str, str]] = {
     "known": ("torch", "a torch pass is seen call by call, so tensors are known by their identity"),
     "layout": ("keras", "each class of Keras layers stores its variables in an order of its own"),
     "legacy": ("torch", "files from before torch wrote archives"),
+    "lstm": ("torch", "the steps of an LSTM with a derivative of their own: recorded one by one, they are slow"),
     "normalise": ("onnx", "exporters write the same network in many ways"),
     "operators": ("torch", "exported programs name operators, which are checked against a list"),
     "order": ("onnx", "nodes out of order, and branches that are always taken"),

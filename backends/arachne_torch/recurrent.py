@@ -24,6 +24,7 @@ from torch.nn import functional
 
 from arachne_torch.kinds import Bound, Kind, Seen, Use
 from arachne_torch.known import Known, operation
+from arachne_torch.lstm import LSTMSteps
 from arachne_torch.names import layer_name
 
 PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -173,6 +174,10 @@ class _Direction:
     probes: Mapping[str, Tensor]
 
 
+def _differentiated(parameters: Mapping[str, Tensor]) -> bool:
+    return any(parameter.requires_grad for parameter in parameters.values()) and torch.is_grad_enabled()
+
+
 class Unrolled:
     """A call of one layer computed step by step.
 
@@ -222,6 +227,12 @@ class Unrolled:
         probes = {"gates": self._probe(n, steps, from_inputs.shape[-1])}
         if projection is not None:
             probes["outputs"] = self._probe(n, steps, len(projection))
+        if self._step is _lstm and projection is None and self._there is None and not _differentiated(parameters):
+            weight, bias = parameters["weight_hh"], parameters.get("bias_hh")
+            outputs, states, gates, *last = LSTMSteps.apply(  # type: ignore[no-untyped-call]  # torch has no type for it
+                from_inputs, probes["gates"], start[0], start[1], weight, bias, backwards
+            )
+            return _Direction(states, gates, outputs, outputs, last, probes)
         # Taken apart once: a step's gradient is then as large as the step, not as the sequence.
         x, added = from_inputs.unbind(0), {name: self._sorted(probe).unbind(1) for name, probe in probes.items()}
         h, cell = start[0], start[-1]

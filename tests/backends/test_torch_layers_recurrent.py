@@ -15,6 +15,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from arachne.values import Array, Inputs
 from arachne_torch import TorchBackend
 from arachne_torch.cut import TorchCut
+from arachne_torch.lstm import LSTMSteps
 from tests.backends.layer_checks import check_all, check_cut
 
 torch.set_num_threads(1)
@@ -187,3 +188,20 @@ def test_dropout_between_layers_is_off() -> None:
     backend = TorchBackend.load(Reader("lstm", settings).train())
     np.testing.assert_array_equal(backend.forward(X), backend.forward(X))
     check_cut(backend, X, ["rnn.l1"])
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_the_derivative_of_an_lstm_is_that_of_its_steps(backwards: bool) -> None:
+    torch.manual_seed(0)
+    steps, n, units = 4, 3, 2
+    probe, weight = torch.zeros(n, steps, 4 * units).double().requires_grad_(), torch.randn(4 * units, units).double()
+    inputs, state, cell = (torch.randn(*shape).double() for shape in ((steps, n, 4 * units), (n, units), (n, units)))
+    given = [tensor.requires_grad_() for tensor in (inputs, state, cell)]
+
+    def run(inputs: Tensor, state: Tensor, cell: Tensor) -> list[Tensor]:
+        outputs, _, _, *last = LSTMSteps.apply(inputs, probe, state, cell, weight, None, backwards)  # type: ignore[no-untyped-call]
+        return [outputs, *last]
+
+    assert torch.autograd.gradcheck(run, given)
+    by_inputs, by_probe = torch.autograd.grad(sum(one.square().sum() for one in run(*given)), [inputs, probe])  # type: ignore[arg-type]
+    np.testing.assert_array_equal(by_inputs.transpose(0, 1), by_probe)

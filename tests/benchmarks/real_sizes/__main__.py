@@ -25,7 +25,7 @@ RESULTS = Path(__file__).parent.parent / "results" / "real_sizes.json"
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 NETWORKS = ("resnet50", "vit", "bert", "lstm", "head")
 LOCALISERS = ("contrast", "contrast, all layers", "bl", "fisher", "spectrum")
-REPAIRED, SEARCHERS = ("fm-lstm", "resnet50"), ("auto", "keep", "last", "de")
+REPAIRED, SEARCHERS = ("fm-lstm", "lstm", "head", "resnet50"), ("auto", "bias", "last", "keep", "hidden", "deep", "de")
 RANKED, PASSES = ("gtsrb-cnn",), ("8", "12", "20")
 ROWS = {"localise": (NETWORKS, LOCALISERS), "repair": (REPAIRED, SEARCHERS), "ranking": (RANKED, PASSES)}
 
