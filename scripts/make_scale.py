@@ -72,17 +72,18 @@ def ranking(rows: list[list[dict[str, Any]]]) -> str:
 
 
 def repairing(rows: list[dict[str, Any]]) -> str:
-    """Seconds of the processor and by the clock, and the share of each step; the networks in the order of `TITLES`."""
+    """Seconds of the processor, by the clock too where there are threads, and the share of each step."""
     lines = [
         "| network | searcher | seen inputs | threads | processor, s | elapsed, s | steps |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in sorted(rows, key=lambda row: list(TITLES).index(row["subject"])):
         whole = sum(row["steps"].values())
+        elapsed = f"{row['elapsed_seconds']:,.0f}" if row["threads"] > 1 else ""
         steps = ", ".join(f"{name} {seconds / whole:.0%}" for name, seconds in row["steps"].items())
         lines.append(
             f"| {TITLES[row['subject']]} | {row['searcher']} | {row['seen']:,} | {row['threads']} "
-            f"| {row['processor_seconds']:.1f} | {row['elapsed_seconds']:.1f} | {steps} |"
+            f"| {row['processor_seconds']:,.1f} | {elapsed} | {steps} |"
         )
     return "\n".join(lines)
 
