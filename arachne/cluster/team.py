@@ -24,8 +24,8 @@ from arachne.wording import counted, size_text
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-POLL = 0.5
-"""Seconds after which it is looked who is lost or late."""
+POLL, LOOK = 0.5, 2.0
+"""Seconds after which it is looked what became of questions, and who is late; the latter is asked of the scheduler."""
 
 LATE, LEAST_LATE = 4.0, 5.0
 """A worker is late after this many times what the slowest other answer took, and at least so many seconds."""
@@ -171,7 +171,7 @@ class Team:
             self._wait(list({task.future.key: task.future for task in tasks}.values()))
             found |= self._gathered(tasks)
             tasks = [self._again(task) or task for task in tasks if task.number not in found]
-            if tasks and time.monotonic() - looked > POLL:
+            if tasks and time.monotonic() - looked > LOOK:
                 tasks += self._instead(tasks, found)
                 looked = time.monotonic()
         self.traffic.waited += time.monotonic() - began
