@@ -30,7 +30,7 @@ from arachne import registry
 from arachne.backend import ModelBackend
 from arachne.cluster.backend import ClusterBackend
 from arachne.cluster.starting import on_cluster
-from arachne.cluster.team import Ask
+from arachne.cluster.team import TOGETHER, Ask
 from arachne.data.labelled import LabelledData
 from arachne.data.split import split_by_outcome
 from arachne.elsewhere import Answer
@@ -136,11 +136,10 @@ def searched(backend: ModelBackend, data: LabelledData, searcher: Searcher, roun
 
 
 def overhead(backend: ClusterBackend, data: LabelledData) -> dict[str, float]:
-    """Seconds of one round and of each of its questions, when answering takes no time."""
-    small = np.asarray(data.inputs)[:64]
+    """Seconds of a round of one message, and of each further message of as many questions as one holds."""
     taken = {}
-    for pieces in (1, 16):
-        asked = backend.pieces(small, [slice(2 * number, 2 * number + 2) for number in range(pieces)])
+    for pieces in (1, WORKERS * TOGETHER, 4 * WORKERS * TOGETHER):
+        asked = backend.pieces(np.asarray(data.inputs), [slice(2 * number, 2 * number + 2) for number in range(pieces)])
         arguments: dict[int, tuple[Any, ...]] = dict.fromkeys(range(pieces), ())
         asked(nothing, arguments)
         times = []
@@ -149,8 +148,8 @@ def overhead(backend: ClusterBackend, data: LabelledData) -> dict[str, float]:
             asked(nothing, arguments)
             times.append(time.perf_counter() - began)
         taken[pieces] = min(times)
-    each = (taken[16] - taken[1]) / 15
-    return {"round": taken[1] - each, "question": each}
+    few, many = taken[WORKERS * TOGETHER], taken[4 * WORKERS * TOGETHER]
+    return {"round": taken[1], "message": (many - few) / (3 * WORKERS)}
 
 
 def nothing(backend: ModelBackend, inputs: Any, rows: slice) -> None:
@@ -161,8 +160,8 @@ def predicted(run: Run, cost: dict[str, float]) -> float:
     """What the run should take by the clock: workers that answer after the recorded times, and the asking process."""
     waiting = 0.0
     for one in run.rounds:
-        questions = sum(map(len, one.seconds))
-        waiting += cost["round"] + questions * cost["question"] + max(map(sum, one.seconds), default=0.0)
+        messages = sum(-(-len(own) // TOGETHER) for own in one.seconds)
+        waiting += cost["round"] + (messages - 1) * cost["message"] + max(map(sum, one.seconds), default=0.0)
     asking = max(0.0, run.seconds - sum(one.waited for one in run.rounds))
     return waiting + asking
 
@@ -170,7 +169,9 @@ def predicted(run: Run, cost: dict[str, float]) -> float:
 def replayed(backend: ClusterBackend, data: LabelledData, run: Run) -> float:
     """What the run takes when workers answer after the recorded times, with as many bytes, and compute nothing."""
     each = max(len(own) for one in run.rounds for own in one.seconds)  # neighbours go to the same worker
-    pieces = backend.pieces(np.asarray(data.inputs)[64:], [slice(2 * at, 2 * at + 2) for at in range(WORKERS * each)])
+    pieces = backend.pieces(
+        np.asarray(data.inputs)[8 * WORKERS * TOGETHER :], [slice(2 * at, 2 * at + 2) for at in range(WORKERS * each)]
+    )
     pieces(waiting, dict.fromkeys(range(WORKERS * each), (0.0, b"", 0)))
     began = time.perf_counter()
     for one in run.rounds:
@@ -251,7 +252,9 @@ def tell(one: dict[str, Any]) -> None:
         f"  as fast as one process: {ratio['clock']:.2f} x by the clock, {ratio['processor']:.2f} x by processor time"
     )
     print(f"  predicted {shared['predicted']:.1f} s, replayed {shared['replayed']:.1f} s; ", end="")
-    print(f"a round {1e3 * cost['round']:.1f} ms; {each / 1000:.0f} kB each generation")
+    print(
+        f"a round {1e3 * cost['round']:.1f} ms, a message {1e3 * cost['message']:.1f} ms; {each / 1000:.0f} kB each generation"
+    )
     print(f"  before the search {alone['before']:.1f} s, {shared['before']:.1f} s; starting {cost['start']:.1f} s")
 
 
