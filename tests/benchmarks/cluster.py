@@ -252,9 +252,8 @@ def tell(one: dict[str, Any]) -> None:
         f"  as fast as one process: {ratio['clock']:.2f} x by the clock, {ratio['processor']:.2f} x by processor time"
     )
     print(f"  predicted {shared['predicted']:.1f} s, replayed {shared['replayed']:.1f} s; ", end="")
-    print(
-        f"a round {1e3 * cost['round']:.1f} ms, a message {1e3 * cost['message']:.1f} ms; {each / 1000:.0f} kB each generation"
-    )
+    print(f"a round {1e3 * cost['round']:.1f} ms, a message more {1e3 * cost['message']:.1f} ms; ", end="")
+    print(f"{each / 1000:.0f} kB each generation")
     print(f"  before the search {alone['before']:.1f} s, {shared['before']:.1f} s; starting {cost['start']:.1f} s")
 
 
