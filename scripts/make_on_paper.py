@@ -109,7 +109,7 @@ WANTED = 1.6
 """How much faster than one process two workers should be."""
 
 
-def verdict(de: dict[str, Any], keep: dict[str, Any]) -> str:
+def verdict(de: dict[str, Any], keep: dict[str, Any], others: list[dict[str, Any]]) -> str:
     """Whether two workers are as fast as they should be."""
     told = []
     for name, one in (("differential evolution", de), ("keep", keep)):
@@ -119,8 +119,19 @@ def verdict(de: dict[str, Any], keep: dict[str, Any]) -> str:
         )
     return (
         f"Two workers on two processors should be {WANTED} × as fast as one process on one: {'; '.join(told)}. Both "
-        "processors are then busy with the workers, and what the asking process does is taken from them."
+        "processors are then busy with the workers, and what the asking process does is taken from them. Shards are "
+        "shared out whole: with an odd number of them one of two workers has one more, and five of them go at most 5/3 "
+        f"times as fast.{before(others)}"
     )
+
+
+def before(others: list[dict[str, Any]]) -> str:
+    """What other sizes gave, beside other work on the same machine."""
+    told = []
+    for one in others:
+        clock, processor = (one["ratio"][name] for name in ("clock", "processor"))
+        told.append(f"{one['search']} {clock:.2f} × by the clock, {processor:.2f} × by processor time")
+    return f" With {others[0]['inputs']:,} seen inputs, beside another program: {'; '.join(told)}." if others else ""
 
 
 def page(found: dict[str, Any]) -> str:
@@ -147,7 +158,7 @@ def page(found: dict[str, Any]) -> str:
         workers=2,
         processors=found["processors"],
         loads=", ".join(f"{one['load'] or 0:.1f} ({name})" for name, one in searches.items()),
-        verdict=textwrap.fill(verdict(de, keep), 120),
+        verdict=textwrap.fill(verdict(de, keep, found.get("others", [])), 120),
         de=de,
         keep=keep,
         round=1e3 * rounds,

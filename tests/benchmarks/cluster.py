@@ -260,9 +260,9 @@ def tell(one: dict[str, Any]) -> None:
 def main() -> None:
     """Measure, print, and perhaps keep."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--inputs", type=int, default=10_000, help="half of them are seen")
-    parser.add_argument("--generations", type=int, default=10)
-    parser.add_argument("--steps", type=int, default=32)
+    parser.add_argument("--inputs", type=int, default=8192, help="half of them are seen")
+    parser.add_argument("--generations", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--search", choices=("de", "keep"), help="one of the two; both when left out")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
@@ -271,16 +271,15 @@ def main() -> None:
         "de": make_searcher("de", generations=given.generations, patience=given.generations),
         "keep": make_searcher("keep", steps=given.steps, folds=2),
     }
-    kept = {}
-    if given.out is not None and given.out.is_file():
-        kept = {one["search"]: one for one in json.loads(given.out.read_text(encoding="utf-8"))["searches"]}
+    before = json.loads(given.out.read_text(encoding="utf-8")) if given.out is not None and given.out.is_file() else {}
+    kept = {one["search"]: one for one in before.get("searches", [])}
     for name in searchers if given.search is None else [given.search]:
         with tempfile.TemporaryDirectory() as folder:
             kept[name] = measured(name, searchers[name], given.inputs, Path(folder))
         tell(kept[name])
         if given.out is not None:
             machine = {"python": platform.python_version(), "processors": os.cpu_count()}
-            whole = {**machine, "searches": [kept[one] for one in sorted(kept)]}
+            whole = {**before, **machine, "searches": [kept[one] for one in sorted(kept)]}
             given.out.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
 
 
