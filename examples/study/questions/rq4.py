@@ -23,11 +23,17 @@ USUAL = 10
 def cells(scope: Scope) -> Iterator[Cell]:
     """The most frequent confusion with every alpha."""
     for subject in scope.of(SUBJECTS):
-        alphas = QUICK if scope.quick else ALPHAS if subject == "fm-mlp" else FEWER
         for seed in scope.seeds(10):
             for way in scope.in_ways(WAYS):
-                own = FEWER if way == DEFAULT and not (seed or scope.quick) else (USUAL,) if way == DEFAULT else alphas
-                yield from (Cell("rq4", subject, way, str(alpha), seed) for alpha in own)
+                yield from (Cell("rq4", subject, way, str(alpha), seed) for alpha in _alphas(way, subject, seed, scope))
+
+
+def _alphas(way: str, subject: str, seed: int, scope: Scope) -> tuple[int, ...]:
+    if way == DEFAULT:
+        return (USUAL,) if seed or scope.quick else FEWER
+    if scope.quick:
+        return QUICK
+    return ALPHAS if subject == "fm-mlp" else FEWER
 
 
 def make(cell: Cell) -> dict[str, Any]:
