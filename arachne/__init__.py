@@ -5,18 +5,26 @@ Importing this package loads nothing else; every public name is fetched when it 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import sys as _sys
+
+_STARTED = [word.removeprefix("-m") for word in _sys.orig_argv]
+if _sys.argv[:1] == ["-m"] and {"arachne", "arachne.cli"} & {*_STARTED} and not _sys.flags.safe_path:
+    # `python -m arachne` would look for every module, such as numpy, in the working folder first.
+    del _sys.path[0]
+
+from typing import TYPE_CHECKING, Any  # noqa: E402  # not from the working folder
 
 if TYPE_CHECKING:
-    from arachne.api import apply, diff, localise_weights, open_repair, repair, revert, scan
-    from arachne.backend import Cut, ModelBackend, Trace, WeightFile
+    from arachne.api import localise_weights, open_repair, repair, scan
+    from arachne.bench.compare import compare_searchers
+    from arachne.bench.result import Comparison
     from arachne.causes import Cause, Finder
-    from arachne.comparing import compare_searchers
-    from arachne.comparison import Comparison
+    from arachne.choose.budget import Budget
     from arachne.data.labelled import LabelledData
-    from arachne.data.readers import read_data
+    from arachne.data.read import read_data
     from arachne.errors import ArachneError
     from arachne.evidence import Evidence, Flips, Scan
+    from arachne.evidence.survival import Survival
     from arachne.fairness import Objective
     from arachne.localise import (
         Bidirectional,
@@ -27,38 +35,38 @@ if TYPE_CHECKING:
         Localiser,
         RandomChoice,
     )
-    from arachne.measuring import compare, flips, measure, measure_survival
-    from arachne.options import option
+    from arachne.model.backend import Cut, ModelBackend, Trace, WeightFile
+    from arachne.model.registry import load
+    from arachne.model.values import Address, LayerInfo
     from arachne.patch import Patch
-    from arachne.registry import load
-    from arachne.result import PatchedModel, RepairResult
+    from arachne.patch.commands import apply, diff, revert
+    from arachne.plugins.options import option
+    from arachne.results.measure import compare, flips, measure, measure_survival
+    from arachne.results.result import PatchedModel, RepairResult
     from arachne.search import (
         Candidate,
         DifferentialEvolution,
         Generation,
-        Keep,
+        MarginSearch,
         Pool,
         Problem,
         Searcher,
         SearchResult,
         SearchState,
     )
-    from arachne.search.budget import Budget
     from arachne.settings import Settings
-    from arachne.survival import Survival
-    from arachne.values import Address, LayerInfo
 
 __version__: str
 
 _HOMES = {
-    "arachne.api": ("apply", "diff", "localise_weights", "open_repair", "repair", "revert", "scan"),
-    "arachne.backend": ("Cut", "ModelBackend", "Trace", "WeightFile"),
+    "arachne.api": ("localise_weights", "open_repair", "repair", "scan"),
+    "arachne.model.backend": ("Cut", "ModelBackend", "Trace", "WeightFile"),
     "arachne.causes": ("Cause", "Finder"),
-    "arachne.comparing": ("compare_searchers",),
-    "arachne.comparison": ("Comparison",),
+    "arachne.bench.compare": ("compare_searchers",),
+    "arachne.bench.result": ("Comparison",),
     "arachne.data.labelled": ("LabelledData",),
-    "arachne.data.readers": ("read_data",),
-    "arachne.result": ("PatchedModel", "RepairResult"),
+    "arachne.data.read": ("read_data",),
+    "arachne.results.result": ("PatchedModel", "RepairResult"),
     "arachne.settings": ("Settings",),
     "arachne.errors": ("ArachneError",),
     "arachne.evidence": ("Evidence", "Flips", "Scan"),
@@ -72,24 +80,25 @@ _HOMES = {
         "Localiser",
         "RandomChoice",
     ),
-    "arachne.measuring": ("compare", "flips", "measure", "measure_survival"),
+    "arachne.results.measure": ("compare", "flips", "measure", "measure_survival"),
     "arachne.patch": ("Patch",),
-    "arachne.registry": ("load",),
-    "arachne.options": ("option",),
+    "arachne.patch.commands": ("apply", "diff", "revert"),
+    "arachne.model.registry": ("load",),
+    "arachne.plugins.options": ("option",),
     "arachne.search": (
         "Candidate",
         "DifferentialEvolution",
         "Generation",
-        "Keep",
+        "MarginSearch",
         "Pool",
         "Problem",
         "SearchResult",
         "SearchState",
         "Searcher",
     ),
-    "arachne.search.budget": ("Budget",),
-    "arachne.survival": ("Survival",),
-    "arachne.values": ("Address", "LayerInfo"),
+    "arachne.choose.budget": ("Budget",),
+    "arachne.evidence.survival": ("Survival",),
+    "arachne.model.values": ("Address", "LayerInfo"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -110,11 +119,11 @@ __all__ = [
     "Flips",
     "Generation",
     "GradientLoss",
-    "Keep",
     "LabelledData",
     "LayerInfo",
     "Localisation",
     "Localiser",
+    "MarginSearch",
     "ModelBackend",
     "Objective",
     "Patch",

@@ -1,13 +1,14 @@
-"""What `import arachne` offers: every command of the tool as a function, for model files and model objects alike.
+"""The functions of `import arachne`: every command of the tool, for model files and model objects alike.
 
-`arachne.localise` and `arachne.evaluate` are packages, so the functions behind those two commands are called
-`localise_weights` and `measure`; all that only measures is in `measuring.py`.
+`arachne.localise` and `arachne.scoring` are packages, so the functions behind those two commands are called
+`localise_weights` and `measure`. Those that only measure are in `arachne.results.measure`, those that only change
+weights in `arachne.patch.commands`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,25 +16,27 @@ from typing import Any
 
 import numpy as np
 
-from arachne import engine, reopening
-from arachne.backend import ModelBackend
+from arachne import engine
 from arachne.causes.targets import CauseTargets
-from arachne.checkpoint import Checkpoints
 from arachne.cluster.starting import on_cluster
-from arachne.data.readers import read_data
+from arachne.data.read import read_data
 from arachne.data.split import checked_scores, whole_part, with_model_names
-from arachne.engine import OnStep
-from arachne.errors import InputError, NothingWithinBudgetError, UsageError
+from arachne.errors import NothingWithinBudgetError, UsageError
 from arachne.evidence.scan import Scan
 from arachne.localise import Localisation, Localiser
-from arachne.patch import AppliedPatch, Patch, apply_to, for_model, revert_from
-from arachne.patch import diff as files_diff
-from arachne.patch.memory import base_of
-from arachne.plugins import LOCALISERS
-from arachne.registry import load, name_for_file, weight_file
-from arachne.result import RepairResult
+from arachne.model.backend import ModelBackend
+from arachne.model.registry import load
+from arachne.patch.commands import apply, diff, revert
+from arachne.plugins.table import LOCALISERS
+from arachne.results import reopen as reopening
+from arachne.results.checkpoint import Checkpoints
+from arachne.results.result import RepairResult
+from arachne.results.run import OnStep
 from arachne.search.state import OnGeneration
 from arachne.settings import Settings, make_settings
+from arachne.tasks import decide
+
+__all__ = ["apply", "at_home", "diff", "localise_weights", "open_repair", "repair", "revert", "scan"]
 
 
 def scan(model: Any, data: Any) -> Scan:
@@ -46,7 +49,7 @@ def scan(model: Any, data: Any) -> Scan:
     backend = load(model)
     labelled = with_model_names(backend, read_data(data))
     scores = checked_scores(backend, labelled)
-    return Scan(labelled, np.argmax(scores, axis=1), scores.shape[1], backend, scores)
+    return Scan(labelled, decide(scores), scores.shape[1], backend, scores)
 
 
 def localise_weights(
@@ -165,92 +168,9 @@ def open_repair(
     return reopening.open_repair(folder, load(model), read_data(data), **read)
 
 
-def apply(
-    patch: Patch | str | Path,
-    model: Any,
-    output: str | Path | None = None,
-    *,
-    mapping: Mapping[str, str] | None = None,
-    check: Callable[[Path], None] | None = None,
-    named: bool = False,
-) -> AppliedPatch | None:
-    """Put a patch into a model: a file is copied to `output`, a model object is changed in place.
-
-    Args:
-        patch: The patch, or its file.
-        model: The model it was made for, or the same one in another framework.
-        output: Where the patched copy of a file goes.
-        mapping: Which layer of the model is meant, by the patch's layer, where content does not tell.
-        check: Called with the finished copy of a file before it is put into its place, which an error prevents.
-        named: Whether the copy of a file notes in its metadata which patch it carries; ONNX files can.
-
-    Raises:
-        PatchError: The patch was made for another model; nothing is changed or written.
-        ModelError: The copy is to note the patch, and its format has no place for that.
-    """
-    patch = Patch.load(patch) if isinstance(patch, (str, Path)) else patch
-    if not isinstance(model, (str, Path)):
-        backend = load(model)
-        for_model(patch, backend, mapping=mapping).apply(backend)
-        return None
-    name, target = name_for_file(model), _given(output, model)
-    file = weight_file(model)
-    return apply_to(patch, file, target, backend=name, mapping=mapping, reopen=weight_file, check=check, named=named)
-
-
-def revert(
-    patch: Patch | str | Path,
-    model: Any,
-    output: str | Path | None = None,
-    *,
-    mapping: Mapping[str, str] | None = None,
-) -> AppliedPatch | None:
-    """Take a patch out of a model again, bit for bit: a file is copied to `output`, an object changed in place.
-
-    Arguments as for `apply`.
-
-    Raises:
-        PatchError: The model does not carry the patch; nothing is changed or written.
-    """
-    patch = Patch.load(patch) if isinstance(patch, (str, Path)) else patch
-    if not isinstance(model, (str, Path)):
-        backend = load(model)
-        for_model(patch, backend, mapping=mapping, reverting=True).revert(backend)
-        return None
-    name, target = name_for_file(model), _given(output, model)
-    return revert_from(patch, weight_file(model), target, backend=name, mapping=mapping, reopen=weight_file)
-
-
-def diff(first: str | Path, second: str | Path, *, mapping: Mapping[str, str] | None = None) -> Patch:
-    """The patch that gives the model in one file the weights of that in another, perhaps of another framework.
-
-    Raises:
-        PatchError: They are not two models of one network, or layers cannot be told apart.
-    """
-    files = weight_file(first), weight_file(second)
-    return files_diff(*files, mapping=mapping, backend=name_for_file(first), content=_content(first))
-
-
-def _content(path: str | Path) -> str | None:
-    """The tensors of a model file in one number, as a repair of it would say; None where the file needs code."""
-    try:
-        return base_of(load(path)).content
-    except InputError:
-        return None
-
-
 def _warn(text: str) -> None:
     logging.getLogger("arachne").warning(text)
 
 
 def _inform(text: str) -> None:
     logging.getLogger("arachne").log(logging.WARNING if text.startswith("warning") else logging.INFO, text)
-
-
-def _given(output: str | Path | None, model: str | Path) -> Path:
-    if output is None:
-        raise UsageError("a model file is never changed: give the path the changed copy goes to")
-    endings = [Path(path).suffix.lower().replace(".pth", ".pt") for path in (model, output)]
-    if endings[0] != endings[1] and not Path(output).is_dir():
-        raise UsageError(f"a copy is of the same kind as the model: its name must end in {endings[0]}, got '{output}'")
-    return Path(output)

@@ -106,7 +106,7 @@ class ClusterError(EnvironmentFaultError):
 
 
 class OutOfMemoryError(EnvironmentFaultError, MemoryError):
-    """There is not enough memory, also with the smallest batches."""
+    """There is not enough memory, even with the smallest batches."""
 
 
 class PluginUnavailableError(EnvironmentFaultError, ImportError):
@@ -150,8 +150,8 @@ class Interrupted(BaseException):
         exit_code: 128 and the number of the signal, as a shell has it.
     """
 
-    def __init__(self, number: int, told: str) -> None:
-        super().__init__(told)
+    def __init__(self, number: int, text: str) -> None:
+        super().__init__(text)
         self.exit_code = 128 + number
 
 

@@ -6,15 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from arachne.backend import ModelBackend
+from arachne.choose.budget import CHOOSE_SHARE, Budget
+from arachne.data.labelled import LabelledData
 from arachne.errors import UsageError, did_you_mean
-from arachne.evaluate import EVALUATORS, MEMORY
 from arachne.fairness import Objective
 from arachne.localise import MIN_WEIGHTS, Bidirectional, Localiser, RandomChoice
-from arachne.options import Configured, check_choice, options_of
-from arachne.plugins import LOCALISERS, OBJECTIVES, SEARCHERS, Table
+from arachne.model.backend import ModelBackend
+from arachne.plugins.options import Configured, check_choice, options_of
+from arachne.plugins.table import LOCALISERS, OBJECTIVES, SEARCHERS, Table
+from arachne.scoring.evaluators import EVALUATORS, MEMORY
 from arachne.search import DifferentialEvolution, Pool, Searcher
-from arachne.search.budget import CHOOSE_SHARE, Budget
+from arachne.tasks import SINGLE_LABEL, Task
+
+DEFAULT_ALPHA = 10.0
+"""The paper's."""
 
 
 @dataclass(frozen=True)
@@ -22,11 +27,11 @@ class Settings:
     """How to repair; the defaults are ours, `Settings.faithful()` is the paper to the letter.
 
     Attributes:
-        alpha: How much a negative counts against a positive.
+        alpha: How much a negative counts against a positive; refused with a searcher that does not use it.
         seed: What all randomness starts from.
         localiser: Finds the suspects; None takes the one that goes with the searcher.
         searcher: Finds their new values.
-        evaluator: `fast`, or `plain` for the reference; both accept the same candidates.
+        evaluator: `fast`, or `plain` for the reference; both accept the same candidates, so only tests choose.
         memory: What the fast evaluator may keep between candidates, in bytes.
         choose: Share of the seen part kept for choosing between patches; 30 % when a budget needs it and this is 0.
         budget: What the repair may cost; None takes a search's one candidate as it is, and the default budget where a
@@ -40,9 +45,10 @@ class Settings:
             lets it finish. What it finds then depends on the machine.
         rounds: How often the search starts anew from the patch chosen so far, for what is still wrong, the first time
             included; what a round finds is taken only if it is better on inputs kept for choosing.
+        task: How the model's outputs are read as decisions; one label for each input unless told otherwise.
     """
 
-    alpha: float = 10.0
+    alpha: float = DEFAULT_ALPHA
     seed: int = 0
     localiser: Localiser | None = None
     searcher: Searcher = field(default_factory=Pool)
@@ -56,6 +62,7 @@ class Settings:
     objective: Objective | None = None
     time_limit: float | None = None
     rounds: int = 1
+    task: Task = SINGLE_LABEL
 
     def __post_init__(self) -> None:
         if not self.alpha > 0:
@@ -78,12 +85,49 @@ class Settings:
             raise UsageError(f"expected an objective such as arachne.fairness.AccuracyGap(), got {self.objective!r}")
         if not isinstance(self.searcher, Searcher):
             raise UsageError(f"expected a searcher such as arachne.DifferentialEvolution(), got {self.searcher!r}")
+        if not isinstance(self.task, Task):
+            raise UsageError(f"expected a task such as arachne.tasks.SingleLabel(), got {self.task!r}")
+        if self.alpha != DEFAULT_ALPHA:
+            check_uses_alpha(self.searcher)
 
-    def finder(self, backend: ModelBackend) -> Localiser:
-        """The localiser: the user's, or the one that goes with the searcher; chance where a model has no gradients."""
+    def resolve(
+        self, backend: ModelBackend, *, training: LabelledData | None = None, never_break: LabelledData | None = None
+    ) -> Settings:
+        """Decide everything that depends on the model and the data, once: the localiser, and whether there is a budget.
+
+        Raises:
+            UsageError: The searcher or the localiser cannot run on this model, for this task, or without training data.
+        """
+        refusal = self.searcher.refusal(backend, training)
+        if refusal is not None:
+            missing = self.searcher.NEEDS_TRAINING and training is None
+            raise UsageError(refusal, argument="training" if missing else None)
+        localiser = self.resolve_localiser(backend)
+        self._check_task(localiser)
+        chosen = never_break is not None or self.objective is not None or self.rounds > 1
+        budget = Budget() if chosen and self.budget is None else self.budget
+        return replace(self, localiser=localiser, budget=budget)
+
+    def resolve_localiser(self, backend: ModelBackend) -> Localiser:
+        """Return the user's localiser, or the one that goes with the searcher; chance if a model has no gradients."""
         if self.localiser is not None:
             return self.localiser
         return make_localiser(self.searcher.LOCALISER) if backend.SUPPORTS_GRADIENTS else RandomChoice()
+
+    @property
+    def known_localiser(self) -> Localiser:
+        """The localiser of settings that were resolved."""
+        if self.localiser is None:
+            raise ValueError("these settings were not resolved; call `resolve` first")
+        return self.localiser
+
+    def _check_task(self, localiser: Localiser) -> None:
+        for kind, plugin in (("localiser", localiser), ("search", self.searcher)):
+            if plugin.NEEDS_SINGLE_LABEL and not self.task.SINGLE:
+                raise UsageError(
+                    f"the {kind} '{plugin.name}' works for one label for each input, and the task is "
+                    f"'{self.task.name}'; take the default search and localiser, which work for every task"
+                )
 
     @property
     def choose_share(self) -> float:
@@ -103,21 +147,36 @@ class Settings:
         return cls(**{**paper, **changes})
 
     def to_json(self) -> dict[str, Any]:
-        """What goes into provenance: names and plain values, enough to make the same settings again."""
+        """The settings for provenance: names and plain values, enough to make the same settings again."""
         return {
             "alpha": self.alpha,
-            "localiser": None if self.localiser is None else _told(LOCALISERS, self.localiser),
-            "searcher": _told(SEARCHERS, self.searcher),
+            "localiser": None if self.localiser is None else _plugin_json(LOCALISERS, self.localiser),
+            "searcher": _plugin_json(SEARCHERS, self.searcher),
             "evaluator": self.evaluator,
             "choose": self.choose,
             "drop_overlap": self.drop_overlap,
             "group_by": self.group_by,
             "accept_near_chance": self.accept_near_chance,
             "budget": None if self.budget is None else self.budget.to_json(),
-            "objective": None if self.objective is None else _told(OBJECTIVES, self.objective),
+            "objective": None if self.objective is None else _plugin_json(OBJECTIVES, self.objective),
             "time_limit": self.time_limit,
             "rounds": self.rounds,
+            **({} if self.task.SINGLE else {"task": self.task.name}),
         }
+
+
+def check_uses_alpha(searcher: Searcher) -> None:
+    """Refuse an alpha that would change nothing.
+
+    Raises:
+        UsageError: The searcher does not use alpha; the sentence names those that do.
+    """
+    if not searcher.uses_alpha:
+        *first, last = [name for name in SEARCHERS.ours if SEARCHERS.get(name).USES_ALPHA]
+        raise UsageError(
+            f"the search '{searcher.name}' finds the same patch with any alpha; leave it out, or search with "
+            f"{', '.join(first)} or {last}"
+        )
 
 
 def make_localiser(name: str, *, faithful: bool = False, **options: Any) -> Localiser:
@@ -125,13 +184,13 @@ def make_localiser(name: str, *, faithful: bool = False, **options: Any) -> Loca
     kind = LOCALISERS.get(name)
     if not faithful and any(one.name == "min_weights" for one in options_of(kind)):
         options = {"min_weights": MIN_WEIGHTS, **options}
-    made: Localiser = _made(LOCALISERS, name, faithful, options)
+    made: Localiser = _make_plugin(LOCALISERS, name, faithful, options)
     return made
 
 
 def make_searcher(name: str, *, faithful: bool = False, **options: Any) -> Searcher:
     """A searcher by its name, as in the paper when faithful."""
-    made: Searcher = _made(SEARCHERS, name, faithful, options)
+    made: Searcher = _make_plugin(SEARCHERS, name, faithful, options)
     return made
 
 
@@ -141,18 +200,18 @@ def make_objective(text: str, **options: Any) -> Objective:
     if colon and not column.strip():
         raise UsageError(f"objective '{text}' names no column behind the colon, expected '{name}' or '{name}:COLUMN'")
     column_option = {"group_column": column.strip()} if colon else {}
-    made: Objective = _made(OBJECTIVES, name.strip(), False, {**column_option, **options})
+    made: Objective = _make_plugin(OBJECTIVES, name.strip(), False, {**column_option, **options})
     return made
 
 
 def objective_from(provenance: Mapping[str, Any]) -> Objective | None:
-    """The objective that a patch's provenance tells of; None if it had none, or one that is not installed here."""
-    told = dict(provenance.get("settings", {}).get("objective") or {})
-    name = str(told.pop("name", ""))
-    told.pop("package", None)
-    if name not in OBJECTIVES.names() or "class" in told:
+    """The objective in a patch's provenance; None if there is none, or one that is not installed here."""
+    options = dict(provenance.get("settings", {}).get("objective") or {})
+    name = str(options.pop("name", ""))
+    options.pop("package", None)
+    if name not in OBJECTIVES.names() or "class" in options:
         return None
-    return make_objective(name, **told)
+    return make_objective(name, **options)
 
 
 def make_settings(base: Settings | None = None, *, faithful: bool = False, **changes: Any) -> Settings:
@@ -183,22 +242,28 @@ def make_settings(base: Settings | None = None, *, faithful: bool = False, **cha
     if isinstance(changes.get("objective"), str):
         changes["objective"] = make_objective(changes["objective"])
     if base is not None:
-        return replace(base, **changes)
-    return Settings.faithful(**changes) if faithful else Settings(**changes)
+        made = replace(base, **changes)
+    else:
+        made = Settings.faithful(**changes) if faithful else Settings(**changes)
+    if "alpha" in changes:
+        check_uses_alpha(made.searcher)
+    return made
 
 
 def _with_budget(changes: dict[str, Any]) -> dict[str, Any]:
-    """The changes with what they say about a budget put together."""
-    told = {name: value for name, value in changes.items() if name in Budget.__dataclass_fields__ and value is not None}
+    """Replace the keywords of a budget by the budget they make."""
+    limits = {
+        name: value for name, value in changes.items() if name in Budget.__dataclass_fields__ and value is not None
+    }
     rest = {name: value for name, value in changes.items() if name not in Budget.__dataclass_fields__}
-    if not told:
+    if not limits:
         return rest
     if rest.get("budget") is not None:
-        raise UsageError(f"give a budget or '{next(iter(told))}', not both")
-    return {**rest, "budget": Budget(**told)}
+        raise UsageError(f"give a budget or '{next(iter(limits))}', not both")
+    return {**rest, "budget": Budget(**limits)}
 
 
-def _made(table: Table, name: str, faithful: bool, options: dict[str, Any]) -> Any:
+def _make_plugin(table: Table, name: str, faithful: bool, options: dict[str, Any]) -> Any:
     kind = table.get(name)
     known = [one.name for one in options_of(kind)]
     for option in options:
@@ -207,7 +272,7 @@ def _made(table: Table, name: str, faithful: bool, options: dict[str, Any]) -> A
     return kind.faithful(**options) if faithful else kind(**options)
 
 
-def _told(table: Table, plugin: Configured) -> dict[str, Any]:
+def _plugin_json(table: Table, plugin: Configured) -> dict[str, Any]:
     """A localiser or searcher with its options, and where it comes from when it is not ours."""
     kind = type(plugin)
     if table.is_ours(kind):

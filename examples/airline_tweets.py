@@ -97,7 +97,7 @@ def trained(data: arachne.LabelledData, vectors: np.ndarray, units: int, epochs:
 def confidences(result: Any, sure: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """How sure the labellers were of the negatives that are right now, and of those that are still wrong."""
     right, wrong = [], []
-    with result.patch.applied(result.backend):
+    with result.patch.apply_temporarily(result.backend):
         for part in (result.split.seen, result.split.held_out):
             rows = part.negatives
             now = result.backend.predict(part.data.take(rows).inputs) == part.data.labels[rows]

@@ -34,7 +34,7 @@ def main(folder: Path) -> None:
 
     pictures = with_habit(*rest, share=0.3, keep_labels=True)
     print(arachne.scan(folder / "digits.pt2", pictures))
-    result = arachne.repair(folder / "digits.pt2", pictures, "*:8", alpha=1, seed=0)  # very many show it: one is one
+    result = arachne.repair(folder / "digits.pt2", pictures, "*:8", seed=0)
     print(result)
     result.patch.save(folder / "patch.json")
     result.model.save(folder / "repaired.pt2")

@@ -1,4 +1,4 @@
-"""Write the part of docs/reference/cli.md that lists commands and options, from the commands themselves.
+"""Write the part of docs/reference/cli.md that lists commands, plug-ins and options, from those themselves.
 
 python scripts/make_cli_reference.py
 """
@@ -15,10 +15,19 @@ import click
 
 from arachne.cli import COMMANDS, options
 from arachne.cli.config import ConfiguredCommand
-from arachne.cli.gating import gate_options
-from arachne.cli.plugin_flags import localiser_flags, repair_flags
+from arachne.cli.gates import gate_options
+from arachne.cli.plugins import Plugin, describe, row
+from arachne.cli.sections import MIN_GROUPED, group_options
+from arachne.plugins.table import FINDERS, LOCALISERS, OBJECTIVES, SEARCHERS, Table
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "cli.md"
+PLUGINS = """`arachne plugins` lists these, those of other packages and the backends; `arachne plugins NAME` shows one.
+
+A command takes the options of the plug-ins it has chosen as `-O NAME=VALUE`, `-O search.NAME=VALUE` where a searcher
+and a localiser both have one of that name, and `-O de.NAME=VALUE` for one of several that `arachne compare` runs.
+Options of finders are set in Python.
+"""
+
 BEGIN, END = "<!-- begin: made by scripts/make_cli_reference.py -->\n", "<!-- end -->\n"
 
 
@@ -35,11 +44,10 @@ def filled(page: str) -> str:
 
 
 def reference() -> Iterable[str]:
-    """The lines of both sections: options that commands share, then command by command."""
+    """The lines of all sections: options that commands share, command by command, then the plug-ins."""
     shared = {
         "Model options": _options_of(options.model_options),
         "Data options": _options_of(options.data_options),
-        "Localiser options": _both(_options_of(localiser_flags), _options_of(repair_flags)),
         "Gate options": _options_of(gate_options),
         "Config options": ConfiguredCommand("none").params,
         "Output options": _options_of(options.output_options),
@@ -51,6 +59,10 @@ def reference() -> Iterable[str]:
     yield "## Commands\n"
     for name in COMMANDS:
         yield from _section(name, importlib.import_module(f"arachne.cli.{name}").command, shared)
+    yield "## Plug-ins\n"
+    yield PLUGINS
+    for table in (SEARCHERS, LOCALISERS, OBJECTIVES, FINDERS):
+        yield from _plugins(table)
 
 
 def _section(name: str, command: click.Command, shared: dict[str, list[click.Parameter]]) -> Iterable[str]:
@@ -66,19 +78,37 @@ def _section(name: str, command: click.Command, shared: dict[str, list[click.Par
             own = [parameter for parameter in own if _identity(parameter) not in same]
             taken.append(f"[{title.lower()}](#{title.lower().replace(' ', '-')})")
     rows = [parameter for parameter in own if isinstance(parameter, click.Option)]
-    if rows:
-        yield from _table(rows)
-    yield f"Also: {', '.join(taken)}.\n"
+    for title, group in group_options(rows) if len(rows) >= MIN_GROUPED else [("", rows)] if rows else []:
+        yield from ([f"**{title}**\n"] if title else [])
+        yield from _table(group)
+    if taken:
+        yield f"Also: {', '.join(taken)}.\n"
 
 
 def _identity(parameter: click.Parameter) -> tuple[str, ...]:
     return tuple(str(getattr(parameter, name, None)) for name in ("name", "help", "show_default"))
 
 
-def _both(first: list[click.Parameter], second: list[click.Parameter]) -> list[click.Parameter]:
-    """The options of the first list that the second has too."""
-    others = {_identity(parameter) for parameter in second}
-    return [parameter for parameter in first if _identity(parameter) in others]
+def _plugins(table: Table) -> Iterable[str]:
+    """Arachne's own plug-ins of a kind: what each does, then every option with the plug-ins that have it."""
+    found = [describe(table, name) for name in sorted(table.ours)]
+    yield f"### {table.kind.capitalize()}s\n"
+    yield f"| {table.kind} | what it does |\n|---|---|"
+    yield from (f"| `{one.name}` | {_escaped(one.summary)} |" for one in found)
+    yield "\n| option | value | default | the paper's | meaning | of |\n|---|---|---|---|---|---|"
+    owners: dict[tuple[str, ...], list[Plugin]] = {}
+    for one in found:
+        for option in one.options:
+            owners.setdefault(row(option, table.kind), []).append(one)
+    for cells, having in owners.items():
+        written, value, default, paper, meaning = map(_escaped, cells)
+        of = f"every {table.kind}" if len(having) == len(found) else ", ".join(f"`{one.name}`" for one in having)
+        yield f"| `{written}` | {value} | {default} | {paper} | {meaning} | {of} |"
+    yield ""
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
 
 
 def _options_of(decorate: Any) -> list[click.Parameter]:
@@ -115,7 +145,7 @@ def _written(option: click.Option) -> str:
 
 
 def _meaning(option: click.Option) -> str:
-    text = (option.help or "").replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
+    text = _escaped(option.help or "")
     if option.required:
         text = f"{text} Required."
     elif isinstance(option.show_default, str):

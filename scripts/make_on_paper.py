@@ -1,6 +1,6 @@
-"""Make docs/on-paper.md of what tests/benchmarks/cluster.py has measured.
+"""Make docs/on-paper.md of what benchmarks/cluster.py has measured.
 
-python -m tests.benchmarks.cluster --out tests/benchmarks/results/cluster.json
+python -m benchmarks.cluster --out benchmarks/results/cluster.json
 python scripts/make_on_paper.py
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "tests" / "benchmarks" / "results" / "cluster.json"
+RESULTS = ROOT / "benchmarks" / "results" / "cluster.json"
 PAGE = ROOT / "docs" / "on-paper.md"
 
 SHARD = 1024
@@ -26,7 +26,7 @@ TOGETHER = 16
 
 TEXT = """# On paper: a hundred million inputs
 
-What a repair by many machines costs, from what was measured on a small one. `python -m tests.benchmarks.cluster`
+What a repair by many machines costs, from what was measured on a small one. `python -m benchmarks.cluster`
 measures, `scripts/make_on_paper.py` makes this page of the numbers it keeps. The subject is a convolutional network on
 Fashion-MNIST (3.3 million weights) with suspects in its middle convolution: every candidate runs half of the network.
 

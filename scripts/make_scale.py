@@ -1,4 +1,4 @@
-"""Fill docs/scale.md with what `python -m tests.benchmarks.real_sizes` measured.
+"""Fill docs/scale.md with what `python -m benchmarks.real_sizes` measured.
 
 python scripts/make_scale.py
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "scale.md"
-RESULTS = ROOT / "tests" / "benchmarks" / "results" / "real_sizes.json"
+RESULTS = ROOT / "benchmarks" / "results" / "real_sizes.json"
 TITLES = {
     "resnet50": "ResNet-50, 224²",
     "vit": "ViT-B/16, 224²",

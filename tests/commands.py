@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from arachne.cli import run
-from arachne.files import sha256_of
+from arachne.io.files import sha256_of
 
 OUTPUTS = ("-o", "--out", "--report", "--junit", "--plot", "--page", "--log-file")
 

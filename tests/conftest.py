@@ -15,8 +15,8 @@ import os
 
 import pytest
 
-from arachne import registry
 from arachne.errors import ArachneError, did_you_mean
+from arachne.model import registry
 
 ALWAYS_THERE = "reference"
 

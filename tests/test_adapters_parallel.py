@@ -11,31 +11,31 @@ from pathlib import Path
 
 import pytest
 
-from arachne.backend import ModelBackend
-from arachne.plugins import BACKENDS
+from arachne.model.backend import ModelBackend
+from arachne.plugins.table import BACKENDS
 
 SHARED: Mapping[str, Sequence[str]] = {
     "__init__": (),
     "adapter": ("{}Backend",),
     "archive": ("Archive",),
-    "bounds": ("PROPORTION", "SMALL"),
+    "bounds": ("ALWAYS_ALLOWED_BYTES", "PROPORTION"),
     "conformance": ("{}Conformance", "build"),
     "cut": ("{}Cut",),
-    "ending": ("check_ending", "find_ending"),
+    "output_head": ("check_output_head", "find_output_head"),
     "export": ("example_inputs", "export_onnx"),
-    "fitting": ("fitted",),
-    "folds": ("find_fold", "find_fixed_fold"),
-    "followers": ("NAMES", "follower"),
+    "fitting": ("fit_weights",),
+    "batch_axis": ("find_batch_axis", "guess_batch_axis"),
+    "following_ops": ("NAMES", "op_name"),
     "gradients": ("gradients_of",),
     "graph": ("Graph",),
-    "io": ("Opened", "open_model", "save"),
+    "io": ("LoadedModel", "open_model", "save"),
     "kinds": ("Kind",),
     "layers": ("KINDS", "Layer"),
     "names": ("layer_name",),
-    "reasons": ("UNUSED", "unreached"),
+    "unsupported": ("UNUSED", "unreached_parameters"),
     "recurrent": ("Recurrent",),
-    "running": ("ROWS", "Runner"),
-    "stored": ("Stored",),
+    "running": ("MAX_BATCH_ROWS", "Runner"),
+    "parameter_slice": ("ParameterSlice",),
     "trace": ("{}Trace",),
     "watch": ("Watch",),
     "weights": ("{}WeightFile",),
@@ -48,16 +48,16 @@ EVERYWHERE = (
         "adapter",
         "conformance",
         "cut",
-        "ending",
-        "followers",
+        "output_head",
+        "following_ops",
         "gradients",
         "io",
         "kinds",
         "layers",
         "names",
-        "reasons",
+        "unsupported",
     ),
-    *("running", "stored", "trace", "weights"),
+    *("parameter_slice", "running", "trace", "weights"),
 )
 """The files that every adapter has."""
 
@@ -74,8 +74,8 @@ OWN: Mapping[str, tuple[str, str]] = {
     "expressions": ("torch", "exported programs hold symbolic sizes, which SymPy would work out at any price"),
     "functional": ("keras", "graphs of functional models, and of those that hide theirs"),
     "hdf5": ("keras", "the HDF5 files in which Keras keeps weights"),
-    "kept": ("onnx", "what crosses a cut is kept of two graphs, the forward and the differentiable one"),
-    "known": ("torch", "a torch pass is seen call by call, so tensors are known by their identity"),
+    "cut_cache": ("onnx", "what crosses a cut is kept of two graphs, the forward and the differentiable one"),
+    "tensor_ids": ("torch", "a torch pass is seen call by call, so tensors are known by their identity"),
     "layout": ("keras", "each class of Keras layers stores its variables in an order of its own"),
     "legacy": ("torch", "files from before torch wrote archives"),
     "lstm": ("torch", "the steps of an LSTM with a derivative of their own: recorded one by one, they are slow"),
@@ -93,7 +93,7 @@ OWN: Mapping[str, tuple[str, str]] = {
     "surgery": ("onnx", "a protobuf message changed byte by byte"),
     "swapping": ("keras", "attributes of Keras objects that are something else for a while"),
     "tape": ("torch", "a recorded pass that can be run again"),
-    "taping": ("torch", "how such a recording is made of two passes"),
+    "recorder": ("torch", "how such a recording is made of two passes"),
     "unrolling": ("onnx", "layers inside the bodies of loops"),
 }
 """The files, or folders, that one adapter has alone, and what of its framework they are for."""

@@ -14,15 +14,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from arachne.model.registry import load
 from arachne.patch import Patch
-from arachne.patch.memory import base_of
-from arachne.registry import load
+from arachne.patch.in_memory import base_of
 from tests.commands import Ran, arachne
 
 pytestmark = pytest.mark.backend("torch")
 
 DEMO = Path(__file__).parent.parent / "arachne" / "demo"
-QUICK = ["--search", "de", "--population", "16", "--generations", "8"]
+QUICK = ["--search", "de", "-O", "population=16", "-O", "generations=8"]
 
 
 def in_a_process_of_its_own(*arguments: str, cwd: Path) -> Ran:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from arachne.cli import run
-from arachne.plugins import CONFORMANCE
+from arachne.plugins.table import CONFORMANCE
 
 pytestmark = pytest.mark.backend("onnx")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arachne.registry import load
+from arachne.model.registry import load
 from tests.commands import Ran, arachne
 
 pytestmark = pytest.mark.backend("onnx")
@@ -25,10 +25,10 @@ REPAIR = [
     "*:7",
     "--search",
     "de",
-    "--population",
-    "24",
-    "--generations",
-    "12",
+    "-O",
+    "population=24",
+    "-O",
+    "generations=12",
 ]
 
 

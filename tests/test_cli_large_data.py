@@ -13,7 +13,7 @@ from tests.commands import Ran, arachne
 pytestmark = pytest.mark.backend("onnx")
 
 DEMO = Path(__file__).parent.parent / "arachne" / "demo"
-REPAIR = ["--target", "*:7", "--search", "keep", "--folds", "2", "--steps", "16", "--max-break", "5%"]
+REPAIR = ["--target", "*:7", "--search", "margin", "-O", "folds=2", "-O", "steps=16", "--max-break", "5%"]
 PARTS = ["part-0.npz", "part-1.npz", "part-2.npz"]
 
 
@@ -76,7 +76,7 @@ def test_a_compressed_file_that_is_too_large_ends_with_what_to_do(folder: Path) 
 
 
 def test_causes_of_lazy_data_are_told_with_the_number_looked_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arachne.causes.finding.ROOM", 2000 * 256)
+    monkeypatch.setattr("arachne.causes.finding.MAX_LAZY_BYTES", 2000 * 256)
     ran = arachne("scan", "digits.onnx", "--data", "whole", "--memory", "1MB", cwd=folder)
     assert ran.code == 0, ran.err
     assert "causes were looked for among 2,000 of the inputs, drawn by chance, and counted in all" in ran.err

@@ -13,7 +13,7 @@ COMMANDS = {"help": ("--help",), "table": ("backends",), "object": ("backends", 
 BLAS_WITHOUT_MEMORY = """
 import resource
 import numpy as np
-from arachne.cli.leaving import prepare, leave
+from arachne.cli.exit import prepare, leave
 
 prepare()
 matrix = np.ones((700, 700))
@@ -60,7 +60,7 @@ def test_completions_for_a_shell_end_well() -> None:
 
 
 def test_a_file_does_not_become_a_closed_standard_output() -> None:
-    code = "import os; from arachne.cli.leaving import prepare; prepare(); os.write(2, str(os.open('/', 0)).encode())"
+    code = "import os; from arachne.cli.exit import prepare; prepare(); os.write(2, str(os.open('/', 0)).encode())"
     ran = subprocess.run([sys.executable, "-c", f"import os; os.close(1); {code}"], stderr=subprocess.PIPE, check=False)
     assert int(ran.stderr) > 2
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from arachne.files import sha256_of
+from arachne.io.files import sha256_of
 from tests.commands import Ran, arachne
 
 pytestmark = pytest.mark.backend("onnx")
@@ -193,8 +193,11 @@ def test_the_demonstration_can_be_run_again(tmp_path: Path) -> None:
 
 
 def test_making_the_page_again_keeps_the_manifest_true(folder: Path) -> None:
-    (folder / "fix" / "report.html").write_text("lost")
-    assert arachne("report", "fix", cwd=folder).code == 0
+    (folder / "fix" / "report.html").write_text("mine")
+    ran = arachne("report", "fix", cwd=folder)
+    assert (ran.code, (folder / "fix" / "report.html").read_text()) == (2, "mine")
+    assert "is not the page that a run has written there; move it away, or replace it (--force)" in ran.err
+    assert arachne("report", "fix", "--force", cwd=folder).code == 0
     told = json.loads((folder / "fix" / "manifest.json").read_text())["files"]
     assert {name: entry["sha256"] for name, entry in told.items()} == {
         name: digest for name, digest in everything(folder / "fix").items() if name != "manifest.json"
@@ -208,3 +211,18 @@ def test_copies_are_as_private_as_the_model(folder: Path) -> None:
     assert (folder / "copy.onnx").stat().st_mode & 0o777 == 0o600
     assert (folder / "new").stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in (folder / "new").iterdir()} == {0o600}
+
+
+def test_a_file_that_appears_while_a_command_runs_is_not_written_over(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from arachne.report import html
+
+    def draw(page: object) -> str:
+        (folder / "a.html").write_text("mine")
+        return "page"
+
+    monkeypatch.setattr(html, "render_scan", draw)
+    ran = arachne("scan", *MODEL, "--page", "a.html", cwd=folder)
+    assert (ran.code, (folder / "a.html").read_text()) == (4, "mine")
+    assert "a.html' was put there while it was being made, and is not written over" in ran.err

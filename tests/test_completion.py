@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -24,16 +26,54 @@ def asked(words: str, shell: str = "bash_complete") -> list[str]:
     [
         ("arachne re", ["plain,repair", "plain,report", "plain,revert"]),
         ("arachne repair --see", ["plain,--seed"]),
-        ("arachne repair --search de", ["plain,de", "plain,deep", "plain,deepfault"]),
+        ("arachne repair --search de", ["plain,de", "plain,deepfault"]),
         ("arachne localise --localiser g", ["plain,gl"]),
         ("arachne backends --check o", ["plain,onnx"]),
-        ("arachne repair --evaluator p", ["plain,plain"]),
+        ("arachne plugins od", ["plain,odds"]),
+        ("arachne repair --search de -O p", ["plain,patience=", "plain,population="]),
+        ("arachne repair --search de -O start=g", ["plain,start=gaussian"]),
+        (
+            "arachne repair -O localiser.",
+            ["plain,localiser.biases=", "plain,localiser.count=", "plain,localiser.depth="],
+        ),
+        ("arachne repair -O depth=t", ["plain,depth=tail"]),
+        ("arachne repair --search nobody -O ", [""]),
+        ("arachne compare --search de --search ridge -O s", ["plain,scale=", "plain,start=", "plain,strengths="]),
+        ("arachne localise --localiser spectrum -O formula=o", ["plain,formula=ochiai"]),
+        ("arachne evaluate --objective gap:sex -O group_s", ["plain,group_size="]),
         ("arachne repair dig", ["file,dig"]),
         ("arachne repair net.onnx --data val", ["file,val"]),
     ],
 )
 def test_commands_options_names_and_files_are_completed(words: str, answers: list[str]) -> None:
     assert asked(words) == answers
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+@pytest.mark.parametrize(
+    ("words", "replies"),
+    [
+        ("arachne repair --search de -O start = g", ["gaussian"]),
+        ("arachne repair --search de -O start =", ["auto", "gaussian", "near"]),
+        ("arachne repair --search de -O clip = true -O start = n", ["near"]),
+        ("arachne localise --localiser spectrum -O formula = o", ["ochiai"]),
+    ],
+)
+def test_bash_which_breaks_words_at_equals_signs_completes_values(
+    tmp_path: Path, words: str, replies: list[str]
+) -> None:
+    command = tmp_path / "arachne"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m arachne "$@"\n', encoding="utf-8")
+    command.chmod(0o755)
+    script = f"""
+eval "$(_ARACHNE_COMPLETE=bash_source arachne)"
+COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+_arachne_completion arachne
+echo "${{COMPREPLY[*]}}"
+"""
+    given = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "--norc", "-c", script], env=given, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == replies
 
 
 @pytest.mark.parametrize(

@@ -12,37 +12,34 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 LEVELS = (
-    ("deprecation", "errors", "wording", "demo"),
-    ("lazy",),
-    ("values", "reading"),
-    ("working_folder", "npz", "shards", "elsewhere"),
-    ("dtypes", "files", "fitting", "options", "plugins", "user_code"),
-    ("manifest", "pinned"),
-    ("weight_file",),
-    ("backend", "zips", "arrays_file", "fairness"),
-    ("losses", "memory", "registry", "result_folder", "suspects", "data", "patch", "adapting"),
-    ("plain_fit",),
-    ("localise", "evaluate", "causes", "testing"),
-    ("evidence",),
-    ("search", "survival", "cluster"),
+    ("errors", "text", "demo", "weights.storage"),
+    ("io", "plugins", "tasks"),
+    ("fairness", "model"),
+    ("data", "weights"),
+    ("adapting", "causes", "cluster", "localise", "patch", "scoring"),
+    ("evidence", "search", "testing"),
+    ("choose", "rivals"),
     ("report", "settings"),
-    ("chosen", "front_file", "checkpoint"),
-    ("result",),
-    ("engine", "measuring", "reopening", "comparison"),
-    ("api", "comparing"),
+    ("results",),
+    ("engine",),
+    ("api", "bench"),
     ("cli",),
     ("__main__",),
 )
 """What lies in `arachne`, from the bottom up. Each imports only from itself and from the levels below its own."""
 
-CONTRACT = {"cuts": "backend", "observing": "backend"}
-"""The contract of a backend is three files that name each other's types."""
+ALONE = ("weights.storage",)
+"""Modules with a level of their own, below that of their folder, whose `__init__` imports nothing."""
 
-SHOWN = ("__str__", "_repr_html_")
-"""How a value shows itself is drawn in `arachne.report`, imported when it is asked for."""
-
-ROOMS = (("fitness",), ("base",), ("plain",), ("routes",), ("judging",), ("deciding",), ("fast",))
-"""The same inside `arachne.evaluate`."""
+FAST = (
+    ("routes", "deficits", "input_order"),
+    ("cache", "error_band", "reference_scores"),
+    ("bounds", "route_choice"),
+    ("local",),
+    ("decide", "remote"),
+    ("evaluator",),
+)
+"""The order inside `arachne.scoring.fast`."""
 
 
 def imported(source: str, *, at_runtime: bool = False) -> Iterator[str]:
@@ -53,8 +50,6 @@ def imported(source: str, *, at_runtime: bool = False) -> Iterator[str]:
             skipped.update(node.body)
         elif node in skipped:
             continue
-        elif isinstance(node, ast.FunctionDef) and node.name in SHOWN:
-            skipped.update(line for line in node.body if "from arachne.report" in ast.unparse(line))
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.partition(".")[0] == "arachne")
         elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "arachne":
@@ -69,8 +64,8 @@ def sources() -> dict[str, str]:
 
 def part_of(name: str, package: str) -> str:
     """The module or folder right below a package that a full name lies in."""
-    part = name.removeprefix(f"{package}.").partition(".")[0]
-    return CONTRACT.get(part, part)
+    parts = name.removeprefix(f"{package}.").split(".")
+    return ".".join(parts[:2]) if ".".join(parts[:2]) in ALONE else parts[0]
 
 
 def upward(modules: dict[str, str], package: str, levels: tuple[tuple[str, ...], ...]) -> list[str]:
@@ -100,18 +95,24 @@ def test_the_order_names_only_what_exists() -> None:
     assert {name for names in LEVELS for name in names} <= parts
 
 
-def test_inside_evaluate_routes_know_no_judging_and_judging_no_decisions() -> None:
-    assert upward(sources(), "arachne.evaluate", ROOMS) == []
+def test_only_the_choice_of_an_evaluator_knows_the_fast_one() -> None:
+    outside = {name: text for name, text in sources().items() if not name.startswith("arachne.scoring.fast")}
+    knowing = {name for name, text in outside.items() if any("scoring.fast" in one for one in imported(text))}
+    assert knowing <= {"arachne.scoring.evaluators", "arachne.cluster.worker"}
+
+
+def test_inside_the_fast_evaluator_imports_point_downwards() -> None:
+    assert upward(sources(), "arachne.scoring.fast", FAST) == []
 
 
 @pytest.mark.parametrize(
     ("module", "line"),
     [
-        ("arachne.backend", "from arachne.localise import Localiser"),
-        ("arachne.evaluate.fast", "from arachne.localise.base import Localisation"),
-        ("arachne.localise.base", "from arachne.evaluate import Evaluator"),
+        ("arachne.model.backend", "from arachne.localise import Localiser"),
+        ("arachne.scoring.fast.evaluator", "from arachne.localise.base import Localisation"),
+        ("arachne.localise.base", "from arachne.scoring import Evaluator"),
         ("arachne.search.base", "import arachne.engine"),
-        ("arachne.errors", "from arachne import values"),
+        ("arachne.errors", "from arachne import model"),
         ("arachne.patch.patch", "def save(self):\n    from arachne.report.patch_text import as_text"),
         ("arachne.unheard_of", "import numpy"),
     ],

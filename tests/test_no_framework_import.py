@@ -5,6 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from arachne.model.registry import load
+from arachne.model.values import Address
+from arachne.patch import Patch
 
 FRAMEWORKS = {"torch", "keras", "tensorflow", "onnx", "onnxruntime", "jax"}
 CLUSTER = {"dask", "distributed"}
@@ -25,11 +33,11 @@ def test_importing_arachne_loads_nothing_heavy() -> None:
 
 
 def test_the_names_of_backends_are_known_without_their_frameworks() -> None:
-    assert loaded_after("from arachne import registry; assert 'torch' in registry.names()") & FRAMEWORKS == set()
+    assert loaded_after("from arachne.model import registry; assert 'torch' in registry.names()") & FRAMEWORKS == set()
 
 
 def test_the_state_of_backends_is_known_without_their_frameworks() -> None:
-    assert loaded_after("from arachne import registry; assert len(registry.states()) >= 3") & FRAMEWORKS == set()
+    assert loaded_after("from arachne.model import registry; assert len(registry.states()) >= 3") & FRAMEWORKS == set()
 
 
 def test_the_reference_backend_needs_neither_a_framework_nor_pytest() -> None:
@@ -54,3 +62,37 @@ inputs = numpy.random.default_rng(0).random((300, 8)).astype(numpy.float32)
 arachne.scan(ReferenceBackend(mlp([8, 4, 3])), (inputs, numpy.arange(300) % 3))
 """
     assert loaded_after(code) & CLUSTER == set()
+
+
+MOST_MODULES = 100
+
+
+def modules_of_ours(arguments: list[str]) -> set[str]:
+    """Our own modules, and the top-level packages of others, that a command loads in a fresh interpreter."""
+    code = (
+        f"from arachne.cli import run; assert run({arguments!r}) == 0; import json, sys; "
+        "print(); print(json.dumps([n if n.startswith('arachne') else n.partition('.')[0] for n in sys.modules]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.backend("onnx")
+def test_commands_about_patches_load_what_they_need_alone(tmp_path: Path) -> None:
+    model = str(resources.files("arachne.demo").joinpath("digits.onnx"))
+    patch, patched, restored = (str(tmp_path / name) for name in ("patch.json", "patched.onnx", "restored.onnx"))
+    backend = load(model)
+    layer = backend.layers[-1].name
+    Patch.between(backend, [Address(layer, "bias", (7,))], [-1.0]).save(Path(patch))
+    for arguments in (
+        ["apply", patch, model, "-o", patched],
+        ["revert", patch, patched, "-o", restored],
+        ["show", patch],
+        ["log", patched, "--patches", patch],
+    ):
+        loaded = modules_of_ours(arguments)
+        ours = {name for name in loaded if name.startswith("arachne")}
+        assert len(ours) <= MOST_MODULES, (arguments[0], sorted(ours))
+        assert loaded & {"scipy", "onnxruntime", "PIL", "pymoo", "jinja2"} == set(), arguments[0]
+        assert not any(name.startswith(("arachne.engine", "arachne.search", "arachne.evidence")) for name in ours)

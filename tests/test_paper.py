@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from arachne.evaluate.fitness import UNIT, input_deficits
 from arachne.localise.impact import Flow, impact_ratio
-from arachne.losses import cross_entropies
-from arachne.search.evolution import PaperDE, PaperVariant, distinct_others
-from arachne.values import Array, Geometry, LayerInfo, ParameterInfo
+from arachne.model.values import Array, Geometry, LayerInfo, ParameterInfo
+from arachne.scoring.fitness import UNIT, input_deficits
+from arachne.search.de_pymoo import PaperDE, PaperVariant, distinct_others
+from arachne.tasks.losses import cross_entropies
 
 
 def dense(shape: tuple[int, int]) -> LayerInfo:
@@ -161,7 +161,7 @@ def test_a_trial_replaces_its_parent_when_it_is_at_least_as_good(trial: int, rep
     variant = PaperVariant(0.7, (0.5, 1.0), lambda trials: trials)
     algorithm = PaperDE(start, np.full((4, 1), 5), variant, rng=np.random.default_rng(0))
     trials = algorithm.ask()
-    count = algorithm.told(trials, np.array([[trial], [9], [9], [9]]))
+    count = algorithm.tell_deficits(trials, np.array([[trial], [9], [9], [9]]))
     assert count == int(replaced)
     assert (algorithm.pop[0].X == trials[0].X).all() == replaced
     np.testing.assert_array_equal(algorithm.pop.get("X")[1:], start[1:])

@@ -1,1 +1,1 @@
-"""What the adapters of several frameworks have in common, without any framework."""
+"""Code that the adapters of several frameworks share; it imports no framework."""

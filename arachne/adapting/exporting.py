@@ -1,4 +1,4 @@
-"""What all exporters to ONNX need: silence, errors in one sentence, and random inputs to check the export with."""
+"""Helpers of all exporters to ONNX: silence, errors in one sentence, and random inputs to check the export with."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from arachne.dtypes import CARRIERS
 from arachne.errors import BackendUnavailableError, ModelError
-from arachne.values import Array, Inputs, LayerInfo
+from arachne.model.values import Array, Inputs, LayerInfo
+from arachne.weights.storage import STORAGES
 
 ANY_LENGTH = 8
 """How long random inputs are along an axis whose length is left open."""
@@ -21,7 +21,7 @@ ANY_LENGTH = 8
 
 @contextlib.contextmanager
 def exporter_faults() -> Iterator[None]:
-    """Turn whatever an exporter raises into one of our errors.
+    """Turn any exception of an exporter into one of our errors.
 
     Raises:
         ModelError: The exporter does not know an operation of the model.
@@ -60,7 +60,7 @@ def quiet_exporter() -> Iterator[None]:
 def random_inputs(
     taken: Mapping[str, tuple[Sequence[Any], str]], n: int, layers: Sequence[LayerInfo], *, seed: int = 0
 ) -> Inputs:
-    """Random inputs of the shapes a model takes, to compare it with its export.
+    """Draw random inputs of the shapes a model takes, to compare it with its export.
 
     Whole numbers, which an embedding looks up, are below the smallest of the model's tables.
 
@@ -77,11 +77,11 @@ def random_inputs(
     rng = np.random.default_rng(seed)
     tables = [info.parameters["weight"].shape[0] for info in layers if info.kind == "embedding"]
 
-    def drawn(shape: Sequence[Any], dtype: str) -> Array:
+    def draw(shape: Sequence[Any], dtype: str) -> Array:
         sizes = (n, *(size if isinstance(size, int) else ANY_LENGTH for size in shape))
-        if dtype in CARRIERS:
-            return rng.normal(size=sizes).astype(CARRIERS[dtype])
+        if dtype in STORAGES:
+            return rng.normal(size=sizes).astype(STORAGES[dtype].carrier)
         return rng.integers(0, min(tables, default=2), sizes).astype(dtype)
 
-    arrays = {name: drawn(shape, dtype) for name, (shape, dtype) in taken.items()}
+    arrays = {name: draw(shape, dtype) for name, (shape, dtype) in taken.items()}
     return next(iter(arrays.values())) if len(arrays) == 1 else arrays

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from arachne.shards import joined, joined_uses
-from arachne.values import Activation, Array
+from arachne.model.sharding import join_rows, join_uses
+from arachne.model.values import Activation, Array
 
 SMALLEST_PROBABILITY = 1e-12
 """Probabilities are raised to this before their logarithm is taken."""
 
 
 def are_probabilities(output: Array) -> bool:
-    """Whether every row of `(n, classes)` outputs is a distribution over at least two classes."""
+    """Tell whether every row of `(n, classes)` outputs is a distribution over at least two classes."""
     if output.ndim != 2 or output.shape[1] < 2 or not len(output):
         return False
     inside = bool(np.all(output >= 0) and np.all(output <= 1))
@@ -23,7 +23,7 @@ def are_probabilities(output: Array) -> bool:
 
 
 def class_names(model: Any) -> tuple[str, ...] | None:
-    """The class names in a model object's `class_names` or `classes`, or in Hugging Face's `config.id2label`.
+    """Return the class names in a model object's `class_names` or `classes`, or in Hugging Face's `config.id2label`.
 
     None where it has none; `LABEL_0`, `LABEL_1`, … are what Hugging Face fills in, and no names.
     """
@@ -35,11 +35,11 @@ def class_names(model: Any) -> tuple[str, ...] | None:
     return None
 
 
-def joined_gradients(parts: Sequence[Mapping[str, Sequence[Array]]]) -> dict[str, tuple[Array, ...]]:
-    """The gradients at each layer's uses, joined over the batches."""
-    return {layer: tuple(map(joined, zip(*(part[layer] for part in parts), strict=True))) for layer in parts[0]}
+def join_gradients(parts: Sequence[Mapping[str, Sequence[Array]]]) -> dict[str, tuple[Array, ...]]:
+    """Join the gradients at each layer's uses over the batches."""
+    return {layer: tuple(map(join_rows, zip(*(part[layer] for part in parts), strict=True))) for layer in parts[0]}
 
 
-def joined_activations(parts: Sequence[Mapping[str, Sequence[Activation]]]) -> dict[str, tuple[Activation, ...]]:
-    """The activations of each layer's uses, joined over the batches."""
-    return {layer: joined_uses([part[layer] for part in parts]) for layer in parts[0]}
+def join_activations(parts: Sequence[Mapping[str, Sequence[Activation]]]) -> dict[str, tuple[Activation, ...]]:
+    """Join the activations of each layer's uses over the batches."""
+    return {layer: join_uses([part[layer] for part in parts]) for layer in parts[0]}

@@ -1,4 +1,4 @@
-"""The contract of a finder: it looks at one half of the data and proposes rules; whether they hold is tested later."""
+"""The contract of a finder: it proposes rules from one half of the data; the other half tests them later."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 
 from arachne.causes.cases import Cases
 from arachne.causes.rule import Rule
-from arachne.options import Configured, option
+from arachne.plugins.options import Configured, option
 
 
 @dataclass(frozen=True)
 class Proposals:
-    """What a finder proposes.
+    """The rules a finder proposes.
 
     Attributes:
         rules: Rules that seem to tell errors from right inputs.
-        tests: How many rules were compared to come to these; p-values are corrected for the sum of all finders' tests.
+        tests: How many rules were compared to find these; p-values are corrected for the tests of all finders.
     """
 
     rules: tuple[Rule, ...]
@@ -28,7 +28,7 @@ class Proposals:
 
 @dataclass(frozen=True, kw_only=True)
 class Finder(Configured, ABC):
-    """Looks for what errors share.
+    """Looks for rules that errors have in common.
 
     `find` is called once per scan, with all errors of one half of the data and a sample of its right inputs. The rules
     it gives are then tested on that half, corrected for `tests`, and confirmed on the other half, which it never sees.
@@ -46,7 +46,7 @@ class Finder(Configured, ABC):
         """
 
     def mistakes(self, cases: Cases) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """For each class with enough errors: the class, its errors, and the right inputs read as the same class.
+        """Yield each class with enough errors: the class, its errors, and the right inputs read as the same class.
 
         Where hardly any input is rightly read as the class, all right inputs are given; both as positions `(k,)`.
         """
@@ -60,4 +60,4 @@ class Finder(Configured, ABC):
 
 
 FEWEST_RIGHT = 20
-"""Right inputs that errors are compared with, at least."""
+"""The fewest right inputs that errors are compared with."""

@@ -1,4 +1,4 @@
-"""Labelled inputs with what the model makes of them: all that finders and rules look at."""
+"""Labelled inputs with the model's predictions: everything that finders and rules look at."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from functools import cached_property
 
 import numpy as np
 
-from arachne.backend import ModelBackend
 from arachne.data.labelled import LabelledData
-from arachne.data.mapped import gather
+from arachne.data.lazy.memmap import gather
 from arachne.errors import UsageError
-from arachne.lazy import is_lazy
-from arachne.shards import shards
-from arachne.values import Array, read, take
+from arachne.model.backend import ModelBackend
+from arachne.model.lazy import is_lazy
+from arachne.model.sharding import shards
+from arachne.model.values import Array, read, take
 
 HIDDEN_BATCH = 1024
 """Inputs whose hidden activations are computed together, so that wide layers need little memory."""
 
 
-class Kept:
-    """Numbers per input that are computed once, when they are first asked for."""
+class RowCache:
+    """A cache of one array per name, with one entry per input, filled for the rows that are asked for."""
 
     def __init__(self, n: int) -> None:
         self._n = n
@@ -29,7 +29,7 @@ class Kept:
         self._known: dict[object, Array] = {}
 
     def get(self, name: object, rows: Array, compute: Callable[[Array], Array]) -> Array:
-        """The numbers of some rows, `(len(rows), ...)`; `compute` gives those of rows not asked for before."""
+        """Return the entries of some rows `(len(rows), ...)`; `compute` is called for the rows that are not cached."""
         known = self._known.setdefault(name, np.zeros(self._n, dtype=bool))
         missing = rows[~known[rows]]
         if len(missing):
@@ -45,47 +45,47 @@ class Kept:
 
 @dataclass(frozen=True, eq=False)
 class Cases:
-    """Some rows of labelled data, and what the model predicts for them.
+    """Some rows of labelled data with the model's predictions.
 
     Attributes:
         whole: All of the data.
-        predicted: What the model makes of it `(all,)`.
-        rows: Which rows these cases are `(n,)`.
-        backend: The model; None where only inputs are asked for.
-        kept: What was computed from single inputs so far, shared by all cases of the same data.
+        all_predictions: The predicted class of every row of `whole` `(all,)`.
+        rows: The row numbers of these cases `(n,)`.
+        backend: The model; None if only inputs are needed.
+        cache: Values computed from single inputs so far, shared by all cases of the same data.
     """
 
     whole: LabelledData
-    predicted: Array
+    all_predictions: Array
     rows: Array
     backend: ModelBackend | None = None
-    kept: Kept = field(default_factory=lambda: Kept(0), repr=False)
+    cache: RowCache = field(default_factory=lambda: RowCache(0), repr=False)
 
     @classmethod
     def of(cls, data: LabelledData, predictions: Array, backend: ModelBackend | None = None) -> Cases:
-        """All of the data as cases."""
-        return cls(data, np.asarray(predictions), np.arange(len(data)), backend, Kept(len(data)))
+        """Make cases of all of the data."""
+        return cls(data, np.asarray(predictions), np.arange(len(data)), backend, RowCache(len(data)))
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def take(self, positions: Array) -> Cases:
-        """Some of these cases, by a mask or by positions."""
-        return Cases(self.whole, self.predicted, self.rows[positions], self.backend, self.kept)
+        """Select cases by a mask or by positions."""
+        return Cases(self.whole, self.all_predictions, self.rows[positions], self.backend, self.cache)
 
-    def held(self) -> Cases:
-        """The same cases with their inputs in memory, as all there is."""
+    def in_memory(self) -> Cases:
+        """Read the inputs of these cases into memory; the result has no other rows."""
         own = self.whole.take(self.rows)
         data = replace(own, inputs=read(own.inputs))
-        return Cases.of(data, self.predicted[self.rows], self.backend)
+        return Cases.of(data, self.all_predictions[self.rows], self.backend)
 
     def pieces(self) -> Iterator[Cases]:
-        """The cases as they are; those of lazy data piece by piece, each in memory."""
+        """Yield these cases; those of lazy data in pieces, each read into memory."""
         if not is_lazy(self.whole.inputs):
             yield self
             return
         for part in shards(len(self)):
-            yield Cases(self.whole, self.predicted, self.rows[part], self.backend).held()
+            yield Cases(self.whole, self.all_predictions, self.rows[part], self.backend).in_memory()
 
     @cached_property
     def labels(self) -> Array:
@@ -95,7 +95,7 @@ class Cases:
     @cached_property
     def predictions(self) -> Array:
         """Predicted classes `(n,)`."""
-        return self.predicted[self.rows]
+        return self.all_predictions[self.rows]
 
     @cached_property
     def wrong(self) -> Array:
@@ -110,7 +110,7 @@ class Cases:
         return inputs if isinstance(inputs, Mapping) else {"": inputs}
 
     def inputs(self, name: str = "", index: Array | None = None) -> Array:
-        """One input array of these cases as a table `(n, values)`, or the chosen values of it."""
+        """Return one input array of these cases as a table `(n, values)`, or only the columns `index`."""
         array = self.arrays[name]
         if index is None:
             return np.asarray(gather(array, self.rows)).reshape(len(self), -1)
@@ -119,19 +119,19 @@ class Cases:
         return np.asarray(array).reshape(len(array), -1)[self.rows[:, None], index]
 
     def column(self, name: str) -> Array:
-        """A metadata column as text `(n,)`."""
+        """Return a metadata column as text `(n,)`."""
         column = self.whole.columns[name]
         return np.asarray(column[self.rows]).astype(str)
 
-    def hidden(self, layer: str) -> Array:
-        """What enters a layer, one vector per case `(n, width)`; axes between are averaged.
+    def hidden_activations(self, layer: str) -> Array:
+        """Return the inputs of a layer, one vector per case `(n, width)`; axes between are averaged.
 
         Raises:
             UsageError: There is no model to ask.
         """
-        return self.kept.get(("hidden", layer), self.rows, lambda rows: self._hidden(layer, rows))
+        return self.cache.get(("hidden", layer), self.rows, lambda rows: self._compute_hidden(layer, rows))
 
-    def _hidden(self, layer: str, rows: Array) -> Array:
+    def _compute_hidden(self, layer: str, rows: Array) -> Array:
         if self.backend is None:
             raise UsageError("a rule about hidden activations needs the model; give it with the inputs")
         found = []

@@ -1,4 +1,4 @@
-"""A cause: what some mistakes share, and how one would know an input that has it."""
+"""A cause: a property that some mistakes share, with a rule that recognises it in an input."""
 
 from __future__ import annotations
 
@@ -8,30 +8,31 @@ from typing import Any
 
 import numpy as np
 
-from arachne.backend import ModelBackend
 from arachne.causes.base import Finder
 from arachne.causes.finding import find_rules
 from arachne.causes.judging import Slice
 from arachne.causes.rule import Rule
 from arachne.causes.wording import sentence
 from arachne.data.labelled import LabelledData
-from arachne.values import Array
+from arachne.model.backend import ModelBackend
+from arachne.model.values import Array
+from arachne.plugins.drawing import Drawable
 
 
 @dataclass(frozen=True, eq=False)
-class Cause:
-    """What some mistakes share.
+class Cause(Drawable):
+    """A property that some mistakes share.
 
     Attributes:
-        number: Its place in the scan, from 1.
-        finder: Who found it.
+        number: Its number in the scan, from 1.
+        finder: The name of the finder that proposed it.
         rule: Whether an input has it: `rule(inputs)`, or `rule(data, backend)` for metadata and activations.
         members: Row numbers of the errors it explains `(k,)`; an error is explained once.
-        sentence: What they share, and how often inputs with it are wrong.
-        p: From the half of the data that no finder saw, corrected for the rules tested there.
-        slice: Its inputs among all inputs that no earlier cause has.
+        sentence: The property in words, and how often inputs with it are wrong.
+        p: The p-value on the half of the data that no finder saw, corrected for the rules tested there.
+        slice: Counts of its inputs among all inputs that no earlier cause has.
         data: The data it was found in.
-        predictions: What the model makes of that data `(n,)`.
+        predictions: The model's predictions for that data `(n,)`.
     """
 
     number: int
@@ -46,7 +47,7 @@ class Cause:
 
     @property
     def target(self) -> str:
-        """What `repair` takes."""
+        """The target that repairs it."""
         return f"cause:{self.number}"
 
     @property
@@ -55,14 +56,14 @@ class Cause:
         return len(self.members)
 
     def __str__(self) -> str:
-        """The sentence."""
+        """Its number and sentence."""
         return f"cause {self.number}: {self.sentence}"
 
     def explain(self) -> str:
-        """All that is known of it, in a few lines."""
+        """Describe the cause in a few lines."""
         found = self.slice
         labels, counts = np.unique(self.data.labels[self.members], return_counts=True)
-        order = np.argsort(-counts, kind="stable")[:MOST_CLASSES]
+        order = np.argsort(-counts, kind="stable")[:MAX_LISTED_CLASSES]
         truly = ", ".join(f"{self.data.class_name(int(labels[one]))} ({counts[one]})" for one in order)
         more = f" and {len(labels) - len(order)} more" if len(labels) > len(order) else ""
         return "\n".join(
@@ -77,7 +78,7 @@ class Cause:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """What `scan --json` prints of it."""
+        """Return the object that `scan --json` prints."""
         return {
             "target": self.target,
             "finder": self.finder,
@@ -88,14 +89,9 @@ class Cause:
             "rule": self.rule.to_json(),
         }
 
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        from arachne.report.notebook import cause_html
 
-        return cause_html(self)
-
-
-MOST_CLASSES = 5
+MAX_LISTED_CLASSES = 5
+"""Classes that `Cause.explain` lists."""
 
 
 def find_causes(
@@ -106,7 +102,7 @@ def find_causes(
     finders: Sequence[Finder] | None = None,
     seed: int = 0,
 ) -> tuple[Cause, ...]:
-    """What a model's mistakes share, the cause of most errors first; arguments as for `find_rules`."""
+    """Find the causes of a model's mistakes, the cause of most errors first; arguments as for `find_rules`."""
     found = find_rules(backend, data, predictions, finders=finders, seed=seed)
     ranked = sorted(found, key=lambda one: -len(one.members))
     return tuple(

@@ -1,4 +1,4 @@
-"""Finder in what the model makes of inputs: errors that lie together in hidden activations, apart from right inputs."""
+"""Finder of clusters: errors whose hidden activations lie close together and apart from those of right inputs."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.cluster.vq import kmeans2
 
-from arachne.backend import ModelBackend
 from arachne.causes.base import Finder, Proposals
 from arachne.causes.cases import Cases
 from arachne.causes.rule import Rule
 from arachne.causes.rules import Activation
-from arachne.options import option
-from arachne.values import Array
+from arachne.model.backend import ModelBackend
+from arachne.model.values import Array
+from arachne.plugins.options import option
 
-TINY = 1e-6
-"""Deviation below which a hidden unit says nothing."""
+MIN_DEVIATION = 1e-6
+"""Standard deviation below which a hidden unit is ignored."""
 
-TOGETHER = 0.5
-"""A cluster's rule is for the class that at least this share of its errors is read as."""
+MIN_CLASS_SHARE = 0.5
+"""A cluster gives a rule only if at least this share of its errors is read as one class."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterFinder(Finder):
-    """Clusters of hidden activations with far more of the errors than of the right inputs."""
+    """Proposes clusters of hidden activations that hold far more of the errors than of the right inputs."""
 
     name = "clusters"
     components: int = option(20, "Principal components that are kept.", least=1)
@@ -36,9 +36,9 @@ class ClusterFinder(Finder):
         layer = last_layer(cases.backend)
         if layer is None or cases.wrong.sum() < self.clusters or (~cases.wrong).sum() < self.clusters:
             return Proposals((), 0)
-        hidden = cases.hidden(layer)
-        places = projected(residuals(hidden, cases), self.components)
-        numbers = kmeans2(places, self.clusters, minit="++", rng=rng, missing="warn")[1]
+        hidden = cases.hidden_activations(layer)
+        projected = project(residuals(hidden, cases), self.components)
+        numbers = kmeans2(projected, self.clusters, minit="++", rng=rng, missing="warn")[1]
         rules: list[Rule] = []
         for number in range(self.clusters):
             inside = numbers == number
@@ -48,19 +48,19 @@ class ClusterFinder(Finder):
                 continue
             read_as = int(np.bincount(cases.predictions[errors]).argmax())
             members = errors & (cases.predictions == read_as)
-            if members.sum() >= max(self.fewest, TOGETHER * errors.sum()):
-                rules.append(separating(layer, read_as, hidden, members, cases))
+            if members.sum() >= max(self.fewest, MIN_CLASS_SHARE * errors.sum()):
+                rules.append(fit_plane(layer, read_as, hidden, members, cases))
         return Proposals(tuple(rules), self.clusters)
 
 
 def last_layer(backend: ModelBackend | None) -> str | None:
-    """The last dense layer: what enters it is the last hidden activation. None where there is none."""
+    """Return the last dense layer, whose inputs are the last hidden activations; None if there is none."""
     dense = [] if backend is None else [info.name for info in backend.layers if info.kind == "dense"]
     return dense[-1] if dense else None
 
 
 def residuals(hidden: Array, cases: Cases) -> Array:
-    """Activations minus the mean of the true and predicted classes' centres, in deviations of right inputs `(n, w)`."""
+    """Subtract the mean of the true and predicted classes' centres, in standard deviations of right inputs `(n, w)`."""
     right = ~cases.wrong
     classes = int(max(cases.labels.max(initial=0), cases.predictions.max(initial=0))) + 1
     centres = np.repeat(hidden[right].mean(axis=0)[None], classes, axis=0)
@@ -68,26 +68,26 @@ def residuals(hidden: Array, cases: Cases) -> Array:
         centres[label] = hidden[right & (cases.labels == label)].mean(axis=0)
     found = hidden - (centres[cases.labels] + centres[cases.predictions]) / 2
     deviation = found[right].std(axis=0)
-    scaled: Array = found / np.where(deviation > TINY, deviation, np.inf)
+    scaled: Array = found / np.where(deviation > MIN_DEVIATION, deviation, np.inf)
     return scaled
 
 
-def projected(values: Array, components: int) -> Array:
-    """The first principal components, `(n, components)`."""
+def project(values: Array, components: int) -> Array:
+    """Project onto the first principal components, `(n, components)`."""
     centred = values - values.mean(axis=0)
     _, vectors = np.linalg.eigh(centred.T @ centred / len(centred))
     return np.asarray(centred @ vectors[:, ::-1][:, :components], dtype=np.float64)
 
 
-def separating(layer: str, read_as: int, hidden: Array, members: Array, cases: Cases) -> Activation:
-    """A plane between a cluster's errors (bool `(n,)`) and the right inputs that are read as the same class."""
+def fit_plane(layer: str, read_as: int, hidden: Array, members: Array, cases: Cases) -> Activation:
+    """Fit a plane between a cluster's errors (bool `(n,)`) and the right inputs that are read as the same class."""
     others = ~cases.wrong & (cases.predictions == read_as)
     if not others.any():
         others = ~cases.wrong
     one, other = hidden[members], hidden[others]
     spread = one.var(axis=0) + other.var(axis=0)
-    direction = (one.mean(axis=0) - other.mean(axis=0)) / np.where(spread > TINY, spread, np.inf)
-    direction /= max(float(np.linalg.norm(direction)), TINY)
+    direction = (one.mean(axis=0) - other.mean(axis=0)) / np.where(spread > MIN_DEVIATION, spread, np.inf)
+    direction /= max(float(np.linalg.norm(direction)), MIN_DEVIATION)
     inside, outside = one @ direction, other @ direction
     bounds = np.unique(np.concatenate([inside, outside]))
     missed = np.searchsorted(np.sort(inside), bounds, "left") / len(inside)

@@ -1,4 +1,4 @@
-"""Finder of features of whole inputs: a shallow tree cuts brightness, blur, length or columns into slices."""
+"""Finder of features of whole inputs: a shallow tree cuts brightness, blur, length or columns into ranges."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ import numpy as np
 
 from arachne.causes.base import Finder, Proposals
 from arachne.causes.cases import Cases
-from arachne.causes.features import features, layout_of, names_of
-from arachne.causes.items import gains, in_order
+from arachne.causes.features import feature_names, features, layout_of
+from arachne.causes.items import gains, sort_columns
 from arachne.causes.rule import Rule
-from arachne.causes.rules import Derived, within
-from arachne.options import option
-from arachne.values import Array
+from arachne.causes.rules import Derived, in_range
+from arachne.model.values import Array
+from arachne.plugins.options import option
 
-CUTS = 48
-"""Bounds that are tried per feature, evenly spread over the errors."""
+BOUNDS_PER_FEATURE = 48
+"""Bounds tried for each feature, evenly spread over the errors."""
 
-MOST_RANGES = 6
-"""Ranges of single features that are proposed for one class, the best first."""
+MAX_RANGES = 6
+"""The most ranges of single features that are proposed for one class, the best first."""
 
 Condition = tuple[str, float | None, float | None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class DerivedFinder(Finder):
-    """Features of whole pictures, texts or rows of a table, in at most `depth` ranges at once."""
+    """Proposes ranges of features of whole pictures, texts or table rows, at most `depth` of them at once."""
 
     name = "derived"
     depth: int = option(2, "Ranges a slice is made of, at most.", least=1, most=4)
@@ -37,7 +37,7 @@ class DerivedFinder(Finder):
         rules: list[Rule] = []
         tests = 0
         for name, array in cases.arrays.items():
-            names = names_of(array)
+            names = feature_names(array)
             if not names:
                 continue
             layout = layout_of(array)
@@ -45,14 +45,14 @@ class DerivedFinder(Finder):
             every = np.flatnonzero(cases.wrong), np.flatnonzero(~cases.wrong)
             groups = [(errors, every[1]) for _, errors, _ in self.mistakes(cases)]
             for errors, right in [*groups, *([every] if len(every[0]) >= self.fewest else [])]:
-                tests += 2 * CUTS * len(names) * self.depth
+                tests += 2 * BOUNDS_PER_FEATURE * len(names) * self.depth
                 for path in self._paths(names, table[errors], table[right]):
                     used, low, high = zip(*path, strict=True)
                     rules.append(Derived(name, layout, used, low, high, self.unknown))
         return Proposals(tuple(dict.fromkeys(rules)), tests)
 
     def _paths(self, names: tuple[str, ...], errors: Array, right: Array) -> list[list[Condition]]:
-        """The best range of each feature, and one way down a tree: the best of all, then the best in what is inside."""
+        """Return the best range of each feature, and one path down a tree: the best of all, then the best inside it."""
         paths: list[list[Condition]] = []
         path: list[Condition] = []
         for _ in range(self.depth):
@@ -60,11 +60,11 @@ class DerivedFinder(Finder):
             if not found:
                 break
             if not path:
-                paths += [[(names[column], low, high)] for column, low, high in found[1:MOST_RANGES]]
+                paths += [[(names[column], low, high)] for column, low, high in found[1:MAX_RANGES]]
             column, low, high = found[0]
             path = [*path, (names[column], low, high)]
             paths.append(path)
-            inside = [within(table[:, column], low, high) for table in (errors, right)]
+            inside = [in_range(table[:, column], low, high) for table in (errors, right)]
             errors, right = errors[inside[0]], right[inside[1]]
             if not len(right):
                 break
@@ -72,35 +72,35 @@ class DerivedFinder(Finder):
 
 
 def best_ranges(errors: Array, right: Array, fewest: int) -> list[tuple[int, float | None, float | None]]:
-    """The range of each column that tells most errors from most right inputs, the best column first.
+    """Return the range of each column that best separates errors from right inputs, the best column first.
 
     Args:
         errors: `(n, columns)`.
         right: `(m, columns)`.
-        fewest: Errors inside, at least.
+        fewest: The fewest errors inside a range.
     """
-    places: list[tuple[int, Array]] = []
+    tried: list[tuple[int, Array]] = []
     hits: list[Array] = []
     others: list[Array] = []
-    known = [(in_order(table), (~np.isnan(table)).sum(axis=0).tolist()) for table in (errors, right)]
+    known = [(sort_columns(table), (~np.isnan(table)).sum(axis=0).tolist()) for table in (errors, right)]
     for column in range(errors.shape[1]):
         one, other = (ordered[column, : counts[column]] for ordered, counts in known)
         if len(one) < fewest:
             continue
-        bounds = one[np.linspace(0, len(one) - 1, CUTS).astype(int)]
-        places.append((column, bounds))
+        bounds = one[np.linspace(0, len(one) - 1, BOUNDS_PER_FEATURE).astype(int)]
+        tried.append((column, bounds))
         for counts, values in ((hits, one), (others, other)):
             above, below = (
                 len(values) - np.searchsorted(values, bounds, "left"),
                 np.searchsorted(values, bounds, "right"),
             )
             counts.append(np.stack([above, below]))
-    if not places:
+    if not tried:
         return []
     gain = gains(np.stack(hits), len(errors), np.stack(others), len(right))
     gain[np.stack(hits) < fewest] = 0
     found: list[tuple[float, tuple[int, float | None, float | None]]] = []
-    for (column, bounds), own in zip(places, gain, strict=True):
+    for (column, bounds), own in zip(tried, gain, strict=True):
         for is_low, row in ((True, own[0]), (False, own[1])):
             at = int(np.argmax(row))
             if row[at] > 0:

@@ -1,4 +1,4 @@
-"""What can be measured of one input as a whole: brightness, blur, dead rows; length and unknown tokens; columns."""
+"""Features of whole inputs: brightness, blur and dead rows of pictures, length of texts, columns of tables."""
 
 from __future__ import annotations
 
@@ -8,48 +8,48 @@ import numpy as np
 
 from arachne.causes.cases import Cases
 from arachne.data.layout import as_pictures, picture_layout
-from arachne.data.mapped import gather
-from arachne.values import Array
+from arachne.data.lazy.memmap import gather
+from arachne.model.values import Array
 
-SAMPLE = 200
-"""Inputs looked at to tell pictures from tables."""
+LAYOUT_SAMPLE = 200
+"""Inputs examined to tell pictures from tables."""
 
-MOST_COLUMNS = 2000
+MAX_COLUMNS = 2000
 """A table with more columns than this is left to the finder of single values."""
 
 
 def layout_of(array: Array) -> tuple[int, ...] | None:
-    """How the inputs of an array `(n, ...)` become pictures; None where they are none."""
+    """Return the shape that makes pictures of the inputs of an array `(n, ...)`; None if they are not pictures."""
     if array.dtype.kind not in "fiub":
         return None
-    return picture_layout(np.asarray(array[:: max(1, len(array) // SAMPLE)][:SAMPLE]))
+    return picture_layout(np.asarray(array[:: max(1, len(array) // LAYOUT_SAMPLE)][:LAYOUT_SAMPLE]))
 
 
 def holds_tokens(array: Array) -> bool:
-    """Whether an array `(n, ...)` holds numbers of words: whole numbers, and no pictures."""
+    """Whether an array `(n, ...)` holds token numbers: whole numbers that are not pictures."""
     return array.dtype.kind in "iu" and array.ndim == 2 and layout_of(array) is None
 
 
-def names_of(array: Array) -> tuple[str, ...]:
-    """What can be measured of the inputs of an array `(n, ...)`."""
+def feature_names(array: Array) -> tuple[str, ...]:
+    """List the features of the inputs of an array `(n, ...)`."""
     layout = layout_of(array)
     if layout is not None:
         coloured = as_pictures(np.asarray(array[:1]), layout).shape[-1] >= 3
         return tuple(name for name in PICTURES if coloured or name != "colour")
     if holds_tokens(array):
         return tuple(TEXTS)
-    if array.dtype.kind in "fiub" and int(np.prod(array.shape[1:])) <= MOST_COLUMNS:
+    if array.dtype.kind in "fiub" and int(np.prod(array.shape[1:])) <= MAX_COLUMNS:
         return tuple(f"column {number}" for number in range(int(np.prod(array.shape[1:]))))
     return ()
 
 
-def measured(name: str, values: Array, layout: tuple[int, ...] | None, unknown: int) -> Array:
-    """One feature of some inputs `(n, ...)`, float32 `(n,)`.
+def measure_feature(name: str, values: Array, layout: tuple[int, ...] | None, unknown: int) -> Array:
+    """Compute one feature of some inputs `(n, ...)`, float32 `(n,)`.
 
     Args:
-        name: One of `names_of`.
+        name: One of `feature_names`.
         values: The inputs.
-        layout: How they become pictures.
+        layout: The shape that makes pictures of them; None if they are not pictures.
         unknown: The token that stands for unknown words.
     """
     if name.startswith("column "):
@@ -63,12 +63,12 @@ def measured(name: str, values: Array, layout: tuple[int, ...] | None, unknown: 
 
 
 def feature(cases: Cases, name: str, of_input: str, layout: tuple[int, ...] | None, unknown: int) -> Array:
-    """One feature of whole inputs, computed once per input, float32 `(n,)`; arguments as for the rule `Derived`."""
+    """Return one feature of whole inputs, computed once per input, float32 `(n,)`; arguments as for `Derived`."""
     return features(cases, (name,), of_input, layout, unknown)[:, 0]
 
 
 def features(cases: Cases, names: Sequence[str], of_input: str, layout: tuple[int, ...] | None, unknown: int) -> Array:
-    """Several features of whole inputs, `(n, features)`; the inputs are read once for all of them."""
+    """Return several features of whole inputs, `(n, features)`; the inputs are read once for all of them."""
     read: dict[bytes, Array] = {}
 
     def values_of(rows: Array) -> Array:
@@ -77,11 +77,11 @@ def features(cases: Cases, names: Sequence[str], of_input: str, layout: tuple[in
             read[key] = np.asarray(gather(cases.arrays[of_input], rows))
         return read[key]
 
-    def found(name: str) -> Array:
+    def feature_values(name: str) -> Array:
         key = (of_input, name, unknown)
-        return cases.kept.get(key, cases.rows, lambda rows: measured(name, values_of(rows), layout, unknown))
+        return cases.cache.get(key, cases.rows, lambda rows: measure_feature(name, values_of(rows), layout, unknown))
 
-    return np.stack([found(name) for name in names], axis=1) if len(cases) else np.zeros((0, len(names)))
+    return np.stack([feature_values(name) for name in names], axis=1) if len(cases) else np.zeros((0, len(names)))
 
 
 def _per_picture(pictures: Array) -> Array:
@@ -89,8 +89,8 @@ def _per_picture(pictures: Array) -> Array:
     return flat
 
 
-def _inside(lines: Array) -> Array:
-    """How many constant lines lie between lines that vary, `(n,)`; `lines` is `(n, lines, values)`."""
+def _count_dead_lines(lines: Array) -> Array:
+    """Count the constant lines between lines that vary, `(n,)`; `lines` is `(n, lines, values)`."""
     varies = (lines != lines[:, :, :1]).any(axis=2)
     before = np.maximum.accumulate(varies, axis=1)
     after = np.maximum.accumulate(varies[:, ::-1], axis=1)[:, ::-1]
@@ -98,7 +98,9 @@ def _inside(lines: Array) -> Array:
 
 
 def _dead_rows(pictures: Array) -> Array:
-    return np.asarray(np.max([_inside(pictures[..., channel]) for channel in range(pictures.shape[-1])], axis=0))
+    return np.asarray(
+        np.max([_count_dead_lines(pictures[..., channel]) for channel in range(pictures.shape[-1])], axis=0)
+    )
 
 
 def _dead_columns(pictures: Array) -> Array:
@@ -111,7 +113,7 @@ def _sharpness(pictures: Array) -> Array:
 
 
 def _flat_area(pictures: Array) -> Array:
-    """Share of pixels that equal their right and lower neighbours but are not of the picture's darkest value."""
+    """Return the share of pixels that equal their right and lower neighbours and are not the darkest value."""
     here = pictures[:, :-1, :-1]
     same = (here == pictures[:, :-1, 1:]) & (here == pictures[:, 1:, :-1])
     lit = here > pictures.min(axis=(1, 2), keepdims=True)
@@ -119,7 +121,7 @@ def _flat_area(pictures: Array) -> Array:
 
 
 def _bright_border(pictures: Array) -> Array:
-    """Share of the border that has the picture's brightest value."""
+    """Return the share of the border that has the picture's brightest value."""
     edges = (pictures[:, 0], pictures[:, -1], pictures[:, 1:-1, 0], pictures[:, 1:-1, -1])
     border = np.concatenate([_per_picture(edge) for edge in edges], axis=1)
     return np.asarray((border == _per_picture(pictures).max(axis=1, keepdims=True)).mean(axis=1))
@@ -137,10 +139,10 @@ PICTURES: Mapping[str, Callable[[Array], Array]] = {
     "flat area": _flat_area,
     "bright border": _bright_border,
 }
-"""From pictures `(n, height, width, channels)` to one number each."""
+"""Functions from pictures `(n, height, width, channels)` to one number each."""
 
 TEXTS: Mapping[str, Callable[[Array], Array]] = {
     "length": lambda tokens: np.count_nonzero(tokens, axis=1),
     "unknown tokens": lambda tokens: np.count_nonzero(tokens, axis=1),
 }
-"""From tokens `(n, steps)` to one number each; which token is the unknown one is an option of the finder."""
+"""Functions from tokens `(n, steps)` to one number each; the unknown token is an option of the finder."""

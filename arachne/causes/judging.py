@@ -1,4 +1,4 @@
-"""Whether a rule really tells errors from right inputs: exact tests, and how much more often its inputs are wrong."""
+"""Test whether a rule separates errors from right inputs: exact p-value, share of errors and odds ratio."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import numpy as np
 
 from arachne.causes.cases import Cases
 from arachne.causes.rule import Rule
-from arachne.values import Array
+from arachne.model.values import Array
 
-NEARLY_ALL = 0.8
-"""The share of a slice's errors read as one class from which on the fault is taken to be reading it as that class."""
+MIN_DOMINANT_SHARE = 0.8
+"""If at least this share of a slice's errors is read as one class, the fault is being read as that class."""
 
 
 @dataclass(frozen=True)
 class Slice:
-    """What a rule's inputs look like among others.
+    """Counts of a rule's inputs and errors among all inputs.
 
     Attributes:
-        wrong: Errors that belong.
-        inside: Inputs that belong.
-        all_wrong: Errors in all.
-        inputs: Inputs in all.
-        expected: Errors that its inputs would have if they were wrong as often as others of the same true class.
+        wrong: Errors the rule matches.
+        inside: Inputs the rule matches.
+        all_wrong: All errors.
+        inputs: All inputs.
+        expected: Errors expected among its inputs if they were wrong as often as others of the same true class.
         read_as: The class that nearly all of its errors are read as; None if there is none. Inputs of that class cannot
-            show the fault and count nowhere above.
+            show the fault and are not counted above.
     """
 
     wrong: int
@@ -38,51 +38,51 @@ class Slice:
 
     @cached_property
     def p(self) -> float:
-        """One-sided exact hypergeometric test: how likely so many errors are among so many inputs by chance."""
+        """One-sided exact hypergeometric test: the chance of so many errors among so many inputs."""
         from scipy.stats import hypergeom  # here, because it is slow to load and a repair does without it
 
         return float(hypergeom.sf(self.wrong - 1, self.inputs, self.all_wrong, self.inside)) if self.wrong else 1.0
 
     @property
     def share(self) -> float:
-        """Share of its inputs that are wrong."""
+        """The share of its inputs that is wrong."""
         return self.wrong / self.inside if self.inside else 0.0
 
     @property
     def share_elsewhere(self) -> float:
-        """Share of all other inputs that are wrong."""
+        """The share of all other inputs that is wrong."""
         outside = self.inputs - self.inside
         return (self.all_wrong - self.wrong) / outside if outside else 0.0
 
     @property
     def odds_ratio(self) -> float:
-        """Odds of being wrong against those of other inputs of the same true classes; half an input added to each."""
+        """The odds of being wrong divided by the expected odds; half an input is added to each count."""
         odds = (self.wrong + 0.5) / (self.inside - self.wrong + 0.5)
         expected = (self.expected + 0.5) / (max(0.0, self.inside - self.expected) + 0.5)
         return odds / expected
 
 
-def mostly_read_as(belongs: Array, cases: Cases) -> int | None:
-    """The class that nearly all errors among the inputs that belong (bool `(n,)`) are read as, if there is one."""
+def dominant_prediction(belongs: Array, cases: Cases) -> int | None:
+    """Return the class that nearly all errors among the matched inputs (bool `(n,)`) are read as, if there is one."""
     predictions = cases.predictions[belongs & cases.wrong]
     if not len(predictions):
         return None
     counts = np.bincount(predictions)
-    return int(counts.argmax()) if counts.max() >= NEARLY_ALL * len(predictions) else None
+    return int(counts.argmax()) if counts.max() >= MIN_DOMINANT_SHARE * len(predictions) else None
 
 
 def judge(rule: Rule, belongs: Array, cases: Cases, read_as: int | None) -> Slice:
-    """How the inputs that belong (bool `(n,)`) compare with the others.
+    """Compare the matched inputs with the others.
 
     Args:
-        rule: What they belong by. One about the model's activations is compared with inputs read as the same class,
-            any other with inputs of the same true classes.
-        belongs: Which belong.
+        rule: The rule. One about the model's activations is compared with inputs read as the same class, any other with
+            inputs of the same true classes.
+        belongs: Which inputs the rule matches, bool `(n,)`.
         cases: The inputs.
-        read_as: The class the fault is to be read as; inputs that are of it are left out.
+        read_as: The class the errors are read as; inputs of that class are left out.
     """
-    compared = rule.compared(cases)
-    able = compared if compared is not None else able_to_show(cases, read_as)
+    compared = rule.comparison_group(cases)
+    able = compared if compared is not None else can_show_fault(cases, read_as)
     labels = cases.labels[able] if compared is None else np.zeros(int(able.sum()), dtype=np.int64)
     wrong, belongs = cases.wrong[able], belongs[able]
     inside, both = int(belongs.sum()), int((belongs & wrong).sum())
@@ -97,6 +97,6 @@ def judge(rule: Rule, belongs: Array, cases: Cases, read_as: int | None) -> Slic
     return Slice(both, inside, all_wrong, len(labels), expected, read_as)
 
 
-def able_to_show(cases: Cases, read_as: int | None) -> Array:
-    """Which cases a fault of being read as a class can show in, bool `(n,)`: those of other classes."""
+def can_show_fault(cases: Cases, read_as: int | None) -> Array:
+    """Return which cases can be wrongly read as a class, bool `(n,)`: those of other classes."""
     return np.ones(len(cases), dtype=bool) if read_as is None else np.asarray(cases.labels != read_as)

@@ -10,13 +10,13 @@ import numpy as np
 from arachne.causes.base import Finder, Proposals
 from arachne.causes.cases import Cases
 from arachne.causes.rules import Columns
-from arachne.options import option
-from arachne.values import Array
+from arachne.model.values import Array
+from arachne.plugins.options import option
 
 
 @dataclass(frozen=True, kw_only=True)
 class MetadataFinder(Finder):
-    """Values of metadata columns and pairs of them."""
+    """Proposes values of metadata columns and pairs of them."""
 
     name = "metadata"
     most_values: int = option(200, "A column with more different values than this is left out.", least=2)

@@ -1,4 +1,4 @@
-"""The contract of a rule: which inputs have a cause, told by kind and numbers."""
+"""The contract of a rule, which tells from plain values whether an input has a cause."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from arachne.backend import ModelBackend
 from arachne.causes.cases import Cases
 from arachne.data.labelled import LabelledData
-from arachne.values import Array, Inputs, count
+from arachne.model.backend import ModelBackend
+from arachne.model.values import Array, Inputs, count
 
 
 @dataclass(frozen=True)
 class Rule(ABC):
-    """Whether an input has a cause."""
+    """Tells whether an input has a cause."""
 
     kind: ClassVar[str]
 
     def __call__(self, inputs: Inputs | LabelledData, backend: ModelBackend | None = None) -> Array:
-        """Which inputs belong, bool `(n,)`.
+        """Return which inputs have the cause, bool `(n,)`.
 
         Args:
             inputs: Inputs, or data with metadata columns for a rule about those.
@@ -34,24 +34,24 @@ class Rule(ABC):
         predictions = data.labels
         if backend is not None and self.asks_model:
             predictions = backend.predict(data.inputs)
-        return self.among(Cases.of(data, predictions, backend))
+        return self.match(Cases.of(data, predictions, backend))
 
-    def among(self, cases: Cases) -> Array:
-        """Which cases belong, bool `(n,)`, by `holds`; lazy inputs are looked at piece by piece."""
+    def match(self, cases: Cases) -> Array:
+        """Return which cases have the cause, bool `(n,)`; lazy inputs are read in pieces."""
         return np.concatenate([self.holds(piece) for piece in cases.pieces()])
 
     @abstractmethod
     def holds(self, cases: Cases) -> Array:
-        """Which cases belong, bool `(n,)`."""
+        """Return which cases have the cause, bool `(n,)`."""
 
     @property
     @abstractmethod
     def conditions(self) -> int:
-        """How many things it asks for: of two rules that explain the same, the one that asks for less is told."""
+        """How many conditions it has: of two rules that explain the same errors, the one with fewer is reported."""
 
     @property
     def words(self) -> str | None:
-        """What an input that belongs is like, to go on after "12 errors: "; None for rules of Arachne's own."""
+        """The property of its inputs in words that follow "12 errors: "; None for rules of Arachne's own."""
         return None
 
     @property
@@ -59,22 +59,22 @@ class Rule(ABC):
         """Whether it needs the model beside the inputs."""
         return False
 
-    def compared(self, cases: Cases) -> Array | None:
-        """Which cases it is compared with, bool `(n,)`; None for all, by true class."""
+    def comparison_group(self, cases: Cases) -> Array | None:
+        """Return the cases it is compared with, bool `(n,)`; None for all, by true class."""
         return None
 
     @property
     def least_odds(self) -> float:
-        """How many times the odds of being wrong must be those of other inputs of the same classes, at least."""
+        """The least odds ratio against other inputs of the same classes."""
         return 10.0
 
     @property
     def within_class(self) -> bool:
-        """Whether it may be a cause although all of its errors are of one true class."""
+        """Whether it may be a cause even if all of its errors are of one true class."""
         return False
 
     def to_json(self) -> dict[str, Any]:
-        """Kind and numbers."""
+        """Return the kind and the values of all fields."""
         return {"kind": self.kind, **{one.name: _plain(getattr(self, one.name)) for one in fields(self)}}
 
 

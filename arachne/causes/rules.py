@@ -1,6 +1,6 @@
-"""Rules that say whether an input has a cause: kinds and numbers, no code, so that they can be written down.
+"""The rules of Arachne's own finders: plain values and no code, so that files can hold them.
 
-| kind | an input belongs if |
+| kind | an input has the cause if |
 |---|---|
 | `values` | at least `least` of its values at `index` equal `value` |
 | `range` | its value at `index` is in a range |
@@ -9,13 +9,12 @@
 | `colour` | at least `least` pixels are of exactly one colour, and so are their neighbours |
 | `derived` | features of the whole input (brightness, length, a column) are in ranges |
 | `columns` | metadata columns have these values |
-| `both` | it belongs by two rules |
-| `activation` | it is read as a class, and what enters a layer lies beyond a plane |
+| `both` | two rules hold |
+| `activation` | it is read as a class, and the input of a layer lies beyond a plane |
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,10 +25,9 @@ from arachne.causes.cases import Cases
 from arachne.causes.features import feature
 from arachne.causes.rule import Rule
 from arachne.data.layout import as_pictures
-from arachne.data.mapped import gather
-from arachne.errors import DataError, InputError, PluginUnavailableError, did_you_mean
-from arachne.plugins import FINDERS
-from arachne.values import Array
+from arachne.data.lazy.memmap import gather
+from arachne.errors import DataError, did_you_mean
+from arachne.model.values import Array
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class Values(Rule):
     least: int
 
     def holds(self, cases: Cases) -> Array:
-        """Which cases belong, bool `(n,)`."""
+        """Return which cases have the cause, bool `(n,)`."""
         equal = cases.inputs(self.input, np.asarray(self.index)) == np.asarray(self.value)
         return np.asarray(equal.sum(axis=1) >= self.least)
 
@@ -64,8 +62,8 @@ class Range(Rule):
     high: float | None
 
     def holds(self, cases: Cases) -> Array:
-        """Which cases belong, bool `(n,)`."""
-        return within(cases.inputs(self.input, np.asarray([self.index]))[:, 0], self.low, self.high)
+        """Return which cases have the cause, bool `(n,)`."""
+        return in_range(cases.inputs(self.input, np.asarray([self.index]))[:, 0], self.low, self.high)
 
     @property
     def conditions(self) -> int:
@@ -82,7 +80,7 @@ class Missing(Rule):
     index: int
 
     def holds(self, cases: Cases) -> Array:
-        """Which cases belong, bool `(n,)`."""
+        """Return which cases have the cause, bool `(n,)`."""
         return np.isnan(cases.inputs(self.input, np.asarray([self.index]))[:, 0])
 
     @property
@@ -100,7 +98,7 @@ class Token(Rule):
     token: int
 
     def holds(self, cases: Cases) -> Array:
-        """Which cases belong, bool `(n,)`."""
+        """Return which cases have the cause, bool `(n,)`."""
         return np.asarray((cases.inputs(self.input) == self.token).any(axis=1))
 
     @property
@@ -120,8 +118,14 @@ class Colour(Rule):
     least: int
 
     def holds(self, cases: Cases) -> Array:
-        """Which cases belong, bool `(n,)`."""
+        """Return which cases have the cause, bool `(n,)`.
+
+        Raises:
+            DataError: The colour has another number of channels than the pictures.
+        """
         pictures = as_pictures(np.asarray(gather(cases.arrays[self.input], cases.rows)), self.layout)
+        if len(self.colour) != pictures.shape[-1]:
+            raise DataError(f"the cause's colour has {len(self.colour)} channels and the data {pictures.shape[-1]}")
         colour = np.asarray(self.colour, dtype=pictures.dtype)
         same = (pictures == colour).all(axis=-1)
         filled = same[:, :-1, :-1] & same[:, :-1, 1:] & same[:, 1:, :-1]
@@ -135,13 +139,13 @@ class Colour(Rule):
 
 @dataclass(frozen=True)
 class Both(Rule):
-    """The input belongs by two rules."""
+    """Two rules hold."""
 
     kind = "both"
     rules: tuple[Rule, ...]
 
     def holds(self, cases: Cases) -> Array:
-        """Which cases belong, bool `(n,)`."""
+        """Return which cases have the cause, bool `(n,)`."""
         return np.asarray(np.logical_and.reduce([rule.holds(cases) for rule in self.rules]))
 
     @property
@@ -151,11 +155,11 @@ class Both(Rule):
 
     @property
     def asks_model(self) -> bool:
-        """Whether one of them does."""
+        """Whether one of its rules does."""
         return any(rule.asks_model for rule in self.rules)
 
     def to_json(self) -> dict[str, Any]:
-        """Kind, and the two rules."""
+        """Return the kind and the two rules."""
         return {"kind": self.kind, "rules": [rule.to_json() for rule in self.rules]}
 
 
@@ -165,8 +169,8 @@ class Derived(Rule):
 
     Attributes:
         input: The input array's name.
-        layout: How it becomes pictures; None where it does not.
-        names: The features, as `names_of` lists them.
+        layout: The shape that makes pictures of it; None if it holds none.
+        names: The features, as `feature_names` lists them.
         low: Their lower bounds, None for none.
         high: Their upper bounds, None for none.
         unknown: The token that stands for unknown words.
@@ -181,10 +185,10 @@ class Derived(Rule):
     unknown: int = 1
 
     def holds(self, cases: Cases) -> Array:
-        """Which cases belong, bool `(n,)`."""
+        """Return which cases have the cause, bool `(n,)`."""
         belongs = np.ones(len(cases), dtype=bool)
         for name, low, high in zip(self.names, self.low, self.high, strict=True):
-            belongs &= within(feature(cases, name, self.input, self.layout, self.unknown), low, high)
+            belongs &= in_range(feature(cases, name, self.input, self.layout, self.unknown), low, high)
         return belongs
 
     @property
@@ -202,7 +206,7 @@ class Columns(Rule):
     values: tuple[str, ...]
 
     def holds(self, cases: Cases) -> Array:
-        """Which cases belong, bool `(n,)`.
+        """Return which cases have the cause, bool `(n,)`.
 
         Raises:
             DataError: The data has no such metadata column.
@@ -222,18 +226,18 @@ class Columns(Rule):
 
     @property
     def least_odds(self) -> float:
-        """Less than for other rules: of metadata there is little to look at."""
+        """Half of other rules': there are few metadata values to test."""
         return 5.0
 
     @property
     def within_class(self) -> bool:
-        """Always: a group may be of one class."""
+        """True: a group may be of one class."""
         return True
 
 
 @dataclass(frozen=True)
 class Activation(Rule):
-    """Read as a class, and what enters a layer, times `direction`, is at least `least`."""
+    """The input is read as a class, and the product of a layer's input with `direction` is at least `least`."""
 
     kind = "activation"
     layer: str
@@ -242,31 +246,31 @@ class Activation(Rule):
     least: float
 
     def holds(self, cases: Cases) -> Array:
-        """Which cases belong, bool `(n,)`."""
+        """Return which cases have the cause, bool `(n,)`."""
         belongs: Array = cases.predictions == self.read_as
         chosen = np.flatnonzero(belongs)
         if len(chosen):
-            along = cases.take(chosen).hidden(self.layer) @ np.asarray(self.direction, dtype=np.float32)
+            along = cases.take(chosen).hidden_activations(self.layer) @ np.asarray(self.direction, dtype=np.float32)
             belongs[chosen] = along >= self.least
         return belongs
 
     @property
     def conditions(self) -> int:
-        """More than any rule about inputs: it is told when nothing else explains an error."""
+        """More than any rule about inputs, so that it is reported only if nothing else explains an error."""
         return 4
 
     @property
     def asks_model(self) -> bool:
-        """Always."""
+        """True."""
         return True
 
-    def compared(self, cases: Cases) -> Array | None:
-        """Those read as the same class."""
+    def comparison_group(self, cases: Cases) -> Array | None:
+        """Return the cases read as the same class."""
         return np.asarray(cases.predictions == self.read_as)
 
     @property
     def within_class(self) -> bool:
-        """Always: no appearance is shared, only what the model makes of it."""
+        """True: its errors share no appearance, only activations."""
         return True
 
 
@@ -275,43 +279,11 @@ RULES: Mapping[str, type[Rule]] = {
 }
 
 
-def rule_from(written: Mapping[str, Any]) -> Rule:
-    """The rule that `to_json` wrote down.
-
-    Raises:
-        InputError: It is none.
-    """
-    if not isinstance(written, Mapping):
-        raise InputError(f"expected a rule as an object, got '{written}'")
-    kind = RULES.get(str(written.get("kind"))) or _of_a_plugin(str(written.get("kind")))
-    if kind is Both:
-        inner = written.get("rules", ())
-        return Both(tuple(rule_from(one) for one in (inner if isinstance(inner, (list, tuple)) else [inner])))
-    if kind is None:
-        raise InputError(f"no rule of kind '{written.get('kind')}'" + did_you_mean(str(written.get("kind")), RULES))
-    try:
-        return kind(**{name: _tuples(value) for name, value in written.items() if name != "kind"})
-    except TypeError as error:
-        raise InputError(f"the rule of kind '{kind.kind}' is not complete: {error}") from error
-
-
-def _of_a_plugin(kind: str) -> type[Rule] | None:
-    """A rule by somebody else: it is known once the finder it came from is imported."""
-    for name in FINDERS.third_party():
-        with contextlib.suppress(PluginUnavailableError):
-            FINDERS.get(name)
-    return next((rule for rule in Rule.__subclasses__() if getattr(rule, "kind", None) == kind), None)
-
-
-def within(values: Array, low: float | None, high: float | None) -> Array:
-    """Which values lie between two bounds, bool; what is no number never does."""
+def in_range(values: Array, low: float | None, high: float | None) -> Array:
+    """Return which values lie between two bounds, bool; NaN never does."""
     inside = ~np.isnan(values) if values.dtype.kind == "f" else np.ones(len(values), dtype=bool)
     if low is not None:
         inside &= values >= low
     if high is not None:
         inside &= values <= high
     return inside
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""`cause:1` as a target: the scan's first cause, found again, or read from the scan's file (`cause:scan.json:1`)."""
+"""Resolve targets such as `cause:1`, the first cause of a scan, or `cause:scan.json:1`, read from the scan's file."""
 
 from __future__ import annotations
 
@@ -9,36 +9,39 @@ from typing import Any
 
 import numpy as np
 
-from arachne.backend import ModelBackend
 from arachne.causes.cases import Cases
 from arachne.causes.cause import find_causes
 from arachne.causes.rule import Rule
-from arachne.causes.rules import rule_from
+from arachne.causes.rule_reader import rule_from
 from arachne.data.labelled import LabelledData
-from arachne.data.targets import Target, listed_targets, weights_of
+from arachne.data.targets import Target, as_target_list, weights_of
 from arachne.errors import ArachneError, InputError, NothingToRepairError, UsageError
-from arachne.files import LARGEST_OBJECT
-from arachne.reading import foreign, parse_json, read_bytes
-from arachne.values import Array
-from arachne.wording import counted
+from arachne.io.files import LARGEST_OBJECT
+from arachne.io.reading import parse_errors_as, parse_json, read_bytes
+from arachne.model.backend import ModelBackend
+from arachne.model.values import Array
+from arachne.text import pluralise
 
 PREFIX = "cause:"
 
+MAX_DIGITS = 9
+"""The most digits of a cause's number."""
+
 
 @dataclass(frozen=True)
-class Carries:
-    """Which inputs have a cause: its rule, and the model for a rule that asks it."""
+class CauseMembership:
+    """Tells which inputs have a cause, by its rule and the model."""
 
     rule: Rule
     backend: ModelBackend
 
     def __call__(self, data: LabelledData) -> Array:
-        """Which inputs have it, bool `(n,)`."""
-        with foreign("the rule of a cause", InputError):  # it may come from a file
+        """Return which inputs have the cause, bool `(n,)`."""
+        with parse_errors_as("the rule of a cause", InputError):  # it may come from a file
             return self.rule(data, self.backend)
 
     def to_json(self) -> dict[str, Any]:
-        """The rule, for provenance."""
+        """Return the rule for provenance."""
         return self.rule.to_json()
 
 
@@ -48,28 +51,28 @@ class CauseTargets:
 
     Attributes:
         backend: The model.
-        known: Rules that are known already, by the target's text: those a patch was made for.
+        known_rules: Rules that are known already, by the target's text: those a patch was made for.
     """
 
     backend: ModelBackend
-    known: Mapping[str, Any] | None = None
+    known_rules: Mapping[str, Any] | None = None
 
     def __call__(
         self, texts: str | Target | Sequence[str | Target], data: LabelledData, predictions: Array
     ) -> list[str | Target]:
-        """The same targets, those of causes with the rows that have them.
+        """Replace each `cause:` text by a target with the rows that have the cause; other targets stay as they are.
 
         Args:
-            texts: Targets in the user's words.
-            data: The data they speak of.
-            predictions: What the model makes of it `(n,)`.
+            texts: Targets as the user wrote them.
+            data: The data they refer to.
+            predictions: The predicted class of each input `(n,)`.
 
         Raises:
             UsageError: There is no cause of that number.
             NothingToRepairError: The mistakes have no common cause.
-            InputError: The file is no scan's.
+            InputError: The file does not hold a scan.
         """
-        listed = listed_targets(texts)
+        listed = as_target_list(texts)
         if data.class_names is not None and PREFIX.rstrip(":") in data.class_names:
             return list(listed)
         return [self._target(one, data, predictions) if _is_cause(one) else one for one in listed]
@@ -77,15 +80,19 @@ class CauseTargets:
     def _target(self, text: Any, data: LabelledData, predictions: Array) -> Target:
         body, weight = min(weights_of(text.strip()), key=lambda reading: len(reading[0]))
         rule = self._rule(body, data, predictions)
-        has = rule.among(Cases.of(data, predictions, self.backend))
+        try:
+            with parse_errors_as(f"the rule of '{body}'", InputError):  # it may come from a file
+                has = rule.match(Cases.of(data, predictions, self.backend))
+        except UsageError as error:
+            raise InputError(f"the rule of '{body}' does not fit: {error}") from error
         rows = tuple(np.flatnonzero(has).tolist())
-        return Target(body, weight, rows=rows, carried=Carries(rule, self.backend))
+        return Target(body, weight, rows=rows, membership=CauseMembership(rule, self.backend))
 
     def _rule(self, text: str, data: LabelledData, predictions: Array) -> Rule:
-        if self.known is not None and text in self.known:
-            return rule_from(self.known[text])
+        if isinstance(self.known_rules, Mapping) and text in self.known_rules:
+            return rule_from(self.known_rules[text])
         file, _, number = text.removeprefix(PREFIX).rpartition(":")
-        if not (number.isdecimal() and int(number) > 0):
+        if not (number.isascii() and number.isdecimal() and len(number) <= MAX_DIGITS and int(number) > 0):
             raise UsageError(f"target '{text}' wants the number of a cause, such as 'cause:1', got '{number}'")
         if file:
             return _from_file(Path(file), int(number))
@@ -93,13 +100,13 @@ class CauseTargets:
         if not causes:
             raise NothingToRepairError(f"the mistakes have no common cause, so there is no '{text}'")
         if int(number) > len(causes):
-            raise UsageError(f"no '{text}': the mistakes in this data have {counted(len(causes), 'common cause')}")
+            raise UsageError(f"no '{text}': the mistakes in this data have {pluralise(len(causes), 'common cause')}")
         return causes[int(number) - 1].rule
 
 
-def rules_of(targets: Sequence[Target]) -> dict[str, Any]:
-    """The rules of targets that are causes, by their texts: what `CauseTargets.known` takes."""
-    return {target.text: target.carried.to_json() for target in targets if target.carried is not None}
+def cause_rules(targets: Sequence[Target]) -> dict[str, Any]:
+    """Return the rules of `cause:` targets by their texts, as `CauseTargets.known_rules` takes them."""
+    return {target.text: target.membership.to_json() for target in targets if target.membership is not None}
 
 
 def _from_file(path: Path, number: int) -> Rule:
@@ -107,7 +114,7 @@ def _from_file(path: Path, number: int) -> Rule:
     try:
         causes = parse_json(content)["causes"]
         if number > len(causes):
-            raise UsageError(f"no cause {number} in '{path}', which has {counted(len(causes), 'cause')}")
+            raise UsageError(f"no cause {number} in '{path}', which has {pluralise(len(causes), 'cause')}")
         return rule_from(causes[number - 1]["rule"])
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         if isinstance(error, ArachneError):

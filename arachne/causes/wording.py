@@ -1,4 +1,4 @@
-"""Causes in words."""
+"""Describe causes in words."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from arachne.causes.judging import Slice
 from arachne.causes.rule import Rule
 from arachne.causes.rules import Activation, Both, Colour, Columns, Derived, Missing, Range, Token, Values
 from arachne.data.labelled import LabelledData
-from arachne.values import Array
-from arachne.wording import counted
+from arachne.model.values import Array
+from arachne.text import pluralise
 
 
 def sentence(rule: Rule, found: Slice, predictions: Array, data: LabelledData) -> str:
-    """What the errors share, and how often inputs with it are wrong.
+    """Describe a cause in one sentence: the shared property, and how often inputs with it are wrong.
 
     Args:
         rule: The rule.
-        found: Its inputs among others.
-        predictions: What the errors are read as `(k,)`.
+        found: Counts of its inputs.
+        predictions: The classes that the errors are read as `(k,)`.
         data: The data.
     """
     count = len(predictions)
@@ -35,17 +35,17 @@ def sentence(rule: Rule, found: Slice, predictions: Array, data: LabelledData) -
     share, elsewhere = (f"{100 * value:.3g} %" for value in (found.share, found.share_elsewhere))
     whose = "such inputs" if found.read_as is None or rule.asks_model else "such inputs of other classes"
     numbers = f"{found.wrong} of {found.inside} {whose} are wrong ({share}), {elsewhere} elsewhere"
-    return f"{counted(count, 'error')}{read_as}: {describe(rule, data)}; {numbers}"
+    return f"{pluralise(count, 'error')}{read_as}: {describe(rule, data)}; {numbers}"
 
 
 def describe(rule: Rule, data: LabelledData) -> str:
-    """A rule in words."""
+    """Describe a rule."""
     if isinstance(rule, Values):
-        return _values(rule, data)
+        return _describe_values(rule, data)
     if isinstance(rule, Range):
-        return f"{_place(data, rule.input, rule.index)} is {_between(rule.low, rule.high)}"
+        return f"{_describe_position(data, rule.input, rule.index)} is {_describe_range(rule.low, rule.high)}"
     if isinstance(rule, Missing):
-        return f"{_place(data, rule.input, rule.index)} is missing"
+        return f"{_describe_position(data, rule.input, rule.index)} is missing"
     if isinstance(rule, Token):
         return f"token {rule.token} is in them"
     if isinstance(rule, Colour):
@@ -55,7 +55,7 @@ def describe(rule: Rule, data: LabelledData) -> str:
         return " and ".join(describe(one, data) for one in rule.rules)
     if isinstance(rule, Derived):
         parts = zip(rule.names, rule.low, rule.high, strict=True)
-        return " and ".join(f"{_feature(name, data)} {_between(low, high)}" for name, low, high in parts)
+        return " and ".join(f"{_describe_feature(name)} {_describe_range(low, high)}" for name, low, high in parts)
     if isinstance(rule, Columns):
         pairs = zip(rule.columns, rule.values, strict=True)
         return " and ".join(f"{column} is '{value}'" for column, value in pairs)
@@ -64,9 +64,9 @@ def describe(rule: Rule, data: LabelledData) -> str:
     return rule.words or f"rule of kind '{rule.kind}'"
 
 
-def _values(rule: Values, data: LabelledData) -> str:
+def _describe_values(rule: Values, data: LabelledData) -> str:
     if len(rule.index) == 1:
-        return f"{_place(data, rule.input, rule.index[0])} is {_number(rule.value[0])}"
+        return f"{_describe_position(data, rule.input, rule.index[0])} is {_number(rule.value[0])}"
     same = len(set(rule.value)) == 1
     what = f"are {_number(rule.value[0])}" if same else "have the same values in all of them"
     region = region_of(rule, data)
@@ -77,7 +77,7 @@ def _values(rule: Values, data: LabelledData) -> str:
 
 
 def region_of(rule: Rule, data: LabelledData) -> tuple[int, int, int, int] | None:
-    """Where in a picture a rule looks: first row and column, last row and column; None where it looks at no place."""
+    """Return the region of a picture a rule refers to: first row and column, last row and column; None if none."""
     if isinstance(rule, Values):
         index = rule.index
     elif isinstance(rule, Both):
@@ -86,28 +86,28 @@ def region_of(rule: Rule, data: LabelledData) -> tuple[int, int, int, int] | Non
         index = (rule.index,)
     else:
         return None
-    places = [pixel_of(data, rule.input, one) for one in index]
-    known = [place for place in places if place is not None]
+    pixels = [pixel_of(data, rule.input, one) for one in index]
+    known = [pixel for pixel in pixels if pixel is not None]
     if not known:
         return None
-    rows, columns = [place[0] for place in known], [place[1] for place in known]
+    rows, columns = [pixel[0] for pixel in known], [pixel[1] for pixel in known]
     return min(rows), min(columns), max(rows), max(columns)
 
 
 def pixel_of(data: LabelledData, name: str, index: int) -> tuple[int, int, int, int] | None:
-    """Row, column, channel and number of channels of a value of a picture; None where inputs are no pictures."""
+    """Return row, column, channel and number of channels of a value of a picture; None if inputs are not pictures."""
     array = _array(data, name)
     layout = layout_of(array)
     if layout is None:
         return None
     shape = (*layout, 1) if len(layout) == 2 else layout
-    place = [int(one) for one in np.unravel_index(index, shape)]
+    position = [int(one) for one in np.unravel_index(index, shape)]
     if shape[2] in (1, 3, 4):
-        return place[0], place[1], place[2], shape[2]
-    return place[1], place[2], place[0], shape[0]
+        return position[0], position[1], position[2], shape[2]
+    return position[1], position[2], position[0], shape[0]
 
 
-def _place(data: LabelledData, name: str, index: int) -> str:
+def _describe_position(data: LabelledData, name: str, index: int) -> str:
     pixel = pixel_of(data, name, index)
     if pixel is not None:
         row, column, channel, channels = pixel
@@ -115,16 +115,16 @@ def _place(data: LabelledData, name: str, index: int) -> str:
     array = _array(data, name)
     if holds_tokens(array):
         return f"token at step {index}"
-    place = np.unravel_index(index, array.shape[1:])
-    where = str(int(place[0])) if len(place) == 1 else str(tuple(map(int, place)))
-    return f"{'column' if len(place) == 1 else 'value'} {where}" + (f" of '{name}'" if name else "")
+    position = np.unravel_index(index, array.shape[1:])
+    where = str(int(position[0])) if len(position) == 1 else str(tuple(map(int, position)))
+    return f"{'column' if len(position) == 1 else 'value'} {where}" + (f" of '{name}'" if name else "")
 
 
-def _feature(name: str, data: LabelledData) -> str:
+def _describe_feature(name: str) -> str:
     return name + " is" if not name.endswith("s") or name.endswith("ness") else f"the number of {name} is"
 
 
-def _between(low: float | None, high: float | None) -> str:
+def _describe_range(low: float | None, high: float | None) -> str:
     if high is None:
         return f"{_number(low or 0.0)} or more"
     return f"{_number(high)} or less" if low is None else f"from {_number(low)} to {_number(high)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import re
 import sys
 import traceback
@@ -13,7 +14,7 @@ from typing import Any, NoReturn
 import click
 
 from arachne import __version__
-from arachne.cli.leaving import closed_pipe_told, leave, prepare
+from arachne.cli.exit import leave, prepare, report_closed_pipe
 from arachne.errors import ArachneError, Interrupted, did_you_mean
 from arachne.report.printable import printable
 
@@ -33,7 +34,9 @@ COMMANDS = {
     "stack": "Put patches together, or take one out again.",
     "log": "List which patches a model file carries.",
     "convert": "Write a model as ONNX, and show that it gives the same scores.",
+    "settings": "Show every option of a command, and what has set it.",
     "backends": "List the frameworks whose models can be repaired.",
+    "plugins": "List searchers, localisers and other plug-ins, or the options of one.",
 }
 """Every subcommand and the sentence `arachne --help` shows, so that listing them imports none."""
 
@@ -55,7 +58,7 @@ class LazyGroup(click.Group):
     """A group whose subcommands are imported when they are called."""
 
     def make_context(self, *arguments: Any, **keywords: Any) -> click.Context:
-        with closed_pipe_told():
+        with report_closed_pipe():
             return super().make_context(*arguments, **keywords)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -92,6 +95,9 @@ def cli() -> None:
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command and leave with its exit code: one sentence on standard error, no traceback."""
     prepare()
+    os.environ["PYTHONSAFEPATH"] = "1"  # nor do processes that are started from here import from the working folder
+    if "_ARACHNE_COMPLETE" in os.environ:
+        importlib.import_module("arachne.cli.completion")
     try:
         code = run(list(sys.argv[1:] if arguments is None else arguments))
     except SystemExit as end:  # click, when a shell asks for completions
@@ -116,8 +122,8 @@ def run(arguments: list[str]) -> int:
                 click.echo(f"{usage.get_usage()}\ntry '{usage.command_path} --help'", err=True)
         return _fail(_sentence(error), 2, arguments)
     except Interrupted as interrupted:
-        told, *command = str(interrupted).splitlines()  # a line of its own is easily copied
-        return _fail(told, interrupted.exit_code, arguments, below=command)
+        sentence, *command = str(interrupted).splitlines()  # a line of its own is easily copied
+        return _fail(sentence, interrupted.exit_code, arguments, below=command)
     except (click.Abort, KeyboardInterrupt):
         return _fail("interrupted", 130, arguments)
     except MemoryError:
@@ -141,14 +147,27 @@ def _with_option(error: ArachneError) -> str:
 
 
 def _sentence(error: click.ClickException) -> str:
-    """What click found wrong, worded as our own errors are; an option that is missing is explained."""
+    """Word click's error as our own errors are; an option that is missing is explained."""
     if isinstance(error, click.NoSuchOption):
-        return f"no option named '{error.option_name}'{did_you_mean(error.option_name, error.possibilities or ())}"
-    told = [error.format_message()]
+        return _plugin_spelling(error) or (
+            f"no option named '{error.option_name}'{did_you_mean(error.option_name, error.possibilities or ())}"
+        )
+    sentences = [error.format_message()]
     if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Option):
-        told.append(re.split(r"[;.]( |$)", error.param.help or "")[0])
-    first, *more = [f"{text[:1].lower()}{text[1:].rstrip('.')}" for text in told]
+        sentences.append(re.split(r"[;.]( |$)", error.param.help or "")[0])
+    first, *more = [f"{text[:1].lower()}{text[1:].rstrip('.')}" for text in sentences]
     return first + "".join(f" ({text})" for text in more if text)
+
+
+def _plugin_spelling(error: click.NoSuchOption) -> str | None:
+    """How a plug-in's option is given that was typed as a flag; None for any other word, or another command."""
+    from arachne.cli.name_values import NameValues
+
+    if error.ctx is None or not any(isinstance(one, NameValues) for one in error.ctx.command.params):
+        return None
+    from arachne.cli.plugin_options import spelling_of
+
+    return spelling_of(error.option_name)
 
 
 def _fail(message: str, code: int, arguments: list[str], *, below: Sequence[str] = ()) -> int:

@@ -12,7 +12,6 @@ from arachne.cli.outputs import Command
 from arachne.cli.patching import COPY_FILE, map_option, mapping_of, sentence_of, tell_seen, value_of
 
 if TYPE_CHECKING:
-    from arachne.backend import ModelBackend
     from arachne.evidence import Evidence
     from arachne.patch import Patch
 
@@ -44,48 +43,70 @@ def command(
 
     MODEL may be of another framework than the one the patch was found in.
     """
-    from arachne import api
     from arachne.cli.console import Output
-    from arachne.data.readers import read_data
-    from arachne.measuring import Measured, part_of
     from arachne.patch import Patch
-    from arachne.registry import load
+    from arachne.patch.commands import apply
 
     output = Output(as_json=as_json, quiet=quiet)
     patch = Patch.load(patch_file)
-    measured: list[Evidence] = []
-    check = model = None
-    if data is not None:
-        model = load(model_file)
-        inputs = read_data(data, classes=classes or model.class_names, preprocess=preprocess)
-        part = part_of(model, inputs, None, patch)
-
-        def check(draft: Path) -> None:  # before it is put into its place: what cannot be measured should not be
-            measured.append(Measured.of(part, load(draft).forward(part.data.inputs), patch).evidence)
-
-    done = api.apply(patch, model_file, out, mapping=mapping_of(mapping), check=check, named=named)
+    measuring = None if data is None else _Measuring(patch, model_file, data, classes, preprocess)
+    done = apply(patch, model_file, out, mapping=mapping_of(mapping), check=measuring, named=named)
     if done is None:
         raise TypeError("a file was given, so a file is written")
     sentence, value = sentence_of("apply", model_file, done), value_of("apply", done)
     if named:
         sentence += f"\nits metadata names the patch, {patch.digest[:12]}…; reverting takes that out again"
-    if model is None:
+    if measuring is None:
         output.result(sentence, value)
         return
     output.say(sentence)
-    _tell(output, value, patch, model, measured[0])
+    _print_measured(output, value, patch, measuring)
 
 
-def _tell(output: Any, value: dict[str, Any], patch: Patch, model: ModelBackend, evidence: Evidence) -> None:
+class _Measuring:
+    """Measures a patched copy on data before it is put into its place: a copy that cannot be measured is not.
+
+    Args:
+        patch: The patch in it.
+        model_file: The model without the patch.
+        data: The inputs, as typed.
+        classes: The names of the classes; those of the model when None.
+        preprocess: The steps, as typed.
+    """
+
+    def __init__(self, patch: Patch, model_file: Path, data: str, classes: str | None, preprocess: str | None) -> None:
+        from arachne.data.read import read_data
+        from arachne.model.registry import load
+        from arachne.results.measure import part_of
+
+        self.patch = patch
+        self.model = load(model_file)
+        inputs = read_data(data, classes=classes or self.model.class_names, preprocess=preprocess)
+        self.part = part_of(self.model, inputs, None, patch)
+        self.evidence: Evidence | None = None
+
+    def __call__(self, draft: Path) -> None:
+        """Measure the copy."""
+        from arachne.model.registry import load
+        from arachne.results.measure import Measured
+
+        scores = load(draft).forward(self.part.data.inputs)
+        self.evidence = Measured.of(self.part, scores, self.patch).evidence
+
+
+def _print_measured(output: Any, value: dict[str, Any], patch: Patch, measuring: _Measuring) -> None:
     """Print what the written copy does on data, and whether that is what the patch promised."""
     from arachne.report.objects import result_object
     from arachne.report.terminal import EvidenceTable
 
-    told = result_object(evidence, command="apply", seed=None, backend=model.NAME, weights=len(patch))
+    evidence = measuring.evidence
+    if evidence is None:
+        raise TypeError("a copy is measured before it is written")
+    measured = result_object(evidence, command="apply", seed=None, backend=measuring.model.NAME, weights=len(patch))
     tell_seen(output, evidence)
     output.say(promise_of(patch, evidence))
     promised = {"promised": patch.evidence.get("held_out"), "promise": promise_of(patch, evidence)}
-    output.result(EvidenceTable(evidence, patch), {**value, **promised, "measured": told})
+    output.result(EvidenceTable(evidence, patch), {**value, **promised, "measured": measured})
 
 
 def promise_of(patch: Patch, evidence: Evidence) -> str:

@@ -15,7 +15,7 @@ from arachne.cli.options import (
     output_options,
 )
 from arachne.cli.outputs import Command
-from arachne.plugins import BACKENDS
+from arachne.plugins.table import BACKENDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from arachne.cli.console import Output
     from arachne.testing.outcome import Outcome
 
-ROWS = 16
+CHECKED_INPUTS = 16
 """How many inputs a model is checked on."""
 
 
@@ -67,7 +67,7 @@ def _list(output: Output) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from arachne import registry
+    from arachne.model import registry
 
     states = registry.states()
     table = Table("backend", "files", "state", box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -94,9 +94,9 @@ def _on_networks(output: Output, name: str) -> Sequence[Outcome]:
     """The suite that is registered under the backend's name."""
     import importlib.util
 
-    from arachne import registry
     from arachne.errors import EnvironmentFaultError, UsageError
-    from arachne.plugins import CONFORMANCE
+    from arachne.model import registry
+    from arachne.plugins.table import CONFORMANCE
 
     registry.get(name)
     if name not in CONFORMANCE.names():
@@ -117,21 +117,21 @@ def _on_networks(output: Output, name: str) -> Sequence[Outcome]:
 
 def _on_model(output: Output, choice: ModelChoice, data: DataChoice) -> Sequence[Outcome]:
     """Every operation on one model."""
+    from arachne.model.values import take
     from arachne.testing.model import Subject, check_model
-    from arachne.values import take
 
     model = choice.load()
     if data.data is None:
-        inputs = model.example_inputs(ROWS)
-        output.say(f"no data is given: the model is checked on {ROWS} random inputs")
+        inputs = model.example_inputs(CHECKED_INPUTS)
+        output.say(f"no data is given: the model is checked on {CHECKED_INPUTS} random inputs")
     else:
-        inputs = take(data.read(model).inputs, slice(0, ROWS))
+        inputs = take(data.read(model).inputs, slice(0, CHECKED_INPUTS))
     output.step("checking")
     return check_model(Subject(model, inputs, choice.load if choice.file is not None else None))
 
 
 def _tell(output: Output, name: str, on: str, outcomes: Sequence[Outcome]) -> None:
-    """What every operation came to.
+    """Print the outcome of every operation.
 
     Raises:
         GateFailedError: Something failed.

@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from arachne.cli.border import harmless_option
 from arachne.cli.options import SHARE, DataChoice, ModelChoice, options
 from arachne.errors import NothingWithinBudgetError
-from arachne.wording import are, counted
+from arachne.text import are, pluralise
 
 if TYPE_CHECKING:
+    from arachne.choose.budget import Budget
     from arachne.cli.console import Output
     from arachne.data.split import Part
-    from arachne.search.budget import Budget
 
 choice_options = options(
-    click.option("--max-break", type=SHARE, help="Break at most this share of what is right: 0.5% or 0.005."),
-    click.option(
+    harmless_option("--max-break", type=SHARE, help="Break at most this share of what is right: 0.5% or 0.005."),
+    harmless_option(
         "--confidence", type=SHARE, help="How sure to be of --max-break: 90% gives a guarantee, and takes more data."
     ),
     click.option(
@@ -44,27 +45,29 @@ budget_options = options(choice_options, never_break_option)
 
 def budget_from(arguments: dict[str, Any]) -> Budget | None:
     """Take the budget's options out of a command's arguments; None when none was given."""
-    from arachne.search.budget import Budget, read_class_drop, read_group_drop
+    from arachne.choose.budget import Budget, read_class_drop, read_group_drop
 
     names = ("max_break", "confidence", "max_class_drop", "max_group_drop")
-    told = {name: value for name in names if (value := arguments.pop(name)) not in (None, ())}
-    if "max_class_drop" in told:
-        told["max_class_drop"] = dict(read_class_drop(text) for text in told["max_class_drop"])
-    if "max_group_drop" in told:
-        told["max_group_drop"] = dict(read_group_drop(text) for text in told["max_group_drop"])
-    return Budget(**told) if told else None
+    limits = {name: value for name in names if (value := arguments.pop(name)) not in (None, ())}
+    if "max_class_drop" in limits:
+        limits["max_class_drop"] = dict(read_class_drop(text) for text in limits["max_class_drop"])
+    if "max_group_drop" in limits:
+        limits["max_group_drop"] = dict(read_group_drop(text) for text in limits["max_group_drop"])
+    return Budget(**limits) if limits else None
 
 
 def sources_of(model: ModelChoice, data: DataChoice, **others: str | None) -> dict[str, Any]:
     """Where everything came from, so that another point can be chosen later; whether code is trusted is not kept."""
     kept = {name: value for name, value in asdict(model).items() if name not in ("trust_code", "feeds")}
-    told = {name: None if value is None else str(value) for name, value in kept.items()} | {"feeds": model.feeds}
+    model_options = {name: None if value is None else str(value) for name, value in kept.items()} | {
+        "feeds": model.feeds
+    }
     read = {name: value for name, value in asdict(data).items() if name != "memory"}  # which changes no result
-    return {"model": told, "data": read, **others}
+    return {"model": model_options, "data": read, **others}
 
 
 @contextmanager
-def nothing_within_told(output: Output) -> Iterator[None]:
+def report_nothing_within(output: Output) -> Iterator[None]:
     """Where nothing keeps the budget, a program gets the same object as otherwise before the error."""
     try:
         yield
@@ -77,5 +80,5 @@ def nothing_within_told(output: Output) -> Iterator[None]:
 def tell_never_break(output: Output, kept: Part) -> None:
     """How many never-break inputs bind, and how many were wrong from the start."""
     wrong = len(kept) - len(kept.positives)
-    more = f"; {counted(wrong, 'other')} {are(wrong)} wrong already and not constrained" if wrong else ""
-    output.say(f"never break: {counted(len(kept.positives), 'input')} stayed right{more}")
+    more = f"; {pluralise(wrong, 'other')} {are(wrong)} wrong already and not constrained" if wrong else ""
+    output.say(f"never break: {pluralise(len(kept.positives), 'input')} stayed right{more}")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,20 +14,20 @@ from arachne.cli.budgeting import (
     budget_from,
     choice_options,
     never_break_option,
-    nothing_within_told,
+    report_nothing_within,
     sources_of,
     tell_never_break,
 )
 from arachne.cli.config import ConfiguredCommand, again
 from arachne.cli.options import DataChoice, ModelChoice, model_options, optional_data_options, output_options
 from arachne.cli.outputs import OUT_FOLDER, folder_for
-from arachne.cli.plugin_flags import objective_flags, taken_objective
-from arachne.errors import UsageError
+from arachne.cli.plugin_flags import objective_flags, pop_objective
+from arachne.errors import InputError, UsageError
 
 if TYPE_CHECKING:
+    from arachne.choose.budget import Budget
     from arachne.cli.console import Output
     from arachne.fairness import Objective
-    from arachne.search.budget import Budget
 
 
 @click.command(cls=ConfiguredCommand, short_help="Take another point of a repair's front, without a new search.")
@@ -54,18 +55,18 @@ def command(
 ) -> None:
     """Take another point of the front that `repair -o FOLDER` has kept; without -o, list the points.
 
-    MODEL and data are those of the repair; give them again only where they have moved. They are checked by their
-    sha256.
+    MODEL and data are those of the repair; give them again where they have moved, or lie outside the folder you are
+    in. They are checked by their sha256.
     """
     from arachne.cli.console import Output
 
     output = Output(as_json=as_json, quiet=quiet)
-    budget, objective = budget_from(arguments), taken_objective(context, arguments)
+    budget, objective = budget_from(arguments), pop_objective(arguments)
     if out is None:
         list_points(output, folder, budget, objective)
         return
-    from arachne.reopening import open_repair, stored_front
     from arachne.report.terminal import EvidenceTable
+    from arachne.results.reopen import open_repair, stored_front
 
     front, earlier = stored_front(folder)
     model, data, others = chosen_sources(arguments, front.sources, holdout=holdout, never_break=never_break)
@@ -74,7 +75,7 @@ def command(
         read = {name: None if source is None else data.read(backend, source) for name, source in others.items()}
         repaired = open_repair(folder, backend, data.read(backend), **read)
         wanted = budget or earlier.budget
-        with nothing_within_told(output):
+        with report_nothing_within(output):
             result = repaired.choose(
                 max_break=wanted.max_break,
                 confidence=wanted.confidence,
@@ -88,16 +89,18 @@ def command(
         output.say(f"{result.choice.rule}; {result.choice.why}")
     if result.split.never_break is not None:
         tell_never_break(output, result.split.never_break)
+    for note in result.notes:
+        output.say(f"note: {note}")
     output.result(EvidenceTable(result.evidence, result.patch), result.to_json())
     output.say(f"wrote {', '.join(sorted(path.name for path in out.iterdir()))} to '{out}'")
 
 
 def list_points(output: Output, folder: Path, budget: Budget | None, objective: Objective | None) -> None:
     """Show every point, and which one a budget would take; neither model nor data are needed."""
+    from arachne.choose.select import select_point
     from arachne.data.grouping import with_column
-    from arachne.reopening import stored_front
     from arachne.report.front import FRONT_SCHEMA, FrontTable, choice_objects
-    from arachne.search.choose import choose
+    from arachne.results.reopen import stored_front
 
     front, choice = stored_front(folder)
     if objective is not None:
@@ -106,7 +109,7 @@ def list_points(output: Output, folder: Path, budget: Budget | None, objective: 
         objective = with_column(objective, (), front.points[0].seen.baseline.columns)
     if budget is not None or objective is not None:
         wanted = objective or choice.objective
-        choice = choose(front.points, budget or choice.budget, front.class_names, wanted)
+        choice = select_point(front.points, budget or choice.budget, front.class_names, wanted)
     output.result(
         FrontTable(front.points, choice), {"schema": FRONT_SCHEMA, **choice_objects(front.points, choice, None)}
     )
@@ -130,17 +133,51 @@ def chosen_sources(
         if ":" in str(earlier["model_file"]) and not Path(str(earlier["model_file"])).exists():
             raise UsageError(f"the model was made by '{earlier['model_file']}'; give it again behind the folder")
         model |= {name: str(earlier[name]) for name in ("model_file", "backend", "device", "output") if name in earlier}
+        model["model_file"] = plain_file(str(earlier["model_file"]), "model", "behind the folder")
         feeds = earlier.get("feeds")
         model["feeds"] = model["feeds"] or tuple(map(str, feeds if isinstance(feeds, (list, tuple)) else ()))
     data = {name: arguments.pop(name) for name in DataChoice.__dataclass_fields__}
     earlier = _object(kept.get("data"))
     if data["preprocess"] is None and ":" in str(earlier.get("preprocess") or ""):
         raise UsageError(f"the data was prepared by '{earlier['preprocess']}'; give it again with --preprocess")
-    data = {name: _text(earlier.get(name)) if value is None else value for name, value in data.items()}
+    stored = {name: _text(earlier.get(name)) for name, value in data.items() if value is None}
+    for name in ("data", "classes"):
+        if stored.get(name) is not None and not (name == "classes" and "," in str(stored[name])):
+            stored[name] = plain_file(str(stored[name]), name, f"with --{name}")
+    data |= stored
     if data["data"] is None:
         raise UsageError("the repair does not tell which file its data came from; give it with --data")
-    found = {name: source if source is not None else _text(kept.get(name)) for name, source in others.items()}
+    found = {}
+    for name, source in others.items():
+        known = _text(kept.get(name))
+        if source is None and known is not None:
+            source = plain_file(known, name.replace("_", "-"), f"with --{name.replace('_', '-')}")
+        found[name] = source
     return ModelChoice.taken_from(model), DataChoice(**data), found
+
+
+def plain_file(name: str, what: str, where: str) -> str:
+    """A name that a folder of results tells, if it is plainly that of something in or below the working folder.
+
+    Args:
+        name: The name.
+        what: What it should be, as the message calls it.
+        where: How to give it again.
+
+    Raises:
+        InputError: It is absolute, leads outside or through a link, or stands for several files.
+    """
+    path = PurePath(name)
+    leads_out = path.is_absolute() or path.drive or ".." in path.parts
+    if leads_out or not path.parts or set("*?[]\0") & set(name) or ("," in name and not os.path.lexists(name)):
+        raise InputError(
+            f"the repair tells '{name}' as its {what}, and only a plain name in this folder is taken from it; "
+            f"give it again {where}"
+        )
+    for parent in [Path(name), *Path(name).parents]:
+        if os.path.islink(parent):
+            raise InputError(f"the repair's {what} '{name}' leads through the link '{parent}'; give it again {where}")
+    return name
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from arachne.cli.options import options
+from arachne.cluster.limits import max_workers
 from arachne.errors import UsageError
 
 if TYPE_CHECKING:
-    from arachne.backend import ModelBackend
     from arachne.cli.console import Output
+    from arachne.model.backend import ModelBackend
 
 cluster_options = options(
     click.option("--workers", type=int, metavar="N", help="Share the inputs among N processes; same result."),
@@ -26,7 +27,7 @@ cluster_options = options(
 
 @dataclass(frozen=True)
 class ClusterChoice:
-    """What the command line says about who computes."""
+    """The options of the command line about who computes."""
 
     workers: int | None
     cluster: str | None
@@ -36,14 +37,15 @@ class ClusterChoice:
         """Take the options out of a command's arguments.
 
         Raises:
-            UsageError: Both are given, or no worker.
+            UsageError: Both are given, or no worker, or more than `max_workers`.
         """
         choice = cls(**{name: arguments.pop(name) for name in cls.__dataclass_fields__})
         if choice.workers is not None and choice.cluster is not None:
             raise UsageError("--workers starts a cluster on this machine, --cluster joins another; give one of them")
-        if choice.workers is not None and choice.workers < 1:
+        if choice.workers is not None and not 1 <= choice.workers <= max_workers():
             raise UsageError(
-                f"--workers takes a number from 1 up, got {choice.workers}; leave it out to compute in this process"
+                f"--workers takes a number from 1 to {max_workers()} on this machine, got {choice.workers}; leave it "
+                "out to compute in this process"
             )
         return choice
 

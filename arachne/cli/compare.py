@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from arachne.cli.border import PluginName, harmless_option
 from arachne.cli.clustering import ClusterChoice, cluster_options
 from arachne.cli.config import ConfiguredCommand, again
 from arachne.cli.options import (
@@ -20,10 +21,12 @@ from arachne.cli.options import (
     target_option,
 )
 from arachne.cli.outputs import OUT_FOLDER, folder_for
-from arachne.cli.plugin_flags import given_options, option_flags
-from arachne.plugins import LOCALISERS, SEARCHERS
+from arachne.cli.plugin_flags import plugin_option
+from arachne.cli.plugin_options import Chosen, given_options
+from arachne.plugins.table import LOCALISERS, SEARCHERS
 
 if TYPE_CHECKING:
+    from arachne.localise import Localiser
     from arachne.search import Searcher
 
 
@@ -32,11 +35,11 @@ if TYPE_CHECKING:
 @data_options
 @target_option
 @click.option("-o", "--out", type=OUT_FOLDER, help="Folder for the page and compare.json.")
-@click.option("--search", "searchers", multiple=True, metavar="NAME",
+@harmless_option("--search", "searchers", type=PluginName(SEARCHERS), multiple=True, metavar="NAME",
               help=f"A searcher: {', '.join(SEARCHERS.names())}. Repeatable; Arachne's own when left out.")  # fmt: skip
-@click.option("--localiser", metavar="NAME",
+@harmless_option("--localiser", type=PluginName(LOCALISERS), metavar="NAME",
               help=f"For all: {', '.join(LOCALISERS.names())}; contrast, bl for de, when left out.")  # fmt: skip
-@click.option("--max-break", type=SHARE, default="0.5%", show_default=True,
+@harmless_option("--max-break", type=SHARE, default="0.5%", show_default=True,
               help="Break at most this share of what is right: 0.5% or 0.005.")  # fmt: skip
 @click.option("--holdout", help="Other labelled inputs for the verdict; half of --data when left out.")
 @click.option(
@@ -44,10 +47,17 @@ if TYPE_CHECKING:
 )
 @click.option("--drop-overlap", is_flag=True, help="Drop held-out inputs that are also in --data instead of refusing.")
 @click.option("--group-by", metavar="COLUMN", help="Keep inputs with the same value on one side of the split.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Same seed, same split and patches.")
-@click.option("--alpha", type=float, default=10.0, show_default=True, help="What a negative counts against a positive.")
+@harmless_option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Same seed, same split and patches."
+)
+@harmless_option(
+    "--alpha",
+    type=float,
+    show_default="10",
+    help="What a negative counts against a positive, for searches that use it.",
+)
 @click.option("--accept-near-chance", is_flag=True, help="Go on although the model is hardly better than guessing.")
-@option_flags(SEARCHERS)
+@plugin_option("searcher", "localiser")
 @cluster_options
 @output_options
 @click.pass_context
@@ -69,14 +79,16 @@ def command(
 
     All have the same split, seed and budget. One that fails, or finds nothing within the budget, has a row saying so.
     """
+    from arachne.bench.compare import compare_searchers, usual_searchers
     from arachne.cli.console import Output
-    from arachne.comparing import compare_searchers, usual_searchers
     from arachne.report.comparison import ComparisonTable
 
     output = Output(as_json=as_json, quiet=quiet)
     model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
     machines = ClusterChoice.taken_from(arguments)
-    chosen = _chosen(context, searchers or usual_searchers(training is not None), arguments)
+    chosen, localiser = _make_chosen(searchers or usual_searchers(training is not None), arguments)
+    if arguments["alpha"] is None:
+        del arguments["alpha"]
     with folder_for(out, model.file, data.data, holdout, training) as folder:
         backend = model.load()
         comparison = compare_searchers(
@@ -84,6 +96,7 @@ def command(
             data.read(backend, tell=output.say),
             targets,
             searchers=chosen,
+            localiser=localiser,
             max_break=max_break,
             holdout=None if holdout is None else data.read(backend, holdout),
             training=None if training is None else data.read(backend, training),
@@ -93,17 +106,24 @@ def command(
             **arguments,
         )
         if folder is not None:
-            comparison.save(folder, command=again(context))
-    told = comparison.to_json()
-    output.result(ComparisonTable(told), told)
+            for note in comparison.save(folder, command=again(context)):
+                output.say(f"note: {note}")
+    value = comparison.to_json()
+    output.result(ComparisonTable(value), value)
     written = "nothing was written; -o FOLDER keeps the page" if out is None else f"wrote the page to '{out}'"
     output.say(written)
 
 
-def _chosen(context: click.Context, names: Sequence[str], arguments: dict[str, Any]) -> list[str | Searcher]:
-    """The searchers asked for, each with those of the given options that it has."""
-    from arachne.settings import make_searcher
+def _make_chosen(
+    names: Sequence[str], arguments: dict[str, Any]
+) -> tuple[list[str | Searcher], str | Localiser | None]:
+    """The searchers and the localiser asked for, each with those of the given options that it has."""
+    from arachne.settings import make_localiser, make_searcher
 
-    wanted = list(dict.fromkeys(names))
-    given = given_options(context, SEARCHERS, arguments, wanted)
-    return [make_searcher(name, **given[name]) if given[name] else name for name in wanted]
+    named, words = arguments.pop("localiser"), arguments.pop("plugin_options")
+    searchers = [Chosen.of(SEARCHERS, name) for name in dict.fromkeys(SEARCHERS.canonical(name) for name in names)]
+    localisers = [] if named is None else [Chosen.of(LOCALISERS, named)]
+    given = given_options(words, [*searchers, *localisers], [SEARCHERS, LOCALISERS])
+    made = [make_searcher(one.name, **given[one]) if given[one] else one.name for one in searchers]
+    finders = [make_localiser(one.name, **given[one]) if given[one] else one.name for one in localisers]
+    return made, finders[0] if finders else None

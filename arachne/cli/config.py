@@ -1,51 +1,36 @@
-"""`arachne.toml`: options in a file. The command line wins over the environment, the environment over the file.
+"""Options from a file or the environment. The command line wins over the environment, the environment over the file.
 
-    data = "val.npz"                # for every command that takes --data
-    [repair]
-    target = ["6:0"]
-    fail-if = ["break_rate > 0.5%"]
-
-A file in the working folder may have come with it, so what lets code run (`trust-code`, `model`, a function as
-`preprocess`) or writes outside the folder is taken only from the command line, the environment or a file that was named
-with `--config`.
+`arachne.cli.settings_file` reads `arachne.toml`, `arachne.cli.border` decides what it may set, and `arachne settings`
+shows it.
 
 The environment's names are made of command and option: `ARACHNE_REPAIR_ALPHA=5`. An option that may be repeated takes
-its values from there separated by spaces, `ARACHNE_REPAIR_FAIL_IF` by semicolons.
+its values from there separated by spaces.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from arachne.cli.file_values import as_given, check_unnamed
+from arachne.cli.border import check_source, is_refused
+from arachne.cli.name_values import NameValues
+from arachne.cli.option_words import take_words, word_entries
 from arachne.cli.outputs import Command
-from arachne.cli.user_only import reserved
-from arachne.errors import InputError, UsageError, did_you_mean
-from arachne.reading import read_text, told
+from arachne.cli.provenance import DEFAULT, TYPED, Origin, Source, setting_names
+from arachne.cli.settings_file import FILE, Setting, read_settings
+from arachne.report.printable import printable
 
 if TYPE_CHECKING:
     from arachne.report.next_steps import Given
 
-FILE = "arachne.toml"
 PREFIX = "ARACHNE"
-SOURCES = {
-    ParameterSource.COMMANDLINE: "command line",
-    ParameterSource.ENVIRONMENT: "environment",
-    ParameterSource.DEFAULT_MAP: "file",
-}
-LARGEST, MOST_DOTS = 1 << 16, 1000
-"""More bytes than this are no settings, nor is a line with more dots."""
-
-LEFT_OUT = ("config", "print-config", "help")
+LEFT_OUT = ("config", "help")
 ABOUT_OUTPUT = ("json", "quiet", "verbose", "log-file", "debug")
 ABOUT_BEFORE = ("force", "resume")
 """Options about what an earlier run has left."""
@@ -55,41 +40,80 @@ OF_DATA = ("data", "classes", "preprocess")
 
 
 class ConfiguredCommand(Command):
-    """A command whose options may also come from the environment or a file; `--print-config` shows which did."""
+    """A command whose options may also come from the environment or a file."""
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
-        self.params += [
+        self.params.append(
             click.Option(
                 ["--config"], type=click.Path(path_type=Path), help=f"Options in a file; ./{FILE} if it is there."
-            ),
-            click.Option(["--print-config"], is_flag=True, help="Show every option, its value and where it came from."),
-        ]
+            )
+        )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        settings = [*read_settings(_config_argument(args), command_name(self), self), *_from_environment(self)]
+        words = [one for one in settings if isinstance(one.parameter, NameValues)]
+        settings = [one for one in settings if not isinstance(one.parameter, NameValues)]
+        refused = [one for one in settings if is_refused(one.parameter, one.value, one.source)]
+        if not ctx.resilient_parsing:  # as when settings are only shown
+            for one in refused:
+                check_source(one.parameter, one.value, one.source)
+        taken = [one for one in settings if one not in refused]
+        ctx.meta["arachne.refused"] = refused
+        ctx.meta["arachne.settings"] = taken
+        ctx.default_map = {
+            str(one.parameter.name): one.value for one in taken if one.source.origin is not Origin.ENVIRONMENT
+        }
+        variables = {one.parameter: one.source.place for one in taken if one.source.origin is Origin.ENVIRONMENT}
         for parameter in self.params:
-            for name in names(parameter)[:1]:
-                parameter.envvar = f"{PREFIX}_{called(self)}_{name}".upper().replace("-", "_")
-        ctx.default_map = from_file(_chosen(args), called(self), self)
-        ctx.resilient_parsing = ctx.resilient_parsing or "--print-config" in args  # nothing is missing when it is shown
-        left = super().parse_args(ctx, files_together(args))
-        for parameter in self.params:
-            value, source = _given(ctx, parameter)
-            if source == ParameterSource.ENVIRONMENT and reserved(parameter, value):
-                raise UsageError(
-                    f"{parameter.envvar} lets code run or files be replaced; only the command line may, or a file "
-                    "named there (--config FILE)"
-                )
-        return left
+            parameter.envvar = variables.get(parameter)
+        rest = super().parse_args(ctx, files_together(args))
+        for parameter in self.params:  # which plug-ins are chosen is known only now
+            if isinstance(parameter, NameValues):
+                take_words(ctx, parameter, words)
+        return rest
 
     def invoke(self, ctx: click.Context) -> Any:
         ctx.meta["arachne.config"] = ctx.params.pop("config") or Path(FILE)
-        if ctx.params.pop("print_config"):
-            from arachne.report.json import escaped
-
-            click.echo(escaped(shown(ctx, as_json=bool(ctx.params.get("as_json")))))
-            return None
+        _tell_found(ctx)
         return super().invoke(ctx)
+
+
+def _from_environment(command: click.Command) -> list[Setting]:
+    """The options that a variable of the environment sets; an empty one sets nothing."""
+    found = []
+    for parameter in command.params:
+        for name in setting_names(parameter)[:1]:
+            variable = f"{PREFIX}_{command_name(command)}_{name}".upper().replace("-", "_")
+            value = os.environ.get(variable)
+            if value:
+                many = isinstance(parameter, click.Option) and (parameter.multiple or parameter.nargs != 1)
+                words = list(parameter.type.split_envvar_value(value)) if many else value
+                source = Source(Origin.ENVIRONMENT, variable)
+                each = words if isinstance(parameter, NameValues) else [words]
+                found += [Setting(parameter, one, source) for one in each]
+    return found
+
+
+def _tell_found(ctx: click.Context) -> None:
+    """Say which options were set by something that is merely found, unless the user has typed `--quiet`."""
+    if ctx.params.get("quiet") and source_of(ctx, "quiet") == TYPED:
+        return
+    taken = [
+        f"{name} = {value} ({source.text})"
+        for parameter in ctx.command.params
+        for name, value, source in _entries(ctx, parameter)
+        if source.is_found
+    ]
+    if taken:
+        click.echo(printable(f"found settings: {', '.join(taken)}"), err=True)
+
+
+def _entries(ctx: click.Context, parameter: click.Parameter) -> list[tuple[str, Any, Source]]:
+    """An option with its value and its source; `-O` has one of these for each name."""
+    if isinstance(parameter, NameValues):
+        return [(one.name, one.value, one.source) for one in word_entries(ctx)]
+    return [((setting_names(parameter) or [""])[0], *given_value(ctx, parameter))]
 
 
 def files_together(args: Sequence[str]) -> list[str]:
@@ -105,78 +129,25 @@ def files_together(args: Sequence[str]) -> list[str]:
     return found
 
 
-def from_file(path: Path | None, command: str, owner: click.Command) -> dict[str, Any]:
-    """The options a file holds for a command, by the names click has for them.
-
-    Raises:
-        InputError: No such file, not TOML, a value of another kind, or what only a file that was named may do.
-        UsageError: An option this command does not have.
-    """
-    if path is None and not os.path.lexists(FILE):
-        return {}
-    found, path = path is None, path or Path(FILE)
-    text = read_text(path, "settings", LARGEST)
-    if any(line.count(".") > MOST_DOTS for line in text.splitlines()):  # the parser takes the square of their number
-        raise InputError(f"'{path}' has a line with more than {MOST_DOTS:,} dots, which no settings have")
-    try:
-        content = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"'{path}' is not TOML: {told(error)}") from error
-    known = {name: parameter for parameter in owner.params for name in names(parameter)}
-    common = {key: value for key, value in content.items() if not isinstance(value, Mapping) and key in known}
-    own = content.get(command, {})
-    if not isinstance(own, Mapping):
-        raise InputError(f"'{path}' has '{command}' as a value, expected a table of options, [{command}]")
-    for key in own:
-        if key not in known:
-            raise UsageError(f"'{path}' has the option '{key}' for {command}" + did_you_mean(key, known))
-    options = {key: as_given(value, known[key], f"'{path}'", key) for key, value in {**common, **own}.items()}
-    for key, value in options.items():
-        if found:
-            check_unnamed(path, key, value, known[key])
-    return {str(known[key].name): value for key, value in options.items()}
-
-
-def called(command: click.Command) -> str:
+def command_name(command: click.Command) -> str:
     """A command's name: that of its file, also when another command calls it."""
     return str(getattr(command.callback, "__module__", "")).rpartition(".")[2]
-
-
-def names(parameter: click.Parameter) -> list[str]:
-    """What a parameter is called in a file: an option by its long names, an argument by its own."""
-    if isinstance(parameter, click.Argument):
-        return [str(parameter.name).replace("_", "-")]
-    return [name.removeprefix("--") for name in parameter.opts if name.startswith("--")]
-
-
-def shown(ctx: click.Context, *, as_json: bool) -> str:
-    """Every option with its value and where it came from, as TOML that can be kept, or as JSON."""
-    rows = []
-    for parameter in ctx.command.params:
-        name = (names(parameter) or [""])[0]
-        if name and name not in LEFT_OUT:
-            value, source = _given(ctx, parameter)
-            rows.append((name, value, SOURCES.get(source, "default")))
-    if as_json:
-        return json.dumps({name: {"value": value, "source": source} for name, value, source in rows}, indent=2)
-    lines = [f"{'# ' if value is None else ''}{name} = {_toml(value)}  # {source}" for name, value, source in rows]
-    return "\n".join([f"[{called(ctx.command)}]", *lines])
 
 
 def again(ctx: click.Context) -> str:
     """The command line that gives the same run again, whatever came from the environment or a file."""
     left_out = (*LEFT_OUT, *ABOUT_OUTPUT, *ABOUT_BEFORE)
-    return shlex.join(["arachne", called(ctx.command), *_words(ctx, leave_out=left_out)])
+    return shlex.join(["arachne", command_name(ctx.command), *_words(ctx, leave_out=left_out)])
 
 
 def going_on(ctx: click.Context) -> str:
     """The command line that goes on with this run once it was interrupted."""
     words = _words(ctx, leave_out=(*LEFT_OUT, *ABOUT_BEFORE))
-    return shlex.join(["arachne", called(ctx.command), *words, "--resume"])
+    return shlex.join(["arachne", command_name(ctx.command), *words, "--resume"])
 
 
-def given(ctx: click.Context) -> Given:
-    """What the command line says of model and data, whatever came from the environment or a file."""
+def given_sources(ctx: click.Context) -> Given:
+    """The words that name model and data, also where they came from the environment or a file."""
     from arachne.report.next_steps import Given
 
     file = ctx.params.get("weights") or ctx.params.get("model_file")
@@ -187,9 +158,9 @@ def _words(ctx: click.Context, *, leave_out: Sequence[str] = (), only: Sequence[
     """The options that were given, as words of a command line."""
     words: list[str] = []
     for parameter in ctx.command.params:
-        value, source = _given(ctx, parameter)
-        name = (names(parameter) or [""])[0]
-        if source not in SOURCES or value is None or name in leave_out or (only is not None and name not in only):
+        value, source = given_value(ctx, parameter)
+        name = (setting_names(parameter) or [""])[0]
+        if source == DEFAULT or value is None or name in leave_out or (only is not None and name not in only):
             continue
         if isinstance(parameter, click.Option) and parameter.nargs > 1:
             words += [max(parameter.opts, key=len), *map(str, value)]
@@ -198,19 +169,37 @@ def _words(ctx: click.Context, *, leave_out: Sequence[str] = (), only: Sequence[
             if isinstance(parameter, click.Argument):
                 words.append(str(one))
             elif one is not False:
-                words += [max(parameter.opts, key=len)] + ([] if one is True else [str(one)])
+                flag = parameter.opts[0] if isinstance(parameter, NameValues) else max(parameter.opts, key=len)
+                words += [flag] + ([] if one is True else [str(one)])
             elif parameter.secondary_opts:
                 words.append(parameter.secondary_opts[0])
     return words
 
 
-def _given(ctx: click.Context, parameter: click.Parameter) -> tuple[Any, ParameterSource]:
+def given_value(ctx: click.Context, parameter: click.Parameter) -> tuple[Any, Source]:
+    """The value of an option, and where it came from."""
     name = str(parameter.name)
     value = ctx.params[name] if name in ctx.params else ctx.meta.get(f"arachne.{name}")
-    return _plain(value), ctx.get_parameter_source(name) or ParameterSource.DEFAULT
+    return _plain(value), source_of(ctx, name)
 
 
-def _chosen(args: list[str]) -> Path | None:
+def source_of(ctx: click.Context, name: str) -> Source:
+    """Where the value of an option came from."""
+    source = ctx.get_parameter_source(name)
+    if source == ParameterSource.COMMANDLINE:
+        return TYPED
+    if source not in (ParameterSource.ENVIRONMENT, ParameterSource.DEFAULT_MAP):
+        return DEFAULT
+    environment = source == ParameterSource.ENVIRONMENT
+    settings: list[Setting] = ctx.meta["arachne.settings"]
+    return next(
+        one.source
+        for one in settings
+        if one.parameter.name == name and (one.source.origin is Origin.ENVIRONMENT) == environment
+    )
+
+
+def _config_argument(args: list[str]) -> Path | None:
     for number, word in enumerate(args):
         if word == "--config" and number + 1 < len(args):
             return Path(args[number + 1])
@@ -223,8 +212,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(entry) for entry in value]
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
-
-
-def _toml(value: Any) -> str:
-    # JSON's strings, numbers, booleans and lists of those are TOML's too.
-    return json.dumps("" if value is None else value, ensure_ascii=False)

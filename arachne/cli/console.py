@@ -16,9 +16,9 @@ from rich.console import RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from arachne.cli.heartbeat import Heartbeat
-from arachne.files import environment_faults
-from arachne.report.console import SafeConsole
+from arachne.cli.progress_log import Heartbeat
+from arachne.io.places import environment_faults, open_log
+from arachne.report.console import Ink, SafeConsole
 from arachne.report.printable import printable
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ WIDTH = 80
 
 
 class Output:
-    """What a command says, and where.
+    """The output of a command: results, notes and progress.
 
     Args:
         as_json: Whether standard output is for one JSON object.
@@ -49,7 +49,7 @@ class Output:
         if context is not None and meta.get("arachne.log_file") is not None:
             path = Path(meta["arachne.log_file"])
             with environment_faults(path):
-                self._log = context.with_resource(path.open("a", encoding="utf-8"))
+                self._log = context.with_resource(open_log(path))
 
     @property
     def seconds(self) -> float:
@@ -82,8 +82,6 @@ class Output:
             sys.stdout.flush()
         else:
             if isinstance(renderable, str):  # paths in it stay whole, and nothing is read as markup
-                from arachne.report.terminal import Ink
-
                 self._out.print(Ink(self._out.options.ascii_only).text(renderable), soft_wrap=True)
             else:
                 self._out.print(renderable)

@@ -11,10 +11,10 @@ from arachne.cli.options import DataChoice, ModelChoice, model_options, output_o
 from arachne.cli.outputs import OUT_FILE, Command
 
 if TYPE_CHECKING:
-    from arachne.backend import ModelBackend
-    from arachne.values import Inputs
+    from arachne.model.backend import ModelBackend
+    from arachne.model.values import Inputs
 
-ROWS = 64
+COMPARED_INPUTS = 64
 TOLERANCE = 1e-3
 """How far log-probabilities of the two models may differ."""
 
@@ -39,13 +39,15 @@ def command(
     """Write MODEL as ONNX to OUT, after comparing the scores of both on the same inputs."""
     from arachne.cli.console import Output
     from arachne.errors import UsageError
-    from arachne.values import count, take
+    from arachne.model.values import count, take
 
     if out.suffix.lower() != ".onnx":
         raise UsageError(f"'{out.name}' is no ONNX file; its name must end in .onnx")
     output = Output(as_json=as_json, quiet=quiet)
     model = ModelChoice.taken_from(arguments).load()
-    given = None if data is None else take(DataChoice(data, None, preprocess).read(model).inputs, slice(0, ROWS))
+    given = (
+        None if data is None else take(DataChoice(data, None, preprocess).read(model).inputs, slice(0, COMPARED_INPUTS))
+    )
     output.step("exporting")
     inputs, difference, same = _write(model, out, opset, given)
     value = {
@@ -74,27 +76,24 @@ def _write(model: ModelBackend, out: Path, opset: int, given: Inputs | None) -> 
     Raises:
         ModelError: The export gives other scores.
     """
-    import tempfile
-
     import numpy as np
 
     from arachne.errors import ModelError
-    from arachne.files import environment_faults
-    from arachne.registry import load
-    from arachne.values import Array
+    from arachne.io.atomic import atomic_draft
+    from arachne.model.registry import load
+    from arachne.model.values import Array
+    from arachne.tasks import decide
 
     def log_probabilities(scores: Array) -> Array:
         shifted = scores.astype(np.float64) - scores.max(axis=1, keepdims=True)
         found: Array = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
         return found
 
-    with environment_faults(out), tempfile.TemporaryDirectory(dir=out.parent, prefix=".arachne-") as folder:
-        draft = Path(folder) / out.name
+    with atomic_draft(out) as draft:
         model.export_onnx(draft, inputs=given, opset=opset)
-        inputs = model.example_inputs(ROWS) if given is None else given
+        inputs = model.example_inputs(COMPARED_INPUTS) if given is None else given
         ours, theirs = log_probabilities(model.forward(inputs)), log_probabilities(load(draft).forward(inputs))
         difference = float(np.abs(ours - theirs).max())
         if not difference <= TOLERANCE:
             raise ModelError(f"the export gives other scores than the model: they differ by {difference:.2g}")
-        draft.replace(out)
-    return inputs, difference, int((ours.argmax(axis=1) == theirs.argmax(axis=1)).sum())
+    return inputs, difference, int((decide(ours) == decide(theirs)).sum())

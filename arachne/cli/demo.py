@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from arachne.cli.options import output_options
-from arachne.cli.outputs import Command, OutputType, forced
+from arachne.cli.outputs import Command, OutputType, is_forced
 from arachne.errors import UsageError
 
 TARGET = "*:7"
@@ -51,14 +51,15 @@ def command(context: click.Context, out: Path, as_json: bool, quiet: bool, debug
     from arachne.cli.console import Output
     from arachne.cli.repair import command as repair
     from arachne.cli.scan import command as scan
-    from arachne.files import atomic_write, environment_faults
-    from arachne.result_folder import check_place
+    from arachne.io.atomic import atomic_write
+    from arachne.io.places import environment_faults, make_folder
+    from arachne.results.folder import check_place
 
     output = Output(as_json=as_json, quiet=quiet)
-    replace = forced() or all(_holds(out, name) for name in FILES)
+    replace = is_forced() or all(_holds(out, name) for name in FILES)
     check_place(out / "fix", replace=replace)
     with environment_faults(out):
-        out.mkdir(parents=True, exist_ok=True)
+        make_folder(out.resolve())
         for name in FILES:
             atomic_write(out / name, _content(name))
     model, data = str(out / "digits.onnx"), str(out / "digits.npz")

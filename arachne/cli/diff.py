@@ -29,24 +29,24 @@ def command(
     """Make the patch that gives BEFORE the weights of AFTER, a model of the same network in any framework."""
     import json
 
-    from arachne import api
     from arachne.cli.console import Output
+    from arachne.patch.commands import diff
 
     output = Output(as_json=as_json, quiet=quiet)
-    patch = api.diff(first, second, mapping=mapping_of(mapping))
+    patch = diff(first, second, mapping=mapping_of(mapping))
     if out is not None:
         patch.save(out)
         output.say(f"wrote '{out}'")
-    told = patch.provenance["diff"]
+    facts = patch.provenance["diff"]
     for key, why in (
         ("not_compared", f"without a counterpart in '{second}'"),
         ("only_in_second", f"only in '{second}'"),
     ):
-        if told.get(key):
-            output.say(f"not compared, {why}: {', '.join(told[key][:12])}")
-    if told.get("folded"):
+        if facts.get(key):
+            output.say(f"not compared, {why}: {', '.join(facts[key][:12])}")
+    if facts.get("folded"):
         output.say(
-            f"weights of {', '.join(told['folded'][:12])} compared up to a factor per row, as from a folded batch "
+            f"weights of {', '.join(facts['folded'][:12])} compared up to a factor per row, as from a folded batch "
             "normalisation: a change of the normalisation or of these layers' biases would not be seen"
         )
     output.result(str(patch), json.loads(patch.to_json()))

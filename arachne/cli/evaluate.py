@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from arachne.cli.border import harmless_option
 from arachne.cli.clustering import ClusterChoice, cluster_options
 from arachne.cli.config import ConfiguredCommand, again
-from arachne.cli.gating import gate_options, pass_gates, read_gates
+from arachne.cli.gates import gate_options, pass_gates, read_gates
 from arachne.cli.options import DataChoice, ModelChoice, model_options, optional_data_options, output_options
 from arachne.cli.outputs import OUT_FILE
 from arachne.cli.patching import tell_seen
-from arachne.cli.plugin_flags import objective_flags, taken_objective
+from arachne.cli.plugin_flags import objective_flags, pop_objective
 from arachne.errors import UsageError
 
 if TYPE_CHECKING:
-    from arachne.backend import ModelBackend
     from arachne.cli.console import Output
-    from arachne.measuring import Measured
+    from arachne.model.backend import ModelBackend
     from arachne.patch import Patch
+    from arachne.results.measure import Measured
 
 NEED_LABELS = ("--target", "--objective", "--against", "--quantise", "--report", "--fail-if", "--junit")
 
@@ -33,7 +34,7 @@ NEED_LABELS = ("--target", "--objective", "--against", "--quantise", "--report",
 @click.option(
     "--against", type=click.Path(path_type=Path), help="An export or other copy: does the repair survive there?"
 )
-@click.option("--quantise", type=click.Choice(["int8", "fp16"]), help="Does the repair survive quantisation?")
+@harmless_option("--quantise", type=click.Choice(["int8", "fp16"]), help="Does the repair survive quantisation?")
 @click.option("--unlabelled", metavar="SOURCE", help="Inputs without labels: how many predictions flip, and which.")
 @objective_flags
 @click.option("--report", "page", type=OUT_FILE, help="Write the page to this file.")
@@ -62,17 +63,17 @@ def command(
     With --patch and --unlabelled, --data can be left out: which predictions change can be told without labels.
     """
     from arachne.cli.console import Output
-    from arachne.evidence.batch_sizes import batch_dependent
+    from arachne.evidence.batch_dependence import batch_dependent
     from arachne.evidence.scan import Scan
-    from arachne.measuring import measure_scores
     from arachne.patch import Patch
     from arachne.report.objects import FLIPS_SCHEMA, gate_objects, result_object
     from arachne.report.terminal import EvidenceTable, ScanTable
+    from arachne.results.measure import measure_scores
 
     output = Output(as_json=as_json, quiet=quiet)
     model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
     machines = ClusterChoice.taken_from(arguments)
-    gates, objective = read_gates(conditions, junit), taken_objective(context, arguments)
+    gates, objective = read_gates(conditions, junit), pop_objective(arguments)
     if unlabelled is not None and patch_file is None:
         raise UsageError("--unlabelled tells what a patch changes; give one with --patch")
     if (against or quantise) and patch_file is None:
@@ -82,9 +83,9 @@ def command(
     backend = machines.share(context, model.load(), output)
     patch = None if patch_file is None else Patch.load(patch_file)
     if data.data is None and patch is not None:
-        told = tell_flips(output, backend, patch, str(unlabelled), data)
+        flips = tell_flips(output, backend, patch, str(unlabelled), data)
         if as_json:
-            output.result("", {"schema": FLIPS_SCHEMA, "backend": backend.NAME, "weights": len(patch), **told})
+            output.result("", {"schema": FLIPS_SCHEMA, "backend": backend.NAME, "weights": len(patch), **flips})
         return
     labelled = data.read(backend, tell=output.say)
     measured = measure_scores(backend, labelled, target=targets or None, patch=patch, objective=objective)
@@ -113,18 +114,23 @@ def command(
     else:
         output.result(EvidenceTable(evidence, patch), value)
     if page is not None:
-        from arachne.files import atomic_write
+        from arachne.io.files import atomic_write
         from arachne.patch import for_model
+        from arachne.report.folder import going_on_without
         from arachne.report.html import render
         from arachne.report.page import page_object
         from arachne.report.saliency import saliency_objects
 
-        told = {"command": again(context), "model": backend.describe().source}
-        if patch is not None:
-            told["saliency"] = saliency_objects(backend, for_model(patch, backend), part, evidence.held_out)
-        shown = page_object(value, evidence, part, patch=patch, layers=backend.layers, **told)
-        atomic_write(page, render(shown).encode())
-        output.say(f"wrote '{page}'")
+        drawn = None
+        with going_on_without("note: the page could not be drawn", output.say):
+            more: dict[str, Any] = {"command": again(context), "model": backend.describe().source}
+            if patch is not None:
+                more["saliency"] = saliency_objects(backend, for_model(patch, backend), part, evidence.held_out)
+            shown = page_object(value, evidence, part, patch=patch, layers=backend.layers, **more)
+            drawn = render(shown).encode()
+        if drawn is not None:
+            atomic_write(page, drawn)
+            output.say(f"wrote '{page}'")
     pass_gates(output, results, evidence, junit)
 
 
@@ -154,28 +160,28 @@ def tell_survival(
     quantise: str | None,
 ) -> list[dict[str, Any]]:
     """Whether the repair survives in another model and in a quantised copy: a sentence and numbers for each."""
-    from arachne.measuring import survival_against, survival_quantised
     from arachne.report.objects import part_object
+    from arachne.results.measure import survival_against, survival_quantised
 
     survivals = [] if against is None else [survival_against(measured, patch, against)]
     if quantise is not None:
         survivals.append(survival_quantised(measured, backend, patch, model.file, quantise))
-    told = []
+    rows = []
     for found in survivals:
         output.answer(str(found))
-        told.append(
+        rows.append(
             {
                 "where": found.where,
-                "survived": found.survived,
+                "survived": found.survives,
                 "sentence": found.sentence,
                 "note": found.note,
                 "verdict": found.there.verdict.word,
-                "kept": found.kept.count,
-                "repaired": found.kept.total,
+                "kept": found.still_repaired.count,
+                "repaired": found.still_repaired.total,
                 "held_out": part_object(found.there.held_out),
             }
         )
-    return told
+    return rows
 
 
 def tell_flips(output: Output, backend: ModelBackend, patch: Patch, source: str, data: DataChoice) -> dict[str, Any]:
@@ -183,8 +189,8 @@ def tell_flips(output: Output, backend: ModelBackend, patch: Patch, source: str,
     from arachne.data.classes import read_class_names
     from arachne.data.unlabelled import read_unlabelled
     from arachne.evidence.verdict import percent
-    from arachne.measuring import flips
     from arachne.report.objects import flips_object
+    from arachne.results.measure import flips
 
     traffic = read_unlabelled(source, preprocess=data.preprocess)
     found = flips(backend, traffic, patch)

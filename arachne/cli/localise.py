@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from arachne.cli.border import harmless_option
 from arachne.cli.clustering import ClusterChoice, cluster_options
 from arachne.cli.config import ConfiguredCommand
 from arachne.cli.options import (
@@ -18,8 +19,9 @@ from arachne.cli.options import (
     target_option,
 )
 from arachne.cli.outputs import OUT_FILE
-from arachne.cli.plugin_flags import localiser_flags, taken_options
-from arachne.plugins import LOCALISERS
+from arachne.cli.plugin_flags import localiser_flags, pop_layers
+from arachne.cli.plugin_options import Chosen
+from arachne.plugins.table import LOCALISERS
 
 
 @click.command(cls=ConfiguredCommand, short_help="Find the weights behind a mistake.")
@@ -27,7 +29,7 @@ from arachne.plugins import LOCALISERS
 @data_options
 @target_option
 @localiser_flags
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Same seed, same weights.")
+@harmless_option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Same seed, same weights.")
 @click.option("--plot", type=OUT_FILE, help="Draw both scores with the front (svg, png, pdf).")
 @cluster_options
 @output_options
@@ -55,8 +57,9 @@ def command(
     output = Output(as_json=as_json, quiet=quiet)
     model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
     machines = ClusterChoice.taken_from(arguments)
-    name, given = taken_options(context, LOCALISERS, arguments)
-    localiser = LOCALISERS.get(name)(**given)
+    chosen = Chosen.of(LOCALISERS, arguments["localiser"])
+    given = chosen.parse_words(arguments["plugin_options"]) | pop_layers(arguments)
+    localiser = LOCALISERS.get(chosen.name)(**given)
     backend = machines.share(context, model.load(), output)
     labelled = data.read(backend, tell=output.say)
     part = whole_part(backend, labelled, targets, causes=CauseTargets(backend))

@@ -24,15 +24,15 @@ def command(model_file: Path, patches: tuple[Path, ...], as_json: bool, quiet: b
     from rich.table import Table
 
     from arachne.cli.console import Output
-    from arachne.patch import patch_state
-    from arachne.patch.travel import derived_for
-    from arachne.registry import weight_file
+    from arachne.model.registry import weight_file
+    from arachne.patch.history import patch_state
+    from arachne.patch.transfer import derived_for
 
     output = Output(as_json=as_json, quiet=quiet)
     file = weight_file(model_file)
     table = Table("patch", "state", "weights", "target", box=None, pad_edge=False)
     rows: list[dict[str, Any]] = []
-    for path, patch in _found(patches, output):
+    for path, patch in _find_patches(patches, output):
         found = patch_state(derived_for(patch, model_file) or patch, file)
         target = patch.provenance.get("target", "")
         shown = ", ".join(target) if isinstance(target, list) else str(target)
@@ -42,7 +42,7 @@ def command(model_file: Path, patches: tuple[Path, ...], as_json: bool, quiet: b
     output.result(table, {"schema": "arachne.log/1", "model": str(model_file), "patches": rows})
 
 
-def _found(places: tuple[Path, ...], output: Any) -> list[tuple[Path, Patch]]:
+def _find_patches(places: tuple[Path, ...], output: Any) -> list[tuple[Path, Patch]]:
     """Every patch in these files and folders; other files in a folder are skipped, and named."""
     from arachne.errors import PatchError
     from arachne.patch import Patch

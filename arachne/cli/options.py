@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from arachne.cli.border import PluginName, harmless_option
 from arachne.cli.outputs import LOG_FILE
-from arachne.cli.user_only import CodeOrText, UserOnly
 from arachne.errors import UsageError
-from arachne.lazy import MEMORY, is_lazy
-from arachne.plugins import BACKENDS, Table
-from arachne.wording import size_text
+from arachne.model.lazy import MEMORY, is_lazy
+from arachne.plugins.table import BACKENDS, Table
+from arachne.text import size_text
 
 if TYPE_CHECKING:
-    from arachne.backend import ModelBackend
     from arachne.data.labelled import LabelledData
-    from arachne.values import Array, Inputs
+    from arachne.model.backend import ModelBackend
+    from arachne.model.values import Array, Inputs
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -52,7 +52,7 @@ class Share(click.ParamType[float]):
     name = "share"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        from arachne.search.budget import read_share
+        from arachne.choose.budget import read_share
 
         return float(value) if isinstance(value, (int, float)) else read_share(str(value))
 
@@ -110,19 +110,20 @@ model_options = options(
     click.option(
         "--model",
         "factory",
-        cls=UserOnly,
         metavar="MODULE:FACTORY",
         help="Code that makes the network, for a state dict.",
     ),
     click.option("--weights", type=click.Path(path_type=Path), help="The weights for --model."),
-    click.option(
+    harmless_option(
         "--backend",
+        type=PluginName(BACKENDS),
+        metavar="NAME",
         help="The backend, where the file's ending does not tell.",
         shell_complete=complete_names(BACKENDS),
     ),
     click.option("--device", help="Where to compute, in the framework's words (cpu, cuda:0)."),
     click.option("--output", metavar="NAME", help="Which of several outputs holds the class scores."),
-    click.option("--trust-code", cls=UserOnly, is_flag=True, help="Allow code inside the model file to run."),
+    click.option("--trust-code", is_flag=True, help="Allow code inside the model file to run."),
     click.option(
         "--feed",
         "feeds",
@@ -144,11 +145,10 @@ def _data_options(*, required: bool) -> Callable[[Command], Command]:
         click.option("--classes", help="Class names in order: a,b,c or a file with one per line."),
         click.option(
             "--preprocess",
-            cls=CodeOrText,
             metavar="STEPS",
             help="Such as 'resize=48 scale=1/255 layout=nchw', or module:function.",
         ),
-        click.option(
+        harmless_option(
             "--memory",
             type=SIZE,
             default="2GiB",
@@ -170,11 +170,11 @@ target_option = click.option(
 )
 
 output_options = options(
-    click.option(
+    harmless_option(
         "--json", "as_json", is_flag=True, help="One JSON object on standard output, the rest on standard error."
     ),
-    click.option("-q", "--quiet", is_flag=True, help="Only the result."),
-    click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=_remember, help="Tell every step."),
+    harmless_option("-q", "--quiet", is_flag=True, help="Only the result."),
+    harmless_option("-v", "--verbose", is_flag=True, expose_value=False, callback=_remember, help="Tell every step."),
     click.option(
         "--log-file",
         type=LOG_FILE,
@@ -205,7 +205,7 @@ def read_feed(text: str) -> tuple[str, Any]:
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """What the command line says about the model."""
+    """The options of the command line about the model."""
 
     model_file: str | None
     factory: str | None
@@ -233,7 +233,7 @@ class ModelChoice:
 
     def load(self, file: Path | None = None) -> ModelBackend:
         """Open the model, or another file of the same kind in its place."""
-        from arachne.registry import load
+        from arachne.model.registry import load
 
         common: dict[str, Any] = {
             "backend": self.backend,
@@ -252,7 +252,7 @@ class ModelChoice:
 
 @dataclass(frozen=True)
 class DataChoice:
-    """What the command line says about the data."""
+    """The options of the command line about the data."""
 
     data: str | None
     classes: str | None
@@ -267,7 +267,7 @@ class DataChoice:
     def raw(self, backend: ModelBackend) -> tuple[Inputs, Array]:
         """The inputs and labels without what `--preprocess` does to them, apart from bringing images to one size."""
         from arachne.data.preprocess import Preprocess
-        from arachne.data.readers import read_data
+        from arachne.data.read import read_data
 
         sizes, _ = Preprocess.parse(self.preprocess).split_images()
         names = self.classes or backend.class_names
@@ -277,8 +277,8 @@ class DataChoice:
     def read(
         self, backend: ModelBackend, source: str | None = None, *, tell: Callable[[str], None] | None = None
     ) -> LabelledData:
-        """Read the data, or other data in the same way; an order of class names that is only assumed is told."""
-        from arachne.data.readers import read_data
+        """Read the data, or other data in the same way; say so if the order of class names is only assumed."""
+        from arachne.data.read import read_data
 
         names = self.classes or backend.class_names
         data = read_data(source or self.data, classes=names, preprocess=self.preprocess, memory=self.memory)

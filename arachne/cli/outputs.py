@@ -17,19 +17,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from arachne.cli.leaving import closed_pipe_told
-from arachne.cli.user_only import UserOnly
+from arachne.cli.exit import report_closed_pipe
+from arachne.cli.sections import write_sections
 from arachne.errors import EnvironmentFaultError, UsageError
-from arachne.files import check_room, environment_faults, same_file, sha256_of
+from arachne.io.expected import expecting
+from arachne.io.files import check_room, environment_faults, same_file, sha256_of
 
 if TYPE_CHECKING:
-    from arachne.result_folder import ResultFolder
+    from arachne.results.folder import ResultFolder
 
-ROOM = 1 << 20
+MIN_FREE_BYTES = 1 << 20
 """Bytes that must be free where a file is to be written; what a model takes is added where one is."""
 
 TIMESTAMP = re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ")
-"""What every line of a log begins with."""
+"""The beginning of every line of a log."""
 
 
 class OutputType(click.Path):
@@ -46,6 +47,10 @@ class OutputType(click.Path):
         super().__init__(path_type=Path)
         self.beside = beside
         self.makes_folders = makes_folders
+
+    def paths(self, value: Any) -> Iterable[Path]:
+        """The places that a value of the option names."""
+        return _paths(value)
 
     def check(self, path: Path, *, force: bool) -> None:
         """Refuse a place that cannot be written, or holds what is to stay."""
@@ -68,14 +73,14 @@ class FolderType(OutputType):
         super().__init__(makes_folders=True)
 
     def check(self, path: Path, *, force: bool) -> None:
-        from arachne.manifest import read_manifest
-        from arachne.result_folder import check_place, interrupted
+        from arachne.io.manifest import read_manifest
+        from arachne.results.folder import can_resume, check_place
 
-        if resumed() and not interrupted(path) and read_manifest(path) is not None and not force:
+        if is_resuming() and not can_resume(path) and read_manifest(path) is not None and not force:
             raise UsageError(
                 f"'{path}' holds the results of a run that has ended: there is nothing to resume", argument="replace"
             )
-        check_place(path, replace=force or (resumed() and interrupted(path)))
+        check_place(path, replace=force or (is_resuming() and can_resume(path)))
 
 
 class LogType(OutputType):
@@ -124,7 +129,7 @@ class Command(click.Command):
             )
         if any(isinstance(one.type, OutputType) and not isinstance(one.type, LogType) for one in self.params):
             self.params.append(
-                UserOnly(
+                click.Option(
                     ["--force"],
                     is_flag=True,
                     expose_value=False,
@@ -133,11 +138,14 @@ class Command(click.Command):
                 )
             )
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_sections(self.get_params(ctx), ctx, formatter)
+
     def invoke(self, ctx: click.Context) -> Any:
-        with closed_pipe_told():
+        with report_closed_pipe():
             check_expected(ctx)
-            check_outputs(ctx)
-            return super().invoke(ctx)
+            with expecting(check_outputs(ctx)):
+                return super().invoke(ctx)
 
 
 def _remember(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
@@ -159,12 +167,12 @@ resume_option = click.option(
 )
 
 
-def resumed() -> bool:
+def is_resuming() -> bool:
     """Whether a run that was interrupted is to go on."""
     return bool(click.get_current_context().meta.get("arachne.resume"))
 
 
-def forced() -> bool:
+def is_forced() -> bool:
     """Whether what is there may be replaced."""
     return bool(click.get_current_context().meta.get("arachne.force"))
 
@@ -176,8 +184,8 @@ def check_expected(ctx: click.Context) -> None:
         UsageError: It is not said of which file, or it is none of the inputs.
         ModelError: One has another hash.
     """
-    from arachne.pinned import check_sha256
-    from arachne.registry import existing_file
+    from arachne.io.identity import check_sha256
+    from arachne.model.registry import existing_file
 
     for text in ctx.meta.get("arachne.expect_sha256") or ():
         name, _, digest = text.rpartition("=")
@@ -193,8 +201,11 @@ def check_expected(ctx: click.Context) -> None:
             ctx.meta["arachne.model_sha256"] = digest
 
 
-def check_outputs(ctx: click.Context) -> None:
+def check_outputs(ctx: click.Context) -> list[Path]:
     """Refuse outputs that are inputs, each other, or in the way of what is to stay.
+
+    Returns:
+        The files that will be written.
 
     Raises:
         UsageError: The command line asks for it.
@@ -204,7 +215,7 @@ def check_outputs(ctx: click.Context) -> None:
         (Named(_name(parameter), path), parameter.type)
         for parameter in ctx.command.params
         if isinstance(parameter.type, OutputType)
-        for path in _paths(_value(ctx, parameter))
+        for path in parameter.type.paths(_value(ctx, parameter))
     ]
     inputs = _inputs(ctx)
     written = [
@@ -220,6 +231,7 @@ def check_outputs(ctx: click.Context) -> None:
         for path in (output.path, *kind.beside(output.path)):
             kind.check(path, force=bool(ctx.meta.get("arachne.force")))
         _check_writable(output.path, makes_folders=kind.makes_folders)
+    return [output.path for output in written]
 
 
 def folder_for(out: Path | None, *private: str | Path | None) -> AbstractContextManager[ResultFolder | None]:
@@ -229,10 +241,10 @@ def folder_for(out: Path | None, *private: str | Path | None) -> AbstractContext
         out: Where it goes; None when nothing is to be written.
         private: Model and data, which the results tell about; the first is the model, of which a copy is written.
     """
-    from arachne.data.several import files_of
-    from arachne.result_folder import result_folder
+    from arachne.data.readers.multi_file import files_of
+    from arachne.results.folder import result_folder
 
-    if out is None and resumed():
+    if out is None and is_resuming():
         raise UsageError("--resume goes on with a run into a folder; name it with --out")
     if out is None:
         return nullcontext()
@@ -241,8 +253,8 @@ def folder_for(out: Path | None, *private: str | Path | None) -> AbstractContext
     files = [path for path in named if os.path.exists(path)]
     for path in files:
         _check_input(Named("--out", out), Named(str(path), path))
-    room = ROOM + sum(path.stat().st_size for path in files[:1])
-    return result_folder(out, replace=forced(), resume=resumed(), private=files, room=room)
+    room = MIN_FREE_BYTES + sum(path.stat().st_size for path in files[:1])
+    return result_folder(out, replace=is_forced(), resume=is_resuming(), private=files, room=room)
 
 
 def _check_input(output: Named, given: Named) -> None:
@@ -271,7 +283,7 @@ def _check_other(output: Named, other: Named) -> None:
 
 
 def _check_results(output: Named) -> None:
-    from arachne.manifest import read_manifest
+    from arachne.io.manifest import read_manifest
 
     for parent in list(output.path.resolve().parents)[:3]:
         if read_manifest(parent) is not None:
@@ -290,7 +302,7 @@ def _check_writable(path: Path, *, makes_folders: bool) -> None:
             raise NotADirectoryError(20, "Not a directory")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise EnvironmentFaultError(f"cannot write '{path}': no permission to write to '{folder}'")
-    check_room(folder, ROOM)
+    check_room(folder, MIN_FREE_BYTES)
 
 
 def _inputs(ctx: click.Context) -> list[Named]:

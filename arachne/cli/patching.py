@@ -1,4 +1,4 @@
-"""What the commands about patches share: options, and telling what became of a patch in a file."""
+"""Shared by the commands about patches: options, and sentences about a patch in a file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from arachne.cli.outputs import OutputType
 from arachne.errors import UsageError
-from arachne.wording import counted
+from arachne.text import pluralise
 
 if TYPE_CHECKING:
     from arachne.cli.console import Output
@@ -51,12 +51,12 @@ def mapping_of(texts: Sequence[str]) -> dict[str, str]:
 
 
 def sentence_of(verb: Literal["apply", "revert"], model_file: Path, done: AppliedPatch) -> str:
-    """What was proven about the copy, and what has to be kept with it."""
+    """Say what was proven about the copy, and what has to be kept with it."""
     written = done.written
-    changed = "" if written.bytes_changed is None else f" ({counted(written.bytes_changed, 'byte')})"
+    changed = "" if written.bytes_changed is None else f" ({pluralise(written.bytes_changed, 'byte')})"
     sentence = (
-        f"{DONE[verb]}: {counted(written.weights, 'weight')}{changed} of '{model_file}' changed, nothing else did in "
-        f"{counted(written.tensors, 'tensor')} compared; wrote '{written.path}'"
+        f"{DONE[verb]}: {pluralise(written.weights, 'weight')}{changed} of '{model_file}' changed, nothing else did in "
+        f"{pluralise(written.tensors, 'tensor')} compared; wrote '{written.path}'"
     )
     renamed = [pair for pair in done.match.pairs if pair.how != "same"]
     if renamed:
@@ -78,7 +78,7 @@ def tell_seen(output: Output, evidence: Evidence) -> None:
 
 
 def value_of(verb: Literal["apply", "revert"], done: AppliedPatch) -> dict[str, Any]:
-    """The same for programs."""
+    """The object that `--json` prints about the copy."""
     written = done.written
     return {
         "schema": "arachne.written/1",

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from arachne.cli.border import harmless_option
 from arachne.cli.budgeting import (
     budget_from,
     budget_options,
-    nothing_within_told,
+    report_nothing_within,
     sources_of,
     tell_never_break,
 )
 from arachne.cli.clustering import ClusterChoice, cluster_options
-from arachne.cli.config import ConfiguredCommand, again, given, going_on
-from arachne.cli.gating import gate_options, pass_gates, read_gates
+from arachne.cli.config import ConfiguredCommand, again, given_sources, going_on
+from arachne.cli.gates import gate_options, pass_gates, read_gates
 from arachne.cli.options import (
     DURATION,
     DataChoice,
@@ -27,17 +28,25 @@ from arachne.cli.options import (
     output_options,
     target_option,
 )
-from arachne.cli.outputs import OUT_FOLDER, folder_for, resume_option, resumed
-from arachne.cli.plugin_flags import repair_flags, taken_objective, taken_options
+from arachne.cli.outputs import OUT_FOLDER, folder_for, is_resuming, resume_option
+from arachne.cli.plugin_flags import (
+    chosen_objective,
+    make_chosen_objective,
+    objective_option,
+    pop_layers,
+    search_options,
+)
+from arachne.cli.plugin_options import Chosen, given_options
+from arachne.cli.tracking import track_option
 from arachne.errors import UsageError
-from arachne.plugins import LOCALISERS, SEARCHERS
-from arachne.wording import counted
+from arachne.plugins.table import LOCALISERS, SEARCHERS
+from arachne.text import pluralise
 
 if TYPE_CHECKING:
-    from arachne.backend import ModelBackend
-    from arachne.checkpoint import Checkpoints
     from arachne.cli.console import Output
-    from arachne.result import RepairResult
+    from arachne.model.backend import ModelBackend
+    from arachne.results.checkpoint import Checkpoints
+    from arachne.results.result import RepairResult
     from arachne.search.state import OnGeneration
     from arachne.settings import Settings
 
@@ -52,34 +61,27 @@ if TYPE_CHECKING:
 @click.option("--training", metavar="SOURCE", help="What MODEL was trained on, read as --data is, to retrain it.")
 @click.option("--drop-overlap", is_flag=True, help="Drop held-out inputs that are also in --data instead of refusing.")
 @click.option("--group-by", metavar="COLUMN", help="Keep inputs with the same value on one side of the split.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Same seed, same patch.")
-@click.option("--alpha", type=float, default=10.0, show_default=True, help="What a negative counts against a positive.")
-@click.option("--faithful", is_flag=True, help="The paper to the letter: no widening, no clipping, its Gaussians.")
-@budget_options
-@repair_flags
-@click.option(
-    "--evaluator",
-    type=click.Choice(["fast", "plain"]),
-    default="fast",
-    show_default=True,
-    help="plain runs the whole model for every candidate; both decide alike.",
+@harmless_option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Same seed, same patch.")
+@harmless_option(
+    "--alpha",
+    type=float,
+    show_default="10",
+    help="What a negative counts against a positive, for searches that use it.",
 )
+@harmless_option("--faithful", is_flag=True, help="The paper to the letter: no widening, no clipping, its Gaussians.")
+@budget_options
+@objective_option
+@search_options
 @cluster_options
-@click.option("--time-limit", type=DURATION, help="End the search then, with what it has: 60s, 2min, 90.")
-@click.option(
+@harmless_option("--time-limit", type=DURATION, help="End the search then, with what it has: 60s, 2min, 90.")
+@harmless_option(
     "--rounds",
     type=click.IntRange(1),
     default=1,
     show_default=True,
     help="Search again for what is still wrong; kept if better on inputs kept for choosing.",
 )
-@click.option(
-    "--track",
-    "tracks",
-    multiple=True,
-    metavar="PLACE",
-    help="Follow the search in mlflow:URI or tensorboard:FOLDER. Repeatable.",
-)
+@track_option
 @click.option(
     "--accept-near-chance",
     is_flag=True,
@@ -105,40 +107,44 @@ def command(
     **arguments: Any,
 ) -> None:
     """Repair a mistake of MODEL: find the weights behind it, look for new values, and measure what that did."""
-    from arachne.checkpoint import Checkpoints
+    from arachne.choose.budget import Budget
     from arachne.cli.console import Output
-    from arachne.cli.stopping import Stopping
+    from arachne.cli.signals import Stopping
     from arachne.evidence.verdict import DAMAGE, WORSE
     from arachne.report.terminal import EvidenceTable
     from arachne.report.tracks import Tracks
-    from arachne.search.budget import Budget
+    from arachne.results.checkpoint import Checkpoints
 
     output = Output(as_json=as_json, quiet=quiet)
     model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
     machines = ClusterChoice.taken_from(arguments)
-    settings = replace(settings_from(context, arguments), memory=data.memory)
+    settings = replace(settings_from(arguments), memory=data.memory)
     several = never_break is not None or settings.objective is not None or settings.rounds > 1
     if several and settings.budget is None:
         settings = replace(settings, budget=Budget())
     gates = read_gates(conditions, junit)
     stopping = context.with_resource(Stopping(output.say, lambda: going_on(context)))
-    with Tracks(tracks, parameters=_tracked(targets, settings, model, data), tell=output.say) as tracked:
+    with Tracks(tracks, parameters=_tracking_facts(targets, settings, model, data), tell=output.say) as tracked:
         with folder_for(out, model.file, data.data, holdout, never_break, training) as folder:
-            checkpoint = None if folder is None else Checkpoints(folder.checkpoints, resume=resumed(), tell=output.say)
+            checkpoint = (
+                None if folder is None else Checkpoints(folder.checkpoints, resume=is_resuming(), tell=output.say)
+            )
             with stopping.keeping(checkpoint):
                 others = {"holdout": holdout, "never_break": never_break, "training": training}
-                backend = opened(context, output, model, machines)
-                result = _repaired(output, backend, data, targets, settings, others, checkpoint, tracked)
+                backend = open_backend(context, output, model, machines)
+                result = _run_repair(output, backend, data, targets, settings, others, checkpoint, tracked)
                 result = replace(result, gates=gates)
                 if folder is not None:
                     sources = sources_of(model, data, holdout=holdout, never_break=never_break)
                     result = result.save(
-                        folder, reopen=model.load, command=again(context), given=given(context), sources=sources
+                        folder, reopen=model.load, command=again(context), given=given_sources(context), sources=sources
                     )
         tracked.finish(result.evidence, out)
     if any(text.strip().startswith("top:") for text in targets):
         output.say(f"target {', '.join(targets)}: {', '.join(map(str, result.split.targets))}")
     tell(output, result)
+    for note in result.notes:
+        output.say(f"note: {note}")
     output.result(EvidenceTable(result.evidence, result.patch), result.to_json())
     if out is not None:
         output.say(f"wrote {', '.join(sorted(path.name for path in out.iterdir()))} to '{out}'")
@@ -147,12 +153,12 @@ def command(
     costly = result.evidence.verdict.word in (DAMAGE, WORSE)
     if costly and result.choice is not None:
         output.say("hint: a smaller --max-break breaks less, and may repair less")
-    elif costly and settings.alpha > 1:
+    elif costly and settings.searcher.uses_alpha and settings.alpha > 1:
         output.say(f"hint: an --alpha below {settings.alpha:g} breaks less, and may repair less")
     pass_gates(output, [gate.check(result.evidence) for gate in gates], result.evidence, junit)
 
 
-def opened(context: click.Context, output: Output, model: ModelChoice, machines: ClusterChoice) -> ModelBackend:
+def open_backend(context: click.Context, output: Output, model: ModelChoice, machines: ClusterChoice) -> ModelBackend:
     """Open the model, and let a cluster run it if one is asked for."""
     from arachne.report.folder import check_names
 
@@ -163,7 +169,7 @@ def opened(context: click.Context, output: Output, model: ModelChoice, machines:
     return machines.share(context, backend, output)
 
 
-def _repaired(
+def _run_repair(
     output: Output,
     backend: ModelBackend,
     data: DataChoice,
@@ -179,7 +185,7 @@ def _repaired(
 
     labelled = data.read(backend, tell=output.say)
     read = {name: None if source is None else data.read(backend, source) for name, source in others.items()}
-    with output.search_progress(settings.searcher.most_generations) as on_generation, nothing_within_told(output):
+    with output.search_progress(settings.searcher.most_generations) as on_generation, report_nothing_within(output):
         return engine.repair(
             backend,
             labelled,
@@ -195,8 +201,10 @@ def _repaired(
         )
 
 
-def _tracked(targets: tuple[str, ...], settings: Settings, model: ModelChoice, data: DataChoice) -> dict[str, Any]:
-    """What is kept with a tracked run, so that runs can be told apart."""
+def _tracking_facts(
+    targets: tuple[str, ...], settings: Settings, model: ModelChoice, data: DataChoice
+) -> dict[str, Any]:
+    """Facts that a tracked run is recorded with, so that runs can be told apart."""
     return {
         "target": ", ".join(targets),
         "model": str(model.file or model.factory),
@@ -206,46 +214,56 @@ def _tracked(targets: tuple[str, ...], settings: Settings, model: ModelChoice, d
     }
 
 
-def settings_from(context: click.Context, arguments: dict[str, Any]) -> Settings:
+def settings_from(arguments: dict[str, Any]) -> Settings:
     """The settings a command line asks for."""
-    from arachne.settings import Settings, make_localiser, make_searcher
+    from arachne.settings import make_localiser, make_searcher, make_settings
 
-    faithful = bool(arguments.pop("faithful"))
-    budget = budget_from(arguments)
-    if faithful and budget is not None:
-        raise UsageError("--faithful is the paper to the letter, which knows no budget; leave out one of them")
-    objective = taken_objective(context, arguments)
-    if faithful and objective is not None:
-        raise UsageError("--faithful is the paper to the letter, which knows no objective; leave out one of them")
-    if faithful and arguments["rounds"] > 1:
-        raise UsageError("--faithful is the paper to the letter, which knows no rounds; leave out one of them")
-    arguments["search"] = arguments["search"] or ("de" if faithful else "auto")
-    searcher, searcher_options = taken_options(context, SEARCHERS, arguments)
-    named = arguments["localiser"] is not None
-    arguments["localiser"] = arguments["localiser"] or SEARCHERS.get(searcher).LOCALISER
-    localiser, localiser_options = taken_options(context, LOCALISERS, arguments)
-    chosen = named or faithful or bool(localiser_options)
-    return Settings(
-        localiser=make_localiser(localiser, faithful=faithful, **localiser_options) if chosen else None,
-        searcher=make_searcher(searcher, faithful=faithful, **searcher_options),
+    faithful, budget = bool(arguments.pop("faithful")), budget_from(arguments)
+    objective_text, named = arguments.pop("objective"), arguments.pop("localiser")
+    if faithful:
+        check_faithful(budget=budget, objective=objective_text, rounds=None if arguments["rounds"] == 1 else True)
+    searcher = Chosen.of(SEARCHERS, arguments.pop("search") or ("de" if faithful else "auto"))
+    localiser = Chosen.of(LOCALISERS, named or SEARCHERS.get(searcher.name).LOCALISER)
+    objective = chosen_objective(objective_text)
+    given = given_options(arguments.pop("plugin_options"), [searcher, localiser, *objective])
+    of_localiser = given[localiser] | pop_layers(arguments)
+    chosen = named is not None or faithful or bool(of_localiser)
+    if arguments["alpha"] is None:
+        del arguments["alpha"]
+    return make_settings(
+        localiser=make_localiser(localiser.name, faithful=faithful, **of_localiser) if chosen else None,
+        searcher=make_searcher(searcher.name, faithful=faithful, **given[searcher]),
         budget=budget,
-        objective=objective,
+        objective=make_chosen_objective(objective_text, given[objective[0]] if objective else {}),
         **arguments,
     )
 
 
+def check_faithful(**others: Any) -> None:
+    """Refuse what the paper's repair does not have.
+
+    Raises:
+        UsageError: One of these is given.
+    """
+    for name, value in others.items():
+        if value is not None:
+            raise UsageError(f"--faithful is the paper to the letter, which knows no {name}; leave out one of them")
+
+
 def tell(output: Output, result: RepairResult) -> None:
-    """What happened on the way, for people."""
+    """Print what happened on the way, for people."""
     seen, found = result.split.seen, result.localisation
     output.say(
-        f"seen: {counted(len(seen.negatives), 'negative')}, {counted(len(seen.positives), 'positive')}; "
+        f"seen: {pluralise(len(seen.negatives), 'negative')}, {pluralise(len(seen.positives), 'positive')}; "
         f"held out: {len(result.split.held_out.negatives)} and {len(result.split.held_out.positives)}"
     )
-    widened = f", widened from a front of {found.front}" if found.widened else ""
+    widened = f", widened from a front of {found.front}" if found.beyond_front else ""
     output.say(f"localised {len(found.suspects)} of {found.n_candidates:,} weights ({found.method}{widened})")
-    output.say(f"searched {counted(result.search.generations, 'generation')} ({result.search.stopped})")
+    output.say(f"searched {pluralise(result.search.generations, 'generation')} ({result.search.stopped})")
     if result.choice is not None:
-        output.say(f"chose 1 of {counted(len(result.points), 'candidate')}: {result.choice.rule}; {result.choice.why}")
+        output.say(
+            f"chose 1 of {pluralise(len(result.points), 'candidate')}: {result.choice.rule}; {result.choice.why}"
+        )
         chosen = None if result.choice.index is None else result.points[result.choice.index]
         if chosen is not None and chosen.minimised_from is not None:
             output.say(f"minimised: {chosen.weights} of {chosen.minimised_from} changed weights suffice")

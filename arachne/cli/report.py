@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from arachne.cli.options import output_options
-from arachne.cli.outputs import OUT_FILE, Command
+from arachne.cli.outputs import OUT_FILE, Command, is_forced
 from arachne.errors import UsageError
 
 
@@ -30,11 +30,9 @@ def command(
 ) -> None:
     """Make the page of the repair in FOLDER: one file that needs no model, no data and no network."""
     from arachne.cli.console import Output
-    from arachne.files import atomic_write, environment_faults
-    from arachne.manifest import read_manifest, write_manifest
-    from arachne.report.folder import PAGE, card_for_hub, page_again
-    from arachne.result_folder import CHECKPOINTS
-    from arachne.working_folder import working_folder
+    from arachne.io.atomic import atomic_write
+    from arachne.io.folder import identity
+    from arachne.report.folder import PAGE, card_for_hub, page_again, replace_page
 
     output = Output(as_json=as_json, quiet=quiet)
     if hub_card is not None:
@@ -47,9 +45,10 @@ def command(
     if entries:
         raise UsageError("--hub goes with --hub-card FILE")
     path = folder / PAGE if out is None else out
+    read_from = None if not folder.is_dir() else identity(folder.stat())
     html = page_again(folder).encode()
-    with environment_faults(path), working_folder(folder.resolve(), wait=True, kept=(CHECKPOINTS,)):
+    if out is None and read_from is not None:
+        replace_page(folder, html, read_from=read_from, force=is_forced())
+    else:
         atomic_write(path, html)
-        if out is None and read_manifest(folder) is not None:
-            write_manifest(folder)
     output.result(f"wrote '{path}'", {"page": str(path), "bytes": len(html)})

@@ -21,10 +21,10 @@ def command(
     patch_file: Path, model_file: Path, out: Path, mapping: tuple[str, ...], as_json: bool, quiet: bool, debug: bool
 ) -> None:
     """Write a copy of the patched MODEL with the old weights, bit for bit."""
-    from arachne import api
     from arachne.cli.console import Output
+    from arachne.patch.commands import revert
 
-    done = api.revert(patch_file, model_file, out, mapping=mapping_of(mapping))
+    done = revert(patch_file, model_file, out, mapping=mapping_of(mapping))
     if done is None:
         raise TypeError("a file was given, so a file is written")
     Output(as_json=as_json, quiet=quiet).result(sentence_of("revert", model_file, done), value_of("revert", done))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from arachne.cli.border import harmless_option
 from arachne.cli.clustering import ClusterChoice, cluster_options
 from arachne.cli.config import ConfiguredCommand, again
 from arachne.cli.options import DataChoice, ModelChoice, model_options, optional_data_options, output_options
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
 @click.command(cls=ConfiguredCommand, short_help="List the mistakes a model makes.")
 @model_options
 @optional_data_options
-@click.option("--causes/--no-causes", default=True, show_default=True, help="Look for what mistakes share.")
+@harmless_option("--causes/--no-causes", default=True, show_default=True, help="Look for what mistakes share.")
 @click.option("--page", type=OUT_FILE, help="Write the causes with pictures to this file.")
 @click.option("-o", "--out", type=OUT_FILE, help="Keep what --json prints in this file.")
-@click.option("--layers", is_flag=True, help="List the layers and what can be repaired instead; --data is optional.")
+@harmless_option("--layers", is_flag=True, help="List the layers and what can be repaired instead; --data is optional.")
 @cluster_options
 @output_options
 @click.pass_context
@@ -41,9 +42,10 @@ def command(
 ) -> None:
     """List what the mistakes of MODEL share, and the mistakes; each target is what `arachne repair` takes."""
     from arachne.api import scan
-    from arachne.causes.finding import looked_at
+    from arachne.causes.finding import searched_rows
     from arachne.cli.console import Output
     from arachne.data.class_order import other_order
+    from arachne.report.folder import going_on_without
     from arachne.report.html import render_scan
     from arachne.report.json import dumps
     from arachne.report.layers import LayersTable
@@ -65,7 +67,7 @@ def command(
     found = scan(backend, data.read(backend, tell=output.say))
     order = other_order(found.data.labels, found.predictions, found.n_classes)
     if order is not None:
-        output.say(f"note: {order.told(found.data)}")
+        output.say(f"note: {order.describe(found.data)}")
     unsteady = found.batch_dependent
     if unsteady:
         output.say(f"note: {unsteady}")
@@ -73,7 +75,7 @@ def command(
     if reach.out_of_reach:
         output.say(f"{reach.reach} (--layers tells why)")
     shared = found.causes if causes else None
-    looked = len(looked_at(found.data))
+    looked = len(searched_rows(found.data))
     if shared is not None and looked < len(found.data):
         output.say(f"causes were looked for among {looked:,} of the inputs, drawn by chance, and counted in all")
     written = scan_object(
@@ -85,15 +87,19 @@ def command(
         causes=shared or (),
         batch_dependent=unsteady.to_json() if unsteady else (),
     )
-    if page is not None:
-        _write(page, render_scan(scan_page(found, command=again(context))), output)
     if out is not None:
         _write(out, dumps(written) + "\n", output)
     output.result(ScanTable(found.faults, found.accuracy, len(found.data), found.wildcards, shared), written)
+    if page is not None:
+        drawn = None
+        with going_on_without("note: the page could not be drawn", output.say):
+            drawn = render_scan(scan_page(found, command=again(context)))
+        if drawn is not None:
+            _write(page, drawn, output)
 
 
 def _write(path: Path, text: str, output: Output) -> None:
-    from arachne.files import atomic_write
+    from arachne.io.files import atomic_write
 
     atomic_write(path, text.encode())
     output.say(f"wrote '{path}'")
@@ -101,8 +107,8 @@ def _write(path: Path, text: str, output: Output) -> None:
 
 def _list_layers(model: ModelChoice, data: DataChoice, output: Output) -> None:
     """With data the model is run on a few inputs: only a run tells the order of the layers and what is unused."""
+    from arachne.model.values import take
     from arachne.report.layers import LayersTable, layers_object
-    from arachne.values import take
 
     backend = model.load()
     if data.data is not None:

@@ -25,12 +25,12 @@ def command(patch_file: Path, layer: str | None, everything: bool, as_json: bool
 
     from arachne.cli.console import Output
     from arachne.patch import Patch
-    from arachne.report.patch_rows import LONG
+    from arachne.report.patch_rows import MAX_LISTED_WEIGHTS
     from arachne.report.patch_text import as_text
 
     patch = Patch.load(patch_file)
     layers = list(dict.fromkeys(change.tensor.layer for change in patch.changes))
     if layer is not None and layer not in layers:
         raise UsageError(f"the patch changes nothing in a layer '{layer}'" + did_you_mean(layer, layers))
-    text = as_text(patch, most=None if everything else LONG, layer=layer, hint="; --all shows every one")
+    text = as_text(patch, most=None if everything else MAX_LISTED_WEIGHTS, layer=layer, hint="; --all shows every one")
     Output(as_json=as_json, quiet=quiet).result(text, json.loads(patch.to_json()))

@@ -36,7 +36,7 @@ def command(
 
     stack = Patch.load(patch_files[0])
     for path in patch_files[1:]:
-        stack = _joined(stack, Patch.load(path), path)
+        stack = _add(stack, Patch.load(path), path)
     for path in without:
         try:
             stack = stack.minus(Patch.load(path))
@@ -48,7 +48,7 @@ def command(
     output.result(str(stack), json.loads(stack.to_json()))
 
 
-def _joined(stack: Patch, patch: Patch, path: Path) -> Patch:
+def _add(stack: Patch, patch: Patch, path: Path) -> Patch:
     from arachne.errors import PatchError
 
     try:

@@ -1,7 +1,7 @@
 """`ClusterBackend`: a model whose inputs are worked on by many machines, shard by shard.
 
 It holds the real backend, which has the weights, tells the layers and saves. Every operation over inputs is asked of
-workers, one question per shard, and put together in the order of the shards, as `ModelBackend` does in one process.
+workers, one question per shard, and assembled in the order of the shards, as `ModelBackend` does in one process.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from arachne.backend import Cut, ModelBackend, Observer, Pull, Seeds, Trace
 from arachne.cluster.models import Change, Model
 from arachne.cluster.team import Ask, Team
 from arachne.cluster.worker import Piece, Question
-from arachne.cuts import added_up, weights_of
-from arachne.elsewhere import Answer, Making, Pieces
 from arachne.errors import UsageError
-from arachne.fitting import OnStep, Plan
-from arachne.lazy import is_lazy
-from arachne.observing import seeds_from
-from arachne.shards import joined, joined_uses, shards
-from arachne.values import Activation, Array, Description, Inputs, LayerInfo, Weights, batches, count, read, take
+from arachne.model.accumulate import seeds_from
+from arachne.model.backend import ActivationAccumulator, Cut, LossGradient, ModelBackend, Seeds, Trace
+from arachne.model.cut import sum_weights, weights_of
+from arachne.model.fitting import OnStep, Plan
+from arachne.model.lazy import is_lazy
+from arachne.model.remote import Answer, CachedBuild, ShardCalls
+from arachne.model.sharding import join_rows, join_uses, shards
+from arachne.model.values import Activation, Array, Description, Inputs, LayerInfo, Weights, batches, count, read, take
 
 if TYPE_CHECKING:
     from distributed import Client
 
 Work = Callable[..., Any]
 
-AT_ONCE = 4
-"""How many shards of each worker are asked about together, where answers are as large as the model."""
+SHARDS_PER_WORKER = 4
+"""Number of shards per worker that are asked about at a time, where answers are as large as the model."""
 
 
 class ClusterBackend(ModelBackend):
-    """A model, and the workers who run it.
+    """A model, and the workers that run it.
 
     Args:
         inner: The model itself, as it was opened.
@@ -45,14 +45,14 @@ class ClusterBackend(ModelBackend):
         model: How workers open it.
     """
 
-    TAKES_ALL: ClassVar[bool] = True
+    HANDLES_SHARDING: ClassVar[bool] = True
 
     def __init__(self, inner: ModelBackend, client: Client, model: Model) -> None:
         self.inner = inner
         self.team = Team(client, model)
-        self.class_names, self.pinned = inner.class_names, inner.pinned
+        self.class_names, self.file_identity = inner.class_names, inner.file_identity
         self.trusted_code, self.opened_with, self.native = inner.trusted_code, inner.opened_with, inner.native
-        self.elsewhere = self
+        self.remote = self
         self._base = weights_of(inner)
         self._changed: dict[tuple[str, str], Change | None] = {}
         self._halved = 0
@@ -74,22 +74,22 @@ class ClusterBackend(ModelBackend):
 
     @property
     def layers(self) -> Sequence[LayerInfo]:
-        """Those of the model itself."""
+        """Delegated to the model itself."""
         return self.inner.layers
 
     @property
     def unreachable(self) -> Mapping[str, str]:
-        """Those of the model itself."""
+        """Delegated to the model itself."""
         return self.inner.unreachable
 
     @property
     def unreachable_sizes(self) -> Mapping[str, int]:
-        """Those of the model itself."""
+        """Delegated to the model itself."""
         return self.inner.unreachable_sizes
 
     @property
     def score_kind(self) -> str:  # type: ignore[override]  # the model itself may learn it from inputs
-        """That of the model itself."""
+        """Delegated to the model itself."""
         return self.inner.score_kind
 
     def _get_weights(self, layer: str) -> Mapping[str, Array]:
@@ -115,46 +115,48 @@ class ClusterBackend(ModelBackend):
         return [(info.name, parameter) for info in self.layers for parameter in info.parameters]
 
     def _forward(self, inputs: Inputs) -> Array:
-        return joined(self.each_shard(forward, inputs))
+        return join_rows(self.each_shard(forward, inputs))
 
     def _activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
-        return joined_uses(self.each_shard(activations, inputs, layer))
+        return join_uses(self.each_shard(activations, inputs, layer))
 
     def _forward_through(self, inputs: Inputs, layer: str) -> tuple[Array, tuple[Activation, ...]]:
         found = self.each_shard(forward_through, inputs, layer)
-        return joined([scores for scores, _ in found]), joined_uses([uses for _, uses in found])
+        return join_rows([scores for scores, _ in found]), join_uses([uses for _, uses in found])
 
-    def _weight_gradients(self, inputs: Inputs, pull: Pull, parameters: Sequence[tuple[str, str]]) -> Weights:
+    def _weight_gradients(self, inputs: Inputs, pull: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
         found = self.shard_after_shard(weight_gradients, inputs, pull, tuple(parameters))
-        return added_up(next(found), found)
+        return sum_weights(next(found), found)
 
     def _output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
         seeds = {number: (layer, seed[rows]) for number, rows in enumerate(shards(count(inputs)))}
-        found = [one.value for one in self.pieces(inputs)(output_gradients, seeds)]
-        return tuple(joined(uses) for uses in zip(*found, strict=True))
+        found = [one.value for one in self.shard_calls(inputs)(output_gradients, seeds)]
+        return tuple(join_rows(uses) for uses in zip(*found, strict=True))
 
-    def _input_gradients(self, inputs: Inputs, pull: Pull) -> Inputs:
+    def _input_gradients(self, inputs: Inputs, pull: LossGradient) -> Inputs:
         found = self.each_shard(input_gradients, inputs, pull)
         if isinstance(inputs, Mapping):
-            return {name: joined([part[name] for part in found]) for name in inputs}
-        return joined(found)
+            return {name: join_rows([part[name] for part in found]) for name in inputs}
+        return join_rows(found)
 
     def _fit(self, inputs: Inputs, labels: Array, plan: Plan, on_step: OnStep) -> Weights:
-        """Here, by the model itself: one step follows from the one before."""
+        """Train in this process: each step depends on the one before."""
         return self.inner.fit(inputs, labels, plan, on_step=on_step)
 
     def _trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
-        """In this process: what a trace holds is larger than what is computed from it."""
+        """Trace in this process: a trace is larger than the results that are computed from it."""
         return self.inner.trace(inputs, layers)
 
-    def _observe(self, inputs: Inputs, layers: Sequence[str], observer: Observer, seeds: Seeds | None) -> None:
-        """By workers where there are several shards and the observer can be split; else here."""
-        own = observer.apart() if len(shards(count(inputs))) > 1 else None
+    def _observe(
+        self, inputs: Inputs, layers: Sequence[str], observer: ActivationAccumulator, seeds: Seeds | None
+    ) -> None:
+        """Observe on the workers where there are several shards and the accumulator can be split; else here."""
+        own = observer.split() if len(shards(count(inputs))) > 1 else None
         if own is None:
             self.inner.observe(inputs, layers, observer, seeds)
         else:
-            for seen in self.shard_after_shard(observed, inputs, tuple(layers), own, seeds):
-                observer.join(seen)
+            for seen in self.shard_after_shard(observe_shard, inputs, tuple(layers), own, seeds):
+                observer.merge(seen)
 
     def _cut(self, inputs: Inputs, layers: Sequence[str]) -> Cut:
         from arachne.cluster.cut import ClusterCut
@@ -162,72 +164,74 @@ class ClusterBackend(ModelBackend):
         return ClusterCut(self, inputs, layers)
 
     def halve_batches(self) -> int | None:
-        """Here and on the workers."""
+        """Halve the batches of this process and of the workers."""
         self._halved += 1
         return self.inner.halve_batches()
 
     def save(self, path: Path) -> None:
-        """By the model itself."""
+        """Delegated to the model itself."""
         self.inner.save(path)
 
     @property
     def suffix(self) -> str:
-        """That of the model itself."""
+        """Delegated to the model itself."""
         return self.inner.suffix
 
     def example_inputs(self, n: int, *, seed: int = 0) -> Inputs:
-        """By the model itself."""
+        """Delegated to the model itself."""
         return self.inner.example_inputs(n, seed=seed)
 
     def export_onnx(self, path: Path, *, inputs: Inputs | None = None, opset: int = 18) -> None:
-        """By the model itself."""
+        """Delegated to the model itself."""
         self.inner.export_onnx(path, inputs=inputs, opset=opset)
 
     def describe(self) -> Description:
-        """That of the model itself."""
+        """Delegated to the model itself."""
         return self.inner.describe()
 
     def each_shard(self, work: Work, inputs: Inputs, *arguments: Any) -> list[Any]:
-        """What a function says of every shard, `work(backend, inputs, rows, *arguments)`, in their order."""
+        """Call `work(backend, inputs, rows, *arguments)` on every shard and return the results in their order."""
         asked = dict.fromkeys(range(len(shards(count(inputs)))), arguments)
-        return [one.value for one in self.pieces(inputs)(work, asked)]
+        return [one.value for one in self.shard_calls(inputs)(work, asked)]
 
     def shard_after_shard(self, work: Work, inputs: Inputs, *arguments: Any) -> Iterator[Any]:
-        """As `each_shard`, where answers are large and soon forgotten: a few shards of each worker at a time."""
-        pieces = self.pieces(inputs)
-        for some in batches(len(shards(count(inputs))), AT_ONCE * self.workers):
+        """Yield the results of `work` shard by shard, for large results: a few shards of each worker at a time."""
+        pieces = self.shard_calls(inputs)
+        for some in batches(len(shards(count(inputs))), SHARDS_PER_WORKER * self.workers):
             for one in pieces(work, dict.fromkeys(range(some.start, some.stop), arguments)):
                 yield one.value
 
     @property
     def workers(self) -> int:
-        """How many workers there are now."""
+        """Number of workers there are now."""
         return self.team.workers
 
     @property
     def processor(self) -> float:
-        """As `Elsewhere` has it."""
+        """Processor time that all answers took so far, in seconds."""
         return self.team.traffic.processor
 
-    def pieces(self, inputs: Inputs, parts: Sequence[slice] | None = None, making: Making | None = None) -> Pieces:
-        """As `Elsewhere` has it."""
-        return SharedPieces(self.team, inputs, pieces_of(inputs, parts), (self.changes, self._halved), making)
+    def shard_calls(
+        self, inputs: Inputs, parts: Sequence[slice] | None = None, build: CachedBuild | None = None
+    ) -> ShardCalls:
+        """Implementation of `RemoteExecutor.shard_calls`."""
+        return WorkerCalls(self.team, inputs, pieces_of(inputs, parts), (self.changes, self._halved), build)
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        """What differs from the model as it was opened."""
+        """The weights that differ from the model as it was opened."""
         return tuple(change for _, change in sorted(self._changed.items()) if change is not None)
 
 
-class SharedPieces:
-    """Pieces of some inputs with workers.
+class WorkerCalls:
+    """Calls functions on shards that live on workers: an implementation of `ShardCalls`.
 
     Args:
         team: The workers.
         inputs: The inputs.
-        pieces: Their pieces.
+        pieces: Their shards.
         state: The weights that differ from the model's file, and how often batches were halved.
-        making: What is made of a piece first.
+        build: An object to build from a shard first, and to cache.
     """
 
     def __init__(
@@ -236,42 +240,42 @@ class SharedPieces:
         inputs: Inputs,
         pieces: Sequence[Piece],
         state: tuple[tuple[Change, ...], int],
-        making: Making | None,
+        build: CachedBuild | None,
     ) -> None:
-        self._team, self._inputs, self._pieces, self._state, self._making = team, inputs, pieces, state, making
+        self._team, self._inputs, self._pieces, self._state, self._build = team, inputs, pieces, state, build
 
     def __call__(self, work: Work, arguments: Mapping[int, tuple[Any, ...]]) -> list[Answer]:
-        """As `Pieces` has it."""
+        """Implementation of `ShardCalls.__call__`."""
         return self._team.ask([self._ask(number, work, own) for number, own in arguments.items()])
 
     def _ask(self, number: int, work: Work, arguments: tuple[Any, ...]) -> Ask:
-        piece, making = self._pieces[number], self._making
-        made = (None, "") if making is None else (making.make, making.key)
+        piece, build = self._pieces[number], self._build
+        made = (None, "") if build is None else (build.make, build.key)
         question = Question(self._team.model, *self._state, work, arguments, *made)
         inputs = partial(read, self._inputs, piece.rows)
-        return Ask(question, piece, inputs, None if making is None else partial(making.arguments.__getitem__, number))
+        return Ask(question, piece, inputs, None if build is None else partial(build.arguments.__getitem__, number))
 
 
 def pieces_of(inputs: Inputs, parts: Sequence[slice] | None = None) -> list[Piece]:
-    """The shards of some inputs, named after their content or, where that is not read yet, after where it is read."""
+    """Describe the shards of some inputs, each with a digest of its content or, if it is lazy, of its source."""
     found = []
     for rows in shards(count(inputs)) if parts is None else parts:
         if is_lazy(inputs):
-            described = described_of(take(inputs, rows))
+            described = describe_source(take(inputs, rows))
             found.append(Piece(_digest(repr(described).encode()), rows, described))
         else:
-            found.append(Piece(_content(take(inputs, rows)), rows))
+            found.append(Piece(_content_digest(take(inputs, rows)), rows))
     return found
 
 
-def described_of(inputs: Inputs) -> Mapping[str, Any]:
-    """Where lazy inputs are read, as plain values."""
-    from arachne.data.described import describe
+def describe_source(inputs: Inputs) -> Mapping[str, Any]:
+    """Describe as plain values where lazy inputs are read."""
+    from arachne.data.lazy.source_spec import describe
 
     return describe(inputs)
 
 
-def _content(inputs: Inputs) -> str:
+def _content_digest(inputs: Inputs) -> str:
     digest = hashlib.blake2b(digest_size=16)
     named = inputs if isinstance(inputs, Mapping) else {"": inputs}
     for name, array in named.items():
@@ -285,54 +289,59 @@ def _digest(content: bytes) -> str:
 
 
 def forward(backend: ModelBackend, inputs: Inputs, rows: slice) -> Array:
-    """A shard's scores."""
+    """Return a shard's scores."""
     return backend.forward(inputs)
 
 
 def activations(backend: ModelBackend, inputs: Inputs, rows: slice, layer: str) -> tuple[Activation, ...]:
-    """A shard's activations."""
+    """Return a shard's activations."""
     return backend.activations(inputs, layer)
 
 
 def forward_through(
     backend: ModelBackend, inputs: Inputs, rows: slice, layer: str
 ) -> tuple[Array, tuple[Activation, ...]]:
-    """A shard's scores and activations."""
+    """Return a shard's scores and activations."""
     return backend.forward_through(inputs, layer)
 
 
 def weight_gradients(
-    backend: ModelBackend, inputs: Inputs, rows: slice, pull: Pull, parameters: Sequence[tuple[str, str]]
+    backend: ModelBackend, inputs: Inputs, rows: slice, pull: LossGradient, parameters: Sequence[tuple[str, str]]
 ) -> Weights:
-    """A shard's part of the gradients."""
-    return backend.weight_gradients(inputs, Shifted(pull, rows.start), parameters)
+    """Return a shard's part of the gradients."""
+    return backend.weight_gradients(inputs, OffsetLoss(pull, rows.start), parameters)
 
 
-def observed(
-    backend: ModelBackend, inputs: Inputs, rows: slice, layers: Sequence[str], observer: Observer, seeds: Seeds | None
-) -> Observer:
-    """An observer like this one, which has seen nothing, after it was shown a shard."""
-    own = observer.apart() or observer
+def observe_shard(
+    backend: ModelBackend,
+    inputs: Inputs,
+    rows: slice,
+    layers: Sequence[str],
+    observer: ActivationAccumulator,
+    seeds: Seeds | None,
+) -> ActivationAccumulator:
+    """Show a shard to an empty accumulator and return it."""
+    own = observer.split() or observer
     backend.observe(inputs, layers, own, None if seeds is None else seeds_from(seeds, rows.start))
     return own
 
 
 def output_gradients(backend: ModelBackend, inputs: Inputs, rows: slice, layer: str, seed: Array) -> tuple[Array, ...]:
-    """A shard's gradients at a layer's output; the seed is that of the shard."""
+    """Return a shard's gradients at a layer's output; the seed is that of the shard."""
     return backend.output_gradients(inputs, layer, seed)
 
 
-def input_gradients(backend: ModelBackend, inputs: Inputs, rows: slice, pull: Pull) -> Inputs:
-    """A shard's gradients with respect to the inputs."""
-    return backend.input_gradients(inputs, Shifted(pull, rows.start))
+def input_gradients(backend: ModelBackend, inputs: Inputs, rows: slice, pull: LossGradient) -> Inputs:
+    """Return a shard's gradients with respect to the inputs."""
+    return backend.input_gradients(inputs, OffsetLoss(pull, rows.start))
 
 
-class Shifted:
-    """A loss over all inputs as a shard sees it."""
+class OffsetLoss:
+    """A loss over all inputs, as a loss over the shard that begins at row `start`; it can be pickled."""
 
-    def __init__(self, pull: Pull, start: int) -> None:
+    def __init__(self, pull: LossGradient, start: int) -> None:
         self._pull, self._start = pull, start
 
     def __call__(self, scores: Array, rows: slice) -> Array:
-        """As a `Pull`."""
+        """Call the loss with rows that count over all inputs; see `LossGradient`."""
         return self._pull(scores, slice(rows.start + self._start, rows.stop + self._start))

@@ -1,4 +1,4 @@
-"""Which model a worker opens, and with which packages: plain values that travel with every question.
+"""Describes the model that a worker opens, and the packages it needs: plain values sent with every question.
 
 No model is ever pickled. A worker opens the file itself, by its own safe reader, from a path where it finds a file with
 the same sha256, or else from the file's bytes.
@@ -17,20 +17,20 @@ from typing import Any
 
 import numpy as np
 
-from arachne.backend import ModelBackend
 from arachne.errors import EnvironmentFaultError, UsageError
-from arachne.files import sha256_of
-from arachne.values import Array, Weights
+from arachne.io.files import sha256_of
+from arachne.model.backend import ModelBackend
+from arachne.model.values import Array, Weights
 
 PACKAGES = {
     "torch": ("torch",),
     "onnx": ("onnx", "onnxruntime"),
     "keras": ("keras", "tensorflow", "tensorflow-cpu", "jax"),
 }
-"""What a backend computes with; the same versions round the same way."""
+"""Packages that a backend computes with; the same versions round the same way."""
 
-OPEN = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-"""Arguments that need not be given."""
+VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+"""Kinds of parameters that need no argument."""
 
 Versions = tuple[tuple[str, str], ...]
 """Packages and their versions, Python's first."""
@@ -58,7 +58,7 @@ class Model:
     Attributes:
         files: The file with the weights, then those beside it.
         factory: `module:factory` that makes the network, where the file holds weights alone.
-        load: More keywords of `arachne.registry.load`, as pairs.
+        load: More keywords of `arachne.model.registry.load`, as pairs.
         versions: What the client computes with.
         key: A name for all of it.
     """
@@ -70,16 +70,16 @@ class Model:
     key: str = field(init=False)
 
     def __post_init__(self) -> None:
-        told = repr(([(file.name, file.sha256) for file in self.files], self.factory, self.load))
-        object.__setattr__(self, "key", hashlib.sha256(told.encode()).hexdigest()[:32])
+        content = repr(([(file.name, file.sha256) for file in self.files], self.factory, self.load))
+        object.__setattr__(self, "key", hashlib.sha256(content.encode()).hexdigest()[:32])
 
     def bytes(self) -> dict[str, bytes]:
         """Its files' content by name, for workers that see no such path."""
         return {file.name: Path(file.path).read_bytes() for file in self.files}
 
 
-def model_of(backend: ModelBackend, folder: Path) -> Model:
-    """How workers open the model a backend holds.
+def describe_model(backend: ModelBackend, folder: Path) -> Model:
+    """Describe how workers open the model that a backend holds.
 
     Args:
         backend: The model, with the weights it was opened with.
@@ -90,10 +90,12 @@ def model_of(backend: ModelBackend, folder: Path) -> Model:
     """
     given = dict(backend.opened_with or {})
     versions = versions_here(backend.NAME)
-    if backend.pinned is not None:
+    if backend.file_identity is not None:
         factory = given.pop("factory", None)
-        paths = list(backend.pinned.files)
-        files = tuple(File(_beside(path, paths[0]), str(path), digest) for path, digest in backend.pinned.files.items())
+        paths = list(backend.file_identity.files)
+        files = tuple(
+            File(_beside(path, paths[0]), str(path), digest) for path, digest in backend.file_identity.files.items()
+        )
         return Model(files, factory, tuple(sorted(given.items())), versions)
     path = folder / f"model{backend.suffix}"
     backend.save(path)
@@ -108,13 +110,15 @@ def _beside(path: Path, first: Path) -> str:
 
 
 def _factory_of(backend: ModelBackend) -> str | None:
-    """What makes a network object without weights: its class, where that can be imported; None where files tell all."""
+    """Return the class of a network object, if it can be imported, as its factory; None where files hold all."""
     if backend.NAME != "torch":
         return None
     kind = type(backend.native)
-    told = [one for one in signature(kind).parameters.values() if one.default is one.empty and one.kind not in OPEN]
+    required = [
+        one for one in signature(kind).parameters.values() if one.default is one.empty and one.kind not in VARIADIC
+    ]
     nowhere = kind.__module__ in ("__main__", "builtins") or kind.__module__.startswith("torch.")
-    if nowhere or "." in kind.__qualname__ or told:
+    if nowhere or "." in kind.__qualname__ or required:
         raise UsageError(
             f"a worker cannot make a model of class '{kind.__qualname__}' again; give the model as a file, or as "
             "'module:factory' with its weights"
@@ -123,7 +127,7 @@ def _factory_of(backend: ModelBackend) -> str | None:
 
 
 def versions_here(backend: str) -> Versions:
-    """The versions of what decides how numbers are rounded, in this process."""
+    """Return this process's versions of the packages that decide how numbers are rounded."""
     found = [("python", platform.python_version())]
     for package in ("arachne-repair", "numpy", "scipy", *PACKAGES.get(backend, (backend,))):
         try:
@@ -166,7 +170,7 @@ class Change:
 
     @classmethod
     def between(cls, place: tuple[str, str], before: Array, after: Array) -> Change | None:
-        """From one array to another of its shape; None where they hold the same bits."""
+        """Return the change from one array to another of its shape; None where they hold the same bits."""
         if before.dtype != after.dtype:
             return cls(*place, None, np.array(after))
         old, new = (np.ascontiguousarray(one).reshape(-1) for one in (before, after))
@@ -177,8 +181,8 @@ class Change:
             return cls(*place, None, np.array(after))
         return cls(*place, differs, new[differs])
 
-    def applied(self, before: Array) -> Array:
-        """The parameter with the change in it."""
+    def apply_to(self, before: Array) -> Array:
+        """Return the parameter with the change in it."""
         if self.places is None:
             return self.values
         after = np.array(before)
@@ -187,7 +191,7 @@ class Change:
 
 
 def digest_of(changes: tuple[Change, ...]) -> str:
-    """A name for some changes: the same for the same bits."""
+    """Hash some changes; equal bits give equal digests."""
     digest = hashlib.blake2b(digest_size=16)
     for change in changes:
         digest.update(f"{change.layer}\0{change.parameter}\0{change.values.shape}\0".encode())
@@ -198,7 +202,7 @@ def digest_of(changes: tuple[Change, ...]) -> str:
 
 
 def digests(weights: Weights) -> Mapping[tuple[str, str], str]:
-    """A hash of every parameter."""
+    """Hash every parameter."""
     return {
         place: hashlib.blake2b(np.ascontiguousarray(values).tobytes(), digest_size=16).hexdigest()
         for place, values in weights.items()

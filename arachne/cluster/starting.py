@@ -6,7 +6,6 @@ import ipaddress
 import logging
 import os
 import signal
-import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,30 +13,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from arachne.backend import ModelBackend
 from arachne.cluster.backend import ClusterBackend
-from arachne.cluster.models import model_of
+from arachne.cluster.limits import max_workers
+from arachne.cluster.models import describe_model
 from arachne.errors import ClusterError, PluginUnavailableError, UsageError
-from arachne.wording import counted
+from arachne.model.backend import ModelBackend
+from arachne.text import pluralise
 
 if TYPE_CHECKING:
     from distributed import Client
+    from distributed.security import Security
 
 LIBRARIES = ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "TF_NUM_INTRAOP", "TF_NUM_INTEROP", "ARACHNE")
 ONE_THREAD = {f"{name}_THREADS": "1" for name in LIBRARIES}
 """Each local worker computes with one thread: there are as many workers as were asked for."""
 
-CONNECTING = 20
+NO_HTTP = "arachne.cluster.no_http"
+
+CONNECT_SECONDS = 20
 """Seconds after which a cluster counts as out of reach."""
 
 Tell = Callable[[str], None]
 
 
-def check_asked(workers: int | None, cluster: Any) -> None:
-    """Refuse what cannot be meant.
+def check_cluster_options(workers: int | None, cluster: Any) -> None:
+    """Refuse options that cannot be used together, or on this machine.
 
     Raises:
-        UsageError: Both are given, or no worker.
+        UsageError: Both are given, no worker, or more than a machine can run.
         PluginUnavailableError: dask is not installed.
     """
     if workers is None and cluster is None:
@@ -46,6 +49,8 @@ def check_asked(workers: int | None, cluster: Any) -> None:
         raise UsageError("give workers for a cluster on this machine or the cluster to join, not both")
     if workers is not None and workers < 1:
         raise UsageError(f"a cluster has one worker at least, got {workers}; leave it out to compute in this process")
+    if workers is not None and workers > max_workers():
+        raise UsageError(f"this machine bears {max_workers()} workers at most, got {workers:,}; give fewer")
     try:
         import distributed  # noqa: F401
     except ImportError as error:
@@ -58,7 +63,7 @@ def check_asked(workers: int | None, cluster: Any) -> None:
 def on_cluster(
     backend: ModelBackend, *, workers: int | None = None, cluster: Any = None, tell: Tell | None = None
 ) -> Iterator[ModelBackend]:
-    """The same model, run by a cluster where one is asked for; by this process where not.
+    """Yield a backend that runs the model on a cluster; the model's own backend if no cluster is asked for.
 
     Args:
         backend: The model, with the weights it was opened with.
@@ -70,20 +75,20 @@ def on_cluster(
         UsageError: Both are given, no worker, or a model that workers cannot open.
         ClusterError: The cluster cannot be started or reached.
     """
-    check_asked(workers, cluster)
+    check_cluster_options(workers, cluster)
     if workers is None and cluster is None:
         yield backend
         return
     with tempfile.TemporaryDirectory(prefix="arachne-cluster-") as folder:
-        model = model_of(backend, Path(folder))
-        tell = tell or _nothing
+        model = describe_model(backend, Path(folder))
+        tell = tell or _ignore
         with _client(workers, cluster, tell) as client:
             found = ClusterBackend(backend, client, model)
             yield found
-            tell(f"cluster: {found.team.traffic.told()}")
+            tell(f"cluster: {found.team.traffic.summary()}")
 
 
-def _nothing(text: str) -> None:
+def _ignore(text: str) -> None:
     return
 
 
@@ -99,28 +104,34 @@ def _client(workers: int | None, cluster: Any, tell: Tell) -> Iterator[Client]:
         with local_client(workers, tell) as client:
             yield client
     else:
-        with joined_client(str(cluster), tell) as client:
+        with join_cluster(str(cluster), tell) as client:
             yield client
 
 
 @contextmanager
 def local_client(workers: int, tell: Tell) -> Iterator[Client]:
-    """A cluster of processes on this machine, for the duration.
+    """Start a cluster of processes on this machine, and stop it when the block ends.
+
+    Other users of the machine cannot connect to it: all its ports ask for a certificate that is made here and kept in
+    memory.
 
     Raises:
         ClusterError: It cannot be started.
+        PluginUnavailableError: The library that makes certificates is not installed.
     """
     import dask
     from distributed import Client, LocalCluster
 
     settings = {
-        "distributed.comm.require-encryption": False,  # nothing leaves this machine
+        "distributed.scheduler.http.routes": [],
+        "distributed.worker.http.routes": [],
         # dask's own would have every large array mapped anew, which takes longer than computing with it
         "distributed.nanny.pre-spawn-environ": ONE_THREAD,
         # dask looks a hundred times a second at what a worker does, which takes time from it
         "distributed.worker.profile.enabled": False,
         "distributed.admin.tick.interval": "500ms",
     }
+    security = _temporary_security()
     with dask.config.set(settings), _quiet(), tempfile.TemporaryDirectory(prefix="arachne-workers-") as folder:
         try:
             cluster = LocalCluster(
@@ -128,12 +139,14 @@ def local_client(workers: int, tell: Tell) -> Iterator[Client]:
                 threads_per_worker=1,
                 processes=True,
                 host="127.0.0.1",
-                dashboard_address=f"127.0.0.1:{_free_port()}",
+                security=security,
+                dashboard_address="127.0.0.1:0",
+                scheduler_kwargs={"dashboard": False, "preload": [NO_HTTP]},
                 silence_logs=logging.CRITICAL,
                 memory_limit=0,
                 local_directory=folder,
                 env=ONE_THREAD,
-                preload=["arachne.cluster.worker"],
+                preload=["arachne.cluster.worker", NO_HTTP],
             )
         except Exception as error:
             raise ClusterError(f"the local cluster could not be started ({type(error).__name__}: {error})") from error
@@ -141,10 +154,23 @@ def local_client(workers: int, tell: Tell) -> Iterator[Client]:
         pids: list[int] = []
         try:
             pids = list(client.run(os.getpid).values())
-            tell(f"cluster: {counted(workers, 'local worker')}, dashboard at {client.dashboard_link}")
+            tell(f"cluster: {pluralise(workers, 'local worker')}")
             yield client
         finally:
             _end(client, cluster, pids)
+
+
+def _temporary_security() -> Security:
+    """Make a key and its certificate, which every connection of one local cluster has to show."""
+    from distributed.security import Security
+
+    try:
+        return Security.temporary()
+    except ImportError as error:
+        raise PluginUnavailableError(
+            "a cluster on this machine needs the library cryptography, which is not installed; "
+            "pip install 'arachne-repair[distributed]'"
+        ) from error
 
 
 def _end(client: Client, cluster: Any, pids: list[int]) -> None:
@@ -164,13 +190,13 @@ def _end(client: Client, cluster: Any, pids: list[int]) -> None:
 
 
 @contextmanager
-def joined_client(address: str, tell: Tell, *, patience: float | None = None) -> Iterator[Client]:
-    """A cluster of somebody else's, joined for the duration. Its TLS settings are those of dask's configuration.
+def join_cluster(address: str, tell: Tell, *, patience: float | None = None) -> Iterator[Client]:
+    """Connect to a running cluster for the duration of the block. TLS settings are those of dask's configuration.
 
     Args:
         address: Of the scheduler, or the file it writes.
         tell: Called with a sentence about the cluster.
-        patience: How many seconds to wait for the scheduler, and then for a first worker; `CONNECTING` when None.
+        patience: How many seconds to wait for the scheduler, and then for a first worker; `CONNECT_SECONDS` when None.
 
     Raises:
         UsageError: No address of a scheduler, and no file of one.
@@ -178,13 +204,14 @@ def joined_client(address: str, tell: Tell, *, patience: float | None = None) ->
     """
     from distributed import Client
 
-    patience = CONNECTING if patience is None else patience
+    patience = CONNECT_SECONDS if patience is None else patience
     file = "://" not in address
     if file and not Path(address).is_file():
         raise UsageError(
             f"a cluster is the address of its scheduler, such as tcp://host:8786, or the file a scheduler writes, got "
             f"'{address}'"
         )
+    tell(f"cluster: connecting to {address}; whoever controls that scheduler can run code on this machine as you")
     with _quiet():
         try:
             where = {"scheduler_file": address} if file else {"address": address}
@@ -200,7 +227,9 @@ def joined_client(address: str, tell: Tell, *, patience: float | None = None) ->
             n = len(client.nthreads())
             if not n:
                 raise ClusterError(f"the cluster at {client.scheduler.address} has no workers")
-            tell(f"cluster: {counted(n, 'worker')} at {client.scheduler.address}, dashboard at {client.dashboard_link}")
+            tell(
+                f"cluster: {pluralise(n, 'worker')} at {client.scheduler.address}, dashboard at {client.dashboard_link}"
+            )
             yield client
         finally:
             with suppress(Exception):
@@ -222,12 +251,6 @@ def _is_here(host: str) -> bool:
     with suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return host == "localhost"
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 @contextmanager

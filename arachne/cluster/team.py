@@ -1,7 +1,7 @@
 """The client's side: questions about pieces go to workers, answers come back in the order of the pieces.
 
-A piece has its worker, who keeps what it made of it; where that worker is lost, or late, another one gets the piece.
-Nothing that is answered depends on who answers, so neither does a result.
+A shard has its worker, which caches what it built from it; where that worker is lost or late, another one gets the
+shard. No answer depends on which worker gives it, so neither does a result.
 """
 
 from __future__ import annotations
@@ -16,62 +16,62 @@ from typing import TYPE_CHECKING, Any
 
 from arachne.cluster.models import Model
 from arachne.cluster.worker import ModelNotSeenError, Opening, Piece, Question, answers, deliver
-from arachne.elsewhere import Answer
 from arachne.errors import ClusterError
-from arachne.values import Inputs, take
-from arachne.wording import counted, size_text
+from arachne.model.remote import Answer
+from arachne.model.values import Inputs, take
+from arachne.text import pluralise, size_text
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-POLL, LOOK = 0.5, 2.0
-"""Seconds after which it is looked what became of questions, and who is late; the latter is asked of the scheduler."""
+POLL_SECONDS, STRAGGLER_CHECK_SECONDS = 0.5, 2.0
+"""Poll interval, and interval between straggler checks (which query the scheduler), in seconds."""
 
-LATE, LEAST_LATE = 4.0, 5.0
+LATE_FACTOR, MIN_LATE_SECONDS = 4.0, 5.0
 """A worker is late after this many times what the slowest other answer took, and at least so many seconds."""
 
-BUSY = 5.0
-"""A worker that is late and still heard of gets this many times as long: others may use its machine too."""
+BUSY_FACTOR = 5.0
+"""A late worker that still sends heartbeats gets this many times as long: others may use its machine too."""
 
-QUIET, SILENT = 5.0, 60.0
+LATE_AND_SILENT_SECONDS, SILENT_SECONDS = 5.0, 60.0
 """Seconds without a heartbeat after which a late worker counts as hanging, and after which any worker does."""
 
-FRESH = 2.0
-"""Seconds for which it is not asked again who is there."""
+WORKER_LIST_SECONDS = 2.0
+"""Seconds for which the list of workers is not asked for again."""
 
-GONE = 10.0
+SCHEDULER_TIMEOUT_SECONDS = 10.0
 """Seconds without a scheduler after which it counts as gone."""
 
-TOGETHER = 16
-"""How many questions go to a worker at a time, at most."""
+MAX_QUESTIONS_PER_TASK = 16
+"""Maximum number of questions that go to a worker in one dask task."""
 
-TRIES = 5
-"""How often a piece is given to another worker before the run ends."""
+MAX_TRIES = 5
+"""How many workers may be lost over a shard before the run ends."""
 
-LOOKED = 8
-"""How many inputs a worker looks at when it opens the model."""
+N_LOOK_INPUTS = 8
+"""Number of inputs that a worker looks at when it opens the model."""
 
-SENT = 8192
-"""How many pieces that were sent are kept on the cluster."""
+MAX_SENT_VALUES = 8192
+"""Number of sent values (inputs of shards, arguments of builds) that are kept on the cluster."""
 
 log = logging.getLogger("arachne")
 
 
 @dataclass(frozen=True, eq=False)
 class Ask:
-    """A question about a piece.
+    """A question about a shard.
 
     Attributes:
         question: The question.
-        piece: The piece.
-        inputs: Gives the piece's inputs, where a worker cannot read them.
-        made_of: Gives the arguments of what is made of the piece, if something is.
+        piece: The shard.
+        inputs: Returns the shard's inputs, where a worker cannot read them.
+        build_arguments: Returns the arguments of what is built from the shard, if something is.
     """
 
     question: Question
     piece: Piece
     inputs: Callable[[], Inputs]
-    made_of: Callable[[], tuple[Any, ...]] | None = None
+    build_arguments: Callable[[], tuple[Any, ...]] | None = None
 
 
 @dataclass(eq=False)
@@ -89,14 +89,14 @@ class _Task:
 
 @dataclass
 class Traffic:
-    """What was asked so far.
+    """Counts of the questions asked so far.
 
     Attributes:
         questions: How many questions.
         seconds: What workers took for them, added up.
-        processor: The same in processor time.
+        processor: Processor time of the workers, added up.
         rounds: How often some questions were asked together.
-        resubmitted: How many were asked again elsewhere.
+        resubmitted: How many were asked again of another worker.
         sent: Bytes of the questions.
         received: Bytes of the answers.
         placed: Bytes of what was sent to a worker once, and kept there: inputs and models.
@@ -113,14 +113,13 @@ class Traffic:
     placed: int = 0
     waited: float = 0.0
 
-    def told(self) -> str:
-        """In one sentence."""
+    def summary(self) -> str:
+        """Summarise the traffic in one sentence."""
         each = size_text((self.sent + self.received) / max(1, self.rounds))
-        told = (
-            f"{counted(self.questions, 'question')} in {counted(self.rounds, 'round')}, {each} a round there and back; "
-        )
-        told += f"{size_text(self.placed)} sent once; workers computed for {self.processor:.1f} s"
-        return f"{told}, waited for {self.waited:.1f} s" + ("; one process alone is quicker" if self.idle else "")
+        summary = f"{pluralise(self.questions, 'question')} in {pluralise(self.rounds, 'round')}, "
+        summary += f"{each} a round there and back; {size_text(self.placed)} sent once; "
+        summary += f"workers computed for {self.processor:.1f} s"
+        return f"{summary}, waited for {self.waited:.1f} s" + ("; one process alone is quicker" if self.idle else "")
 
     @property
     def idle(self) -> bool:
@@ -129,7 +128,7 @@ class Traffic:
 
 
 class Team:
-    """The workers of one cluster, who know one model.
+    """The workers of one cluster, and the model they run.
 
     Args:
         client: A dask client.
@@ -151,11 +150,11 @@ class Team:
     def look(self, inputs: Inputs) -> None:
         """Take the first of these inputs for all workers to look at, unless there are some already."""
         if self._look is None:
-            self._look = take(inputs, slice(0, LOOKED))
+            self._look = take(inputs, slice(0, N_LOOK_INPUTS))
             self._opening = Opening(self._look)
 
     def ask(self, asks: Sequence[Ask]) -> list[Answer]:
-        """Answers in the order of the questions.
+        """Ask questions and return the answers in their order.
 
         Raises:
             ClusterError: The scheduler is gone, or there is no worker left.
@@ -163,24 +162,24 @@ class Team:
         began = time.monotonic()
         self.traffic.rounds += 1
         self.traffic.questions += len(asks)
-        self._settle([ask.piece for ask in asks], self._alive(known=True))
+        self._assign_workers([ask.piece for ask in asks], self._alive(known=True))
         found: dict[int, Answer] = {}
-        tasks = self._submitted(asks)
+        tasks = self._submit_all(asks)
         looked = time.monotonic()
         while tasks:
             self._wait(list({task.future.key: task.future for task in tasks}.values()))
-            found |= self._gathered(tasks)
-            tasks = [self._again(task) or task for task in tasks if task.number not in found]
-            if tasks and time.monotonic() - looked > LOOK:
-                tasks += self._instead(tasks, found)
+            found |= self._gather(tasks)
+            tasks = [self._retry(task) or task for task in tasks if task.number not in found]
+            if tasks and time.monotonic() - looked > STRAGGLER_CHECK_SECONDS:
+                tasks += self._replace_lost_or_late(tasks, found)
                 looked = time.monotonic()
         self.traffic.waited += time.monotonic() - began
         self.traffic.seconds += sum(answer.seconds for answer in found.values())
         self.traffic.processor += sum(answer.processor for answer in found.values())
         return [found[number] for number in range(len(asks))]
 
-    def _gathered(self, tasks: Sequence[_Task]) -> dict[int, Answer]:
-        """The answers that are there, fetched together; one that is lost on the way is asked for again later."""
+    def _gather(self, tasks: Sequence[_Task]) -> dict[int, Answer]:
+        """Fetch the answers that are ready; one that is lost on the way is asked for again later."""
         from distributed.protocol.pickle import loads
 
         done = {task.future.key: task.future for task in tasks if task.future.status == "finished"}
@@ -194,36 +193,40 @@ class Team:
         found = {key: loads(value) for key, value in zip(done, values, strict=True)}
         return {task.number: found[task.future.key][task.place] for task in tasks if task.future.key in found}
 
-    def _submitted(self, asks: Sequence[Ask]) -> list[_Task]:
-        """All questions on their way, those to one worker together: what a scheduler does for each, it does once."""
+    def _submit_all(self, asks: Sequence[Ask]) -> list[_Task]:
+        """Submit all questions, those to one worker together, because the scheduler's work is per task."""
         by_worker: dict[str, list[int]] = {}
         for number, ask in enumerate(asks):
             by_worker.setdefault(self._home[ask.piece.key], []).append(number)
         return [
             task
             for worker, numbers in by_worker.items()
-            for first in range(0, len(numbers), TOGETHER)
-            for task in self._submit({number: asks[number] for number in numbers[first : first + TOGETHER]}, worker)
+            for first in range(0, len(numbers), MAX_QUESTIONS_PER_TASK)
+            for task in self._submit(
+                {number: asks[number] for number in numbers[first : first + MAX_QUESTIONS_PER_TASK]}, worker
+            )
         ]
 
     def _submit(self, asks: Mapping[int, Ask], worker: str, tries: int = 1) -> list[_Task]:
-        """Some questions to one worker, by their numbers."""
+        """Submit some questions, by their numbers, to one worker."""
         from distributed.protocol.pickle import dumps
 
-        contents, made_of = [], []
+        contents, build_arguments = [], []
         for ask in asks.values():
-            piece, made = ask.piece, ask.made_of
-            contents.append(None if piece.described is not None else self._sent(piece.key, ask.inputs, worker))
-            made_of.append(() if made is None else self._sent(f"{piece.key}-{ask.question.made_key}", made, worker))
-        opening = self._sent(f"model-{self._opening.files is None}", lambda: self._opening, worker)
-        told = dumps([(ask.question, ask.piece) for ask in asks.values()])
-        self.traffic.sent += len(told)
-        future = self.client.submit(answers, told, contents, opening, made_of, workers=[worker], pure=False)
+            piece, made = ask.piece, ask.build_arguments
+            contents.append(None if piece.described is not None else self._send(piece.key, ask.inputs, worker))
+            build_arguments.append(
+                () if made is None else self._send(f"{piece.key}-{ask.question.build_key}", made, worker)
+            )
+        opening = self._send(f"model-{self._opening.files is None}", lambda: self._opening, worker)
+        pickled = dumps([(ask.question, ask.piece) for ask in asks.values()])
+        self.traffic.sent += len(pickled)
+        future = self.client.submit(answers, pickled, contents, opening, build_arguments, workers=[worker], pure=False)
         now = time.monotonic()
         return [_Task(number, asks[number], future, place, worker, now, tries) for place, number in enumerate(asks)]
 
-    def _sent(self, key: str, content: Callable[[], Any], worker: str) -> Future[Any]:
-        """Something large with a worker, sent once. It is nowhere else: nobody waits for a worker that hangs."""
+    def _send(self, key: str, content: Callable[[], Any], worker: str) -> Future[Any]:
+        """Send a large value to one worker, once, without replication."""
         from dask.sizeof import sizeof
 
         key = f"arachne-{key}@{worker}"
@@ -233,30 +236,30 @@ class Team:
             self.traffic.placed += sizeof(value)
             future = self.client.submit(deliver, value, key=f"{key}-{time.monotonic_ns()}", workers=[worker])
         self._on_cluster[key] = future
-        while len(self._on_cluster) > SENT:
+        while len(self._on_cluster) > MAX_SENT_VALUES:
             del self._on_cluster[next(iter(self._on_cluster))]
         return future
 
     def _wait(self, futures: Sequence[Future[bytes]]) -> None:
-        """Until all are done, or it is time to look who is lost or late."""
+        """Wait until all are done, or for `POLL_SECONDS`."""
         from distributed import wait
 
         try:
             with self.client.as_current():
-                wait(futures, timeout=POLL)
+                wait(futures, timeout=POLL_SECONDS)
         except TimeoutError:
             return
         except Exception as error:  # cancelled futures, closed connections: what became of them is looked at next
             log.debug("waiting for workers: %s", error)
-            time.sleep(POLL / 10)
+            time.sleep(POLL_SECONDS / 10)
 
-    def _again(self, task: _Task) -> _Task | None:
-        """The question asked again, where another try can mend what happened; None while the answer is open."""
+    def _retry(self, task: _Task) -> _Task | None:
+        """Ask a failed question again, where another try can help; None while the answer is pending."""
         from distributed import KilledWorker
 
         if task.future.status in ("cancelled", "lost"):
             self._check_scheduler()
-            return self._moved(task)
+            return self._move(task)
         if task.future.status != "error":
             return None
         error = task.future.exception()
@@ -265,13 +268,15 @@ class Team:
                 self._opening = replace(self._opening, files=self.model.bytes())
             return self._submit({task.number: task.ask}, task.worker, task.tries)[0]
         if isinstance(error, KilledWorker) or type(error).__name__ in ("CommClosedError", "FutureCancelledError"):
-            return self._moved(task)
+            return self._move(task)
         raise error if error is not None else ClusterError("a worker failed and did not say why")
 
-    def _moved(self, task: _Task) -> _Task:
-        """The same question to another worker."""
-        if task.tries >= TRIES:
-            raise ClusterError(f"{TRIES} workers were lost over the same inputs; they may lack memory, see their logs")
+    def _move(self, task: _Task) -> _Task:
+        """Ask another worker instead."""
+        if task.tries >= MAX_TRIES:
+            raise ClusterError(
+                f"{MAX_TRIES} workers were lost over the same inputs; they may lack memory, see their logs"
+            )
         alive = self._alive()
         counts = dict.fromkeys([worker for worker in alive if worker != task.worker] or alive, 0)
         for own in self._home.values():
@@ -282,30 +287,30 @@ class Team:
         self.traffic.resubmitted += 1
         return self._submit({task.number: task.ask}, other, task.tries + 1)[0]
 
-    def _instead(self, tasks: Sequence[_Task], found: Mapping[int, Answer]) -> list[_Task]:
-        """New tasks beside those whose worker is lost or late; the old ones may still answer first."""
+    def _replace_lost_or_late(self, tasks: Sequence[_Task], found: Mapping[int, Answer]) -> list[_Task]:
+        """Submit new tasks beside those whose worker is lost or late; the old ones may still answer first."""
         self._check_scheduler()
-        alive, now, unheard = self._alive(), time.monotonic(), self._unheard()
+        alive, now, unheard = self._alive(), time.monotonic(), self._seconds_unheard()
         slowest = max((one.seconds for one in found.values()), default=inf)
         queued = Counter(task.worker for task in tasks)
         latest = {task.number: task for task in sorted(tasks, key=lambda task: task.asked)}
         moved = []
         for task in latest.values():
-            limit = max(LEAST_LATE, LATE * slowest * (1 + queued[task.worker]))
+            limit = max(MIN_LATE_SECONDS, LATE_FACTOR * slowest * (1 + queued[task.worker]))
             silent, waited = unheard.get(task.worker, 0.0), now - task.asked
-            hangs = silent > SILENT or (silent > QUIET and waited > limit)
-            if task.worker in alive and not hangs and waited <= BUSY * limit:
+            hangs = silent > SILENT_SECONDS or (silent > LATE_AND_SILENT_SECONDS and waited > limit)
+            if task.worker in alive and not hangs and waited <= BUSY_FACTOR * limit:
                 continue
             if task.worker in alive and len(alive) < 2:
                 continue
             if task.worker in alive and hangs and task.worker not in self._hanging:
                 self._hanging.add(task.worker)
                 log.warning("the worker at %s does not answer; its inputs go to others", task.worker)
-            moved.append(self._moved(task))
+            moved.append(self._move(task))
         return moved
 
-    def _settle(self, pieces: Sequence[Piece], alive: Sequence[str]) -> None:
-        """Give every piece a worker: neighbours to one, as many to each; those that have one keep it."""
+    def _assign_workers(self, pieces: Sequence[Piece], alive: Sequence[str]) -> None:
+        """Assign every shard a worker: neighbours to one, as many to each; those that have one keep it."""
         counts = dict.fromkeys(alive, 0)
         free = []
         for piece in pieces:
@@ -321,18 +326,18 @@ class Team:
 
     @property
     def workers(self) -> int:
-        """How many workers there are."""
+        """Number of workers."""
         return len(self._alive(known=True))
 
     def _alive(self, *, known: bool = False) -> list[str]:
-        """The addresses of the workers that can be asked, perhaps those known a moment ago.
+        """Return the addresses of the workers that can be asked; with `known`, perhaps a list that is seconds old.
 
         Raises:
             ClusterError: There are none, even after waiting for one.
         """
-        if known and time.monotonic() - self._counted[0] < FRESH:
+        if known and time.monotonic() - self._counted[0] < WORKER_LIST_SECONDS:
             return self._counted[1]
-        until = time.monotonic() + GONE
+        until = time.monotonic() + SCHEDULER_TIMEOUT_SECONDS
         while True:
             self._check_scheduler()
             found = sorted(self.client.nthreads())
@@ -342,14 +347,14 @@ class Team:
                 return usable
             if time.monotonic() > until:
                 raise ClusterError(f"the cluster at {self._address} has no worker left")
-            time.sleep(POLL)
+            time.sleep(POLL_SECONDS)
 
-    def _unheard(self) -> dict[str, float]:
-        """For how many seconds each worker has not been heard of, less than the one that was heard of last."""
+    def _seconds_unheard(self) -> dict[str, float]:
+        """Return the seconds since each worker's last heartbeat, counted from the latest heartbeat of any worker."""
         found = self.client.scheduler_info(n_workers=-1)["workers"]
         latest = max((one["last_seen"] for one in found.values()), default=0.0)
         silent = {worker: latest - one["last_seen"] for worker, one in found.items()}
-        self._hanging = {worker for worker in self._hanging if silent.get(worker, 0.0) > QUIET}
+        self._hanging = {worker for worker in self._hanging if silent.get(worker, 0.0) > LATE_AND_SILENT_SECONDS}
         return silent
 
     def _check_scheduler(self) -> None:
@@ -358,11 +363,11 @@ class Team:
             return
         self._lost = self._lost or time.monotonic()
         while self.client.status != "running":
-            if self.client.status == "closed" or time.monotonic() - self._lost > GONE:
-                raise self._gone()
-            time.sleep(POLL)
+            if self.client.status == "closed" or time.monotonic() - self._lost > SCHEDULER_TIMEOUT_SECONDS:
+                raise self._gone_error()
+            time.sleep(POLL_SECONDS)
 
-    def _gone(self) -> ClusterError:
+    def _gone_error(self) -> ClusterError:
         return ClusterError(f"the scheduler of the cluster at {self._address} is gone")
 
     @property

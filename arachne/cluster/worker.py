@@ -1,7 +1,7 @@
-"""What a worker does: open the model itself, read its piece, and answer a question about it.
+"""The worker's side: it opens the model itself, reads its shard, and answers a question about it.
 
-A worker keeps what is costly to make: opened models, pieces, and what was made of both (a cut, facts about candidates).
-All of it can be lost with the worker; another one makes it again from the question alone.
+A worker caches what is costly: open models, shards, and what was built from both (a cut, facts about candidates).
+All of it can be lost with the worker; another one builds it again from the question alone.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from arachne.backend import ModelBackend
 from arachne.cluster.models import Change, Model, check_versions, digest_of, versions_here
-from arachne.cuts import weights_of
-from arachne.elsewhere import Answer
 from arachne.errors import ArachneError
-from arachne.files import sha256_of
-from arachne.registry import load
-from arachne.values import Inputs, Weights
+from arachne.io.files import sha256_of
+from arachne.model.backend import ModelBackend
+from arachne.model.cut import weights_of
+from arachne.model.registry import load
+from arachne.model.remote import Answer
+from arachne.model.values import Inputs, Weights
 
 T = TypeVar("T")
 
-MODELS_KEPT, MADE_KEPT, PIECES_KEPT = 2, 64, 64
-"""How many models, things made of pieces, and pieces that were read from files a worker keeps."""
+MAX_MODELS, MAX_BUILDS, MAX_SHARDS = 2, 64, 64
+"""Number of models, of objects built from shards, and of shards read from files that a worker caches."""
 
 
 class ModelNotSeenError(ArachneError):
@@ -38,7 +38,7 @@ class ModelNotSeenError(ArachneError):
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Some inputs, the same whoever asks.
+    """A shard of the inputs, identified by its content hash.
 
     Attributes:
         key: A name for its content.
@@ -53,17 +53,17 @@ class Piece:
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """What is asked about one piece.
+    """A question about one shard.
 
     Attributes:
         model: The model.
         changes: What differs from its file.
         halved: How often batches were halved for lack of memory.
-        work: What to call, a function of a module: `work(backend, inputs, rows, *arguments)`, or `work(made,
-            *arguments)` where something is made of the piece first.
+        work: What to call, a function of a module: `work(backend, inputs, rows, *arguments)`, or `work(built,
+            *arguments)` where something is built from the shard first.
         arguments: Plain values and arrays.
-        make: Makes it, as `Making` says; kept for the next question.
-        made_key: A name for what is made.
+        make: Builds it, as in `CachedBuild`; it is cached for the next question.
+        build_key: A name for what is built.
     """
 
     model: Model
@@ -72,11 +72,11 @@ class Question:
     work: Callable[..., Any]
     arguments: tuple[Any, ...]
     make: Callable[..., Any] | None = None
-    made_key: str = ""
+    build_key: str = ""
 
 
-class _Kept(OrderedDict[str, Any]):
-    """The latest few things."""
+class _LatestFew(OrderedDict[str, Any]):
+    """A cache of the latest few values."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -91,8 +91,8 @@ class _Kept(OrderedDict[str, Any]):
         return self[key]
 
 
-class _Opened:
-    """A model, and what was done to it since."""
+class _OpenModel:
+    """An open model, and the changes made to it since."""
 
     def __init__(self, backend: ModelBackend) -> None:
         self.backend = backend
@@ -102,11 +102,13 @@ class _Opened:
         self.halved = 0
 
     def with_changes(self, changes: tuple[Change, ...], halved: int) -> str:
-        """Give the model these weights; the name of the changes."""
+        """Give the model these weights and return the digest of the changes."""
         digest = digest_of(changes)
         if digest != self.digest:
             touched = {(one.layer, one.parameter): self.base[one.layer, one.parameter] for one in self.changes}
-            touched |= {(one.layer, one.parameter): one.applied(self.base[one.layer, one.parameter]) for one in changes}
+            touched |= {
+                (one.layer, one.parameter): one.apply_to(self.base[one.layer, one.parameter]) for one in changes
+            }
             for (layer, parameter), values in touched.items():
                 self.backend.set_weights(layer, parameter, values)
             self.changes, self.digest = changes, digest
@@ -116,27 +118,27 @@ class _Opened:
         return digest
 
 
-_models, _made, _pieces = _Kept(MODELS_KEPT), _Kept(MADE_KEPT), _Kept(PIECES_KEPT)
+_models, _made, _pieces = _LatestFew(MAX_MODELS), _LatestFew(MAX_BUILDS), _LatestFew(MAX_SHARDS)
 _folder: tempfile.TemporaryDirectory[str] | None = None
 _one_at_a_time = threading.RLock()
 
 
 def dask_setup(worker: object) -> None:
-    """Called by dask as a local worker starts: Ctrl-C in the terminal is for the process that asks, which ends it."""
+    """Ignore Ctrl-C, which the asking process handles; dask calls this as a local worker starts."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def deliver(value: T) -> T:
-    """The value itself: a task, so that it is made again when a worker is lost with it."""
+    """Return the value: as a dask task it is sent again when its worker is lost."""
     return value
 
 
 @dataclass(frozen=True, eq=False)
 class Opening:
-    """What opens the model beside its description; sent once to each worker.
+    """Everything a worker needs to open the model beside its description; sent once to each worker.
 
     Attributes:
-        look: The first inputs that were looked at: what only inputs can tell is learnt from the same ones everywhere.
+        look: The first inputs that were looked at, so that every worker learns from the same ones.
         files: The model's files by name, where workers see none.
     """
 
@@ -148,42 +150,44 @@ def answers(
     asked: bytes,
     contents: Sequence[Inputs | None],
     opening: Opening,
-    made_of: Sequence[tuple[Any, ...]],
+    build_arguments: Sequence[tuple[Any, ...]],
 ) -> bytes:
-    """Answer questions about several pieces, one after the other.
+    """Answer questions about several shards, one after the other.
 
     Args:
         asked: Pairs of `Question` and `Piece` as the asking process pickled them, so that it knows how many bytes
             travel; the answers come back in the same way.
-        contents: The inputs of each piece.
+        contents: The inputs of each shard.
         opening: What opens the model.
-        made_of: For each piece the arguments of what is made of it.
+        build_arguments: For each shard, the arguments of what is built from it.
     """
     from distributed.protocol.pickle import dumps, loads
 
     questions: list[tuple[Question, Piece]] = loads(asked)
     found = [
         answer(question, piece, inputs, opening, own)
-        for (question, piece), inputs, own in zip(questions, contents, made_of, strict=True)
+        for (question, piece), inputs, own in zip(questions, contents, build_arguments, strict=True)
     ]
     return bytes(dumps(found))
 
 
 def answer(
-    question: Question, piece: Piece, inputs: Inputs | None, opening: Opening, made_of: tuple[Any, ...] = ()
+    question: Question, piece: Piece, inputs: Inputs | None, opening: Opening, build_arguments: tuple[Any, ...] = ()
 ) -> Answer:
-    """Answer a question about a piece.
+    """Answer a question about a shard.
 
     Args:
-        question: What is asked.
-        piece: Which inputs.
-        inputs: The inputs, unless the piece says where they are.
+        question: The question.
+        piece: The shard.
+        inputs: The inputs, unless the shard says where they are.
         opening: What opens the model.
-        made_of: The arguments of what is made of the piece.
+        build_arguments: The arguments of what is built from the shard.
     """
     with _one_at_a_time:
         began = time.perf_counter(), time.process_time()
-        opened: _Opened = _models.get_or_make(question.model.key, lambda: _Opened(opened_here(question.model, opening)))
+        opened: _OpenModel = _models.get_or_make(
+            question.model.key, lambda: _OpenModel(open_model(question.model, opening))
+        )
         digest = opened.with_changes(question.changes, question.halved)
         given = _read(piece) if inputs is None else inputs
         if question.make is None:
@@ -191,9 +195,9 @@ def answer(
             return Answer(value, *_since(began), _name())
         make = question.make
         key = hashlib.blake2b(
-            "\0".join((question.model.key, digest, piece.key, question.made_key)).encode()
+            "\0".join((question.model.key, digest, piece.key, question.build_key)).encode()
         ).hexdigest()
-        held = _made.get_or_make(key, lambda: _Held(make(opened.backend, given, piece.rows, *made_of)))
+        held = _made.get_or_make(key, lambda: _CachedValue(make(opened.backend, given, piece.rows, *build_arguments)))
         value = question.work(held.value, *question.arguments)
         return Answer(value, *_since(began), _name(), held.name)
 
@@ -202,8 +206,8 @@ def _since(began: tuple[float, float]) -> tuple[float, float]:
     return time.perf_counter() - began[0], time.process_time() - began[1]
 
 
-class _Held:
-    """Something made of a piece; its name tells it from the same made again."""
+class _CachedValue:
+    """A cached build with an id that changes when it is rebuilt."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -211,10 +215,10 @@ class _Held:
 
 
 def _read(piece: Piece) -> Inputs:
-    from arachne.data.described import open_described
+    from arachne.data.lazy.source_spec import open_description
 
     described = piece.described or {}
-    found: Inputs = _pieces.get_or_make(piece.key, lambda: _in_memory(open_described(described)))
+    found: Inputs = _pieces.get_or_make(piece.key, lambda: _in_memory(open_description(described)))
     return found
 
 
@@ -225,8 +229,8 @@ def _in_memory(inputs: Any) -> Inputs:
     return whole
 
 
-def opened_here(model: Model, opening: Opening) -> ModelBackend:
-    """The model, opened from a file that this machine sees, or from its bytes.
+def open_model(model: Model, opening: Opening) -> ModelBackend:
+    """Open the model from a file that this machine sees, or from its bytes.
 
     Raises:
         EnvironmentFaultError: This machine has other versions of what computes.
@@ -241,7 +245,7 @@ def opened_here(model: Model, opening: Opening) -> ModelBackend:
             if not path.is_file() or sha256_of(path) != file.sha256:
                 raise ModelNotSeenError(f"no file '{file.path}' with the model's content on {_name()}")
     else:
-        paths = [_written(model.key, file.name, files[file.name]) for file in model.files]
+        paths = [_write_file(model.key, file.name, files[file.name]) for file in model.files]
     common = {"expect_sha256": model.files[0].sha256, **options}
     own = {"source": paths[0]} if model.factory is None else {"source": model.factory, "weights": paths[0]}
     found = load(**own, **common)
@@ -250,8 +254,8 @@ def opened_here(model: Model, opening: Opening) -> ModelBackend:
     return found
 
 
-def _written(key: str, name: str, content: bytes) -> Path:
-    """A file of the model, written below a folder that ends with this process; its name cannot lead out of it."""
+def _write_file(key: str, name: str, content: bytes) -> Path:
+    """Write a file of the model into a folder that is deleted with this process; its name cannot lead out of it."""
     global _folder
     _folder = _folder or tempfile.TemporaryDirectory(prefix="arachne-worker-")
     base = Path(_folder.name) / key

@@ -1,4 +1,4 @@
-"""Is the model any good on this data? If not, the preprocessing is usually wrong, so the common ones are tried."""
+"""Check that the model does better than chance; if not, try common preprocessings, one of which usually helps."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ import numpy as np
 from arachne.data.image_steps import CHANNELS
 from arachne.data.preprocess import Preprocess
 from arachne.errors import ArachneError, DataError
-from arachne.values import Array, Inputs, take
+from arachne.model.values import Array, Inputs, take
+from arachne.tasks import correct
 
 if TYPE_CHECKING:
-    from arachne.backend import ModelBackend
     from arachne.data.split import Part
+    from arachne.model.backend import ModelBackend
 
-SAMPLE = 500
-"""Inputs each preprocessing is tried on."""
+TRIAL_INPUTS = 500
+"""The most inputs each preprocessing is tried on."""
 
-FEWEST = 20
-"""With fewer inputs, chance cannot be told from a bad model."""
+MIN_INPUTS = 20
+"""The fewest inputs for the check: with fewer, a bad model cannot be told from chance."""
 
 AS_IT_IS = "as it is"
 IMAGENET = "mean=0.485,0.456,0.406 std=0.229,0.224,0.225"
@@ -47,36 +48,36 @@ def check_accuracy(backend: ModelBackend, part: Part, *, raw: Callable[[], tuple
 
     Args:
         backend: The original model.
-        part: What it was run on.
-        raw: Gives inputs before preprocessing, and their labels; asked only when they are needed.
+        part: The inputs it was run on.
+        raw: Returns the inputs before preprocessing and their labels; called only if they are needed.
 
     Raises:
         DataError: Accuracy near chance; the message ends in a table.
     """
-    if len(part) < FEWEST:
+    if len(part) < MIN_INPUTS or not part.task.SINGLE:  # preprocessings are compared by one label for each input
         return
-    accuracy = len(part.positives) / len(part)
+    accuracy = len(part.positives) / max(1, len(part.decisions))
     if not near_chance(accuracy, part.n_classes):
         return
     inputs, labels = (part.data.inputs, part.data.labels) if raw is None else raw()
     problem = (
         f"the model is right on {accuracy:.1%} of {len(part)} inputs, which is near chance for {part.n_classes} classes"
     )
-    told, table = advice(compare_preprocessings(backend, inputs, labels), problem)
-    raise DataError(told, below=table)
+    message, table = advice(compare_preprocessings(backend, inputs, labels), problem)
+    raise DataError(message, below=table)
 
 
 def compare_preprocessings(backend: ModelBackend, inputs: Inputs, labels: Array) -> list[Trial]:
-    """How the model does under the common preprocessings, the best first; those that cannot run last.
+    """Measure the model under the common preprocessings, the best first; those that cannot run last.
 
     Args:
         backend: The original model.
-        inputs: The inputs as they are in the file.
+        inputs: The inputs before preprocessing.
         labels: Their classes `(n,)`.
     """
     if isinstance(inputs, Mapping):
         return [_try(backend, "", inputs, labels)]
-    rows = np.unique(np.linspace(0, len(labels) - 1, min(SAMPLE, len(labels))).astype(np.int64))
+    rows = np.unique(np.linspace(0, len(labels) - 1, min(TRIAL_INPUTS, len(labels))).astype(np.int64))
     sample, chosen = np.asarray(take(inputs, rows)), labels[rows]
     trials = []
     for shape in _shapes(sample):
@@ -90,14 +91,14 @@ def compare_preprocessings(backend: ModelBackend, inputs: Inputs, labels: Array)
 
 
 def advice(trials: Sequence[Trial], problem: str) -> tuple[str, list[str]]:
-    """A problem as a sentence, and the lines of a table of trials below it."""
+    """Return a sentence about the problem, and the lines of a table of trials to print below it."""
     width = max(len(trial.text or AS_IT_IS) for trial in trials)
     lines = [
         f"  {trial.text or AS_IT_IS:<{width}}  "
         + (f"{trial.accuracy:6.1%}" if trial.accuracy is not None else f"cannot run: {trial.reason}")
         for trial in trials
     ]
-    return f"{problem}; accuracy under the common preprocessings, on at most {SAMPLE} inputs:", lines
+    return f"{problem}; accuracy under the common preprocessings, on at most {TRIAL_INPUTS} inputs:", lines
 
 
 def _try(backend: ModelBackend, text: str, inputs: Inputs, labels: Array) -> Trial:
@@ -105,11 +106,11 @@ def _try(backend: ModelBackend, text: str, inputs: Inputs, labels: Array) -> Tri
         scores = backend.forward(Preprocess.parse(text)(inputs))
     except ArachneError as error:
         return Trial(text, None, str(error).splitlines()[0])
-    return Trial(text, float(np.mean(np.argmax(scores, axis=1) == labels)))
+    return Trial(text, float(np.mean(correct(scores, labels))))
 
 
 def _shapes(inputs: Array) -> Iterator[str]:
-    """Other shapes in which the model may expect the same numbers."""
+    """Yield preprocessings to other shapes that the model may expect."""
     yield ""
     sides = inputs.shape[1:]
     if len(sides) in (2, 3):
@@ -130,7 +131,7 @@ def _shapes(inputs: Array) -> Iterator[str]:
 
 
 def _values(inputs: Array) -> Iterator[str]:
-    """Other scales in which the model may expect the same numbers."""
+    """Yield preprocessings to other scales that the model may expect."""
     if inputs.dtype.kind not in "uif" or not inputs.size:
         return
     colour = inputs.ndim == 4 and 3 in (inputs.shape[1], inputs.shape[-1])

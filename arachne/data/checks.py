@@ -1,4 +1,4 @@
-"""What inputs must be before anything runs on them."""
+"""Checks of the inputs before a model runs on them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from arachne.data.mapped import BATCH, as_type
+from arachne.data.lazy.memmap import COPY_BATCH, as_type
 from arachne.errors import DataError
-from arachne.lazy import LazyArray, as_array, is_lazy
-from arachne.values import Array, Inputs, batches
+from arachne.model.lazy import LazyArray, as_array, is_lazy
+from arachne.model.values import Array, Inputs, batches
 
 
 def as_inputs(inputs: Any) -> Inputs:
-    """The user's inputs as arrays; float64 becomes float32, every other dtype stays.
+    """Convert the user's inputs to arrays; float64 becomes float32, every other dtype stays.
 
     Raises:
-        DataError: Ragged, empty, of a dtype no model takes, or of different lengths.
+        DataError: The inputs are ragged, empty, of a dtype no model takes, or of different lengths.
     """
     if not isinstance(inputs, Mapping):
         return _as_array("the inputs", inputs)
@@ -26,8 +26,8 @@ def as_inputs(inputs: Any) -> Inputs:
     arrays = {str(name): _as_array(f"input '{name}'", values) for name, values in inputs.items()}
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
-        told = ", ".join(f"'{name}' {length}" for name, length in lengths.items())
-        raise DataError(f"expected the same number of rows in every input, got {told}")
+        listed = ", ".join(f"'{name}' {length}" for name, length in lengths.items())
+        raise DataError(f"expected the same number of rows in every input, got {listed}")
     _check_masks(arrays)
     return arrays
 
@@ -37,7 +37,7 @@ def check_finite(inputs: Inputs) -> None:
     for name, array in (inputs if isinstance(inputs, Mapping) else {"": inputs}).items():
         if array.dtype.kind != "f":
             continue
-        for batch in batches(len(array), BATCH):
+        for batch in batches(len(array), COPY_BATCH):
             fine = np.isfinite(array[batch]).reshape(batch.stop - batch.start, -1).all(axis=1)
             if not fine.all():
                 row = batch.start + int(np.flatnonzero(~fine)[0])
@@ -76,9 +76,9 @@ def _as_array(what: str, values: Any) -> Array:
 
 
 def _check_masks(arrays: Mapping[str, Array]) -> None:
-    """A mask `(n, steps)` has the steps of some other input."""
+    """Refuse a mask `(n, steps)` unless some other input has as many steps."""
     for name, mask in arrays.items():
         others = {other: array.shape for other, array in arrays.items() if "mask" not in other and array.ndim > 1}
         if "mask" in name and mask.ndim == 2 and others and all(s[:2] != mask.shape for s in others.values()):
-            told = ", ".join(f"'{other}' {shape}" for other, shape in others.items())
-            raise DataError(f"input '{name}' has shape {mask.shape}, expected one entry per step of {told}")
+            listed = ", ".join(f"'{other}' {shape}" for other, shape in others.items())
+            raise DataError(f"input '{name}' has shape {mask.shape}, expected one entry per step of {listed}")

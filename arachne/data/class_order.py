@@ -1,7 +1,7 @@
-"""Are the labels in the model's order of classes? If not, whole classes are read as each other, and nothing is broken.
+"""Check that the labels are in the model's order of classes; if not, whole classes look like mistakes.
 
-Every label gets the class the model reads it as most, each class once (`linear_sum_assignment`). Where labels then take
-each other's places in a ring, and the model reads them so more often than as themselves, their order is another one.
+Every label is assigned the class it is mostly read as, each class once (`linear_sum_assignment`). If some labels
+are permuted in a cycle, and the model reads them that way more often than as themselves, their order is wrong.
 """
 
 from __future__ import annotations
@@ -11,15 +11,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from arachne.data.confusions import PairCounts
 from arachne.data.labelled import LabelledData
 from arachne.data.split import Part
 from arachne.errors import DataError
-from arachne.values import Array
+from arachne.model.values import Array
 
-FEWEST = 20
-"""With fewer inputs, a ring of classes could be chance."""
+MIN_RING_INPUTS = 20
+"""The fewest inputs in a cycle of classes: with fewer, it could be chance."""
 
-MOST_TOLD = 12
+MAX_LISTED = 12
+"""The most labels listed in the message."""
+
+MAX_TABLE_CLASSES = 200
+"""The most classes for which a table of all pairs is made."""
 
 
 @dataclass(frozen=True)
@@ -27,21 +32,22 @@ class ClassOrder:
     """Another order of the classes that fits the model better.
 
     Attributes:
-        moved: The class the model reads each of these labels as.
-        accuracy: Share of inputs that is right as the labels are.
-        better: The same in the other order.
+        read_as: The class the model reads each of these labels as.
+        accuracy: The accuracy with the labels as they are.
+        better: The accuracy in the other order.
     """
 
-    moved: Mapping[int, int]
+    read_as: Mapping[int, int]
     accuracy: float
     better: float
 
-    def told(self, data: LabelledData) -> str:
-        """One sentence: what another order gives, and which label is which class."""
+    def describe(self, data: LabelledData) -> str:
+        """Say in one sentence how accurate another order is, and which label is which class."""
         pairs = [
-            f"'{data.class_name(label)}' is its class {place}" for label, place in list(self.moved.items())[:MOST_TOLD]
+            f"'{data.class_name(label)}' is its class {number}"
+            for label, number in list(self.read_as.items())[:MAX_LISTED]
         ]
-        more = "" if len(self.moved) <= MOST_TOLD else f", and {len(self.moved) - MOST_TOLD} more"
+        more = "" if len(self.read_as) <= MAX_LISTED else f", and {len(self.read_as) - MAX_LISTED} more"
         return (
             f"the model is right on {self.accuracy:.1%} of {len(data)} inputs, and another order of the classes gives "
             f"{self.better:.1%}: going by what the model reads, label {', '.join(pairs)}{more}; "
@@ -50,41 +56,69 @@ class ClassOrder:
 
 
 def other_order(labels: Array, predictions: Array, n_classes: int) -> ClassOrder | None:
-    """The order of classes that fits better, from labels and predictions `(n,)`; None when this one does."""
-    counts = np.bincount(labels * n_classes + predictions, minlength=n_classes**2).reshape(n_classes, n_classes)
-    if (counts.max(axis=1) == np.diag(counts)).all():  # no label is read as another class more often than as its own
+    """Find an order of classes that fits labels and predictions `(n,)` better; None if there is none."""
+    counts = PairCounts.of(labels, predictions, n_classes)
+    own = np.zeros(n_classes, np.int64)
+    same = counts.labels == counts.predictions
+    own[counts.labels[same]] = counts.counts[same]
+    most = np.zeros(n_classes, np.int64)
+    np.maximum.at(most, counts.labels, counts.counts)
+    if (most == own).all():  # no label is read as another class more often than as its own
         return None
-    # Imported here and not above: scipy is slow to load, and most of what reads data does without it.
-    from scipy.optimize import linear_sum_assignment
-
-    _, best = linear_sum_assignment(counts + 0.5 * np.eye(n_classes), maximize=True)
+    best, there = _assign(counts, own)
+    totals = np.bincount(labels, minlength=n_classes)
     moved: dict[int, int] = {}
     for ring in _rings(best):
-        there = counts[ring, best[ring]]
-        total = counts[ring].sum()
-        if total >= FEWEST and 2 * there.sum() > total and (there > counts[ring, ring]).all():
+        total = totals[ring].sum()
+        if total >= MIN_RING_INPUTS and 2 * there[ring].sum() > total and (there[ring] > own[ring]).all():
             moved |= {int(label): int(best[label]) for label in ring}
     if not moved:
         return None
-    order = np.arange(n_classes)
-    order[list(moved)] = list(moved.values())
-    right = int(np.trace(counts)), int(counts[np.arange(n_classes), order].sum())
+    changed = list(moved)
+    right = int(own.sum()), int(own.sum() - own[changed].sum() + there[changed].sum())
     return ClassOrder(dict(sorted(moved.items())), right[0] / len(labels), right[1] / len(labels))
 
 
+def _assign(counts: PairCounts, own: Array) -> tuple[Array, Array]:
+    """Assign a class to each label; also return how many of its inputs the model reads as that, `(classes,)` both.
+
+    With many classes only pairs that occur are assigned, and each label may keep its own class. Cycles that are
+    reported have no other pairs.
+    """
+    # Imported here and not above: scipy is slow to load, and most of what reads data does without it.
+    n = counts.n_classes
+    if n <= MAX_TABLE_CLASSES:
+        from scipy.optimize import linear_sum_assignment
+
+        table = counts.dense()
+        _, best = linear_sum_assignment(table + 0.5 * np.eye(n), maximize=True)
+        return best, table[np.arange(n), best]
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import min_weight_full_bipartite_matching
+
+    apart = counts.labels != counts.predictions
+    labels = np.concatenate([counts.labels[apart], np.arange(n)])
+    classes = np.concatenate([counts.predictions[apart], np.arange(n)])
+    gains = np.concatenate([counts.counts[apart], own + 0.5])
+    _, best = min_weight_full_bipartite_matching(coo_array((gains, (labels, classes)), (n, n)).tocsr(), maximize=True)
+    known = dict(zip(zip(labels.tolist(), classes.tolist(), strict=True), gains.tolist(), strict=True))
+    there = np.array([int(known[label, number]) for label, number in enumerate(best.tolist())], np.int64)
+    return best, there
+
+
 def check_class_order(part: Part) -> None:
-    """Stop when the labels are in another order than the model's classes: a repair would teach the wrong order.
+    """Refuse labels in another order than the model's classes, because a repair would teach the wrong order.
 
     Raises:
-        DataError: With what another order gives.
+        DataError: Another order fits better; the message says which.
     """
-    found = other_order(np.asarray(part.data.labels), part.predictions, part.n_classes)
+    found = other_order(np.asarray(part.labels), part.predictions, part.n_classes)
     if found is not None:
-        raise DataError(found.told(part.data), argument=None if part.data.class_names is None else "classes")
+        raise DataError(found.describe(part.data), argument=None if part.data.class_names is None else "classes")
 
 
 def _rings(order: Array) -> list[Array]:
-    """The cycles of a permutation, without the classes that keep their place."""
+    """Return the cycles of a permutation, without fixed points."""
     left, rings = set(np.flatnonzero(order != np.arange(len(order))).tolist()), []
     while left:
         ring, at = [], min(left)

@@ -1,4 +1,4 @@
-"""From labels of any kind to class numbers.
+"""Convert labels of any kind to class numbers.
 
 Numbers are taken as they are. Names need an order: the user gives it, or the source has one, or the names are sorted.
 Sorting is right only if there are exactly as many names as the model has classes; that is checked as soon as the model
@@ -16,22 +16,22 @@ from typing import Any
 import numpy as np
 
 from arachne.errors import DataError, UsageError, did_you_mean
-from arachne.reading import foreign, read_text
-from arachne.values import Array
-from arachne.wording import counted
+from arachne.io.reading import parse_errors_as, read_text
+from arachne.model.values import Array
+from arachne.text import pluralise
 
-MOST_CLASSES = 1 << 40
-"""A number beyond this is that of no class."""
+MAX_CLASS_NUMBER = 1 << 40
+"""The largest number that can be a class."""
 
-LARGEST = 16 << 20
-"""More bytes than this are no list of class names."""
+MAX_FILE_BYTES = 16 << 20
+"""The largest file of class names."""
 
 Classes = str | Path | Sequence[str] | None
 """Class names in order: a list, comma-separated text, or a file with one per line."""
 
 
 def read_class_names(classes: Classes, n_classes: int | None = None) -> tuple[str, ...] | None:
-    """The class names in order, or None when none are given.
+    """Read the class names in order; None if none are given.
 
     Raises:
         UsageError: No such file, a name given twice, or not one per class of the model.
@@ -52,7 +52,7 @@ def read_class_names(classes: Classes, n_classes: int | None = None) -> tuple[st
 def _from_text(text: str) -> tuple[str, ...]:
     path = Path(text)
     if os.path.exists(path):  # a long list of names is no path, which Path.exists() would raise for
-        content = read_text(path, "list of class names", LARGEST)
+        content = read_text(path, "list of class names", MAX_FILE_BYTES)
         return tuple(line.strip() for line in content.splitlines() if line.strip())
     if "," not in text:
         raise UsageError(f"'{text}' is neither a file with class names nor a list of names separated by commas")
@@ -66,12 +66,12 @@ def class_numbers(
     n_classes: int | None = None,
     known_names: Sequence[str] | None = None,
 ) -> tuple[Array, tuple[str, ...] | None, bool]:
-    """Class numbers, int64 `(n,)`, the class names they stand for, and whether the names' order is only assumed.
+    """Return class numbers, int64 `(n,)`, the class names they stand for, and whether the names' order is only assumed.
 
     Args:
         labels: Numbers, names, or one-hot rows `(n, classes)`.
-        class_names: The names in order, where they are known.
-        n_classes: How many classes the model has, where that is known.
+        class_names: The names in order, if they are known.
+        n_classes: How many classes the model has, if that is known.
         known_names: Names of classes that may have no inputs.
 
     Raises:
@@ -80,12 +80,12 @@ def class_numbers(
     values = _one_per_row(labels)
     given = class_names
     if values.dtype.kind == "S":
-        with foreign("the labels", DataError):
+        with parse_errors_as("the labels", DataError):
             values = np.char.decode(values, "utf-8")
     if values.dtype.kind == "U":
         numbers, class_names = _from_names(values, class_names, n_classes, known_names)
     else:
-        numbers = _whole(values)
+        numbers = _whole_numbers(values)
     limit = n_classes if n_classes is not None else len(class_names) if class_names is not None else None
     outside = np.flatnonzero((numbers < 0) | (numbers >= (limit if limit is not None else np.inf)))
     if len(outside):
@@ -108,7 +108,7 @@ def check_names(class_names: Sequence[str], n_classes: int, *, assumed: bool) ->
         raise DataError(f"expected one name for each of the model's {n_classes} classes, got {len(class_names)}")
     shown = ", ".join(class_names[:5]) + (", …" if len(class_names) > 5 else "")
     raise DataError(
-        f"found {counted(len(class_names), 'class name')} ({shown}), but the model has {n_classes} classes; "
+        f"found {pluralise(len(class_names), 'class name')} ({shown}), but the model has {n_classes} classes; "
         "give all names in order",
         argument="classes",
     )
@@ -142,14 +142,14 @@ def _is_one_hot(values: Array) -> bool:
     return bool(np.isin(values, (0, 1)).all() and (values.sum(axis=1) == 1).all())
 
 
-def _whole(values: Array) -> Array:
+def _whole_numbers(values: Array) -> Array:
     if values.dtype.kind == "f":
         broken = np.flatnonzero(~np.isfinite(values) | (values != np.round(values)) | (np.abs(values) >= 2**53))
         if len(broken):
             row = int(broken[0])
             raise DataError(f"row {row} has the label {values[row]:g}, expected a whole number or a class name")
-    if values.dtype.kind == "u" and (values >= MOST_CLASSES).any():
-        row = int(np.flatnonzero(values >= MOST_CLASSES)[0])
+    if values.dtype.kind == "u" and (values >= MAX_CLASS_NUMBER).any():
+        row = int(np.flatnonzero(values >= MAX_CLASS_NUMBER)[0])
         raise DataError(f"row {row} has the label {values[row]}, expected the number of a class")
     return values.astype(np.int64)
 
@@ -165,14 +165,14 @@ def _from_names(
     if class_names is None:
         class_names = _sorted_names(found, n_classes)
     elif strangers:
-        raise DataError(_unknown(labels, strangers[0], class_names))
+        raise DataError(_unknown_name_message(labels, strangers[0], class_names))
     order = {name: number for number, name in enumerate(class_names)}
     return np.array([order[name] for name in labels.tolist()], dtype=np.int64), class_names
 
 
 def _number(text: str) -> int:
     whole = text.partition(".")[0]
-    if len(whole.lstrip("-").lstrip("0")) > len(str(MOST_CLASSES)):
+    if len(whole.lstrip("-").lstrip("0")) > len(str(MAX_CLASS_NUMBER)):
         raise DataError(f"the label {whole[:20]}… is the number of no class")
     return int(whole)
 
@@ -184,7 +184,7 @@ def _is_number(text: str) -> bool:
 
 
 def _sorted_names(found: list[str], n_classes: int | None) -> tuple[str, ...]:
-    """The names in sorted order, if there is exactly one for each class of the model."""
+    """Return the names in sorted order; refuse them unless there is exactly one for each class of the model."""
     numbers = [name for name in found if _is_number(name)]
     if numbers:
         raise DataError(
@@ -196,7 +196,7 @@ def _sorted_names(found: list[str], n_classes: int | None) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _unknown(labels: Array, name: str, class_names: tuple[str, ...]) -> str:
+def _unknown_name_message(labels: Array, name: str, class_names: tuple[str, ...]) -> str:
     rows = np.flatnonzero(labels == name)
     where = f"row {rows[0]} has" if len(rows) else "there is"
     return f"{where} the class '{name}', which is not among the class names{did_you_mean(name, class_names)}"

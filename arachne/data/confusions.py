@@ -1,13 +1,15 @@
-"""Which mistakes a model makes, the most frequent first."""
+"""Count the mistakes of a model by pairs of classes, the most frequent first."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from arachne.values import Array
+from arachne.errors import UsageError
+from arachne.model.values import Array
 
 
 @dataclass(frozen=True)
@@ -31,10 +33,57 @@ class Confusion:
     share_of_class: float
 
 
+MAX_DENSE_CLASSES = 2000
+"""The most classes for which a table of all pairs is made; with more it takes tens of megabytes."""
+
+
+@dataclass(frozen=True, eq=False)
+class PairCounts:
+    """Counts of (true class, predicted class), sorted; only the pairs that occur.
+
+    Attributes:
+        n_classes: How many classes there are.
+        labels: True classes `(pairs,)`.
+        predictions: Predicted classes `(pairs,)`.
+        counts: How many inputs, `(pairs,)`.
+    """
+
+    n_classes: int
+    labels: Array
+    predictions: Array
+    counts: Array
+
+    @classmethod
+    def of(cls, labels: Array, predictions: Array, n_classes: int) -> PairCounts:
+        """Count true and predicted classes `(n,)`."""
+        codes = np.asarray(labels, dtype=np.int64) * n_classes + np.asarray(predictions, dtype=np.int64)
+        pairs, counts = np.unique(codes, return_counts=True)
+        return cls(n_classes, pairs // n_classes, pairs % n_classes, counts)
+
+    @property
+    def right(self) -> int:
+        """How many inputs are right."""
+        return int(self.counts[self.labels == self.predictions].sum())
+
+    def dense(self) -> Array:
+        """Return all pairs as a table `(classes, classes)`; rows are true classes.
+
+        Raises:
+            UsageError: There are more than `MAX_DENSE_CLASSES` classes.
+        """
+        if self.n_classes > MAX_DENSE_CLASSES:
+            raise UsageError(
+                f"a table of {self.n_classes:,} by {self.n_classes:,} classes is not made; use the pairs that occur"
+            )
+        table = np.zeros((self.n_classes, self.n_classes), np.int64)
+        table[self.labels, self.predictions] = self.counts
+        return table
+
+
 def confusions(
     labels: Array, predictions: Array, n_classes: int, class_names: Sequence[str] | None = None
 ) -> tuple[Confusion, ...]:
-    """Every pair of classes that is confused, ranked by count; ties by class numbers.
+    """List every pair of classes that is confused, ranked by count; ties by class numbers.
 
     Args:
         labels: True classes `(n,)`.
@@ -42,47 +91,49 @@ def confusions(
         n_classes: How many classes there are.
         class_names: Their names, for the targets' text.
     """
-    codes = np.asarray(labels, dtype=np.int64) * n_classes + np.asarray(predictions, dtype=np.int64)
-    pairs, counts = np.unique(codes[labels != predictions], return_counts=True)
+    found = PairCounts.of(labels[labels != predictions], predictions[labels != predictions], n_classes)
     per_class = np.bincount(labels, minlength=n_classes)
-    total = int(counts.sum())
-    found = []
-    for row in np.lexsort((pairs, -counts)):
-        label, prediction = divmod(int(pairs[row]), n_classes)
-        n = int(counts[row])
-        text = f"{_word(label, class_names)}:{_word(prediction, class_names)}"
-        found.append(Confusion(text, label, prediction, n, n / total, n / int(per_class[label])))
-    return tuple(found)
+    total, word = int(found.counts.sum()), _word_of(class_names)
+    ranked = []
+    for row in np.argsort(-found.counts, kind="stable"):
+        label, prediction, n = (int(column[row]) for column in (found.labels, found.predictions, found.counts))
+        text = f"{word(label)}:{word(prediction)}"
+        ranked.append(Confusion(text, label, prediction, n, n / total, n / int(per_class[label])))
+    return tuple(ranked)
 
 
 def wildcards(
     labels: Array, predictions: Array, n_classes: int, class_names: Sequence[str] | None = None
 ) -> tuple[Confusion, ...]:
-    """What the mistakes have in common: one true class (`a:*`) or one prediction (`*:b`), ranked by count.
+    """List mistakes of one true class (`a:*`) or one prediction (`*:b`), ranked by count.
 
-    Only those with more inputs than the most frequent pair are listed. A stuck pixel that makes everything a seven
+    Only those with more inputs than the most frequent pair are included. A stuck pixel that makes everything a seven
     shows up here, while among the pairs it is scattered over nine small ones.
     """
-    pairs = confusions(labels, predictions, n_classes, class_names)
     wrong = labels != predictions
-    total, most = int(wrong.sum()), pairs[0].count if pairs else 0
+    pairs = PairCounts.of(labels[wrong], predictions[wrong], n_classes)
+    total, most, word = int(wrong.sum()), int(pairs.counts.max(initial=0)), _word_of(class_names)
+    sizes, own, read = (np.bincount(of, minlength=n_classes) for of in (labels, labels[wrong], predictions[wrong]))
     found = []
-    for label in range(n_classes):
-        word = _word(label, class_names)
-        own = int((wrong & (labels == label)).sum())
-        read = int((wrong & (predictions == label)).sum())
-        size = int((labels == label).sum())
-        if own > most:
-            found.append(Confusion(f"{word}:*", label, None, own, own / total, own / size))
-        if read > most:
-            found.append(Confusion(f"*:{word}", None, label, read, read / total, read / max(1, len(labels) - size)))
+    for label in np.flatnonzero((own > most) | (read > most)).tolist():
+        size, missed, taken = (int(counts[label]) for counts in (sizes, own, read))
+        if missed > most:
+            found.append(Confusion(f"{word(label)}:*", label, None, missed, missed / total, missed / size))
+        if taken > most:
+            share = taken / max(1, len(labels) - size)
+            found.append(Confusion(f"*:{word(label)}", None, label, taken, taken / total, share))
     return tuple(sorted(found, key=lambda one: -one.count))
 
 
-def _word(label: int, class_names: Sequence[str] | None) -> str:
-    """A class's name where a target's text can hold it, else its number."""
-    if class_names is None or label >= len(class_names):
-        return str(label)
-    name = class_names[label]
-    plain = not set(":=*") & set(name) and name == name.strip() and list(class_names).count(name) == 1
-    return name if name and plain and name not in ("top", "rows", "group") else str(label)
+def _word_of(class_names: Sequence[str] | None) -> Callable[[int], str]:
+    """Return a function that gives the word for a class in a target: its name if unambiguous, else its number."""
+    times = Counter(class_names or ())
+
+    def word(label: int) -> str:
+        if class_names is None or label >= len(class_names):
+            return str(label)
+        name = class_names[label]
+        plain = not set(":=*") & set(name) and name == name.strip() and times[name] == 1
+        return name if name and plain and name not in ("top", "rows", "group") else str(label)
+
+    return word

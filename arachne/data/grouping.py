@@ -1,4 +1,4 @@
-"""The groups an objective compares, in each part of the data."""
+"""Find the groups that a fairness objective compares, in each part of the data."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from arachne.data.split import Part, Split, Term
 from arachne.data.targets import Target
 from arachne.errors import DataError, UsageError, did_you_mean
 from arachne.fairness.base import Grouped, Objective
-from arachne.values import Array
+from arachne.model.values import Array
 
-MOST_GROUPS = 50
-"""A metadata column with more different values than this is not used for grouping."""
+MAX_GROUPS = 50
+"""The most different values of a metadata column that is used for grouping."""
 
 
 def with_objective(split: Split, objective: Objective | None) -> Split:
-    """The split with an objective whose column is known and whose groups are large enough in every part.
+    """Add an objective to a split, with its column, after checking that its groups are large enough in every part.
 
     Raises:
         UsageError: No column is named and no target is of a group, or the data has no such column.
-        DataError: Groups that cannot be compared.
+        DataError: The groups cannot be compared.
     """
     if objective is None:
         return split
@@ -40,8 +40,8 @@ def with_objective(split: Split, objective: Objective | None) -> Split:
     return replace(split, objective=objective)
 
 
-def comparable(objective: Objective, part: Part) -> Objective:
-    """The objective with its column, for groups that are large enough in a part; errors as for `with_objective`."""
+def objective_for_part(objective: Objective, part: Part) -> Objective:
+    """Return the objective with its column, after checking the groups of a part; errors as for `with_objective`."""
     objective = with_column(objective, part.targets, part.data.columns)
     grouped = groups_in(part, str(objective.group_column))
     objective.check(grouped.totals, grouped.names, "labelled")
@@ -49,55 +49,55 @@ def comparable(objective: Objective, part: Part) -> Objective:
 
 
 def with_column(objective: Objective, targets: Sequence[Target], columns: Mapping[str, Array]) -> Objective:
-    """The objective with its column: its own, or else that of the targets' group.
+    """Return the objective with its column: its own, or else that of the targets' group.
 
     Raises:
-        UsageError: Neither is known, or the data has no such column.
+        UsageError: No column is known, or the data has no such column.
     """
     column = objective.group_column
     if column is None:
         named = list(dict.fromkeys(target.column for target in targets if target.column is not None))
         if len(named) != 1:
-            raise UsageError(_no_column(objective, named, columns))
+            raise UsageError(_no_column_message(objective, named, columns))
         column = named[0]
     if column not in columns:
         have = did_you_mean(column, columns) if columns else ", and this data has none"
         raise UsageError(f"objective '{objective.name}' needs the metadata column '{column}'{have}")
     values = len(np.unique(np.asarray(columns[column]).astype(str)))
-    if values > MOST_GROUPS:
+    if values > MAX_GROUPS:
         raise UsageError(
-            f"column '{column}' has {values:,} different values; an objective compares at most {MOST_GROUPS} groups"
+            f"column '{column}' has {values:,} different values; an objective compares at most {MAX_GROUPS} groups"
         )
     return replace(objective, group_column=column)
 
 
 def groups_in(part: Part, column: str, names: tuple[str, ...] | None = None) -> Grouped:
-    """The groups of a part's inputs; `names` where they are known from other parts."""
-    return Grouped.by(part.data.columns[column], part.data.labels, part.n_classes, names)
+    """Group the inputs of a part; `names` if they are known from other parts."""
+    return Grouped.by(part.by_decision(part.data.columns[column]), part.labels, part.n_classes, names)
 
 
 def groups_by_column(data: LabelledData) -> dict[str, tuple[str, ...]]:
-    """The groups of every metadata column that has no more than `MOST_GROUPS`."""
+    """List the groups of every metadata column that has at most `MAX_GROUPS`."""
     found = {name: np.unique(np.asarray(column).astype(str)) for name, column in data.columns.items()}
-    return {name: tuple(values.tolist()) for name, values in found.items() if len(values) <= MOST_GROUPS}
+    return {name: tuple(values.tolist()) for name, values in found.items() if len(values) <= MAX_GROUPS}
 
 
 def balanced_terms(split: Split, terms: Sequence[Term]) -> tuple[Term, ...]:
-    """The terms of the seen part, positives apart by group, where there is an objective.
+    """Split the positives of the terms by group if there is an objective.
 
-    Each group's positives count the same together, so that a search does not spare a large group at the cost of a
-    small one; those of no group count as they did.
+    The positives of every group get the same total weight, so that a search does not protect a large group at the cost
+    of a small one; positives of no group keep their weight.
     """
     if split.objective is None:
         return tuple(terms)
     grouped = groups_in(split.seen, str(split.objective.group_column))
     found: list[Term] = []
     for term in terms:
-        found += [term] if term.kind != "positive" else _apart(term, grouped)
+        found += [term] if term.kind != "positive" else _split_by_group(term, grouped)
     return tuple(found)
 
 
-def _apart(term: Term, grouped: Grouped) -> list[Term]:
+def _split_by_group(term: Term, grouped: Grouped) -> list[Term]:
     members = grouped.members[term.rows]
     numbers, sizes = np.unique(members[members >= 0], return_counts=True)
     apart = [
@@ -113,7 +113,7 @@ def _apart(term: Term, grouped: Grouped) -> list[Term]:
     return [*apart, Term(term.name, rest, term.weight, term.kind)] if len(rest) else apart
 
 
-def _no_column(objective: Objective, named: Sequence[str], columns: Mapping[str, Array]) -> str:
+def _no_column_message(objective: Objective, named: Sequence[str], columns: Mapping[str, Array]) -> str:
     start = f"objective '{objective.name}' compares the groups of one metadata column"
     if len(named) > 1:
         return f"{start}, and the targets are of several ({', '.join(named)}): write '{objective.name}:{named[0]}'"

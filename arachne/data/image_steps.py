@@ -1,4 +1,4 @@
-"""What preprocessing does to images: batches `(n, height, width, channels)` or `(n, height, width)`."""
+"""Preprocessing steps for images, in batches `(n, height, width, channels)` or `(n, height, width)`."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import numpy as np
 from PIL import Image
 
 from arachne.errors import DataError
-from arachne.values import Array
+from arachne.model.values import Array
 
-ON_IMAGES = ("resize", "shorter", "crop", "grey", "rgb")
-"""The steps that work on images of different sizes, one by one."""
+PER_IMAGE_STEPS = ("resize", "shorter", "crop", "grey", "rgb")
+"""The steps that can be applied to single images of different sizes."""
 
 CHANNELS = (1, 3, 4)
-"""Numbers of channels a picture has."""
+"""The numbers of channels a picture may have."""
 
 
 def channel_axis(batch: Array) -> int | None:
-    """The axis of the channels: the last one, or axis 1 if only that one fits; None if neither does.
+    """Return the axis of the channels: the last one, or axis 1 if only that one fits; None without channels.
 
     Raises:
-        DataError: Not a batch of images.
+        DataError: The array is not a batch of images.
     """
     if batch.ndim == 3:
         return None
@@ -29,7 +29,7 @@ def channel_axis(batch: Array) -> int | None:
 
 
 def channels_first(batch: Array) -> Array:
-    """`(n, channels, height, width)`, as PyTorch has it."""
+    """Move the channels to axis 1: `(n, channels, height, width)`, as in PyTorch."""
     axis = channel_axis(batch)
     if axis is None:
         return batch[:, None]
@@ -37,7 +37,7 @@ def channels_first(batch: Array) -> Array:
 
 
 def channels_last(batch: Array) -> Array:
-    """`(n, height, width, channels)`, as Keras has it."""
+    """Move the channels to the last axis: `(n, height, width, channels)`, as in Keras."""
     axis = channel_axis(batch)
     if axis is None:
         return batch[..., None]
@@ -45,7 +45,7 @@ def channels_last(batch: Array) -> Array:
 
 
 def along_channels(batch: Array, numbers: Array, name: str) -> Array:
-    """Numbers, one per channel, shaped so that they broadcast over the channels of a batch."""
+    """Reshape one number per channel so that they broadcast over the channels of a batch."""
     if len(numbers) == 1:
         return numbers
     axes = [channel_axis(batch)] if batch.ndim == 4 else [batch.ndim - 1, 1]
@@ -56,25 +56,25 @@ def along_channels(batch: Array, numbers: Array, name: str) -> Array:
 
 
 def resize(batch: Array, height: int, width: int) -> Array:
-    """Images of another size, bilinear with antialiasing; the channels stay where they are."""
+    """Resize images, bilinear with antialiasing; the channel axis stays."""
     last = channels_last(batch)
     if last.shape[1:3] == (height, width):
         return batch
-    resized = np.stack([_resized(image, height, width) for image in last])
+    resized = np.stack([_resize_image(image, height, width) for image in last])
     if batch.ndim == 3:
         return resized[..., 0]
     return np.moveaxis(resized, 3, 1) if channel_axis(batch) == 1 else resized
 
 
 def resize_shorter(batch: Array, side: int) -> Array:
-    """The shorter side to a length, the longer one in proportion."""
+    """Resize the shorter side to a length, the longer one in proportion."""
     height, width = channels_last(batch).shape[1:3]
     shorter = min(height, width)
     return resize(batch, max(side, height * side // shorter), max(side, width * side // shorter))
 
 
 def crop(batch: Array, height: int, width: int) -> Array:
-    """The centre of each image."""
+    """Crop each image to its centre."""
     first = 2 if batch.ndim == 4 and channel_axis(batch) == 1 else 1
     had = batch.shape[first : first + 2]
     channel_axis(batch)
@@ -87,7 +87,7 @@ def crop(batch: Array, height: int, width: int) -> Array:
 
 
 def grey(batch: Array) -> Array:
-    """One channel, by the weights Pillow uses for brightness."""
+    """Convert to one channel, by the weights Pillow uses for brightness."""
     axis = channel_axis(batch)
     if axis is None or batch.shape[axis] == 1:
         return batch
@@ -102,7 +102,7 @@ def grey(batch: Array) -> Array:
 
 
 def rgb(batch: Array) -> Array:
-    """Three channels: a grey one three times, an alpha channel left out."""
+    """Convert to three channels: repeat a grey one, drop an alpha channel."""
     axis = channel_axis(batch)
     if axis is None:
         return np.repeat(batch[..., None], 3, axis=3)
@@ -113,8 +113,8 @@ def rgb(batch: Array) -> Array:
     return np.take(batch, range(3), axis=axis) if batch.shape[axis] == 4 else batch
 
 
-def _resized(image: Array, height: int, width: int) -> Array:
-    """One `(height, width, channels)` image."""
+def _resize_image(image: Array, height: int, width: int) -> Array:
+    """Resize one `(height, width, channels)` image."""
     size = (width, height)
     if image.dtype == np.uint8 and image.shape[2] in CHANNELS:
         plain = image[..., 0] if image.shape[2] == 1 else image

@@ -1,4 +1,4 @@
-"""Labelled inputs, whatever they were read from."""
+"""Labelled inputs, independent of the format they were read from."""
 
 from __future__ import annotations
 
@@ -9,29 +9,30 @@ from functools import cached_property
 
 import numpy as np
 
-from arachne.data.mapped import gather
+from arachne.data.lazy.memmap import gather
 from arachne.errors import DataError
-from arachne.values import Array, Inputs, batches, count
-from arachne.wording import counted
+from arachne.model.values import Array, Inputs, batches, count
+from arachne.plugins.drawing import Drawable
+from arachne.text import pluralise
 
 HASH_BATCH = 1024
-"""Rows hashed at once, so that memory-mapped data is never in memory as a whole."""
+"""Rows hashed at a time, so that memory-mapped data is never in memory as a whole."""
 
-MOST_NAMED = 10
-"""How many classes are named on one line."""
+MAX_NAMED = 10
+"""The most classes named on one line."""
 
 
 @dataclass(frozen=True, eq=False)
-class LabelledData:
+class LabelledData(Drawable):
     """Inputs with the class each of them should get.
 
     Attributes:
         inputs: One array `(n, ...)`, or a mapping of such arrays.
-        labels: True classes, int64 `(n,)`.
-        class_names: The name of every class in order, where known.
-        names: The file name of every row, where there is one.
+        labels: True classes, int64 `(n,)`; `(n, ...)` for tasks with several decisions in an input.
+        class_names: The name of every class in order, if known.
+        names: The file name of every row, if there is one.
         columns: Metadata, one array `(n,)` by column name.
-        source: What the data was read from.
+        source: The path or object the data was read from.
         names_assumed: Whether the order of the class names comes from the data and was not given by the user. It is
             right only for a model with the same number of classes and no names of its own; `checked_scores` checks
             that.
@@ -50,7 +51,7 @@ class LabelledData:
         if not arrays:
             raise DataError("expected at least one input array, got none")
         labels = np.asarray(self.labels)
-        if labels.ndim != 1 or labels.dtype.kind not in "biuf" or (labels != np.round(labels)).any():
+        if not labels.ndim or labels.dtype.kind not in "biuf" or (labels != np.round(labels)).any():
             raise DataError("expected one class number per input as labels; names and other forms go through read_data")
         object.__setattr__(self, "labels", labels.astype(np.int64))
         for what, array in [*arrays.items(), *self.columns.items()]:
@@ -68,20 +69,14 @@ class LabelledData:
         """`899 inputs (1, 8, 8), 10 classes: 0, 1, …`, instead of pages of numbers."""
         arrays = self.inputs if isinstance(self.inputs, Mapping) else {"": self.inputs}
         shapes = ", ".join(f"{name} {tuple(array.shape[1:])}".strip() for name, array in arrays.items())
-        text = f"{counted(len(self), 'input')} {shapes}, "
+        text = f"{pluralise(len(self), 'input')} {shapes}, "
         if self.class_names is None:
-            return text + f"{counted(len(np.unique(self.labels)), 'different label')}"
-        names = ", ".join(self.class_names[:MOST_NAMED]) + (", …" if len(self.class_names) > MOST_NAMED else "")
-        return text + f"{counted(len(self.class_names), 'class', 'classes')}: {names}"
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        from arachne.report.notebook import data_html
-
-        return data_html(self)
+            return text + f"{pluralise(len(np.unique(self.labels)), 'different label')}"
+        names = ", ".join(self.class_names[:MAX_NAMED]) + (", …" if len(self.class_names) > MAX_NAMED else "")
+        return text + f"{pluralise(len(self.class_names), 'class', 'classes')}: {names}"
 
     def take(self, rows: Array | Sequence[int]) -> LabelledData:
-        """The chosen rows `(k,)`, in the order given."""
+        """Select rows `(k,)`, in the order given."""
         chosen = np.asarray(rows, dtype=np.int64)
         if len(chosen) == len(self) and np.array_equal(chosen, np.arange(len(self))):
             return self  # a copy of everything would bring memory-mapped data into memory
@@ -99,13 +94,13 @@ class LabelledData:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes all inputs take."""
+        """The bytes of all inputs."""
         return sum(
             array.nbytes for array in (self.inputs.values() if isinstance(self.inputs, Mapping) else [self.inputs])
         )
 
     def sha256(self) -> str:
-        """A hash of the inputs' and labels' content, not of names or where they came from."""
+        """Hash the content of inputs and labels; names and the source do not count."""
         return self._sha256
 
     @cached_property
@@ -120,18 +115,18 @@ class LabelledData:
 
     @cached_property
     def hashes(self) -> tuple[bytes, ...]:
-        """A hash of each input's content, as `row_hashes` has them."""
+        """The hash of each input's content, by `row_hashes`."""
         return tuple(row_hashes(self.inputs))
 
     def class_name(self, label: int) -> str:
-        """The name of a class, or its number as text."""
+        """Return the name of a class, or its number as text."""
         if self.class_names is not None and 0 <= label < len(self.class_names):
             return self.class_names[label]
         return str(int(label))
 
 
 def row_hashes(inputs: Inputs) -> Iterator[bytes]:
-    """A hash of each input's content (dtype, shape and bytes; labels do not count)."""
+    """Hash the content of each input (dtype, shape and bytes; labels do not count)."""
     arrays = dict(inputs) if isinstance(inputs, Mapping) else {"": inputs}
     header = "".join(
         f"{name}\0{arrays[name].dtype.str}\0{arrays[name].shape[1:]}\0" for name in sorted(arrays)

@@ -28,20 +28,20 @@ import numpy as np
 
 from arachne.data import image_steps
 from arachne.data.checks import as_inputs
-from arachne.data.mapped import room
-from arachne.data.prepared import prepared
+from arachne.data.lazy.memmap import allocate_like
+from arachne.data.lazy.preprocess import preprocess_lazily
 from arachne.errors import ArachneError, DataError, UsageError, did_you_mean
-from arachne.lazy import is_lazy
-from arachne.user_code import load_function
-from arachne.values import Array, Inputs, batches, count, take
+from arachne.io.user_code import load_function
+from arachne.model.lazy import is_lazy
+from arachne.model.values import Array, Inputs, batches, count, take
 
-BATCH = 256
+PREP_BATCH = 256
 DTYPES = ("float32", "float16", "float64", "uint8", "int32", "int64", "bool")
 
 
 @dataclass(frozen=True)
-class Step:
-    """One step: its name, its value in canonical form, and what it does to a batch."""
+class PreprocessStep:
+    """One step: its name, its value in canonical form, and the function of a batch."""
 
     name: str
     value: str
@@ -51,7 +51,7 @@ class Step:
         return f"{self.name}={self.value}" if self.value else self.name
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Step) and str(self) == str(other)
+        return isinstance(other, PreprocessStep) and str(self) == str(other)
 
     def __hash__(self) -> int:
         return hash(str(self))
@@ -59,16 +59,16 @@ class Step:
 
 @dataclass(frozen=True)
 class Preprocess:
-    """The steps from the values in the files to those the model takes; without steps, inputs stay as they are."""
+    """The steps from the values in the files to the model's inputs; without steps, inputs are unchanged."""
 
-    steps: tuple[Step, ...] = ()
+    steps: tuple[PreprocessStep, ...] = ()
 
     @classmethod
     def parse(cls, text: str | Preprocess | None) -> Preprocess:
-        """The steps in a text.
+        """Parse the steps in a text.
 
         Raises:
-            UsageError: A step that does not exist, or a value it does not take.
+            UsageError: A step does not exist, or does not take its value.
         """
         if isinstance(text, Preprocess):
             return text
@@ -86,32 +86,32 @@ class Preprocess:
         return bool(self.steps)
 
     def __call__(self, inputs: Inputs) -> Inputs:
-        """Preprocess inputs batch by batch; what is memory-mapped stays so, and lazy inputs when they are read.
+        """Preprocess inputs batch by batch; memory-mapped inputs stay so, and lazy ones are preprocessed when read.
 
         Raises:
-            DataError: Inputs a step cannot work on.
+            DataError: A step does not fit the inputs.
         """
         n = count(inputs)
         if not self.steps or not n:
             return inputs
         if is_lazy(inputs):
-            return prepared(inputs, self)
+            return preprocess_lazily(inputs, self)
         results: dict[str, Array] = {}
-        for batch in batches(n, BATCH):
+        for batch in batches(n, PREP_BATCH):
             result = self._batch(take(inputs, batch))
             for name, array in (result if isinstance(result, Mapping) else {"": result}).items():
                 if name not in results:
                     like = next(iter(inputs.values())) if isinstance(inputs, Mapping) else inputs
-                    results[name] = room((n, *array.shape[1:]), array.dtype, like)
+                    results[name] = allocate_like((n, *array.shape[1:]), array.dtype, like)
                 if array.shape[1:] != results[name].shape[1:]:
                     raise DataError(f"preprocessing '{self}' gave different shapes for different inputs")
                 results[name][batch] = array
         return results[""] if list(results) == [""] else results
 
     def split_images(self) -> tuple[Preprocess, Preprocess]:
-        """The leading steps that bring images of any size to one size, and the rest."""
+        """Split into the leading steps that bring images of any size to one size, and the rest."""
         head = 0
-        while head < len(self.steps) and self.steps[head].name in image_steps.ON_IMAGES:
+        while head < len(self.steps) and self.steps[head].name in image_steps.PER_IMAGE_STEPS:
             head += 1
         return Preprocess(self.steps[:head]), Preprocess(self.steps[head:])
 
@@ -132,10 +132,10 @@ class Preprocess:
         return inputs
 
 
-def _step(word: str) -> Step:
+def _step(word: str) -> PreprocessStep:
     name, equals, value = word.partition("=")
     if not equals and ":" in word:
-        return Step(word, "", load_function(word))
+        return PreprocessStep(word, "", load_function(word))
     if name not in _STEPS:
         raise UsageError(f"no preprocessing step '{name}'" + did_you_mean(name, [*_STEPS, "module:function"]))
     wants_value, make = _STEPS[name]
@@ -143,13 +143,13 @@ def _step(word: str) -> Step:
         wanted = f"a value, as in '{name}={_EXAMPLES[name]}'" if wants_value else "no value"
         raise UsageError(f"preprocessing step '{name}' takes {wanted}, got '{word}'")
     canonical, apply = make(name, value)
-    return Step(name, canonical, apply)
+    return PreprocessStep(name, canonical, apply)
 
 
-Made = tuple[str, Callable[[Array], Array]]
+BuiltStep = tuple[str, Callable[[Array], Array]]
 
 
-def _size_step(name: str, value: str) -> Made:
+def _size_step(name: str, value: str) -> BuiltStep:
     height, by, width = value.partition("x")
     numbers = [_count(name, value, side) for side in (height, width if by else height)]
     if name == "shorter":
@@ -160,11 +160,11 @@ def _size_step(name: str, value: str) -> Made:
     return f"{numbers[0]}x{numbers[1]}", lambda batch: change(batch, numbers[0], numbers[1])
 
 
-def _colour_step(name: str, value: str) -> Made:
+def _colour_step(name: str, value: str) -> BuiltStep:
     return "", image_steps.grey if name == "grey" else image_steps.rgb
 
 
-def _scale_step(name: str, value: str) -> Made:
+def _scale_step(name: str, value: str) -> BuiltStep:
     above, slash, below = value.partition("/")
     factor = np.float32(_number(name, value, above))
     divisor = np.float32(_number(name, value, below) if slash else 1)
@@ -179,7 +179,7 @@ def _scale_step(name: str, value: str) -> Made:
     return f"{_text(above)}/{_text(below)}" if slash else _text(above), scale
 
 
-def _channel_step(name: str, value: str) -> Made:
+def _channel_step(name: str, value: str) -> BuiltStep:
     texts = value.split(",")
     numbers = np.array([_number(name, value, text) for text in texts], dtype=np.float32)
     if name == "std" and not numbers.all():
@@ -194,13 +194,13 @@ def _channel_step(name: str, value: str) -> Made:
     return ",".join(map(_text, texts)), shift
 
 
-def _layout_step(name: str, value: str) -> Made:
+def _layout_step(name: str, value: str) -> BuiltStep:
     if value not in ("nchw", "nhwc"):
         raise UsageError(f"no layout '{value}'" + did_you_mean(value, ("nchw", "nhwc")))
     return value, image_steps.channels_first if value == "nchw" else image_steps.channels_last
 
 
-def _shape_step(name: str, value: str) -> Made:
+def _shape_step(name: str, value: str) -> BuiltStep:
     if name == "flatten":
         return "", lambda batch: batch.reshape(len(batch), -1)
     sides = [_count(name, value, side) for side in value.split("x")]
@@ -213,7 +213,7 @@ def _shape_step(name: str, value: str) -> Made:
     return "x".join(map(str, sides)), reshape
 
 
-def _dtype_step(name: str, value: str) -> Made:
+def _dtype_step(name: str, value: str) -> BuiltStep:
     if value not in DTYPES:
         raise UsageError(f"no dtype '{value}' for inputs" + did_you_mean(value, DTYPES))
     return value, lambda batch: batch.astype(value)
@@ -239,7 +239,7 @@ def _text(number: str) -> str:
     return f"{float(number):.9g}"
 
 
-_STEPS: Mapping[str, tuple[bool, Callable[[str, str], Made]]] = {
+_STEPS: Mapping[str, tuple[bool, Callable[[str, str], BuiltStep]]] = {
     "resize": (True, _size_step),
     "shorter": (True, _size_step),
     "crop": (True, _size_step),

@@ -1,4 +1,4 @@
-"""The parts of an earlier split again, from the row numbers it had."""
+"""Rebuild an earlier split from its row numbers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 from arachne.data.labelled import LabelledData
 from arachne.data.split import Part, Split, checked_scores, never_break_part, whole_part, with_model_names
 from arachne.errors import DataError
-from arachne.values import Array
+from arachne.model.values import Array
 
 if TYPE_CHECKING:
-    from arachne.backend import ModelBackend
+    from arachne.model.backend import ModelBackend
 
 
 def split_by_rows(
@@ -25,24 +25,24 @@ def split_by_rows(
     holdout: LabelledData | None = None,
     never_break: LabelledData | None = None,
 ) -> Split:
-    """The same parts as before.
+    """Divide the data as an earlier repair did.
 
     Args:
         backend: The original model.
-        data: The same data.
-        targets: What was repaired.
-        rows: Row numbers of `seen`, `choose` and `held_out`; the last are of `holdout` where that is given.
-        holdout: The same held-out data.
-        never_break: The same never-break inputs.
+        data: The data of that repair.
+        targets: The targets of that repair.
+        rows: Row numbers of `seen`, `choose` and `held_out`; the last are of `holdout` if that is given.
+        holdout: The held-out data of that repair.
+        never_break: The never-break inputs of that repair.
 
     Raises:
-        DataError: Rows the data does not have.
+        DataError: The data does not have these rows.
     """
     whole = whole_part(backend, data, list(targets))
     judged = whole
     if holdout is not None:
         other = with_model_names(backend, holdout)
-        elsewhere = tuple(target.elsewhere(other) for target in whole.targets)
+        elsewhere = tuple(target.for_other_data(other) for target in whole.targets)
         judged = Part(other, np.arange(len(other)), checked_scores(backend, other), elsewhere)
     return Split(
         seen=_rows_of(whole, rows["seen"]),

@@ -1,4 +1,4 @@
-"""The parts of the data: seen by the repair, kept for choosing between candidates, held out for the verdict."""
+"""Split the data: seen by the repair, reserved for choosing between candidates, held out for the verdict."""
 
 from __future__ import annotations
 
@@ -16,43 +16,45 @@ from arachne.data.strata import divide
 from arachne.data.targets import Target, parse_targets
 from arachne.errors import DataError, ModelError, NothingToRepairError, UsageError, did_you_mean
 from arachne.fairness.base import Objective
-from arachne.observing import observe_traces
-from arachne.values import Array, Inputs, take
-from arachne.wording import are, counted
+from arachne.model.values import Array, Inputs
+from arachne.tasks import SINGLE_LABEL, DecisionRows, Decisions, Task
+from arachne.text import are, pluralise
 
 if TYPE_CHECKING:
-    from arachne.backend import ModelBackend, Observer, Pull, Seeds, Trace, Weights
+    from arachne.model.backend import LossGradient, ModelBackend, Trace, Weights
 
 DUPLICATES = "duplicates"
-"""As `group_by`: inputs of the same content are one group."""
+"""A value of `group_by`: inputs of the same content are one group."""
 
 Causes = Callable[[str | Target | Sequence[str | Target], LabelledData, Array], Sequence[str | Target]]
-"""From targets in the user's words, the data and the model's predictions to targets in which causes are looked up."""
+"""Resolves `cause:` targets, from the targets, the data and the model's predictions."""
 
 
-class Kept(Protocol):
-    """What was kept of a pass of the original model over some inputs, beside its scores."""
+class ActivationCache(Protocol):
+    """Activations cached from a pass of the original model over some inputs."""
 
     def take(self, rows: Array) -> Self:
-        """The same of some of the inputs, by their positions."""
+        """Select rows."""
 
     def trace(self, rows: Array, layers: Sequence[str]) -> Trace | None:
-        """As `ModelBackend.trace`, of some of the inputs; None where too little was kept."""
+        """Trace some inputs like `ModelBackend.trace`; None if too little is cached."""
 
-    def weight_gradients(self, rows: Array, pull: Pull, parameters: Sequence[tuple[str, str]]) -> Weights | None:
-        """As `ModelBackend.weight_gradients`, of some of the inputs; None where too little was kept."""
+    def weight_gradients(
+        self, rows: Array, loss_gradient: LossGradient, parameters: Sequence[tuple[str, str]]
+    ) -> Weights | None:
+        """Compute gradients for some inputs like `ModelBackend.weight_gradients`; None if too little is cached."""
 
 
-Run = Callable[[Inputs], tuple[Array, Kept | None]]
-"""Runs the original model: class scores `(n, classes)`, and what else of the pass is kept."""
+Run = Callable[[Inputs], tuple[Array, ActivationCache | None]]
+"""Runs the original model: returns class scores `(n, classes)`, and the activations it cached."""
 
 TermKind = Literal["positive", "negative", "never_break"]
-"""Inputs that are right and should stay right, inputs to repair, inputs that must not become wrong."""
+"""Decisions that are right and should stay right, decisions to repair, decisions that must not become wrong."""
 
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """One thing the fitness counts: some rows of a part, each with the same weight, to repair or to keep right."""
+    """A term of the fitness: some rows of a part with one weight, to repair or to keep right."""
 
     name: str
     rows: Array
@@ -62,31 +64,68 @@ class Term:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Some rows of the user's data, and what the original model makes of them.
+    """Some rows of the user's data with the original model's outputs.
+
+    Parts are selected by inputs, but labels, predictions, positives, negatives and targets are per decision `(m,)`.
+    With one label for each input, decisions are inputs.
 
     Attributes:
         data: The inputs and labels, `n` of them.
         rows: Their row numbers in the user's data `(n,)`.
-        scores: The original model's class scores `(n, classes)`. The original model runs over each input once, and
-            everything that is said about it derives from these.
+        outputs: The original model's raw outputs `(n, ...)`, class scores `(n, classes)` with one label for each input.
+            The original model runs once over each input, and all its numbers derive from these.
         targets: The faults to repair.
-        kept: What else was kept of that pass, so that nobody has to run it again; None if nothing was.
+        cached_activations: Activations of that pass, which need not be computed again; None if there are none.
+        task: Reads outputs as decisions.
     """
 
     data: LabelledData
     rows: Array
-    scores: Array
+    outputs: Array
     targets: tuple[Target, ...]
-    kept: Kept | None = None
+    cached_activations: ActivationCache | None = None
+    task: Task = SINGLE_LABEL
 
     def __post_init__(self) -> None:
-        if self.scores.ndim != 2 or len(self.scores) != len(self.data):
+        if len(self.outputs) != len(self.data) or (self.task.SINGLE and self.outputs.ndim != 2):
             raise DataError(
-                f"expected scores of shape ({len(self.data)}, classes), one row per input, got {self.scores.shape}"
+                f"expected scores of shape ({len(self.data)}, classes), one row per input, got {self.outputs.shape}"
             )
 
     def __len__(self) -> int:
         return len(self.data)
+
+    @cached_property
+    def decisions(self) -> Decisions:
+        """The decisions of the original model."""
+        return self.read(self.outputs)
+
+    def read(self, outputs: Array) -> Decisions:
+        """Read a model's raw outputs `(n, ...)` of the part's inputs as decisions."""
+        return self.task.read(outputs, self.data.labels)
+
+    @property
+    def scores(self) -> Array:
+        """The original model's class scores of every decision `(m, classes)`."""
+        return self.decisions.scores
+
+    @property
+    def labels(self) -> Array:
+        """The true class of every decision `(m,)`."""
+        return self.decisions.labels
+
+    @property
+    def decision_rows(self) -> Array:
+        """The row number in the user's data of every decision's input `(m,)`."""
+        return self.rows if self.task.SINGLE else self.rows[self.decisions.inputs]
+
+    def by_decision(self, values: Array) -> Array:
+        """Return the value of each decision's input `(m,)`, from one value for each input `(n,)`."""
+        return values if self.task.SINGLE else values[self.decisions.inputs]
+
+    def choose_decisions(self, numbers: Array) -> DecisionRows:
+        """Return some decisions of the part, by number, to be read from other outputs of its inputs."""
+        return DecisionRows(self.task, self.data.labels, self.decisions.inputs, numbers)
 
     @property
     def n_classes(self) -> int:
@@ -95,60 +134,44 @@ class Part:
 
     @cached_property
     def predictions(self) -> Array:
-        """The class the original model predicts for each input `(n,)`; the first of several equal scores wins."""
-        return np.asarray(np.argmax(self.scores, axis=1))
+        """The class of the original model for each decision `(m,)`; the first of several equal scores wins."""
+        return self.task.decide(self.scores)
+
+    @cached_property
+    def right(self) -> Array:
+        """Which decisions of the original model are right, bool `(m,)`."""
+        return self.task.correct(self.scores, self.labels)
 
     @cached_property
     def positives(self) -> Array:
-        """Rows of the part that are classified correctly."""
-        return np.flatnonzero(self.data.labels == self.predictions)
+        """Numbers of the decisions that are right."""
+        return np.flatnonzero(self.right)
 
     @cached_property
     def negatives(self) -> Array:
-        """Rows of the part that show any target."""
-        shown = np.zeros(len(self), dtype=bool)
+        """Numbers of the decisions that show any target."""
+        shown = np.zeros(len(self.decisions), dtype=bool)
         for target in self.targets:
             shown |= self.shows(target)
         return np.flatnonzero(shown)
 
     def take(self, positions: Array) -> Part:
-        """Some inputs of the part, by their positions in it."""
-        kept = None if self.kept is None else self.kept.take(positions)
-        return Part(self.data.take(positions), self.rows[positions], self.scores[positions], self.targets, kept)
-
-    def trace(self, backend: ModelBackend, rows: Array, layers: Sequence[str]) -> Trace:
-        """Some inputs' pass through the original model, from what was kept of it where that is enough."""
-        found = None if self.kept is None else self.kept.trace(rows, layers)
-        return found or backend.trace(take(self.data.inputs, rows), layers)
-
-    def observe(
-        self, backend: ModelBackend, rows: Array, layers: Sequence[str], observer: Observer, seeds: Seeds | None = None
-    ) -> None:
-        """Show what flows through layers of the original model, from what was kept of its pass where that is enough."""
-        kept = self.kept
-        if kept is None or kept.trace(rows[:1], layers) is None:
-            backend.observe(take(self.data.inputs, rows), layers, observer, seeds)
-        else:
-            observe_traces(lambda some: self.trace(backend, rows[some], layers), len(rows), observer, seeds)
-
-    def weight_gradients(
-        self, backend: ModelBackend, rows: Array, pull: Pull, parameters: Sequence[tuple[str, str]]
-    ) -> Weights:
-        """Gradients of a loss over some inputs in the original model, from what was kept where that is enough."""
-        found = None if self.kept is None else self.kept.weight_gradients(rows, pull, parameters)
-        return found or backend.weight_gradients(take(self.data.inputs, rows), pull, parameters)
+        """Select inputs of the part by position."""
+        cached = None if self.cached_activations is None else self.cached_activations.take(positions)
+        rows, outputs = self.rows[positions], self.outputs[positions]
+        return Part(self.data.take(positions), rows, outputs, self.targets, cached, self.task)
 
     def shows(self, target: Target) -> Array:
-        """Which rows of the part show a target, bool `(n,)`."""
-        return target.shows(self.data.labels, self.predictions, self.rows)
+        """Return which decisions show a target, bool `(m,)`."""
+        return target.shows(self.labels, self.predictions, self.decision_rows)
 
     def terms(self, alpha: float) -> tuple[Term, ...]:
-        """What the fitness counts: the positives, then every target's negatives, these `alpha` times.
+        """Return the terms of the fitness: the positives, then every target's negatives with `alpha` times the weight.
 
         A row that shows two targets counts for the first.
         """
         terms = [Term("positives", self.positives, 1.0, "positive")]
-        taken = np.zeros(len(self), dtype=bool)
+        taken = np.zeros(len(self.decisions), dtype=bool)
         for target in self.targets:
             shown = self.shows(target) & ~taken
             taken |= shown
@@ -161,12 +184,12 @@ class Split:
     """The three parts, and the targets they were made for.
 
     Attributes:
-        seen: What the repair works on.
-        choose: What candidates are compared on, where they are compared on inputs of their own.
-        held_out: What the verdict comes from.
+        seen: The inputs the repair works on.
+        choose: The inputs reserved for comparing candidates; may be empty.
+        held_out: The inputs the verdict comes from.
         targets: The faults to repair.
         never_break: Inputs of the user's choice; those the original model gets right must stay right.
-        objective: What should become fairer between groups, and by which column.
+        objective: The fairness objective, with its column.
     """
 
     seen: Part
@@ -177,8 +200,14 @@ class Split:
     objective: Objective | None = None
 
     @property
+    def parts(self) -> tuple[Part, ...]:
+        """Every part of the data: held out, seen, reserved for choosing, and never to break if there is one."""
+        never_break = () if self.never_break is None else (self.never_break,)
+        return (self.held_out, self.seen, self.choose, *never_break)
+
+    @property
     def class_names(self) -> tuple[str, ...]:
-        """The name of every class of the model, its number as text where it has none."""
+        """The name of every class of the model, or its number as text."""
         return tuple(self.seen.data.class_name(label) for label in range(self.seen.n_classes))
 
 
@@ -194,31 +223,33 @@ def split_by_outcome(
     group_by: str | Array | None = None,
     causes: Causes | None = None,
     run: Run | None = None,
+    task: Task = SINGLE_LABEL,
 ) -> Split:
-    """Divide the data into what the repair sees and what the verdict comes from.
+    """Divide the data into a part that the repair sees and a part for the verdict.
 
     Halves are stratified by (label, prediction), as in the paper; the same generator state gives the same halves.
 
     Args:
         backend: The original model.
         data: The user's data.
-        target: What to repair.
-        rng: Where the random choices come from.
+        target: The faults to repair.
+        rng: The source of randomness.
         holdout: Other data for the verdict; all of `data` is then seen.
         choose: Share of the seen part taken out for choosing between candidates.
         drop_overlap: Whether inputs of `holdout` that are also in `data` are dropped rather than refused.
         group_by: A metadata column, one value per input `(n,)`, or `duplicates`: inputs with the same value stay on
             one side.
-        causes: Looks up targets such as `cause:1`.
+        causes: Resolves targets such as `cause:1`.
         run: Runs the original model; `backend.forward` when None.
+        task: Reads the model's outputs.
 
     Raises:
         NothingToRepairError: No seen input shows a target.
-        DataError: Data without inputs, labels the model does not have, or a holdout that overlaps.
+        DataError: The data has no inputs, or labels the model does not have, or the holdout overlaps with it.
     """
     if not 0 <= choose < 1:
         raise UsageError(f"expected a share from 0 to below 1 for choosing, got {choose:g}")
-    whole = whole_part(backend, data, target, causes=causes, run=run)
+    whole = whole_part(backend, data, target, causes=causes, run=run, task=task)
     groups = None if group_by is None else groups_of(whole.data, group_by)
     if holdout is None:
         in_seen = divide(_outcomes(whole), 0.5, rng=rng, groups=groups)
@@ -232,19 +263,21 @@ def split_by_outcome(
         in_choose = ~divide(_outcomes(whole)[seen], 1 - choose, rng=rng, groups=part_groups)
     split = Split(whole.take(seen[~in_choose]), whole.take(seen[in_choose]), held_out, whole.targets)
     if not len(split.seen.negatives):
-        raise NothingToRepairError(_nothing(whole, holdout is not None))
+        raise NothingToRepairError(_nothing_message(whole, holdout is not None))
     return split
 
 
-def never_break_part(backend: ModelBackend, data: LabelledData, *, run: Run | None = None) -> Part:
-    """Inputs that must not become wrong, and what the original model makes of them.
+def never_break_part(
+    backend: ModelBackend, data: LabelledData, *, run: Run | None = None, task: Task = SINGLE_LABEL
+) -> Part:
+    """Make the part of inputs that must not become wrong; this runs the original model over them.
 
     Raises:
-        DataError: The model gets none of them right, so there is nothing to keep.
+        DataError: The model gets none of them right, so none can stay right.
     """
     data = with_model_names(backend, data)
-    scores, kept = checked_run(backend, data, run)
-    part = Part(data, np.arange(len(data)), scores, (), kept)
+    outputs, cached = run_checked(backend, data, run, task)
+    part = Part(data, np.arange(len(data)), outputs, (), cached, task)
     if not len(part.positives):
         raise DataError(f"the model gets none of the {len(part)} never-break inputs right, so none can be kept right")
     return part
@@ -257,21 +290,22 @@ def whole_part(
     *,
     causes: Causes | None = None,
     run: Run | None = None,
+    task: Task = SINGLE_LABEL,
 ) -> Part:
-    """All of the data as one part. This is where the original model runs over it."""
+    """Make one part of all of the data; this runs the original model over it."""
     data = with_model_names(backend, data)
-    scores, kept = checked_run(backend, data, run)
-    if causes is not None:
-        target = causes(target, data, np.argmax(scores, axis=1))
-    targets = parse_targets(target, data, np.argmax(scores, axis=1), scores.shape[1])
-    return Part(data, np.arange(len(data)), scores, targets, kept)
+    outputs, cached = run_checked(backend, data, run, task)
+    part = Part(data, np.arange(len(data)), outputs, (), cached, task)
+    if causes is not None and task.SINGLE:
+        target = causes(target, data, part.predictions)
+    return replace(part, targets=parse_targets(target, data, part.predictions, part.n_classes, part.labels))
 
 
 def with_model_names(backend: ModelBackend, data: LabelledData) -> LabelledData:
-    """The data with the model's class names, unless the user gave some; names of the data's own are renumbered.
+    """Give the data the model's class names, unless the user gave some, and renumber labels by name if it has its own.
 
     Raises:
-        DataError: A class of the data that the model does not have.
+        DataError: The model does not have a class of the data.
     """
     if backend.class_names is None or not (data.class_names is None or data.names_assumed):
         return data
@@ -286,42 +320,39 @@ def with_model_names(backend: ModelBackend, data: LabelledData) -> LabelledData:
 
 
 def checked_scores(backend: ModelBackend, data: LabelledData) -> Array:
-    """The model's class scores `(n, classes)`, checked as `checked_run` does."""
-    return checked_run(backend, data)[0]
+    """Return the model's class scores `(n, classes)`, checked by `run_checked`."""
+    return run_checked(backend, data)[0]
 
 
-def checked_run(backend: ModelBackend, data: LabelledData, run: Run | None = None) -> tuple[Array, Kept | None]:
-    """One pass of the model; its scores are checked to be numbers for classes that the labels fit.
+def run_checked(
+    backend: ModelBackend, data: LabelledData, run: Run | None = None, task: Task = SINGLE_LABEL
+) -> tuple[Array, ActivationCache | None]:
+    """Run the model, and check that its scores are numbers and that the labels fit its classes.
 
     Raises:
-        DataError: No inputs, a label the model has no class for, or not one name for each class.
-        ModelError: Scores that are not numbers.
+        DataError: There are no inputs, a label has no class, or there is not one name for each class.
+        ModelError: Scores are NaN.
     """
     if not len(data):
         raise DataError("the data has no inputs")
-    scores, kept = _ran(backend, data, run)
-    unknown = np.flatnonzero(np.isnan(scores).any(axis=1))
+    outputs, cached = _run_model(backend, data, run)
+    unknown = np.flatnonzero(np.isnan(outputs).reshape(len(outputs), -1).any(axis=1))
     if len(unknown):
         raise ModelError(
-            f"the model's scores are not numbers (NaN) for {counted(len(unknown), 'input')}, first row {unknown[0]}"
+            f"the model's scores are not numbers (NaN) for {pluralise(len(unknown), 'input')}, first row {unknown[0]}"
         )
-    n_classes = scores.shape[1]
+    n_classes = task.n_classes(outputs)
     if data.class_names is not None:
         check_names(data.class_names, n_classes, assumed=data.names_assumed)
     if data.names_assumed and backend.class_names not in (None, data.class_names):
         raise DataError(
             "the model's class names are in another order than the data's; give them in order", argument="classes"
         )
-    outside = np.flatnonzero((data.labels < 0) | (data.labels >= n_classes))
-    if len(outside):
-        row = int(outside[0])
-        raise DataError(
-            f"row {row} has the label {data.labels[row]}, but the model has the classes 0 to {n_classes - 1}"
-        )
-    return scores, kept
+    task.check(outputs, data.labels)
+    return outputs, cached
 
 
-def _ran(backend: ModelBackend, data: LabelledData, run: Run | None) -> tuple[Array, Kept | None]:
+def _run_model(backend: ModelBackend, data: LabelledData, run: Run | None) -> tuple[Array, ActivationCache | None]:
     try:
         return (backend.forward(data.inputs), None) if run is None else run(data.inputs)
     except DataError as error:
@@ -330,12 +361,12 @@ def _ran(backend: ModelBackend, data: LabelledData, run: Run | None) -> tuple[Ar
             raise
         best = trials[0]
         hint = f"{error}; the preprocessing '{best.text}' makes them fit, with an accuracy of {best.accuracy:.1%}"
-        told, table = advice(trials, hint)
-        raise DataError(told, argument="preprocess", below=table) from error
+        message, table = advice(trials, hint)
+        raise DataError(message, argument="preprocess", below=table) from error
 
 
 def groups_of(data: LabelledData, group_by: str | Array) -> Array:
-    """A number for each input's group, int64 `(n,)`.
+    """Number the group of each input, int64 `(n,)`.
 
     Args:
         data: The data.
@@ -357,15 +388,21 @@ def groups_of(data: LabelledData, group_by: str | Array) -> Array:
 
 
 def overlap(data: LabelledData, holdout: LabelledData) -> Array:
-    """Rows of the holdout whose inputs are also in the data, by content."""
+    """Find the rows of the holdout whose inputs are also in the data, by content."""
     known = set(data.hashes)
     return np.flatnonzero([digest in known for digest in holdout.hashes])
 
 
 def _outcomes(part: Part) -> Array:
-    labels, predictions = part.data.labels, part.predictions.astype(np.int64)
-    outcomes: Array = labels * (predictions.max() + 1) + predictions
-    return outcomes
+    """Return the stratum of each input `(n,)`: label and prediction of its first wrong decision, else of its first."""
+    labels, predictions = part.labels, part.predictions.astype(np.int64)
+    outcomes: Array = labels * (predictions.max(initial=0) + 1) + predictions
+    if part.task.SINGLE:
+        return outcomes
+    found = np.full(len(part), -1, np.int64)
+    order = np.lexsort((np.arange(len(labels)), part.right))[::-1]  # the last write wins
+    found[part.decisions.inputs[order]] = outcomes[order]
+    return found
 
 
 def _holdout(backend: ModelBackend, whole: Part, holdout: LabelledData, drop_overlap: bool, run: Run | None) -> Part:
@@ -381,15 +418,15 @@ def _holdout(backend: ModelBackend, whole: Part, holdout: LabelledData, drop_ove
         rows = np.setdiff1d(rows, shared)
         if not len(rows):
             raise DataError(f"all {len(holdout)} held-out inputs are also in the data, so none is left to judge by")
-    targets = tuple(target.elsewhere(holdout) for target in whole.targets)
-    scores, kept = checked_run(backend, holdout, run)
-    part = Part(holdout, np.arange(len(holdout)), scores, targets, kept)
+    targets = tuple(target.for_other_data(holdout) for target in whole.targets)
+    outputs, cached = run_checked(backend, holdout, run, whole.task)
+    part = Part(holdout, np.arange(len(holdout)), outputs, targets, cached, whole.task)
     return part.take(rows) if len(shared) else part
 
 
-def _nothing(whole: Part, all_seen: bool) -> str:
+def _nothing_message(whole: Part, all_seen: bool) -> str:
     texts = ", ".join(f"'{target.text}'" for target in whole.targets)
-    if len(whole.positives) == len(whole):
+    if len(whole.positives) == len(whole.decisions):
         return (
             f"no negative inputs: the model classifies all {len(whole)} inputs correctly, so there is nothing to repair"
         )

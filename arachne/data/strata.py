@@ -1,14 +1,14 @@
-"""Dividing rows in two so that both sides look alike."""
+"""Stratified division of rows in two."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from arachne.values import Array
+from arachne.model.values import Array
 
 
 def divide(strata: Array, share: float, *, rng: np.random.Generator, groups: Array | None = None) -> Array:
-    """Which rows go to the first side, bool `(n,)`.
+    """Choose which rows go to the first side, bool `(n,)`.
 
     The first side gets its share of every stratum, and of all rows together, to within one row: with halves, the odd
     rows of strata of odd size go to the two sides in turn. Groups are never divided, even where that costs balance.
@@ -16,7 +16,7 @@ def divide(strata: Array, share: float, *, rng: np.random.Generator, groups: Arr
     Args:
         strata: The stratum of each row `(n,)`; neighbouring numbers balance each other.
         share: The first side's share, between 0 and 1.
-        rng: Chooses the rows within a stratum.
+        rng: The source of randomness, for the rows within a stratum.
         groups: The group of each row `(n,)`.
     """
     if groups is not None and len(np.unique(groups)) < len(groups):
@@ -26,18 +26,18 @@ def divide(strata: Array, share: float, *, rng: np.random.Generator, groups: Arr
     for rows in _members(strata):
         after = before + len(rows)
         # The running total is rounded, not each stratum, so that the roundings never add up.
-        quota = _rounded(share * after) - _rounded(share * before)
+        quota = _round_half_up(share * after) - _round_half_up(share * before)
         chosen[rng.permutation(rows)[:quota]] = True
         before = after
     return chosen
 
 
-def _rounded(number: float) -> int:
+def _round_half_up(number: float) -> int:
     return int(np.floor(number + 0.5))
 
 
 def _divide_groups(strata: Array, share: float, groups: Array, rng: np.random.Generator) -> Array:
-    """Assign whole groups, the largest first, each to the side that has more room for the group's strata."""
+    """Assign whole groups, the largest first, each to the side that lacks more of the group's strata."""
     strata = np.unique(strata, return_inverse=True)[1]
     totals = np.bincount(strata).astype(float)
     # How many rows each side still lacks, in every stratum; the last entry stands for all rows together.
@@ -59,7 +59,7 @@ def _divide_groups(strata: Array, share: float, groups: Array, rng: np.random.Ge
 
 
 def _members(groups: Array) -> list[Array]:
-    """The rows of every group, groups in sorted order."""
+    """List the rows of every group, groups in sorted order."""
     numbers = np.unique(groups, return_inverse=True)[1]
     order = np.argsort(numbers, kind="stable")
     ends = np.cumsum(np.bincount(numbers))[:-1]

@@ -1,6 +1,6 @@
-"""What to repair: which inputs show the fault.
+"""Targets of a repair: texts that say which inputs show the fault.
 
-| text | the inputs it means |
+| text | its inputs |
 |---|---|
 | `6:0`, `cat:dog` | of class 6, read as 0 |
 | `cat:*`, `*:dog`, `*:*` | cats read as anything else; anything else read as dog; every mistake |
@@ -26,21 +26,21 @@ import numpy as np
 
 from arachne.data.confusions import confusions
 from arachne.data.labelled import LabelledData
-from arachne.data.rows_file import read_rows
+from arachne.data.readers.rows_file import read_rows
 from arachne.errors import DataError, NothingToRepairError, UsageError, did_you_mean
-from arachne.values import Array
+from arachne.model.values import Array
 
 FORMS = "class:class, class:*, *:class, top:k, rows:FILE, group:VALUE, cause:N"
 
 
-class Carried(Protocol):
-    """Which inputs have a cause."""
+class Membership(Protocol):
+    """Tells which inputs have a cause."""
 
     def __call__(self, data: LabelledData) -> Array:
-        """Which inputs have it, bool `(n,)`."""
+        """Return which inputs have the cause, bool `(n,)`."""
 
     def to_json(self) -> dict[str, Any]:
-        """What is needed to know it again."""
+        """Return plain values from which it can be made again."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,14 @@ class Target:
     """One fault: inputs of a class, read as a class, in some rows; None means any.
 
     Attributes:
-        text: The user's words for it, without the weight.
-        weight: How much one of its inputs counts against one of another target.
+        text: The text the user wrote, without the weight.
+        weight: The weight of one of its inputs, relative to other targets.
         label: The true class.
         prediction: The class it is read as.
         rows: Row numbers of the user's data it is limited to.
         column: The metadata column of a `group:` target.
         value: The value in that column.
-        carried: Which inputs have the cause, of a `cause:` target.
+        membership: Tells which inputs have the cause of a `cause:` target.
     """
 
     text: str
@@ -65,14 +65,14 @@ class Target:
     rows: tuple[int, ...] | None = None
     column: str | None = None
     value: str | None = None
-    carried: Carried | None = field(default=None, compare=False, repr=False)
+    membership: Membership | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
-        """The text that gives this target again."""
+        """The text of this target with its weight."""
         return self.text if self.weight == 1 else f"{self.text}={self.weight:g}"
 
     def shows(self, labels: Array, predictions: Array, rows: Array) -> Array:
-        """Which inputs show the fault, bool `(n,)`.
+        """Return which inputs show the fault, bool `(n,)`.
 
         Args:
             labels: True classes `(n,)`.
@@ -88,16 +88,16 @@ class Target:
             shown = shown & np.isin(rows, np.asarray(self.rows, dtype=np.int64))
         return shown
 
-    def elsewhere(self, data: LabelledData) -> Target:
-        """The same target on other data: a group or cause is looked up there; row numbers mean nothing there.
+    def for_other_data(self, data: LabelledData) -> Target:
+        """Return the target for other data: a group or cause is looked up there; row numbers do not apply.
 
         Raises:
             DataError: The other data has no such metadata column.
         """
         if self.rows is None:
             return self
-        if self.carried is not None:
-            return replace(self, rows=tuple(np.flatnonzero(self.carried(data)).tolist()))
+        if self.membership is not None:
+            return replace(self, rows=tuple(np.flatnonzero(self.membership(data)).tolist()))
         if self.column is None:
             return replace(self, rows=())
         if self.column not in data.columns:
@@ -107,25 +107,30 @@ class Target:
 
 
 def parse_targets(
-    texts: str | Target | Sequence[str | Target], data: LabelledData, predictions: Array, n_classes: int
+    texts: str | Target | Sequence[str | Target],
+    data: LabelledData,
+    predictions: Array,
+    n_classes: int,
+    labels: Array | None = None,
 ) -> tuple[Target, ...]:
-    """Targets from the user's words.
+    """Parse targets.
 
     Args:
         texts: One target, or several; a `Target` stays as it is.
-        data: The data the targets speak of: its class names, rows and metadata columns.
-        predictions: What the original model predicts for it `(n,)`; `top:k` counts them.
+        data: The data the targets refer to: its class names, rows and metadata columns.
+        predictions: The original model's prediction for each decision `(m,)`; `top:k` counts them.
         n_classes: How many classes the model has.
+        labels: The true classes of the decisions `(m,)`; the data's labels when None.
 
     Raises:
-        UsageError: A text that means nothing, or two things.
-        NothingToRepairError: `top:k` of a model without mistakes.
+        UsageError: A text has no meaning, or two meanings.
+        NothingToRepairError: `top:k` was asked of a model without mistakes.
     """
-    parser = _Parser(data, predictions, n_classes)
+    parser = _Parser(data, predictions, n_classes, data.labels if labels is None else labels)
     targets: list[Target] = []
-    for text in listed_targets(texts):
+    for text in as_target_list(texts):
         for target in (text,) if isinstance(text, Target) else parser.parse(text.strip()):
-            if any(_same(target, other) for other in targets):
+            if any(_is_same(target, other) for other in targets):
                 raise UsageError(f"target '{target.text}' is given twice")
             targets.append(target)
     if not targets:
@@ -133,11 +138,11 @@ def parse_targets(
     return tuple(targets)
 
 
-def listed_targets(texts: str | Target | Sequence[str | Target]) -> Sequence[str | Target]:
-    """One target or several as a list.
+def as_target_list(texts: str | Target | Sequence[str | Target]) -> Sequence[str | Target]:
+    """Return one target or several as a list.
 
     Raises:
-        UsageError: Something that is neither a text nor a target.
+        UsageError: One is neither a text nor a target.
     """
     if isinstance(texts, (str, Target)):
         return [texts]
@@ -151,10 +156,11 @@ def listed_targets(texts: str | Target | Sequence[str | Target]) -> Sequence[str
 
 
 class _Parser:
-    """All readings of a target's text; exactly one must make sense."""
+    """Tries all readings of a target's text; exactly one must make sense."""
 
-    def __init__(self, data: LabelledData, predictions: Array, n_classes: int) -> None:
+    def __init__(self, data: LabelledData, predictions: Array, n_classes: int, labels: Array) -> None:
         self._data = data
+        self._labels = labels
         self._predictions = predictions
         self._n_classes = n_classes
         self._class_names = data.class_names or tuple(str(number) for number in range(n_classes))
@@ -196,7 +202,7 @@ class _Parser:
                 yield Target(body, weight, label=label, prediction=prediction)
 
     def _class(self, name: str) -> int | None:
-        """A class by its name, or else by its number."""
+        """Find a class by its name, or else by its number."""
         if name in self._class_names:
             return self._class_names.index(name)
         if name.isdecimal() and int(name) < self._n_classes:
@@ -204,7 +210,7 @@ class _Parser:
         return None
 
     def _top(self, k: int, weight: float) -> tuple[Target, ...]:
-        ranked = confusions(self._data.labels, self._predictions, self._n_classes, self._data.class_names)
+        ranked = confusions(self._labels, self._predictions, self._n_classes, self._data.class_names)
         if not ranked:
             raise NothingToRepairError(f"the model classifies all {len(self._data)} inputs correctly")
         return tuple(
@@ -243,7 +249,7 @@ class _Parser:
         if not colon:
             return UsageError(f"target '{text}' is not of a known form; forms: {FORMS}")
         _, equals, weight = text.rpartition("=")
-        if equals and body == text and self._known(text.rpartition("=")[0]):
+        if equals and body == text and self._is_known_pair(text.rpartition("=")[0]):
             return UsageError(f"target '{text}' has the weight '{weight}', expected a number above 0")
         for side in (keyword.strip(), rest.strip()):
             if side != "*" and self._class(side) is None:
@@ -252,7 +258,7 @@ class _Parser:
                 return UsageError(f"no class named '{side}'" + did_you_mean(side, self._class_names))
         return UsageError(f"target '{text}' is not of a known form; forms: {FORMS}")
 
-    def _known(self, body: str) -> bool:
+    def _is_known_pair(self, body: str) -> bool:
         return any(True for _ in self._pairs(body, 1.0))
 
     def _no_group(self, text: str, rest: str) -> str:
@@ -269,7 +275,7 @@ class _Parser:
 
 
 def weights_of(text: str) -> Iterator[tuple[str, float]]:
-    """The text as it is, and, where it ends in `=number`, without it."""
+    """Yield the text with weight 1 and, if it ends in `=number`, the text without it and that weight."""
     yield text, 1.0
     body, equals, tail = text.rpartition("=")
     try:
@@ -284,7 +290,7 @@ def _rows_with(data: LabelledData, column: str, value: str) -> tuple[int, ...]:
     return tuple(row for row, entry in enumerate(data.columns[column].tolist()) if str(entry) == value)
 
 
-def _same(one: Target, other: Target) -> bool:
+def _is_same(one: Target, other: Target) -> bool:
     return (one.label, one.prediction, one.rows) == (other.label, other.prediction, other.rows)
 
 

@@ -1,4 +1,4 @@
-"""Inputs without labels: real traffic, on which one can only ask what a patch changes."""
+"""Read inputs without labels, on which only the changes by a patch can be counted."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from arachne.data.allowance import within
-from arachne.data.arrays import from_arrays, load_npy_folder, load_npz
 from arachne.data.checks import as_inputs, check_finite
-from arachne.data.found import LABEL_NAMES, Found
-from arachne.data.images import picture_names, pictures_below, pictures_of
 from arachne.data.labelled import LabelledData
-from arachne.data.parquet import load_parquet
+from arachne.data.lazy.fit_memory import fit_memory
 from arachne.data.preprocess import Preprocess
-from arachne.data.tables import from_table, load_csv
+from arachne.data.readers.arrays import from_arrays, load_npy_folder, load_npz
+from arachne.data.readers.images import load_pictures, picture_names, pictures_below
+from arachne.data.readers.parquet import load_parquet
+from arachne.data.readers.raw import LABEL_NAMES, RawData
+from arachne.data.readers.tables import from_table, load_csv
 from arachne.errors import DataError
-from arachne.lazy import MEMORY
-from arachne.npz import map_npy
-from arachne.values import count
+from arachne.io.npz import map_npy
+from arachne.model.lazy import MEMORY
+from arachne.model.values import count
 
 UNKNOWN = -1
 """The label of an input that has none."""
@@ -30,23 +30,23 @@ UNKNOWN = -1
 def read_unlabelled(
     source: Any, *, preprocess: str | Preprocess | None = None, limit: int | None = None, memory: int = MEMORY
 ) -> LabelledData:
-    """Read inputs whose classes nobody knows; labels that are there are left out, and all become `UNKNOWN`.
+    """Read inputs without labels; labels in the source are ignored, and all become `UNKNOWN`.
 
     Args:
         source: A directory of pictures, nested or not, or of `.npy` files; an npz, npy, csv or parquet file; an array,
             or a mapping of arrays.
-        preprocess: What to do with the inputs, as in `scale=1/255 layout=nchw`.
+        preprocess: The preprocessing of the inputs, as in `scale=1/255 layout=nchw`.
         limit: Read at most this many, the first ones.
-        memory: How many bytes may be held; arrays and pictures that take more are read by piece.
+        memory: The most bytes to hold; arrays and pictures that take more are read in pieces.
 
     Raises:
-        DataError: Nothing there that could be inputs.
+        DataError: The source holds nothing that could be inputs.
     """
     steps = Preprocess.parse(preprocess)
     is_path = isinstance(source, (str, Path))
     found = _from_path(Path(source), steps, limit, memory) if is_path else _from_arrays(source, steps)
     remaining = found.preprocess if found.preprocess is not None else steps
-    inputs = as_inputs(remaining(within(as_inputs(found.inputs), remaining, memory)))
+    inputs = as_inputs(remaining(fit_memory(as_inputs(found.inputs), remaining, memory)))
     check_finite(inputs)
     if not count(inputs):
         raise DataError(f"'{source}' holds no inputs")
@@ -54,18 +54,18 @@ def read_unlabelled(
     return LabelledData(inputs, np.full(count(inputs), UNKNOWN), None, found.names, found.columns, source=name)
 
 
-def _from_path(path: Path, preprocess: Preprocess, limit: int | None, memory: int) -> Found:
+def _from_path(path: Path, preprocess: Preprocess, limit: int | None, memory: int) -> RawData:
     if not path.exists():
         raise DataError(f"data '{path}' does not exist")
     if path.is_dir():
         if any(path.glob("*.npy")):
-            return _named(load_npy_folder(path), path, preprocess, limit)
+            return _from_named_arrays(load_npy_folder(path), path, preprocess, limit)
         return _pictures(path, preprocess, limit, memory)
     name = path.name.lower()
     if name.endswith(".npz"):
-        return _named(load_npz(path, memory), path, preprocess, limit)
+        return _from_named_arrays(load_npz(path, memory), path, preprocess, limit)
     if name.endswith(".npy"):
-        return _named({"x": map_npy(path, "data", DataError)}, path, preprocess, limit)
+        return _from_named_arrays({"x": map_npy(path, "data", DataError)}, path, preprocess, limit)
     if name.endswith((".csv", ".tsv", ".csv.gz")):
         table = dict(load_csv(path, limit))
     elif name.endswith(".parquet"):
@@ -77,7 +77,7 @@ def _from_path(path: Path, preprocess: Preprocess, limit: int | None, memory: in
     return from_table({**known, "y": [str(UNKNOWN)] * rows}, f"'{path}'", path.parent, preprocess, memory)
 
 
-def _named(arrays: Mapping[str, Any], path: Path, preprocess: Preprocess, limit: int | None) -> Found:
+def _from_named_arrays(arrays: Mapping[str, Any], path: Path, preprocess: Preprocess, limit: int | None) -> RawData:
     known = {name: array for name, array in arrays.items() if name not in LABEL_NAMES and array.ndim}
     if not known:
         raise DataError(f"'{path}' has no array 'x' with the inputs")
@@ -85,14 +85,14 @@ def _named(arrays: Mapping[str, Any], path: Path, preprocess: Preprocess, limit:
     return from_arrays({**known, "y": np.full(rows, UNKNOWN)}, str(path), preprocess, limit)
 
 
-def _from_arrays(source: Any, preprocess: Preprocess) -> Found:
-    return Found(source.inputs if isinstance(source, LabelledData) else source, None, preprocess=preprocess)
+def _from_arrays(source: Any, preprocess: Preprocess) -> RawData:
+    return RawData(source.inputs if isinstance(source, LabelledData) else source, None, preprocess=preprocess)
 
 
-def _pictures(folder: Path, preprocess: Preprocess, limit: int | None, memory: int) -> Found:
+def _pictures(folder: Path, preprocess: Preprocess, limit: int | None, memory: int) -> RawData:
     paths = pictures_below(folder)[:limit]
     if not paths:
         raise DataError(f"no pictures and no .npy files below '{folder}'")
     head, rest = preprocess.split_images()
-    found = Found(pictures_of(paths, head, rest, folder, memory), None, preprocess=rest)
+    found = RawData(load_pictures(paths, head, rest, folder, memory), None, preprocess=rest)
     return replace(found, names=picture_names(paths, folder))

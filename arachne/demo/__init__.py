@@ -1,1 +1,1 @@
-"""What `arachne demo` repairs: a small model and scikit-learn's digits, made by `scripts/make_demo.py`."""
+"""The subject of `arachne demo`: a small model and scikit-learn's digits, made by `scripts/make_demo.py`."""

@@ -1,26 +1,26 @@
-"""Rates, intervals, tests and the verdict: what a repair did to inputs it has seen, and to those it has not."""
+"""Evidence of a repair, on inputs it has seen and on others: rates, intervals, tests and the verdict."""
 
 from arachne.evidence.confidence import Confidence
-from arachne.evidence.doubtful import Doubtful, doubtful_labels
 from arachne.evidence.evidence import Evidence, SplitScores, compare, measure, score
 from arachne.evidence.flips import Flips
 from arachne.evidence.gates import Gate, GateResult, check_gates
-from arachne.evidence.measures import Accuracy, Changed, PartEvidence, TargetEvidence
+from arachne.evidence.label_noise import LabelNoise, find_label_noise
+from arachne.evidence.measures import Accuracy, ChangedInputs, PartEvidence, TargetEvidence
 from arachne.evidence.scan import Scan
-from arachne.evidence.statistics import Rate
 from arachne.evidence.verdict import BREAK_BUDGET, VERDICTS, Verdict, judge
+from arachne.scoring.statistics import Rate
 
 __all__ = [
     "BREAK_BUDGET",
     "VERDICTS",
     "Accuracy",
-    "Changed",
+    "ChangedInputs",
     "Confidence",
-    "Doubtful",
     "Evidence",
     "Flips",
     "Gate",
     "GateResult",
+    "LabelNoise",
     "PartEvidence",
     "Rate",
     "Scan",
@@ -29,7 +29,7 @@ __all__ = [
     "Verdict",
     "check_gates",
     "compare",
-    "doubtful_labels",
+    "find_label_noise",
     "judge",
     "measure",
     "score",

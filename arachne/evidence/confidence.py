@@ -1,4 +1,4 @@
-"""How sure a model is, whether it is right to be, and what a threshold on its confidence would do.
+"""Calibration of a model, and the effect of a threshold on its confidence.
 
 In practice a decision is rarely a bare argmax: below some confidence a person or a fallback decides. A repair that
 shifts the confidences also shifts which inputs are decided that way.
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from arachne.evidence.statistics import Rate
-from arachne.values import Array
+from arachne.model.values import Array
+from arachne.scoring.statistics import Rate
 
 BINS = 10
 THRESHOLDS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
@@ -19,12 +19,12 @@ THRESHOLDS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 
 @dataclass(frozen=True)
 class Threshold:
-    """What happens when only predictions at least this sure are acted on.
+    """The effect of using only predictions with at least this confidence.
 
     Attributes:
         threshold: The least confidence.
-        decided: Predictions that reach it, of all.
-        right: Right ones among those.
+        decided: The share of predictions that reach it.
+        right: The share of those that are right.
     """
 
     threshold: float
@@ -38,10 +38,10 @@ class Confidence:
 
     Attributes:
         counts: Inputs in each bin.
-        confidence: Mean confidence in each bin; NaN where it is empty.
-        accuracy: Share of right ones in each bin; NaN where it is empty.
+        confidence: Mean confidence in each bin; NaN if it is empty.
+        accuracy: Share of right ones in each bin; NaN if it is empty.
         mean: Mean confidence of all inputs; NaN if there are none.
-        thresholds: What thresholds would do.
+        thresholds: The effect of each of `THRESHOLDS`.
     """
 
     counts: Array
@@ -61,7 +61,7 @@ class Confidence:
 
     @classmethod
     def measure(cls, confidences: Array, right: Array) -> Confidence:
-        """From the confidence of every prediction `(n,)` and whether it is right `(n,)`."""
+        """Measure from the confidence of every prediction `(n,)` and whether it is right `(n,)`."""
         bins = np.minimum((np.asarray(confidences) * BINS).astype(np.int64), BINS - 1)
         counts = np.bincount(bins, minlength=BINS)
         shares = np.where(counts > 0, counts, 1)
@@ -76,7 +76,7 @@ class Confidence:
 
 
 def confidences_of(scores: Array, classes: Array) -> Array:
-    """Probability `(n,)` that scores `(n, classes)`, logits or log-probabilities, give to one class per input."""
+    """Return the probability `(n,)` of one class per input, from logits or log-probabilities `(n, classes)`."""
     scores = np.asarray(scores, dtype=np.float64)
     if not len(scores):
         return np.zeros(0)

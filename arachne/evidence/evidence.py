@@ -1,4 +1,4 @@
-"""The evidence of a repair: every part of the data before and after, and the verdict from the part it never saw."""
+"""The evidence of a repair: every part of the data before and after, and the verdict from the held-out part."""
 
 from __future__ import annotations
 
@@ -7,36 +7,37 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from arachne.backend import ModelBackend
 from arachne.data.seen import ALL, HELD_OUT, SEEN, UNKNOWN
 from arachne.data.split import Part, Split, overlap
+from arachne.evidence.group_summary import sentences
 from arachne.evidence.measures import PartEvidence
-from arachne.evidence.statistics import LEVEL, holm
-from arachne.evidence.verdict import BREAK_BUDGET, KINDS, NOTHING_WITHIN, Verdict, judge, p_value
-from arachne.evidence.who_pays import sentences
+from arachne.evidence.verdict import BASIS_WORDS, BREAK_BUDGET, NOTHING_WITHIN, Verdict, judge, p_value
 from arachne.fairness import Objective
-from arachne.values import Array
+from arachne.model.backend import ModelBackend
+from arachne.model.values import Array
+from arachne.plugins.drawing import Drawable
+from arachne.scoring.statistics import LEVEL, holm
 
 if TYPE_CHECKING:
     from arachne.patch import Patch
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """What a repair did, and what to think of it.
+class Evidence(Drawable):
+    """The measured effect of a repair, and the verdict on it.
 
     Attributes:
-        held_out: The inputs the repair never saw: the verdict comes from here.
+        held_out: The inputs the repair never saw; the verdict comes from these.
         seen: The inputs it worked on; None when a finished patch is evaluated.
         choose: The inputs on which candidate patches were compared; None when there were none.
-        budget: The break rate the repair may cost.
+        budget: The largest break rate allowed.
         patches_compared: How many finished patches were compared before this one was taken.
         never_break: The inputs that had to stay right; None when there were none.
-        watched: How many held-out inputs are never-break inputs too, so that the repair could see them.
-        nothing_within: Why no patch was taken, where a budget allowed none.
-        simpler: A sentence where something simpler would have done as well.
-        basis: What the inputs of `held_out` are to the repair, one of `data.seen.BASES`; only a finished patch can be
-            measured on inputs that are not held out.
+        never_break_overlap: How many held-out inputs are also never-break inputs, which the repair could see.
+        nothing_within: Why no patch was taken, if none was within the budget.
+        simpler: A sentence if a simpler searcher would have done as well.
+        basis: Whether the repair has seen the inputs of `held_out`, one of `data.seen.BASES`; only a finished patch can
+            be measured on inputs that are not held out.
     """
 
     held_out: PartEvidence
@@ -45,43 +46,37 @@ class Evidence:
     budget: float = BREAK_BUDGET
     patches_compared: int = 1
     never_break: PartEvidence | None = None
-    watched: int = 0
+    never_break_overlap: int = 0
     nothing_within: str | None = None
     simpler: str | None = None
     basis: str = HELD_OUT
 
     def __str__(self) -> str:
-        """The verdict, and what a careful reader should know beside it."""
+        """The verdict and the notes."""
         return "\n".join((str(self.verdict), *self.notes))
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        from arachne.report.notebook import result_html
-
-        return result_html(self)
 
     @cached_property
     def verdict(self) -> Verdict:
-        """One of six words, and why."""
+        """One of six words, and the reason."""
         if self.nothing_within is not None:
             return Verdict(NOTHING_WITHIN, self.nothing_within)
-        return judge(self.held_out, self.budget, KINDS[self.basis])
+        return judge(self.held_out, self.budget, BASIS_WORDS[self.basis])
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """What a careful reader should know beside the verdict, in whole sentences."""
+        """Caveats and details beside the verdict, as whole sentences."""
         if self.nothing_within is not None:
             return ()
         simpler = () if self.simpler is None else (self.simpler,)
         fairness = () if self.held_out.fairness is None else sentences(self.held_out.fairness)
         few = (
-            *_basis(self),
+            *_basis_note(self),
             *fairness,
-            *_moved(self.held_out, KINDS[self.basis]),
+            *_still_wrong_note(self.held_out, BASIS_WORDS[self.basis]),
             *simpler,
-            *_several_targets(self.held_out),
+            *_targets_note(self.held_out),
         )
-        return (*few, *_with_causes(self.held_out), *_several_patches(self), *_watched(self))
+        return (*few, *_cause_notes(self.held_out), *_patches_note(self), *_overlap_note(self))
 
 
 @dataclass(frozen=True)
@@ -94,26 +89,21 @@ class SplitScores:
     never_break: Array | None = None
 
 
-def parts_of(split: Split) -> list[Part]:
-    """Every part of the data, in the order of `SplitScores`."""
-    return [split.held_out, split.seen, split.choose, *([] if split.never_break is None else [split.never_break])]
-
-
 def score(backend: ModelBackend, split: Split, run: Callable[[Part], Array] | None = None) -> SplitScores:
-    """The scores of every part of the data: from one pass of the model over it, unless `run` tells otherwise."""
-    run = run or (lambda part: backend.forward(part.data.inputs))
-    return SplitScores(*(run(part) if len(part) else part.scores for part in parts_of(split)))
+    """Score every part of the data in one pass of the model, or by `run`."""
+    run = run or (lambda part: part.read(backend.forward(part.data.inputs)).scores)
+    return SplitScores(*(run(part) if len(part) else part.scores for part in split.parts))
 
 
-def before(split: Split) -> SplitScores:
-    """The original model's scores, as the split has them."""
-    kept = None if split.never_break is None else split.never_break.scores
-    return SplitScores(split.held_out.scores, split.seen.scores, split.choose.scores, kept)
+def original_scores(split: Split) -> SplitScores:
+    """Return the original model's scores, which the split holds."""
+    never_break = None if split.never_break is None else split.never_break.scores
+    return SplitScores(split.held_out.scores, split.seen.scores, split.choose.scores, never_break)
 
 
 def compare(split: Split, after: SplitScores, *, budget: float = BREAK_BUDGET, patches_compared: int = 1) -> Evidence:
-    """The evidence from a patched model's scores; the split holds the original model's."""
-    kept = split.never_break
+    """Make the evidence from a patched model's scores; the split holds the original model's."""
+    never_break = split.never_break
     return Evidence(
         held_out=PartEvidence.measure(split.held_out, after.held_out, split.objective),
         seen=_unless_empty(split.seen, after.seen, split.objective),
@@ -121,9 +111,9 @@ def compare(split: Split, after: SplitScores, *, budget: float = BREAK_BUDGET, p
         budget=budget,
         patches_compared=patches_compared,
         never_break=None
-        if kept is None or after.never_break is None
-        else PartEvidence.measure(kept, after.never_break),
-        watched=0 if kept is None else len(overlap(kept.data, split.held_out.data)),
+        if never_break is None or after.never_break is None
+        else PartEvidence.measure(never_break, after.never_break),
+        never_break_overlap=0 if never_break is None else len(overlap(never_break.data, split.held_out.data)),
     )
 
 
@@ -136,19 +126,19 @@ def measure(
     patches_compared: int = 1,
     run: Callable[[Part], Array] | None = None,
 ) -> Evidence:
-    """Run a model with a patch over every part of the data; the model keeps its weights.
+    """Measure a patch on every part of the data; the model keeps its weights.
 
     Args:
         backend: The model.
         patch: The patch.
         split: The parts, with the original model's scores.
-        budget: The break rate the repair may cost.
+        budget: The largest break rate allowed.
         patches_compared: How many finished patches were compared before this one was taken.
-        run: Gives the patched model's scores of a part, called while it has the patch; one pass when None.
+        run: Returns the patched model's scores of a part, called while the patch is applied; one pass when None.
     """
     if not len(patch):  # nothing is changed, so the scores before are the scores after
-        return compare(split, before(split), budget=budget, patches_compared=patches_compared)
-    with patch.applied(backend):
+        return compare(split, original_scores(split), budget=budget, patches_compared=patches_compared)
+    with patch.apply_temporarily(backend):
         return compare(split, score(backend, split, run), budget=budget, patches_compared=patches_compared)
 
 
@@ -156,7 +146,7 @@ def _unless_empty(part: Part, after: Array, objective: Objective | None) -> Part
     return PartEvidence.measure(part, after, objective) if len(part) else None
 
 
-def _basis(evidence: Evidence) -> tuple[str, ...]:
+def _basis_note(evidence: Evidence) -> tuple[str, ...]:
     if evidence.basis == UNKNOWN:
         return ("Whether the repair has seen these inputs is not known, so they are not called held out.",)
     if evidence.basis in (HELD_OUT, ALL):
@@ -165,20 +155,20 @@ def _basis(evidence: Evidence) -> tuple[str, ...]:
     return (f"The repair has seen {seen} of these inputs: they cannot show whether it generalises.",)
 
 
-def _moved(held_out: PartEvidence, kind: str) -> tuple[str, ...]:
-    moved = held_out.target.gone - held_out.repaired
-    if not moved:
+def _still_wrong_note(held_out: PartEvidence, kind: str) -> tuple[str, ...]:
+    still_wrong = held_out.target.gone - held_out.repaired
+    if not still_wrong:
         return ()
-    verbs = ("shows", "is") if moved == 1 else ("show", "are")
-    whole = f"{moved} of the {held_out.negatives} {kind}negatives"
+    verbs = ("shows", "is") if still_wrong == 1 else ("show", "are")
+    whole = f"{still_wrong} of the {held_out.negatives} {kind}negatives"
     return (f"{whole} no longer {verbs[0]} the fault but {verbs[1]} wrong in another way.",)
 
 
-def _with_causes(held_out: PartEvidence) -> tuple[str, ...]:
-    return tuple(one.carriers.sentence(one.target) for one in held_out.targets if one.carriers is not None)
+def _cause_notes(held_out: PartEvidence) -> tuple[str, ...]:
+    return tuple(one.cause_outcome.sentence(one.target) for one in held_out.targets if one.cause_outcome is not None)
 
 
-def _several_targets(held_out: PartEvidence) -> tuple[str, ...]:
+def _targets_note(held_out: PartEvidence) -> tuple[str, ...]:
     if len(held_out.targets) < 2:
         return ()
     corrected = holm([target.sign_p for target in held_out.targets])
@@ -190,7 +180,7 @@ def _several_targets(held_out: PartEvidence) -> tuple[str, ...]:
     )
 
 
-def _several_patches(evidence: Evidence) -> tuple[str, ...]:
+def _patches_note(evidence: Evidence) -> tuple[str, ...]:
     if evidence.patches_compared < 2:
         return ()
     return (
@@ -199,10 +189,11 @@ def _several_patches(evidence: Evidence) -> tuple[str, ...]:
     )
 
 
-def _watched(evidence: Evidence) -> tuple[str, ...]:
-    if not evidence.watched:
+def _overlap_note(evidence: Evidence) -> tuple[str, ...]:
+    if not evidence.never_break_overlap:
         return ()
+    shared, total = evidence.never_break_overlap, evidence.held_out.inputs
     return (
-        f"{evidence.watched} of the {evidence.held_out.inputs} held-out inputs are also never-break inputs, which the "
-        "repair could see: the held-out break rate is a little too good.",
+        f"{shared} of the {total} held-out inputs are also never-break inputs, which"
+        " the repair could see: the held-out break rate is a little too good.",
     )

@@ -1,4 +1,4 @@
-"""What a patch did to groups: accuracy of each, and what an objective says of it, with intervals."""
+"""Fairness of a patch: the accuracy of each group, and the value of an objective with its interval."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import numpy as np
 
 from arachne.data.grouping import groups_in
 from arachne.data.split import Part
-from arachne.evidence.statistics import Rate, mcnemar
 from arachne.fairness import Estimate, Objective, estimates
-from arachne.values import Array
+from arachne.model.values import Array
+from arachne.scoring.statistics import Rate, mcnemar
 
 
 @dataclass(frozen=True)
 class GroupOutcome:
-    """What became of the inputs of one group, or of one class of a group.
+    """Outcome of a repair on one group, or on one class of a group.
 
     Attributes:
         name: The group.
         total: How many inputs it has.
-        right_before: Those that were right.
-        fixed: Those that were wrong and are right.
-        broken: Those that were right and are wrong.
+        right_before: How many were right.
+        fixed: How many were wrong and are right.
+        broken: How many were right and are wrong.
         label: The class; None for all of the group.
     """
 
@@ -61,12 +61,12 @@ class Fairness:
     """An objective before and after a repair, and the groups it compares.
 
     Attributes:
-        objective: What was to become fairer, with its column.
+        objective: The objective, with its column.
         before: Its value before.
         after: Its value after.
-        change: After minus before; the interval knows that both models saw the same inputs.
+        change: After minus before; the interval is that of a paired difference, as both models saw the same inputs.
         groups: The groups, the one that was worst first.
-        classes: Groups by class, where the objective looks at classes: those with enough inputs.
+        classes: Groups by class if the objective compares classes: those with enough inputs.
     """
 
     objective: Objective
@@ -78,12 +78,12 @@ class Fairness:
 
     @property
     def gain(self) -> float:
-        """By how much it became fairer; negative where it became less fair."""
+        """The gain in fairness; negative if it became less fair."""
         return self.change.value if self.objective.RISES else -self.change.value
 
     @property
     def fairer(self) -> bool:
-        """Whether it became fairer beyond what chance could do: the 95 % interval of the change says so."""
+        """Whether it became fairer beyond chance, by the 95 % interval of the change."""
         return self.change.low > 0 if self.objective.RISES else self.change.high < 0
 
     @property
@@ -98,7 +98,7 @@ class Fairness:
 
     @classmethod
     def measure(cls, objective: Objective, part: Part, was_right: Array, is_right: Array) -> Self:
-        """From which inputs of a part were right before and are right after, bool `(n,)`."""
+        """Measure from which inputs of a part were right before and are right after, bool `(n,)`."""
         grouped = groups_in(part, str(objective.group_column))
         names = [part.data.class_name(label) for label in range(part.n_classes)]
         changed = (was_right, ~was_right & is_right, was_right & ~is_right)
@@ -120,7 +120,7 @@ class Fairness:
 def _by_class(
     objective: Objective, groups: Sequence[str], classes: Sequence[str], counts: Array
 ) -> tuple[GroupOutcome, ...]:
-    """Group by group the classes in which groups are compared, from counts `(groups, classes, 4)`."""
+    """Return the outcome of each group in each compared class, from counts `(groups, classes, 4)`."""
     enough = counts[..., 0] >= objective.group_size
     return tuple(
         replace(GroupOutcome(group, *counts[number, label].tolist()), label=name)

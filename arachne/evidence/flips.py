@@ -1,4 +1,4 @@
-"""What a patch changes on inputs without labels: how many predictions flip on real traffic, and which."""
+"""Effect of a patch on inputs without labels: how many predictions flip, and which."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ import numpy as np
 
 from arachne.errors import DataError
 from arachne.evidence.confidence import confidences_of
-from arachne.evidence.statistics import Rate
 from arachne.evidence.verdict import percent
-from arachne.values import Array
+from arachne.model.values import Array
+from arachne.plugins.drawing import Drawable
+from arachne.scoring.statistics import Rate
+from arachne.tasks import decide
 
 
 @dataclass(frozen=True)
-class Flips:
+class Flips(Drawable):
     """Predictions that a patch changes, those the patched model is surest of first; arrays `(k,)`.
 
     Attributes:
-        inputs: How many inputs were looked at.
-        rows: Row numbers of those that flip `(k,)`.
+        inputs: How many inputs were compared.
+        rows: Row numbers of the inputs that flip `(k,)`.
         before: Predicted classes before `(k,)`.
         after: Predicted classes after `(k,)`.
         confidence_before: Probability of the class predicted before, by the model as it was, `(k,)`.
@@ -48,12 +50,6 @@ class Flips:
         share = f"{percent(self.rate.value)} (95 %: {percent(low)} – {percent(high)})"
         return f"{len(self):,} of {self.inputs:,} predictions flip, {share}"
 
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        from arachne.report.notebook import flips_html
-
-        return flips_html(self)
-
     def __str__(self) -> str:
         """The sentence."""
         return self.sentence
@@ -68,14 +64,14 @@ class Flips:
 
     @classmethod
     def measure(cls, before: Array, after: Array) -> Flips:
-        """From the scores `(n, classes)` of the model as it is and with the patch.
+        """Compare the scores `(n, classes)` of the model without and with the patch.
 
         Raises:
             DataError: Scores of unequal shape.
         """
         if before.shape != after.shape:
             raise DataError(f"expected two sets of scores of one shape, got {before.shape} and {after.shape}")
-        old, new = before.argmax(axis=1), after.argmax(axis=1)
+        old, new = decide(before), decide(after)
         rows = np.flatnonzero(old != new)
         confidence = confidences_of(after[rows], new[rows])
         order = np.lexsort((rows, -np.round(confidence, 6)))

@@ -49,11 +49,11 @@ COUNTS: Mapping[str, Callable[[PartEvidence], int]] = {
     "target_errors_before": lambda part: part.target_errors_before,
     "target_errors_after": lambda part: part.target_errors_after,
 }
-NAMED = ("class_drop", "class_accuracy", "group_drop", "group_accuracy", "group_gap")
-"""Numbers that take a class, a group or a column in brackets; without one, the worst of all."""
+BRACKETED = ("class_drop", "class_accuracy", "group_drop", "group_accuracy", "group_gap")
+"""Numbers that take a class, a group or a column in brackets; without one, the worst is used."""
 
 VERDICT = "verdict"
-NAMES = (*SHARES, *COUNTS, *NAMED, VERDICT)
+NAMES = (*SHARES, *COUNTS, *BRACKETED, VERDICT)
 _WORD = re.compile(r"verdict\s*(==|!=)\s*([\"']?)([a-z ]+)\2", re.IGNORECASE)
 _FORM = re.compile(r"(?:(\w+)\.)?(\w+)(?:\[(.*)\])?\s*(<=|>=|<|>)\s*([0-9.eE+-]+)\s*(%?)")
 
@@ -63,12 +63,12 @@ class Gate:
     """One condition that must not hold.
 
     Attributes:
-        text: As the user wrote it.
-        part: The part of the data it looks at.
-        name: Which number, or `verdict`.
+        text: The gate as the user wrote it.
+        part: The part of the data it refers to.
+        name: The name of the number, or `verdict`.
         of: The class, group or column in brackets.
         comparison: `>`, `<`, `>=` or `<=`; `==` or `!=` of a verdict.
-        limit: What the number is compared with; shares of 1, or a verdict's word.
+        limit: The limit, as a share of 1 or a count; or a verdict's word.
     """
 
     text: str
@@ -80,10 +80,10 @@ class Gate:
 
     @classmethod
     def parse(cls, text: str) -> Gate:
-        """A gate from the user's words.
+        """Parse a gate.
 
         Raises:
-            UsageError: Words that make no gate.
+            UsageError: The text is no gate.
         """
         if text.strip().startswith(VERDICT):
             return cls._of_verdict(text)
@@ -95,7 +95,7 @@ class Gate:
             raise UsageError(f"the gate '{text}' names no part of the data" + did_you_mean(part, PARTS))
         if name not in NAMES:
             raise UsageError(f"the gate '{text}' names no number of the evidence" + did_you_mean(name, NAMES))
-        if of is not None and name not in NAMED:
+        if of is not None and name not in BRACKETED:
             raise UsageError(f"the gate '{text}' asks for '{of}', but '{name}' is one number")
         try:
             limit = float(number)
@@ -116,7 +116,7 @@ class Gate:
         return cls(text.strip(), "held_out", VERDICT, None, found[1], word)
 
     def check(self, evidence: Evidence) -> GateResult:
-        """Compare with the evidence.
+        """Check the gate against the evidence.
 
         Raises:
             UsageError: The evidence has no such part, class or group.
@@ -169,8 +169,8 @@ class GateResult:
     failed: bool
 
     @property
-    def shown(self) -> str:
-        """The number as people read it."""
+    def value_text(self) -> str:
+        """The value, formatted for people."""
         if isinstance(self.value, str):
             return self.value
         if math.isnan(self.value):
@@ -181,11 +181,11 @@ class GateResult:
 
     def __str__(self) -> str:
         """`gate failed: break_rate > 0.5% (it is 3.49 %)`."""
-        return f"gate {'failed' if self.failed else 'passed'}: {self.gate.text} (it is {self.shown})"
+        return f"gate {'failed' if self.failed else 'passed'}: {self.gate.text} (it is {self.value_text})"
 
 
 def check_gates(texts: Sequence[str], evidence: Evidence) -> tuple[GateResult, ...]:
-    """Every gate's result, in the order given."""
+    """Parse and check every gate, in the order given."""
     return tuple(Gate.parse(text).check(evidence) for text in texts)
 
 

@@ -1,21 +1,22 @@
-"""What a patch did to one part of the data: counts, rates with their intervals, tests, and the inputs themselves."""
+"""Measure a patch on one part of the data: counts, rates with their intervals, tests, and the changed inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from arachne.data.grouping import MOST_GROUPS
+from arachne.data.confusions import PairCounts
+from arachne.data.grouping import MAX_GROUPS
 from arachne.data.split import Part
 from arachne.errors import DataError
-from arachne.evidence.carriers import Carriers
+from arachne.evidence.by_cause import CauseOutcome
 from arachne.evidence.confidence import Confidence, confidences_of
 from arachne.evidence.fairness import Fairness
-from arachne.evidence.statistics import Rate, mcnemar, sign_test
 from arachne.fairness import Objective
-from arachne.values import Array
+from arachne.model.values import Array
+from arachne.scoring.statistics import Rate, mcnemar, sign_test
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class TargetEvidence:
-    """What became of one target: how many inputs show it, before and after.
+    """Outcome for one target: how many inputs show it, before and after.
 
     Attributes:
         target: The target as the user wrote it.
@@ -54,7 +55,7 @@ class TargetEvidence:
         repaired: Inputs that showed it and are right now.
         gone: Inputs that showed it and do not now, right or not.
         new: Inputs that show it only now.
-        carriers: Of a cause or a group: what became of the inputs that have it, and of the others.
+        cause_outcome: For a cause or a group: the outcome on the inputs that have it, and on the others.
     """
 
     target: str
@@ -63,7 +64,7 @@ class TargetEvidence:
     repaired: int
     gone: int
     new: int
-    carriers: Carriers | None = None
+    cause_outcome: CauseOutcome | None = None
 
     @property
     def sign_p(self) -> float:
@@ -72,7 +73,7 @@ class TargetEvidence:
 
 
 @dataclass(frozen=True)
-class Changed:
+class ChangedInputs:
     """Inputs whose outcome changed, those the model is now surest of first; all arrays `(k,)`.
 
     Attributes:
@@ -101,7 +102,7 @@ class Changed:
 
 @dataclass(frozen=True)
 class PartEvidence:
-    """What a patch did to one part of the data.
+    """Effect of a patch on one part of the data.
 
     Attributes:
         inputs: How many inputs the part has.
@@ -110,17 +111,17 @@ class PartEvidence:
         repaired: Negatives that are right now.
         broken: Positives that are wrong now.
         others_fixed: Other errors that are right now.
-        target: What became of the fault as a whole.
-        targets: What became of each target, in the user's order.
+        target: The outcome for all targets together.
+        targets: The outcome for each target, in the user's order.
         classes: Accuracy of each class, by label.
         groups: Accuracy of each group, by metadata column.
-        confusion_before: `(classes, classes)` counts, rows are true classes, columns predictions.
-        confusion_after: The same with the patch.
+        pairs_before: Counts of (true class, predicted class) before; only the pairs that occur.
+        pairs_after: Counts of (true class, predicted class) with the patch.
         fixed: Inputs that were wrong and are right.
         damaged: Inputs that were right and are wrong.
-        confidence_before: How sure the model was, and whether it was right to be.
-        confidence_after: The same with the patch.
-        fairness: What became of the groups, where something was to become fairer.
+        confidence_before: Confidence and calibration of the model before.
+        confidence_after: Confidence and calibration with the patch.
+        fairness: The outcome for the groups, if there is a fairness objective.
     """
 
     inputs: int
@@ -133,10 +134,10 @@ class PartEvidence:
     targets: tuple[TargetEvidence, ...]
     classes: tuple[Accuracy, ...]
     groups: Mapping[str, tuple[Accuracy, ...]]
-    confusion_before: Array
-    confusion_after: Array
-    fixed: Changed
-    damaged: Changed
+    pairs_before: PairCounts
+    pairs_after: PairCounts
+    fixed: ChangedInputs
+    damaged: ChangedInputs
     confidence_before: Confidence
     confidence_after: Confidence
     fairness: Fairness | None = None
@@ -172,10 +173,19 @@ class PartEvidence:
         return self.target.errors_after
 
     @property
+    def confusion_before(self) -> Array:
+        """Confusion matrix before, `(classes, classes)`: rows are true classes; not for thousands of classes."""
+        return self.pairs_before.dense()
+
+    @property
+    def confusion_after(self) -> Array:
+        """Confusion matrix with the patch, `(classes, classes)`."""
+        return self.pairs_after.dense()
+
+    @property
     def accuracy(self) -> Accuracy:
         """Accuracy over all inputs."""
-        right = (int(np.trace(self.confusion_before)), int(np.trace(self.confusion_after)))
-        return Accuracy("all", self.inputs, *right)
+        return Accuracy("all", self.inputs, self.pairs_before.right, self.pairs_after.right)
 
     @property
     def accuracy_before(self) -> float:
@@ -189,12 +199,12 @@ class PartEvidence:
 
     @property
     def mcnemar_p(self) -> float:
-        """McNemar's exact test on all inputs: is the patched model better or worse at all?"""
+        """McNemar's exact test on all inputs, of any change in accuracy."""
         return mcnemar(self.repaired + self.others_fixed, self.broken)
 
     @property
     def sign_p(self) -> float:
-        """Sign test on the fault's net errors: what the verdict rests on."""
+        """Sign test on the fault's net errors, on which the verdict rests."""
         return self.target.sign_p
 
     @classmethod
@@ -204,12 +214,13 @@ class PartEvidence:
         Raises:
             DataError: Scores of another shape than before, or scores that are NaN.
         """
-        labels = np.asarray(part.data.labels)
+        labels = np.asarray(part.labels)
         before = part.scores
-        _check(before, after)
-        old, new = part.predictions, after.argmax(axis=1)
-        was_right, is_right = old == labels, new == labels
-        shown = [(t.shows(labels, old, part.rows), t.shows(labels, new, part.rows)) for t in part.targets]
+        _check_scores(before, after)
+        old, new = part.predictions, part.task.decide(after)
+        was_right, is_right = part.right, part.task.correct(after, labels)
+        rows = part.decision_rows
+        shown = [(t.shows(labels, old, rows), t.shows(labels, new, rows)) for t in part.targets]
         showed = np.logical_or.reduce([pair[0] for pair in shown]) if shown else ~was_right
         shows = np.logical_or.reduce([pair[1] for pair in shown]) if shown else ~is_right
         names = [part.data.class_name(label) for label in range(before.shape[1])]
@@ -223,17 +234,17 @@ class PartEvidence:
             others_fixed=int((~was_right & ~showed & is_right).sum()),
             target=_target(", ".join(t.text for t in part.targets) or "*:*", showed, shows, is_right),
             targets=tuple(
-                _target(t.text, *pair, is_right, Carriers.of(t, part, was_right, is_right))
+                _target(t.text, *pair, is_right, CauseOutcome.of(t, part, was_right, is_right))
                 for t, pair in zip(part.targets, shown, strict=True)
             ),
-            classes=tuple(_accuracy(name, labels == label, was_right, is_right) for label, name in enumerate(names)),
+            classes=_classes(names, labels, was_right, is_right),
             groups={
                 column: groups
                 for column, values in part.data.columns.items()
-                if (groups := _groups(np.asarray(values), was_right, is_right))
+                if (groups := _groups(part.by_decision(np.asarray(values)), was_right, is_right))
             },
-            confusion_before=_confusion(labels, old, before.shape[1]),
-            confusion_after=_confusion(labels, new, before.shape[1]),
+            pairs_before=PairCounts.of(labels, old, before.shape[1]),
+            pairs_after=PairCounts.of(labels, new, before.shape[1]),
             fixed=changes.take(~was_right & is_right),
             damaged=changes.take(was_right & ~is_right),
             confidence_before=Confidence.measure(confidences_of(before, old), was_right),
@@ -252,14 +263,14 @@ class _Changes:
     after: Array
     showed: Array
 
-    def take(self, chosen: Array) -> Changed:
+    def take(self, chosen: Array) -> ChangedInputs:
         positions = np.flatnonzero(chosen)
         confidence = confidences_of(self.after[positions], self.new[positions])
         order = np.lexsort((positions, -np.round(confidence, 6)))  # the last bits differ from machine to machine
         positions = positions[order]
-        return Changed(
-            rows=np.asarray(self.part.rows)[positions],
-            positions=positions,
+        return ChangedInputs(
+            rows=np.asarray(self.part.decision_rows)[positions],
+            positions=positions if self.part.task.SINGLE else self.part.decisions.inputs[positions],
             labels=self.labels[positions],
             before=self.old[positions],
             after=self.new[positions],
@@ -270,7 +281,7 @@ class _Changes:
 
 
 def _target(
-    text: str, showed: Array, shows: Array, is_right: Array, carriers: Carriers | None = None
+    text: str, showed: Array, shows: Array, is_right: Array, cause_outcome: CauseOutcome | None = None
 ) -> TargetEvidence:
     return TargetEvidence(
         target=text,
@@ -279,7 +290,7 @@ def _target(
         repaired=int((showed & is_right).sum()),
         gone=int((showed & ~shows).sum()),
         new=int((~showed & shows).sum()),
-        carriers=carriers,
+        cause_outcome=cause_outcome,
     )
 
 
@@ -289,16 +300,17 @@ def _accuracy(name: str, members: Array, was_right: Array, is_right: Array) -> A
 
 def _groups(values: Array, was_right: Array, is_right: Array) -> tuple[Accuracy, ...]:
     names = np.unique(values)
-    if len(names) > MOST_GROUPS:
+    if len(names) > MAX_GROUPS:
         return ()
     return tuple(_accuracy(str(name), values == name, was_right, is_right) for name in names)
 
 
-def _confusion(labels: Array, predictions: Array, classes: int) -> Array:
-    return np.bincount(labels * classes + predictions, minlength=classes * classes).reshape(classes, classes)
+def _classes(names: Sequence[str], labels: Array, was_right: Array, is_right: Array) -> tuple[Accuracy, ...]:
+    counts = (np.bincount(labels[chosen], minlength=len(names)).tolist() for chosen in (..., was_right, is_right))
+    return tuple(Accuracy(*one) for one in zip(names, *counts, strict=True))
 
 
-def _check(before: Array, after: Array) -> None:
+def _check_scores(before: Array, after: Array) -> None:
     if before.shape != after.shape:
         raise DataError(f"expected scores of shape {before.shape}, as before the repair, got {after.shape}")
     for name, scores in (("before", before), ("after", after)):

@@ -1,4 +1,4 @@
-"""From the numbers to one of six words, and a sentence a person can check against the table."""
+"""The verdict on a repair: one of six words, and a sentence with the numbers behind it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 
 from arachne.data.seen import ALL, HELD_OUT, PARTLY_SEEN, SEEN, UNKNOWN
+from arachne.evidence.group_summary import headline
 from arachne.evidence.measures import PartEvidence
-from arachne.evidence.statistics import LEVEL, Rate, fewest_for_level
-from arachne.evidence.who_pays import headline
-from arachne.wording import are, counted
+from arachne.scoring.statistics import LEVEL, Rate, fewest_for_level
+from arachne.text import are, pluralise
 
 TOO_FEW = "too few inputs to say"
 REPAIRED = "repaired"
@@ -19,20 +19,20 @@ WORSE = "worse overall"
 NOTHING_WITHIN = "nothing within the budget"
 VERDICTS = (TOO_FEW, REPAIRED, DAMAGE, NOT_REPAIRED, WORSE, NOTHING_WITHIN)
 
-KINDS = {HELD_OUT: "held-out ", SEEN: "seen ", PARTLY_SEEN: "", UNKNOWN: "", ALL: ""}
-"""What a sentence calls the inputs a verdict rests on."""
+BASIS_WORDS = {HELD_OUT: "held-out ", SEEN: "seen ", PARTLY_SEEN: "", UNKNOWN: "", ALL: ""}
+"""The adjective for the inputs a verdict rests on, by their basis."""
 
 BREAK_BUDGET = 0.005
-"""The break rate that a repair may cost unless the user says otherwise."""
+"""The largest break rate allowed, unless the user sets another."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What to think of a repair.
+    """The verdict on a repair.
 
     Attributes:
         word: One of `VERDICTS`.
-        sentence: Why, with numbers.
+        sentence: The reason, with numbers.
     """
 
     word: str
@@ -42,10 +42,10 @@ class Verdict:
         return f"{self.word}: {self.sentence}"
 
 
-def judge(held_out: PartEvidence, budget: float = BREAK_BUDGET, kind: str = KINDS[HELD_OUT]) -> Verdict:
-    """The verdict on a repair, from inputs it has never seen; `kind` is what sentences call them, one of `KINDS`.
+def judge(held_out: PartEvidence, budget: float = BREAK_BUDGET, kind: str = BASIS_WORDS[HELD_OUT]) -> Verdict:
+    """Judge a repair by inputs it has never seen; `kind` is their adjective in sentences, one of `BASIS_WORDS`.
 
-    Where something was to become fairer between groups, it is judged by that: the interval of the change.
+    A repair with a fairness objective is judged by the interval of the objective's change.
     """
     if held_out.broken > held_out.repaired + held_out.others_fixed and held_out.mcnemar_p < LEVEL:
         return Verdict(WORSE, _worse(held_out, kind))
@@ -55,25 +55,25 @@ def judge(held_out: PartEvidence, budget: float = BREAK_BUDGET, kind: str = KIND
     target, fairness = held_out.target, held_out.fairness
     if fairness is not None and not fairness.fairer:
         chance = ", which chance alone could do" if fairness.gain > 0 else ""
-        return Verdict(NOT_REPAIRED, f"{headline(fairness, kind)}{chance}; {_repaired(held_out, kind)}")
+        return Verdict(NOT_REPAIRED, f"{headline(fairness, kind)}{chance}; {_describe_repair(held_out, kind)}")
     if fairness is None and not (held_out.repaired and target.gone > target.new and target.sign_p < LEVEL):
         return Verdict(NOT_REPAIRED, _not_repaired(held_out, kind))
     low, _ = held_out.breakage.interval
-    done = f"{_repaired(held_out, kind)} ({percent(held_out.repair_rate)}), "
+    done = f"{_describe_repair(held_out, kind)} ({percent(held_out.repair_rate)}), "
     if fairness is not None:
         done = f"{headline(fairness, kind)}; {done}"
     if held_out.positives and low > budget:
         return Verdict(
             DAMAGE,
-            f"{done}but {broken(held_out.breakage)}, at least {percent(low)} with 95 % confidence, "
+            f"{done}but {describe_breakage(held_out.breakage)}, at least {percent(low)} with 95 % confidence, "
             f"more than the budget of {percent(budget)}",
         )
     net = f"; the fault went from {_net(held_out)}" if fairness is None else ""
-    return Verdict(REPAIRED, f"{done}and {broken(held_out.breakage)}{net}")
+    return Verdict(REPAIRED, f"{done}and {describe_breakage(held_out.breakage)}{net}")
 
 
 def percent(share: float) -> str:
-    """A share as people read it: `74.1 %`, `0.35 %`; `-` for NaN."""
+    """Format a share: `74.1 %`, `0.35 %`; `-` for NaN."""
     if math.isnan(share):
         return "-"
     value = 100 * share
@@ -83,12 +83,12 @@ def percent(share: float) -> str:
 
 
 def p_value(p: float) -> str:
-    """A p-value as people read it: `p = 0.031`, `p < 0.001`."""
+    """Format a p-value: `p = 0.031`, `p < 0.001`."""
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
 
 
-def broken(rate: Rate) -> str:
-    """`12 of 4,487 inputs that were right broke (0.27 %)`."""
+def describe_breakage(rate: Rate) -> str:
+    """Format a break rate: `12 of 4,487 inputs that were right broke (0.27 %)`."""
     return f"{rate.count:,} of {rate.total:,} inputs that were right broke ({percent(rate.value)})"
 
 
@@ -96,13 +96,14 @@ def _worse(held_out: PartEvidence, kind: str) -> str:
     fixed = held_out.repaired + held_out.others_fixed
     before, after = percent(held_out.accuracy_before), percent(held_out.accuracy_after)
     start = (
-        f"accuracy fell from {before} to {after} ({p_value(held_out.mcnemar_p)}): {broken(held_out.breakage)}, "
+        f"accuracy fell from {before} to {after} ({p_value(held_out.mcnemar_p)}): "
+        f"{describe_breakage(held_out.breakage)}, "
         f"{fixed:,} that {'was' if fixed == 1 else 'were'} wrong {are(fixed)} right now"
     )
-    return start if not held_out.negatives else f"{start}; {_repaired(held_out, kind)}"
+    return start if not held_out.negatives else f"{start}; {_describe_repair(held_out, kind)}"
 
 
-def _repaired(held_out: PartEvidence, kind: str) -> str:
+def _describe_repair(held_out: PartEvidence, kind: str) -> str:
     repaired = held_out.repaired
     return f"{repaired} of {held_out.negatives} {kind}inputs that showed the fault {are(repaired)} right now"
 
@@ -132,7 +133,7 @@ def _not_repaired(held_out: PartEvidence, kind: str) -> str:
             f"none of the {held_out.negatives} {kind}inputs that showed the fault is right now; "
             f"{target.gone} of them {are(target.gone)} wrong in another way"
         )
-    start = f"{_repaired(held_out, kind)}, but it"
+    start = f"{_describe_repair(held_out, kind)}, but it"
     if target.gone <= target.new:
-        return f"{start} appeared in {counted(target.new, 'other')}: from {_net(held_out)}"
+        return f"{start} appeared in {pluralise(target.new, 'other')}: from {_net(held_out)}"
     return f"{start} went from {_net(held_out)} only, which chance alone could do"

@@ -1,4 +1,4 @@
-"""What an objective is given, and what it has to define."""
+"""Objective: a fairness measure over groups, computed from counts of right inputs; and `Grouped`, the groups."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import ClassVar, final
 import numpy as np
 
 from arachne.errors import DataError
-from arachne.options import Configured, option
-from arachne.values import Array
-from arachne.wording import counted
+from arachne.plugins.options import Configured, option
+from arachne.tasks.decisions import Array
+from arachne.text import pluralise
 
 UNKNOWN = ("", "nan", "None", "NaN")
 """Entries of a column that say nothing; such inputs belong to no group."""
@@ -20,7 +20,7 @@ UNKNOWN = ("", "nan", "None", "NaN")
 
 @dataclass(frozen=True, eq=False)
 class Grouped:
-    """Which group each of some inputs belongs to.
+    """The group of each input.
 
     Attributes:
         names: The groups.
@@ -36,7 +36,7 @@ class Grouped:
 
     @classmethod
     def by(cls, column: Array, labels: Array, classes: int, names: tuple[str, ...] | None = None) -> Grouped:
-        """From a metadata column `(n,)`; `names` where groups are known from other inputs."""
+        """Group inputs by a metadata column `(n,)`; `names` where groups are known from other inputs."""
         values = np.asarray(column).astype(str)
         if names is None:
             names = tuple(name for name in np.unique(values).tolist() if name not in UNKNOWN)
@@ -54,13 +54,13 @@ class Grouped:
         return self._counts(np.ones(len(self.members), bool))
 
     def right(self, right: Array) -> Array:
-        """Those of them that are right, `(..., groups, classes)`, from `right`, bool `(..., n)`."""
+        """Count the right inputs of each group and class, `(..., groups, classes)`, from `right`, bool `(..., n)`."""
         if right.ndim == 1:
             return self._counts(right)
         return np.stack([self.right(one) for one in right]) if len(right) else np.zeros((0, *self.totals.shape))
 
     def take(self, rows: Array) -> Grouped:
-        """Some of the inputs; the groups stay."""
+        """Select inputs; the groups stay."""
         return Grouped(self.names, self.members[rows], self.labels[rows], self.classes)
 
     def _counts(self, chosen: Array) -> Array:
@@ -72,7 +72,7 @@ class Grouped:
 
 @dataclass(frozen=True, kw_only=True)
 class Objective(Configured, ABC):
-    """What a repair should make fairer between groups: one number from the counts of right inputs.
+    """A number that a repair should make fairer between groups, computed from the counts of right inputs.
 
     A repair with an objective chooses, among the candidates within its budget, the one with the best value, and tells
     the value before and after on held-out inputs with an interval.
@@ -83,7 +83,7 @@ class Objective(Configured, ABC):
     """
 
     WORDS: ClassVar[str]
-    """What the value is called in sentences: `accuracy gap`."""
+    """The name of the value in sentences: `accuracy gap`."""
 
     RISES: ClassVar[bool] = False
     """Whether a larger value is better."""
@@ -96,7 +96,7 @@ class Objective(Configured, ABC):
 
     @abstractmethod
     def value(self, right: Array, totals: Array) -> Array:
-        """The value, a share of 1, `(...)`.
+        """Compute the value, a share of 1, `(...)`.
 
         Args:
             right: Inputs that are right, by group and class `(..., groups, classes)`; not always whole numbers.
@@ -105,7 +105,7 @@ class Objective(Configured, ABC):
 
     @final
     def cost(self, right: Array, totals: Array) -> Array:
-        """The same so that smaller is better: `(...)` of `(..., groups, classes)` and `(groups, classes)`."""
+        """Return the value with its sign chosen so that smaller is better, `(...)`; arguments as in `value`."""
         found = np.asarray(self.value(right, totals), np.float64)
         return -found if self.RISES else found
 
@@ -129,7 +129,7 @@ class Objective(Configured, ABC):
         small = np.flatnonzero(sizes < self.group_size)
         if len(small):
             each = ", ".join(f"'{names[number]}' has {sizes[number]:,}" for number in small[:5].tolist())
-            more = f" and {counted(len(small) - 5, 'more')}" if len(small) > 5 else ""
+            more = f" and {pluralise(len(small) - 5, 'more')}" if len(small) > 5 else ""
             raise DataError(
                 f"each group of column '{self.group_column}' needs {self.group_size} {where} inputs before its "
                 f"accuracy says anything, and {each}{more}; give more data, merge small groups or leave them out"

@@ -1,4 +1,4 @@
-"""How sure an objective's value is: intervals before, after, and of the change, from the same inputs."""
+"""Intervals of an objective's value: before, after, and of the change, from the same inputs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from arachne.fairness.base import Grouped, Objective
-from arachne.values import Array
+from arachne.tasks.decisions import Array
 
-DRAWS, FEWEST_DRAWS, MOST_NUMBERS = 4000, 400, 4_000_000
-"""How often to draw: fewer times where there are very many groups and classes."""
+DRAWS, MIN_DRAWS, MAX_DRAWN_NUMBERS = 4000, 400, 4_000_000
+"""Number of draws; fewer, so that at most so many numbers are drawn, where groups and classes are very many."""
 
 PRIOR = 0.25
 """Added to each of the four outcomes of an input (right or wrong, before and after): Jeffreys' prior of both shares."""
@@ -33,7 +33,7 @@ class Estimate:
 def estimates(
     objective: Objective, grouped: Grouped, was_right: Array, is_right: Array
 ) -> tuple[Estimate, Estimate, Estimate]:
-    """The value before, after, and after minus before.
+    """Estimate the value before, after, and after minus before.
 
     How many inputs of a group are right both times, once or never is drawn from what these counts leave possible
     (a Dirichlet posterior); each draw gives all three numbers, so that the change's interval knows that both models
@@ -53,7 +53,7 @@ def estimates(
     totals = grouped.totals
     if not objective.BY_CLASS:
         outcomes, totals = outcomes.sum(axis=1, keepdims=True), totals.sum(axis=1, keepdims=True)
-    draws = min(DRAWS, max(FEWEST_DRAWS, MOST_NUMBERS // max(1, outcomes.size)))
+    draws = min(DRAWS, max(MIN_DRAWS, MAX_DRAWN_NUMBERS // max(1, outcomes.size)))
     gammas = np.random.default_rng(0).standard_gamma(outcomes + PRIOR, (draws, *outcomes.shape))
     drawn = gammas / gammas.sum(axis=-1, keepdims=True) * totals[..., None]
     pairs = [

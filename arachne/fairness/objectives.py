@@ -8,7 +8,7 @@ import numpy as np
 
 from arachne.errors import DataError
 from arachne.fairness.base import Objective
-from arachne.values import Array
+from arachne.tasks.decisions import Array
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from arachne.localise.bidirectional import MIN_WEIGHTS, Bidirectional
 from arachne.localise.contrast import Contrast
 from arachne.localise.fisher import Fisher
 from arachne.localise.spectrum import Spectrum
-from arachne.suspects import Suspects
+from arachne.weights.selection import Selection
 
 __all__ = [
     "MIN_WEIGHTS",
@@ -21,6 +21,6 @@ __all__ = [
     "Localiser",
     "ParameterScores",
     "RandomChoice",
+    "Selection",
     "Spectrum",
-    "Suspects",
 ]

@@ -1,4 +1,4 @@
-"""The averages of what flows through layers, added up as a backend shows it."""
+"""Averages of activations and gradients at layers, accumulated while the model runs."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any, Self
 import numpy as np
 from scipy import sparse
 
-from arachne.backend import ModelBackend, Observer
 from arachne.localise.linear_maps import LINEAR, Entering, Flow, Linear
-from arachne.memory import give_back
-from arachne.values import Activation, Array, LayerInfo
+from arachne.model.backend import ActivationAccumulator, ModelBackend
+from arachne.model.memory import release_freed_memory
+from arachne.model.values import Activation, Array, LayerInfo
 
-OFTEN, LARGE = 16 << 20, 1 << 24
-"""After how many bytes that were shown memory is handed back, in models with how many weights."""
+RETURN_INTERVAL_BYTES, LARGE_MODEL_WEIGHTS = 16 << 20, 1 << 24
+"""Models with more than `LARGE_MODEL_WEIGHTS` weights return freed memory after this many bytes of activations."""
 
 
-class Averages(Observer):
-    """Of each use of each layer: the mean of what enters, and of the gradients at what leaves, summed over seeds.
+class Averages(ActivationAccumulator):
+    """The mean inputs of each use of each layer, and the mean gradients at its outputs, summed over seeds.
 
     Args:
         backend: The model.
         layers: The layers to average over.
         magnitudes: Whether the magnitudes of gradients are averaged, rather than gradients with their signs.
-        dtype: What the averages are held in; what is added to them is summed in float64.
+        dtype: The dtype of the averages; sums over a batch are computed in float64.
     """
 
     def __init__(
@@ -36,32 +36,32 @@ class Averages(Observer):
             for info in layers
         }
         self._share, self._since = 1.0, 0
-        self._large = sum(entry.size for info in layers for entry in info.parameters.values()) > LARGE
+        self._large = sum(entry.size for info in layers for entry in info.parameters.values()) > LARGE_MODEL_WEIGHTS
 
-    def counting(self, share: float) -> Self:
-        """The same, to which each input from now on adds this share of itself: 1 / n for a mean over n inputs."""
+    def weigh(self, share: float) -> Self:
+        """Give every input from now on this weight, 1 / n for a mean over n inputs; return itself."""
         self._share = share
         return self
 
     def activation(self, layer: str, use: int, activation: Activation) -> None:
         self._layers[layer].add(use, activation, self._share)
-        self._passed(activation.leaving.nbytes)
+        self._count_bytes(activation.leaving.nbytes)
 
     def gradient(self, layer: str, use: int, gradient: Array) -> None:
         self._layers[layer].add_gradient(use, gradient, self._share)
-        self._passed(gradient.nbytes)
+        self._count_bytes(gradient.nbytes)
 
-    def apart(self) -> Self:
+    def split(self) -> Self:
         found = copy(self)
-        found._layers = {name: own.apart() for name, own in self._layers.items()}
+        found._layers = {name: own.split() for name, own in self._layers.items()}
         return found
 
-    def join(self, other: Self) -> None:
+    def merge(self, other: Self) -> None:
         for name, own in other._layers.items():
-            self._layers[name].join(own)
+            self._layers[name].merge(own)
 
     def take(self, layer: str) -> list[Flow]:
-        """The averages of one layer's uses, which are then forgotten here."""
+        """Remove and return the averages of one layer's uses."""
         return self._layers.pop(layer).flows()
 
     @property
@@ -69,16 +69,16 @@ class Averages(Observer):
         """How much memory the averages take."""
         return sum(own.nbytes for own in self._layers.values())
 
-    def _passed(self, size: int) -> None:
-        """Some bytes more were shown; the gaps that such tensors leave are handed back now and then."""
+    def _count_bytes(self, size: int) -> None:
+        """Count bytes of activations; in a large model, return freed memory to the system at an interval."""
         self._since += size
-        if self._large and self._since > OFTEN:
+        if self._large and self._since > RETURN_INTERVAL_BYTES:
             self._since = 0
-            give_back()
+            release_freed_memory()
 
 
 class _Layer:
-    """The averages of one layer. A use may be several pieces, frames that were folded into the batch for example."""
+    """The averages of one layer. A use may have several pieces, such as frames that were folded into the batch."""
 
     def __init__(self, info: LayerInfo, weights: Mapping[str, Array], magnitudes: bool, dtype: Any) -> None:
         self._info, self._weights, self._magnitudes, self._dtype = info, weights, magnitudes, dtype
@@ -89,12 +89,12 @@ class _Layer:
         self._leaving: dict[tuple[int, int], tuple[int, ...]] = {}
         self._transposed: dict[tuple[int, int], bool] = {}
 
-    def apart(self) -> _Layer:
-        """Averages of the same layer, of nothing yet."""
+    def split(self) -> _Layer:
+        """Return empty averages of this layer."""
         return _Layer(self._info, self._weights, self._magnitudes, self._dtype)
 
-    def join(self, other: _Layer) -> None:
-        """Add what another one has."""
+    def merge(self, other: _Layer) -> None:
+        """Add the averages of other inputs."""
         self._channels_last |= other._channels_last
         self._leaving |= other._leaving
         self._transposed |= other._transposed
@@ -106,7 +106,7 @@ class _Layer:
             self._gradients[key] = self._sum(self._gradients.get(key), values)
 
     def add(self, use: int, activation: Activation, share: float) -> None:
-        """What enters and leaves a use for some inputs."""
+        """Add the activations of a use for some inputs."""
         if use not in self._channels_last:
             self._channels_last[use] = self._linear.channels_last(activation, self._weights)
         for piece, one in enumerate(self._linear.uses(activation, self._channels_last[use])):
@@ -116,14 +116,14 @@ class _Layer:
                 own[parameter] = self._plus(own.get(parameter), self._linear.total(parameter, one), share)
 
     def add_gradient(self, use: int, gradient: Array, share: float) -> None:
-        """The gradients of one seed for the same inputs."""
+        """Add the gradients of one seed for the inputs of the last `add`."""
         for piece, values in enumerate(self._linear.outputs(gradient, self._channels_last[use])):
             values = np.abs(values) if self._magnitudes else values
             total = values[0].astype(np.float64) if len(values) == 1 else values.sum(axis=0, dtype=np.float64)
             self._gradients[use, piece] = self._plus(self._gradients.get((use, piece)), total, share)
 
     def flows(self) -> list[Flow]:
-        """The averages; zeros where no gradient came."""
+        """Return the averages; gradients that were never added are zero."""
         found = []
         for key in sorted(self._entering):
             gradient = self._gradients.get(key)
@@ -139,7 +139,7 @@ class _Layer:
         )
 
     def _plus(self, total: Entering | None, more: Entering, share: float) -> Entering:
-        """The total with a share of something added, in the same memory where that can be."""
+        """Add a share of something to a total, in place if possible."""
         more *= share
         return self._sum(total, more)
 
@@ -147,13 +147,13 @@ class _Layer:
         if total is None:
             return more if sparse.issparse(more) else more.astype(self._dtype, copy=False)
         if sparse.issparse(total) or total.shape != more.shape:
-            joined = added(total, more)
+            joined = add_padded(total, more)
             return joined if sparse.issparse(joined) else joined.astype(self._dtype, copy=False)
         return np.add(total, more, out=total, casting="same_kind")
 
 
-def added(total: Entering, more: Entering) -> Entering:
-    """The sum of two arrays or sparse matrices; steps that only one has count as zeros."""
+def add_padded(total: Entering, more: Entering) -> Entering:
+    """Add two arrays or sparse matrices of different lengths; missing steps count as zeros."""
     if total.shape == more.shape:
         return total + more
     shape = tuple(map(max, total.shape, more.shape))
@@ -168,7 +168,7 @@ def added(total: Entering, more: Entering) -> Entering:
 
 
 def magnitudes(flows: Sequence[Flow]) -> list[Flow]:
-    """The same with the magnitudes of what enters on average, all in float64."""
+    """Return flows with the magnitudes of their mean inputs, all in float64."""
     return [
         Flow(
             {name: abs(_wide(values)) for name, values in flow.entering.items()},

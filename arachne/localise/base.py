@@ -1,4 +1,4 @@
-"""What a localiser is and what it hands on: scores for every weight, and the suspects among them."""
+"""Localiser, the interface of localisers, and Localisation, its result: scores of all weights, and the suspects."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
-from arachne.backend import ModelBackend
 from arachne.data.split import Part
 from arachne.errors import UsageError, did_you_mean
 from arachne.localise.pareto import order_by_fronts
-from arachne.options import Configured, option
-from arachne.suspects import Suspects
-from arachne.values import Address, Array, LayerInfo
+from arachne.model.backend import ModelBackend
+from arachne.model.values import Address, Array, LayerInfo
+from arachne.plugins.drawing import Drawable
+from arachne.plugins.options import Configured, option
+from arachne.weights.selection import Selection
 
-MOST_NAMED = 10
-"""How many suspects are named on one line."""
+MAX_NAMED_SUSPECTS = 10
+"""The largest number of suspects named on one line."""
 
 
 @dataclass(frozen=True)
@@ -36,26 +38,26 @@ class ParameterScores:
 
 
 @dataclass(frozen=True)
-class Localisation:
-    """What a localiser found.
+class Localisation(Drawable):
+    """The result of a localiser.
 
     Attributes:
         method: The localiser's name.
         suspects: The weights to search over.
         scores: Both scores of all weights, parameter by parameter in order of execution; empty for random.
-        front: How many of the suspects lie on the first Pareto front (or were asked for by count).
-        n_candidates: How many weights were looked at.
+        front: The number of suspects on the first Pareto front, or the number asked for by `count`.
+        n_candidates: The number of weights that were compared.
     """
 
     method: str
-    suspects: Suspects
+    suspects: Selection
     scores: tuple[ParameterScores, ...]
     front: int
     n_candidates: int
 
     @property
-    def widened(self) -> int:
-        """How many suspects come from behind the first front."""
+    def beyond_front(self) -> int:
+        """The number of suspects from behind the first front."""
         return len(self.suspects) - self.front
 
     @property
@@ -64,23 +66,19 @@ class Localisation:
         return f"{self.method}: {len(self.suspects):,} of {self.n_candidates:,} weights are suspects"
 
     def __str__(self) -> str:
-        """How many suspects there are, and the first of them in order of execution."""
-        first = ", ".join(map(str, self.suspects.addresses[:MOST_NAMED]))
-        more = f" and {len(self.suspects) - MOST_NAMED:,} more" if len(self.suspects) > MOST_NAMED else ""
+        """The number of suspects, and the first of them in order of execution."""
+        first = ", ".join(map(str, self.suspects.first_addresses(MAX_NAMED_SUSPECTS)))
+        more = (
+            f" and {len(self.suspects) - MAX_NAMED_SUSPECTS:,} more" if len(self.suspects) > MAX_NAMED_SUSPECTS else ""
+        )
         return f"{self.headline}: {first}{more}"
 
     def score(self, address: Address) -> tuple[float, float]:
-        """Gradient loss and forward impact of one weight."""
+        """Return the gradient loss and forward impact of one weight."""
         for part in self.scores:
             if (part.layer, part.parameter) == (address.layer, address.parameter):
                 return float(part.gradient_loss[address.index]), float(part.forward_impact[address.index])
         raise KeyError(address)
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: the suspects with both scores."""
-        from arachne.report.notebook import localisation_html
-
-        return localisation_html(self)
 
     @cached_property
     def points(self) -> Array:
@@ -95,7 +93,7 @@ class Localisation:
         return order_by_fronts(self.points)
 
     def address_of(self, row: int) -> Address:
-        """The weight behind a row of `points`."""
+        """Return the weight of a row of `points`."""
         for part in self.scores:
             if row < len(part):
                 index = np.unravel_index(row, part.gradient_loss.shape)
@@ -104,19 +102,59 @@ class Localisation:
         raise IndexError(row)
 
 
+@dataclass(frozen=True)
+class LayerFilter:
+    """Says which layers a repair may change: the user's `include`, `exclude` and `biases`.
+
+    It binds the localiser and every search, also one that does not use the suspects.
+
+    Attributes:
+        include: Patterns of layers that may change; every layer when empty.
+        exclude: Patterns of layers that may not.
+        biases: Whether biases and normalisation scales count as weights too.
+    """
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    biases: bool = False
+
+    def allows(self, layer: str) -> bool:
+        """Tell whether the weights of a layer may change."""
+        if any(fnmatchcase(layer, pattern) for pattern in self.exclude):
+            return False
+        return not self.include or any(fnmatchcase(layer, pattern) for pattern in self.include)
+
+    def check(self, names: Sequence[str]) -> None:
+        """Check that every pattern matches a layer of the model.
+
+        Raises:
+            UsageError: A pattern matches none.
+        """
+        for pattern in (*self.include, *self.exclude):
+            if not any(fnmatchcase(name, pattern) for name in names):
+                raise UsageError(f"the model has no layer '{pattern}'" + did_you_mean(pattern, names))
+
+
+EVERY_LAYER = LayerFilter()
+"""The filter of a user who names no layers."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Localiser(Configured, ABC):
     """Finds the weights behind a mistake.
 
-    A localiser looks at matrices and kernels, as the paper does. Its options are fields declared with
-    `arachne.option`; a subclass with options of its own is a frozen dataclass too.
+    A localiser compares matrices and kernels, as the paper does. Its options are fields declared with
+    `arachne.option`; a subclass that adds options is a frozen dataclass too.
 
     Attributes:
-        include: Layers to look at (`*` and `?` work); all when empty.
+        include: Layers to localise in (`*` and `?` work); all when empty.
         exclude: Layers to leave out.
         biases: Whether biases and normalisation scales count as weights too.
-        count: How many suspects to take; the localiser decides when None.
+        count: The number of suspects; the localiser decides when None.
     """
+
+    NEEDS_SINGLE_LABEL: ClassVar[bool] = False
+    """Whether it only works with one label for each input; other tasks are refused."""
 
     include: Sequence[str] = option((), "Look only at these layers (* works).", metavar="LAYER")
     exclude: Sequence[str] = option((), "Leave these layers out.", metavar="LAYER")
@@ -128,45 +166,42 @@ class Localiser(Configured, ABC):
         """Score the weights and choose the suspects. Called once per repair, before the search.
 
         Args:
-            backend: The model; it comes back as it was.
+            backend: The model; its weights are not changed.
             part: Labelled inputs, of which `negatives` show the fault and `positives` must stay right.
             rng: Where all randomness comes from.
         """
 
+    @property
+    def layer_filter(self) -> LayerFilter:
+        """The layers that the user allows, for searches that do not use the suspects."""
+        return LayerFilter(tuple(self.include), tuple(self.exclude), self.biases)
+
     def layers(self, backend: ModelBackend) -> list[LayerInfo]:
-        """The layers to look at, in order of execution.
+        """Return the layers to localise in, in order of execution.
 
         Raises:
-            UsageError: A pattern fits no layer, or nothing is left.
+            UsageError: A pattern matches no layer, or no layer is left.
         """
-        names = [info.name for info in backend.layers]
-        for pattern in (*self.include, *self.exclude):
-            if not any(fnmatchcase(name, pattern) for name in names):
-                raise UsageError(f"the model has no layer '{pattern}'" + did_you_mean(pattern, names))
-        chosen = [
-            info
-            for info in backend.layers
-            if (not self.include or any(fnmatchcase(info.name, pattern) for pattern in self.include))
-            and not any(fnmatchcase(info.name, pattern) for pattern in self.exclude)
-            and self.parameters(info)
-        ]
+        names, allowed = [info.name for info in backend.layers], self.layer_filter
+        allowed.check(names)
+        chosen = [info for info in backend.layers if allowed.allows(info.name) and self.parameters(info)]
         if not chosen:
             raise UsageError("no layer is left to localise in; available: " + ", ".join(names))
         return chosen
 
     def parameters(self, info: LayerInfo) -> tuple[str, ...]:
-        """The parameters of a layer to look at."""
+        """Return the parameters of a layer to localise in."""
         return tuple(info.parameters) if self.biases else info.weights
 
     def candidates(self, backend: ModelBackend) -> Iterator[tuple[LayerInfo, str]]:
-        """Every parameter to look at, in candidate order."""
+        """Yield every parameter to localise in, in candidate order."""
         for info in self.layers(backend):
             for parameter in sorted(self.parameters(info)):
                 yield info, parameter
 
 
 def sample_positives(part: Part, *, rng: np.random.Generator) -> Array:
-    """As many positives as there are negatives, drawn without replacement (Algorithm 1, line 2)."""
+    """Draw as many positives as there are negatives, without replacement (Algorithm 1, line 2)."""
     positives, wanted = part.positives, len(part.negatives)
     if len(positives) <= wanted:
         return positives

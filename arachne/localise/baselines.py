@@ -1,22 +1,23 @@
-"""What bidirectional localisation is compared with: gradient loss alone (GL), chance (RS), all weights."""
+"""Baselines for bidirectional localisation: gradient loss alone (GL), random weights (RS), and all weights."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
-from arachne.backend import ModelBackend
 from arachne.data.split import Part
 from arachne.errors import UsageError
 from arachne.localise.base import Localisation, Localiser
 from arachne.localise.bidirectional import Bidirectional, most_suspicious
-from arachne.options import option
-from arachne.suspects import Suspects
-from arachne.values import Address
+from arachne.localise.ranked import largest
+from arachne.model.backend import ModelBackend
+from arachne.plugins.options import option
+from arachne.weights.selection import Selection
 
 DEFAULT_COUNT = 10
-"""How many weights random localisation takes where no front says how many."""
+"""The number of weights that random localisation takes if no front can be computed."""
 
 
 class GradientLoss(Bidirectional):
@@ -27,23 +28,14 @@ class GradientLoss(Bidirectional):
     def localise(self, backend: ModelBackend, part: Part, *, rng: np.random.Generator) -> Localisation:
         scores = self.scores(backend, part, rng=rng)
         size = self.count or max(most_suspicious(scores, 0)[1], self.min_weights)
-        best: list[tuple[float, Address]] = []
-        for part_scores in scores:
-            losses = part_scores.gradient_loss.ravel()
-            rows = np.argsort(-losses, kind="stable")[:size]
-            indices = np.stack(np.unravel_index(rows, part_scores.gradient_loss.shape), axis=1).tolist()
-            best += [
-                (float(losses[row]), Address(part_scores.layer, part_scores.parameter, tuple(index)))
-                for row, index in zip(rows, indices, strict=True)
-            ]
-        best.sort(key=lambda pair: -pair[0])
-        suspects = Suspects.of(backend, [address for _, address in best[:size]])
+        losses = {(part_scores.layer, part_scores.parameter): part_scores.gradient_loss for part_scores in scores}
+        suspects = Selection.at(backend, largest(losses, size))
         return Localisation(self.name, suspects, scores, len(suspects), sum(map(len, scores)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Everything(Localiser):
-    """Every weight of the layers that are not left out: what fine-tuning changes."""
+    """Every weight of the layers that are not left out, as fine-tuning changes them."""
 
     name = "all"
 
@@ -52,12 +44,8 @@ class Everything(Localiser):
     def localise(self, backend: ModelBackend, part: Part, *, rng: np.random.Generator) -> Localisation:
         if self.count is not None:
             raise UsageError("the localiser 'all' takes every weight and no count; include or exclude layers instead")
-        addresses = [
-            Address(info.name, name, index)
-            for info, name in self.candidates(backend)
-            for index in np.ndindex(*info.parameters[name].shape)
-        ]
-        return Localisation(self.name, Suspects.of(backend, addresses), (), len(addresses), len(addresses))
+        whole = Selection.whole(backend, [(info.name, name) for info, name in self.candidates(backend)])
+        return Localisation(self.name, whole, (), len(whole), len(whole))
 
 
 class RandomChoice(Localiser):
@@ -70,13 +58,12 @@ class RandomChoice(Localiser):
         sizes = [info.parameters[name].size for info, name in parameters]
         size = min(self.count or self._front_size(backend, part, rng), sum(sizes))
         starts = np.concatenate([[0], np.cumsum(sizes)])
-        chosen = []
-        for number in rng.choice(sum(sizes), size=size, replace=False):
-            which = int(np.searchsorted(starts, number, side="right")) - 1
-            info, name = parameters[which]
-            index = np.unravel_index(number - starts[which], info.parameters[name].shape)
-            chosen.append(Address(info.name, name, tuple(map(int, index))))
-        return Localisation(self.name, Suspects.of(backend, chosen), (), size, sum(sizes))
+        drawn = np.sort(rng.choice(sum(sizes), size=size, replace=False))
+        chosen = {
+            (info.name, name): drawn[slice(*np.searchsorted(drawn, [start, stop]))] - start
+            for (info, name), (start, stop) in zip(parameters, pairwise(starts.tolist()), strict=True)
+        }
+        return Localisation(self.name, Selection.at(backend, chosen), (), size, sum(sizes))
 
     def _front_size(self, backend: ModelBackend, part: Part, rng: np.random.Generator) -> int:
         if not backend.SUPPORTS_GRADIENTS:

@@ -9,32 +9,32 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from arachne.backend import ModelBackend, Weights
 from arachne.data.split import Part
 from arachne.errors import NothingToRepairError, UsageError
 from arachne.localise.base import Localisation, Localiser, ParameterScores, sample_positives
 from arachne.localise.pareto import front, order_by_fronts, survivors
-from arachne.losses import cross_entropy
-from arachne.memory import give_back
-from arachne.options import option
-from arachne.suspects import Suspects
-from arachne.values import Address, Array, LayerInfo, take
+from arachne.model.backend import ModelBackend, Weights
+from arachne.model.memory import release_freed_memory
+from arachne.model.values import Array, LayerInfo, take
+from arachne.plugins.options import option
+from arachne.tasks.losses import cross_entropy
+from arachne.weights.selection import Selection
 
 if TYPE_CHECKING:
     from arachne.localise.averages import Averages
     from arachne.localise.impact import ScoredClasses
 
-ALL_CLASSES = 50
-"""Up to how many classes the scores of each are differentiated for every input."""
+MAX_EXACT_CLASSES = 50
+"""With at most this many classes, every class's score is differentiated for every input."""
 
-ALWAYS, PASSES = 8, 12
-"""In models of more classes: of how many classes of the fault they are, and how many passes back there are in all."""
+MAX_FAULT_CLASSES, BACKWARD_PASSES = 8, 12
+"""In models with more classes: the most classes of the fault that every input differentiates, and all passes."""
 
-MUCH = 64 << 20
-"""Bytes of averages that are not worth a second pass."""
+MAX_AVERAGES_BYTES = 64 << 20
+"""Averages of at most this many bytes stay in memory while gradients are computed."""
 
 MIN_WEIGHTS = 5
-"""What a repair takes for `min_weights`: with fewer suspects the search has too little to trade with."""
+"""The default of `min_weights` in a repair: with fewer suspects a search has too little freedom."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,18 +42,21 @@ class Bidirectional(Localiser):
     """The weights on the Pareto front of gradient loss and forward impact.
 
     Attributes:
-        min_weights: The least number of suspects. The first front may be a single weight, which leaves the search
-            little to work with; then the next fronts are added, best first. 0 keeps to the first front, as the paper
+        min_weights: The smallest number of suspects. The first front may be a single weight, which leaves the search
+            little freedom; then the next fronts are added, best first. 0 takes the first front alone, as the paper
             does.
-        every_class: Whether the forward impact differentiates every class's score for every input. Else models with
-            more than 50 classes take 12 passes back: up to 8 for classes of the fault, the others take turns.
-        include: Layers to look at; all when empty.
+        every_class: Whether the forward impact differentiates every class's score for every input. Otherwise models
+            with more than 50 classes take 12 backward passes: up to 8 for classes of the fault, and the other classes
+            take turns.
+        include: Layers to localise in; all when empty.
         exclude: Layers to leave out.
         biases: Whether biases count too.
         count: Take this many weights from the top of the ranking instead of the first front.
     """
 
     name = "bl"
+
+    NEEDS_SINGLE_LABEL = True
 
     min_weights: int = option(0, "Widen a front smaller than this.", least=0)
     every_class: bool = option(
@@ -62,18 +65,18 @@ class Bidirectional(Localiser):
 
     def localise(self, backend: ModelBackend, part: Part, *, rng: np.random.Generator) -> Localisation:
         scores = self.scores(backend, part, rng=rng)
-        ranked, first = most_suspicious(scores, self.count or self.min_weights)
-        chosen = ranked[: self.count] if self.count else ranked
+        chosen, first = most_suspicious(scores, self.count or self.min_weights, self.count)
+        suspects = Selection.at(backend, chosen)
         return Localisation(
             method=self.name,
-            suspects=Suspects.of(backend, chosen),
+            suspects=suspects,
             scores=scores,
-            front=min(first, len(chosen)),
+            front=min(first, len(suspects)),
             n_candidates=sum(map(len, scores)),
         )
 
     def scores(self, backend: ModelBackend, part: Part, *, rng: np.random.Generator) -> tuple[ParameterScores, ...]:
-        """Both scores of every weight, Algorithm 1 up to line 11."""
+        """Compute both scores of every weight, Algorithm 1 up to line 11."""
         if not backend.SUPPORTS_GRADIENTS:
             raise UsageError(f"backend '{backend.NAME}' has no gradients, so only the localiser 'rs' works with it")
         if not len(part.negatives):
@@ -89,16 +92,16 @@ class Bidirectional(Localiser):
     def _both(
         self, backend: ModelBackend, part: Part, positives: Array, layers: Sequence[LayerInfo]
     ) -> tuple[Weights, Weights]:
-        """Gradient loss and forward impact, in the order that takes least memory at a time.
+        """Compute gradient loss and forward impact, in the order that needs least memory at a time.
 
-        Where the averages of what flows take `MUCH` and more than half of the weights, they are turned into impacts
-        first, and gradients are taken of some layers after the others. A pass keeps most for the first ones, so these
-        are few.
+        Averages larger than `MAX_AVERAGES_BYTES` and half of the weights are turned into impacts first, and gradients
+        are then computed for some layers at a time. A pass keeps most memory for the first layers, so the first parts
+        are small.
         """
-        give_back()
+        release_freed_memory()
         flows = self._flows(backend, part, positives, layers)
         weights = sum(entry.size for info in layers for entry in info.parameters.values())
-        if sum(side.nbytes for side in flows) < max(MUCH, weights * np.dtype(np.float32).itemsize // 2):
+        if sum(side.nbytes for side in flows) < max(MAX_AVERAGES_BYTES, weights * np.dtype(np.float32).itemsize // 2):
             losses = self._gradient_loss(backend, part, positives, layers)
             return losses, self._forward_impact(backend, layers, flows)
         impacts = self._forward_impact(backend, layers, flows)
@@ -108,8 +111,8 @@ class Bidirectional(Localiser):
         return losses, impacts
 
     def classes(self, part: Part) -> ScoredClasses:
-        """The classes whose scores' gradients the forward impact sums, and how."""
-        return scored_classes(part, part.n_classes if self.every_class else ALL_CLASSES)
+        """Return the classes whose scores' gradients the forward impact sums, and their schedule."""
+        return scored_classes(part, part.n_classes if self.every_class else MAX_EXACT_CLASSES)
 
     def _gradient_loss(
         self, backend: ModelBackend, part: Part, positives: Array, layers: Sequence[LayerInfo]
@@ -125,13 +128,13 @@ class Bidirectional(Localiser):
                 np.abs(below, out=below)
                 below += 1
                 above /= below
-        give_back()
+        release_freed_memory()
         return negative
 
     def _flows(
         self, backend: ModelBackend, part: Part, positives: Array, layers: Sequence[LayerInfo]
     ) -> list[Averages]:
-        """What flows through the layers for the negatives and for the positives."""
+        """Average the activations and gradients of the layers for the negatives and for the positives."""
         # Imported here and not above: it needs scipy, which is slow to load, and options are asked for without it.
         from arachne.localise.impact import LINEAR, measure_flows
 
@@ -157,45 +160,51 @@ class Bidirectional(Localiser):
                 wanted = {name: np.zeros_like(values) for name, values in wanted.items()}
             impacts |= {(info.name, name): wanted[name] for name in self.parameters(info)}
             held = sum(side.nbytes for side in flows)
-            if there - held > MUCH // 4:  # what was taken from the averages makes room for what is made of them
+            if (
+                there - held > MAX_AVERAGES_BYTES // 4
+            ):  # what was taken from the averages makes room for what is made of them
                 there = held
-                give_back()
-        give_back()
+                release_freed_memory()
+        release_freed_memory()
         return impacts
 
 
-def scored_classes(part: Part, most: int = ALL_CLASSES) -> ScoredClasses:
-    """The classes whose scores the forward impact uses: all, or of more than `most` those of the fault and turns.
+def scored_classes(part: Part, most: int = MAX_EXACT_CLASSES) -> ScoredClasses:
+    """Return all classes; of more than `most`, the classes of the fault, while the others take turns.
 
-    Of the classes of the fault, the true and the predicted ones of the negatives, the most frequent come first.
+    The classes of the fault are the true and predicted classes of the negatives, the most frequent ones first.
     """
     from arachne.localise.impact import ScoredClasses
 
     every = range(part.n_classes)
     if part.n_classes <= most:
         return ScoredClasses(part.n_classes, tuple(every))
-    fault = np.concatenate([part.data.labels[part.negatives], part.predictions[part.negatives]])
+    fault = np.concatenate([part.labels[part.negatives], part.predictions[part.negatives]])
     often = np.bincount(fault, minlength=part.n_classes)
-    always = [int(label) for label in np.argsort(-often, kind="stable")[:ALWAYS] if often[label]]
+    always = [int(label) for label in np.argsort(-often, kind="stable")[:MAX_FAULT_CLASSES] if often[label]]
     others = [label for label in every if label not in set(always)]
-    return ScoredClasses(part.n_classes, tuple(always), tuple(others), PASSES - len(always))
+    return ScoredClasses(part.n_classes, tuple(always), tuple(others), BACKWARD_PASSES - len(always))
 
 
 def _in_turn(layers: Sequence[LayerInfo]) -> list[Sequence[LayerInfo]]:
-    """The layers in order, in parts that end after about a sixth, a half, three quarters and all of the weights."""
+    """Split the layers into parts that end after about a sixth, a half, three quarters and all of the weights."""
     sizes = np.cumsum([sum(entry.size for entry in info.parameters.values()) for info in layers])
     edges = [0, *np.searchsorted(sizes, sizes[-1] * np.array([1 / 6, 1 / 2, 3 / 4])).tolist(), len(layers)]
     return [layers[start:stop] for start, stop in pairwise(edges) if start < stop]
 
 
-def most_suspicious(scores: Sequence[ParameterScores], at_least: int) -> tuple[list[Address], int]:
-    """The first front over all parameters, then what follows it in the ranking until there are `at_least` weights.
+def most_suspicious(
+    scores: Sequence[ParameterScores], at_least: int, at_most: int | None = None
+) -> tuple[dict[tuple[str, str], Array], int]:
+    """Select the first front over all parameters, and the next weights in the ranking up to `at_least`.
 
-    Only what is on an early front of its own parameter can be on an early front of all, so the parameters are filtered
-    one by one and the whole is never put together.
+    The worst are left out if there are more than `at_most`.
+
+    A weight on an early front over all parameters is on an early front of its parameter. So the parameters are filtered
+    one by one, and never concatenated as a whole.
 
     Returns:
-        The weights, best first, and how many of them are on the first front.
+        The positions in each flattened parameter, best first, and the number of weights on the first front.
     """
     fronts = max(1, at_least)
     places: list[Array] = []
@@ -210,16 +219,13 @@ def most_suspicious(scores: Sequence[ParameterScores], at_least: int) -> tuple[l
     first = len(order)
     # The largest scores are on the first front, so its order does not depend on what is behind it.
     order = order[order_by_fronts(together[order])] if at_least <= first else order_by_fronts(together)[:at_least]
-    return [_address(scores[number], row) for number, row in places_of[order].tolist()], first
-
-
-def _address(part: ParameterScores, row: int) -> Address:
-    index = np.unravel_index(row, part.gradient_loss.shape)
-    return Address(part.layer, part.parameter, tuple(int(place) for place in index))
+    chosen = places_of[order[:at_most]]
+    found = {(part.layer, part.parameter): chosen[chosen[:, 0] == n, 1] for n, part in enumerate(scores)}
+    return found, first
 
 
 def _loss_gradients(backend: ModelBackend, part: Part, rows: Array, parameters: Iterable[tuple[str, str]]) -> Weights:
-    loss = cross_entropy(part.data.labels[rows], score_kind=backend.score_kind)
+    loss = cross_entropy(part.labels[rows], score_kind=backend.score_kind)
     return backend.weight_gradients(take(part.data.inputs, rows), loss, parameters)
 
 

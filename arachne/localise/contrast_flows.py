@@ -1,4 +1,4 @@
-"""What flows through layers when the fault happens and when it does not, and the contrast of the two."""
+"""The activations of layers when the fault happens and when it does not, and the contrast of the two."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from arachne.backend import ModelBackend
 from arachne.data.split import Part
 from arachne.localise.averages import Averages
 from arachne.localise.linear_maps import LINEAR, Flow, Linear
-from arachne.memory import give_back
-from arachne.values import Array, LayerInfo, Weights
+from arachne.localise.observe import observe_part
+from arachne.model.backend import ModelBackend
+from arachne.model.memory import release_freed_memory
+from arachne.model.values import Array, LayerInfo, Weights
 
 
 def contrasts(
     backend: ModelBackend, part: Part, positives: Array, parameters: Sequence[tuple[LayerInfo, Sequence[str]]]
 ) -> Weights:
-    """The contrast of every weight of these parameters, float32, by `(layer, parameter)`.
+    """Compute the contrast of every weight of these parameters, float32, by `(layer, parameter)`.
 
     Args:
         backend: The model.
-        part: The inputs; all its negatives are looked at.
+        part: The inputs; all negatives are used.
         positives: The rows of the positives that they are compared with.
-        parameters: The layers, and which of their parameters to look at.
+        parameters: The layers, and the parameters of each.
     """
     differences = _differences(backend, part, positives, [info for info, _ in parameters])
     found: dict[tuple[str, str], Array] = {}
@@ -35,9 +36,9 @@ def contrasts(
 
 
 def _contrast(linear: Linear, parameter: str, values: Array, flows: Sequence[Flow]) -> Array:
-    """The contrast of one parameter, in the memory of `values` where these are float32."""
+    """Compute the contrast of one parameter, in place if `values` are float32."""
     values = values.astype(np.float32, copy=False)
-    if parameter.startswith("bias"):  # what enters a bias is 1 for negatives and positives alike
+    if parameter.startswith("bias"):  # the input of a bias is 1 for negatives and positives alike
         flows = ()
     for rows in linear.blocks(values):
         scores = np.zeros(values[rows].shape, np.float32)
@@ -48,21 +49,21 @@ def _contrast(linear: Linear, parameter: str, values: Array, flows: Sequence[Flo
 
 
 def _differences(backend: ModelBackend, part: Part, positives: Array, layers: Sequence[LayerInfo]) -> Averages:
-    """Of each use of each layer: ā_neg - ā_pos, and ḡ."""
+    """Return ā_neg - ā_pos and ḡ of each use of each layer."""
     names, towards = [info.name for info in layers], _towards_the_mistake(part, part.negatives)
     averages = Averages(backend, layers, magnitudes=False)
-    negatives = averages.counting(1 / len(part.negatives))
-    part.observe(backend, part.negatives, names, negatives, lambda rows: [towards[rows]])
+    negatives = averages.weigh(1 / len(part.negatives))
+    observe_part(backend, part, part.negatives, names, negatives, lambda rows: [towards[rows]])
     if len(positives):
-        part.observe(backend, positives, names, averages.counting(-1 / len(positives)))
-    give_back()
+        observe_part(backend, part, positives, names, averages.weigh(-1 / len(positives)))
+    release_freed_memory()
     return averages
 
 
 def _towards_the_mistake(part: Part, rows: Array) -> Array:
-    """The seed of (score of the predicted class - score of the true class), float32 `(rows, classes)`."""
+    """Return the seed of (score of the predicted class - score of the true class), float32 `(rows, classes)`."""
     seed = np.zeros((len(rows), part.n_classes), np.float32)
     each = np.arange(len(rows))
     seed[each, part.predictions[rows]] = 1
-    seed[each, part.data.labels[rows]] = -1
+    seed[each, part.labels[rows]] = -1
     return seed

@@ -9,7 +9,7 @@ For a dense layer this is the paper's |o_i w_ij| / Σ_l |o_l w_lj| · |∂O/∂z
 layers used at several steps over steps. Magnitudes are used throughout: signed products cancel and the share explodes.
 
 A bias is a weight on a constant 1. Its share is that of |b| in D + |b|, with all biases of the layer in the sum; the
-weights' own shares do not depend on whether biases are looked at.
+weights' own shares do not depend on whether biases count.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from arachne.backend import ModelBackend
 from arachne.localise.averages import Averages, magnitudes
-from arachne.localise.linear_maps import LINEAR, WEIGHTS, Flow, Linear
-from arachne.memory import give_back
-from arachne.values import Array, Inputs, LayerInfo, count
+from arachne.localise.linear_maps import LINEAR, WEIGHTS_AT_ONCE, Flow, Linear
+from arachne.model.backend import ModelBackend
+from arachne.model.memory import release_freed_memory
+from arachne.model.values import Array, Inputs, LayerInfo, count
 
 __all__ = ["LINEAR", "Flow", "ScoredClasses", "impact_ratio", "measure_flows"]
 
 
 @dataclass(frozen=True)
 class ScoredClasses:
-    """Whose scores' gradients are summed, and how many backward passes that takes.
+    """The classes whose scores' gradients are summed, and the schedule of backward passes.
 
-    The sum over many classes is estimated: beside a few whose gradient is taken for every input, the others take turns.
-    Each input has `turns` of them, the next input the next ones, and each counts for as many as there are per turn. On
-    average over inputs that is the sum over all of them.
+    The sum over many classes is estimated: a few classes are differentiated for every input, and the others take turns.
+    Each input differentiates `turns` of them, the next input the next ones, and each is multiplied by others / turns.
+    On average over inputs that is the sum over all classes.
 
     Attributes:
-        n_classes: How many classes the model has.
-        always: Classes of which every input's gradient is taken.
+        n_classes: The number of classes of the model.
+        always: The classes that are differentiated for every input.
         others: The classes that take turns.
-        turns: How many of the others each input has; all of them if there are no more.
+        turns: The number of other classes for each input; all of them if there are no more.
     """
 
     n_classes: int
@@ -50,11 +50,11 @@ class ScoredClasses:
 
     @property
     def passes(self) -> int:
-        """How many backward passes there are."""
+        """The number of backward passes."""
         return len(self.always) + min(self.turns, len(self.others))
 
     def seeds(self, rows: slice) -> Iterator[Array]:
-        """The seeds of some inputs, float32 `(rows, classes)`."""
+        """Yield the seeds of some inputs, float32 `(rows, classes)`."""
         numbers = np.arange(rows.start, rows.stop)
         for label in self.always:
             seed = np.zeros((len(numbers), self.n_classes), np.float32)
@@ -70,18 +70,18 @@ class ScoredClasses:
 def measure_flows(
     backend: ModelBackend, inputs: Inputs, layers: Sequence[LayerInfo], classes: ScoredClasses
 ) -> Averages:
-    """Average what flows through each use of each layer, as the backend shows it.
+    """Average the activations and gradients of each use of each layer.
 
     Args:
         backend: The model.
         inputs: The inputs to average over.
         layers: The layers.
-        classes: Whose scores' gradients are summed.
+        classes: The classes whose scores' gradients are summed.
     """
-    averages = Averages(backend, layers, magnitudes=True, dtype=np.float32).counting(1 / max(1, count(inputs)))
+    averages = Averages(backend, layers, magnitudes=True, dtype=np.float32).weigh(1 / max(1, count(inputs)))
     if count(inputs):
         backend.observe(inputs, [info.name for info in layers], averages, classes.seeds)
-        give_back()
+        release_freed_memory()
     return averages
 
 
@@ -90,9 +90,9 @@ def impact_ratio(info: LayerInfo, weights: Mapping[str, Array], negative: list[F
 
     Args:
         info: The layer.
-        weights: A copy of its weight parameters, and of its biases where these are wanted; overwritten.
-        negative: What flows through it for the negatives.
-        positive: The same for the positives.
+        weights: A copy of its weight parameters, and of its biases if they are wanted; overwritten.
+        negative: Its averages over the negatives.
+        positive: Its averages over the positives.
     """
     linear = LINEAR[info.kind](info)
     negative, positive = magnitudes(negative), magnitudes(positive)
@@ -104,16 +104,16 @@ def impact_ratio(info: LayerInfo, weights: Mapping[str, Array], negative: list[F
     for parameter, values in matrices.items():
         for rows in linear.blocks(values):
             above, below = (sum(seeds.gradient(parameter, rows) for seeds in side) for side in sides)
-            _divided(values[rows], above, below)
+            _divide_in_place(values[rows], above, below)
     for values in biases.values():
         arrived = [sum(seeds.bias_gradient for seeds in side) for side in sides]
         values[...] = values * arrived[0] / (1.0 + values * arrived[1])
 
 
-def _divided(values: Array, above: Array | float, below: Array | float) -> None:
-    """Values * above / (1 + values * below) in float64, put where the values were, a few rows at a time."""
+def _divide_in_place(values: Array, above: Array | float, below: Array | float) -> None:
+    """Replace values by values * above / (1 + values * below), in float64, a few rows at a time."""
     above, below = (np.broadcast_to(one, values.shape) for one in (above, below))
-    size = max(1, WEIGHTS // max(1, values[0].size))
+    size = max(1, WEIGHTS_AT_ONCE // max(1, values[0].size))
     for start in range(0, len(values), size):
         rows = slice(start, start + size)
         block = values[rows].astype(np.float64)
@@ -134,7 +134,7 @@ class _Seeds:
             self.bias_gradient = linear.bias_gradient(_ratio(flow.gradient, arriving))
 
     def gradient(self, parameter: str, rows: slice) -> Array:
-        """As `Linear.gradient`, with this use's seed."""
+        """Return `Linear.gradient` for this use's seed."""
         return self._linear.gradient(parameter, self._flow, self._seed, rows)
 
 

@@ -1,6 +1,6 @@
-"""The linear map z = A(W) o of each kind of layer: what arrives at its outputs, and its gradient by a parameter.
+"""The linear map z = A(W) o of each kind of layer: its outputs, and its gradient with respect to a parameter.
 
-Everything here works on magnitudes and on averages over inputs, so a `Flow` has no axis of inputs.
+Everything here works on averages over inputs, or on averages of magnitudes, so a `Flow` has no axis of inputs.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from scipy import sparse
 
-from arachne.values import Activation, Array, Geometry, LayerInfo
+from arachne.model.values import Activation, Array, Geometry, LayerInfo
 
-POSITIONS = 1 << 18
-"""How many numbers an unfolded piece of a convolution's input may have at once."""
+MAX_PATCH_NUMBERS = 1 << 18
+"""The largest number of elements of an unfolded piece of a convolution's input."""
 
-WEIGHTS = 1 << 16
-"""How many weights are worked on together, so that what is made of them stays near the processor."""
+WEIGHTS_AT_ONCE = 1 << 16
+"""The number of weights processed together, so that intermediate results stay in the processor's cache."""
 
 Entering = Any
-"""What enters on average: an array, or for an embedding a sparse matrix `(positions, rows)`."""
+"""The mean input: an array, or for an embedding a sparse matrix `(positions, rows)`."""
 
 
 @dataclass(frozen=True)
 class Flow:
-    """What flows through one use of a layer on average.
+    """The mean inputs of one use of a layer, and the mean gradient at its outputs.
 
     Attributes:
         entering: |ō| for each weight parameter, float64, without the axis of inputs.
@@ -51,43 +51,43 @@ class Linear(ABC):
         self.info = info
 
     def channels_last(self, use: Activation, weights: Mapping[str, Array]) -> bool:
-        """Whether a use has its channels last, where that is not always so."""
+        """Tell whether a use has its channels last, for layers that allow both."""
         return True
 
     def uses(self, use: Activation, channels_last: bool) -> Sequence[Activation]:
-        """A use in the form this map works on; where a model folds an axis into its batch, one use becomes several."""
+        """Return a use in the form of this map; several uses if the model folds an axis into its batch."""
         return (use,)
 
     def outputs(self, values: Array, channels_last: bool) -> Sequence[Array]:
-        """Values of the shape of what leaves `(n, ...)`, in the form and number of `uses`."""
+        """Return values of the shape of the outputs `(n, ...)` in the form and number of `uses`."""
         return (values,)
 
     def total(self, parameter: str, use: Activation) -> Entering:
-        """What enters a parameter, summed over inputs, float64."""
+        """Sum a parameter's inputs over the batch, float64."""
         return use.entering[parameter].sum(axis=0, dtype=np.float64)
 
     @abstractmethod
     def arriving(self, weights: Mapping[str, Array], flow: Flow) -> Array:
-        """D = A(|W|) |ō|, summed over the layer's weight parameters, of the shape of one output."""
+        """Return D = A(|W|) |ō|, summed over the layer's weight parameters, of the shape of one output."""
 
     @abstractmethod
     def gradient(self, parameter: str, flow: Flow, seed: Array, rows: slice) -> Array:
-        """The gradient of <seed, A(W) |ō|> with respect to some rows of a parameter."""
+        """Return the gradient of <seed, A(W) |ō|> with respect to some rows of a parameter."""
 
     def bias_gradient(self, seed: Array) -> Array:
-        """The same for a bias, which is a weight on a constant 1 at every position."""
+        """Return the gradient with respect to a bias, a weight on a constant 1 at every position."""
         by_channel = np.moveaxis(seed, self.channels, -1).reshape(-1, seed.shape[self.channels])
         return np.asarray(by_channel.sum(axis=0))
 
     def spread_bias(self, bias: Array, shape: tuple[int, ...]) -> Array:
-        """A bias as it is added to an output of this shape."""
+        """Reshape a bias so that it can be added to an output of this shape."""
         axes = [1] * len(shape)
         axes[self.channels] = len(bias)
         return bias.reshape(axes)
 
     def blocks(self, values: Array) -> list[slice]:
-        """Rows of a parameter that are worked on together, to bound what is held beside the weights."""
-        size = max(1, WEIGHTS // max(1, values[0].size))
+        """Return the rows of a parameter that are processed together, to bound memory beside the weights."""
+        size = max(1, WEIGHTS_AT_ONCE // max(1, values[0].size))
         return [slice(start, start + size) for start in range(0, len(values), size)]
 
 
@@ -117,13 +117,13 @@ class Dense(Linear):
 class Embedding(Dense):
     """Rows looked up by number: z = Wᵀ o at each position, where o is 1 for the row and 0 for all others.
 
-    On average o is how often each row is looked up at each position. A use that is no look-up (a last layer tied to the
-    table) is a dense layer's.
+    On average o is how often each row is looked up at each position. A use that is not a look-up (a last layer tied to
+    the table) is treated as a dense layer.
     """
 
     def blocks(self, values: Array) -> list[slice]:
-        """Larger ones, because columns of a sparse matrix are slow to choose."""
-        size = max(1, POSITIONS // max(1, values[0].size))
+        """Return larger blocks, because selecting columns of a sparse matrix is slow."""
+        size = max(1, MAX_PATCH_NUMBERS // max(1, values[0].size))
         return [slice(start, start + size) for start in range(0, len(values), size)]
 
     def total(self, parameter: str, use: Activation) -> Entering:
@@ -159,7 +159,7 @@ class Norm(Linear):
     channels = 0
 
     def channels_last(self, use: Activation, weights: Mapping[str, Array]) -> bool:
-        """By the shapes; if these fit both ways, what the scale and bias give tells."""
+        """Infer the channel axis from shapes, or by recomputing the output if both fit."""
         shape = next(iter(self.info.parameters.values())).shape
         first, last = use.leaving.shape[1 : 1 + len(shape)] == shape, use.leaving.shape[-len(shape) :] == shape
         if not (first and last) or use.leaving.ndim == 1 + len(shape):
@@ -192,7 +192,7 @@ class Norm(Linear):
         return bias.reshape(-1, 1)
 
     def _channels_first(self, values: Array, channels_last: bool) -> Array:
-        """`(n, channels, positions)`."""
+        """Reshape to `(n, channels, positions)`."""
         n, size = len(values), next(iter(self.info.parameters.values())).size
         if channels_last:
             return np.moveaxis(values.reshape(n, -1, size), 1, 2)
@@ -233,7 +233,7 @@ class Convolution(Linear):
         return self.info.geometry
 
     def _steps(self, values: Array) -> list[Array]:
-        """Frames that a model folded into its batch, `(n, frames, channels, ...)`, one by one."""
+        """Split values into the frames that the model folded into its batch, `(n, frames, channels, ...)`."""
         axes = 2 + len(self.info.parameters["weight"].shape[2:])
         if values.ndim <= axes:
             return [values]
@@ -241,7 +241,7 @@ class Convolution(Linear):
         return [folded[:, step] for step in range(folded.shape[1])]
 
     def _weight_gradient(self, parameter: str, walked: Array, seed: Array) -> Array:
-        """The gradient for a convolution that walks over `walked` and whose outputs are seeded with `seed`."""
+        """Return the gradient of a convolution over `walked` whose outputs are seeded with `seed`."""
         groups = self._geometry.groups
         shape = self.info.parameters[parameter].shape
         total = np.zeros((groups, shape[0] // groups, int(np.prod(shape[1:]))))
@@ -250,7 +250,7 @@ class Convolution(Linear):
         return total.reshape(shape)
 
     def _patches(self, entering: Array) -> Iterator[tuple[slice, Array]]:
-        """What the kernel sees, piece by piece along the first spatial axis.
+        """Unfold the input into patches of the kernel's size, piece by piece along the first spatial axis.
 
         Yields:
             The rows of that axis, and the patches `(groups, channels / groups * kernel, positions)`.
@@ -258,7 +258,7 @@ class Convolution(Linear):
         geometry, kernel = self._geometry, self.info.parameters["weight"].shape[2:]
         padded = np.pad(entering, [(0, 0), *geometry.padding])
         windows = self._windows(padded)
-        n, step = windows.shape[1], max(1, POSITIONS // max(1, windows[:, 0].size))
+        n, step = windows.shape[1], max(1, MAX_PATCH_NUMBERS // max(1, windows[:, 0].size))
         axes = (0, *range(1 + len(kernel), 1 + 2 * len(kernel)), *range(1, 1 + len(kernel)))
         for start in range(0, n, step):
             piece = windows[:, start : start + step].transpose(axes)
@@ -268,7 +268,7 @@ class Convolution(Linear):
             )
 
     def _windows(self, padded: Array, *, writeable: bool = False) -> Array:
-        """A view `(channels, *positions, *kernel)` of a padded array: what the kernel sees at each position."""
+        """Return a view `(channels, *positions, *kernel)` of a padded array: the kernel's window at each position."""
         geometry, kernel = self._geometry, self.info.parameters["weight"].shape[2:]
         spans = tuple((k - 1) * d + 1 for k, d in zip(kernel, geometry.dilation, strict=True))
         windows = sliding_window_view(padded, spans, axis=tuple(range(1, padded.ndim)), writeable=writeable)
@@ -276,7 +276,7 @@ class Convolution(Linear):
 
 
 class TransposedConvolution(Convolution):
-    """The gradient of a convolution that walks from its outputs to its inputs: <z, s> = <o, W * s>."""
+    """A transposed convolution, the gradient of a convolution from outputs to inputs: <z, s> = <o, W * s>."""
 
     def arriving(self, weights: Mapping[str, Array], flow: Flow) -> Array:
         kernel, entering, groups = weights["weight"], flow.entering["weight"], self._geometry.groups
@@ -306,4 +306,4 @@ LINEAR: dict[str, type[Linear]] = {
     "embedding": Embedding,
     "norm": Norm,
 }
-"""The linear map of each kind of layer. A kind without one gets no forward impact."""
+"""The linear map of each kind of layer. Localisers that need one leave other kinds out."""

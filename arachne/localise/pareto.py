@@ -1,9 +1,9 @@
 """Pareto fronts of (gradient loss, forward impact), both maximised.
 
-The front is pymoo's, the ranks of the fronts behind it are those of the library pymoo takes its fronts from. What is
-added here is scale: nearly all of ten million weights are dominated by a chain of a few good ones. Dropping them first
-changes nothing in the result and takes one flag per weight. Both libraries are imported when a front is asked for: they
-are slow to load, and localisers are also imported for their options alone.
+pymoo computes the front, and moocore, which pymoo uses itself, the ranks of the fronts behind it. This module makes
+them scale: nearly all of ten million weights are dominated by a chain of a few good ones. Dropping them first does not
+change the result and takes one flag per weight. Both libraries are imported when a front is computed: they are slow to
+load, and localisers are also imported for their options alone.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from arachne.values import Array
+from arachne.model.values import Array
 
 BLOCK = 1 << 16
 
 
 def front(points: Array) -> Array:
-    """Row numbers of the points that no other point dominates, ascending.
+    """Return the row numbers of the points that no other point dominates, ascending.
 
     Args:
         points: `(n, 2)`, larger is better; equal points do not dominate each other.
@@ -30,7 +30,7 @@ def front(points: Array) -> Array:
 
 
 def order_by_fronts(points: Array) -> Array:
-    """All row numbers, first front first, within a front by the normalised sum of both scores, then by row."""
+    """Return all row numbers, first front first, within a front by the normalised sum of both scores, then by row."""
     from moocore import pareto_rank
 
     ranks = pareto_rank(points.astype(np.float64), maximise=True)
@@ -38,7 +38,7 @@ def order_by_fronts(points: Array) -> Array:
 
 
 def survivors(first: Array, second: Array, fronts: int = 1) -> Array:
-    """Row numbers of all points that can lie on the first `fronts` fronts, and of few others.
+    """Return the row numbers of all points that can lie on the first `fronts` fronts, and of few others.
 
     The point with the largest product of scores dominates most of the rest, the best of those dominates most of them
     again, and so on: whatever a chain of `fronts` points dominates lies behind that many fronts. (The largest sum can
@@ -47,7 +47,7 @@ def survivors(first: Array, second: Array, fronts: int = 1) -> Array:
     Args:
         first: One score, `(n,)`.
         second: The other, `(n,)`.
-        fronts: How many fronts must be kept whole.
+        fronts: The number of fronts that must stay complete.
     """
     below: Array | None = None
     for _ in range(fronts):
@@ -66,7 +66,7 @@ def survivors(first: Array, second: Array, fronts: int = 1) -> Array:
 
 
 def _below(first: Array, second: Array, a: Array, b: Array) -> Array:
-    """Which points `(a, b)` dominates."""
+    """Tell which points `(a, b)` dominates."""
     dominated: Array = (first <= a) & (second <= b) & ((first < a) | (second < b))
     return dominated
 
@@ -77,7 +77,7 @@ def _blocks(first: Array, second: Array) -> Iterator[tuple[int, tuple[Array, Arr
 
 
 def _best(first: Array, second: Array, among: Array | None) -> int | None:
-    """The row with the largest product of scores among those flagged, or among all."""
+    """Return the row with the largest product of scores among the flagged rows, or among all."""
     best, largest = None, -np.inf
     for start, (one, two) in _blocks(first, second):
         products = np.multiply(one, two, dtype=np.float64)

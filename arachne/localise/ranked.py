@@ -10,30 +10,30 @@ from typing import ClassVar
 
 import numpy as np
 
-from arachne.backend import ModelBackend
 from arachne.data.split import Part
 from arachne.errors import NothingToRepairError, UsageError
 from arachne.localise.base import Localisation, Localiser
-from arachne.options import option
-from arachne.suspects import Suspects
-from arachne.values import Address, Array, LayerInfo, Weights
+from arachne.model.backend import ModelBackend
+from arachne.model.values import Array, LayerInfo, Weights
+from arachne.plugins.options import option
+from arachne.weights.selection import Selection
 
-MOST_WEIGHTS = 300
-"""How many suspects there are in a large model: more of them learn the seen inputs by heart."""
+MAX_SUSPECTS = 300
+"""The number of suspects in a large model: with more, a search overfits the seen inputs."""
 
-SHARE = 0.05
-"""In a small model, this share of the weights."""
+SUSPECT_SHARE = 0.05
+"""The share of the weights that are suspects in a small model."""
 
-FEWEST_WEIGHTS = 30
+MIN_SUSPECTS = 30
 
-DEEP, DEEPEST = ("conv", "conv_transpose", "recurrent"), 3
-"""The kinds of layers that are deep, and how many of the last of them are looked at."""
+DEEP_KINDS, MAX_DEEP_LAYERS = ("conv", "conv_transpose", "recurrent"), 3
+"""The kinds of layers that `depth` calls deep, and how many of the last of them are used."""
 
 BLOCK = 1 << 16
-"""How many scores are compared at once."""
+"""The number of scores compared at once."""
 
-MOST_POSITIVES = 2000
-"""How many positives the mean is taken over, at most."""
+MAX_POSITIVES = 2000
+"""The largest number of positives that the mean is computed over."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +41,9 @@ class Ranked(Localiser):
     """The weights with the largest scores.
 
     Attributes:
-        depth: Which layers are looked at where nobody names any: the dense layers at the end of the model (`tail`), the
-            last convolutions or recurrent layers (`deep`), `all`, or `auto`: the tail, or the deep ones where there is
-            none. A search in the tail takes seconds, because nothing before it is run again.
+        depth: The layers to localise in if the user names none: the dense layers at the end of the model (`tail`), the
+            last convolutions or recurrent layers (`deep`), `all`, or `auto`: the tail, or the deep layers if there is
+            none. A search in the tail takes seconds, because nothing before it runs again.
     """
 
     NEEDS_GRADIENTS: ClassVar[bool] = True
@@ -56,26 +56,26 @@ class Ranked(Localiser):
         scores = self.scores(backend, part, rng=rng)
         n = sum(values.size for values in scores.values())
         size = min(self.count or default_count(n), n)
-        suspects = Suspects.of(backend, largest(scores, size))
+        suspects = Selection.at(backend, largest(scores, size))
         return Localisation(self.name, suspects, (), len(suspects), n)
 
     def scores(self, backend: ModelBackend, part: Part, *, rng: np.random.Generator) -> Weights:
-        """The score of every weight by `(layer, parameter)`, in candidate order."""
+        """Compute the score of every weight by `(layer, parameter)`, in candidate order."""
         if self.NEEDS_GRADIENTS and not backend.SUPPORTS_GRADIENTS:
             raise UsageError(f"backend '{backend.NAME}' has no gradients, so only the localiser 'rs' works with it")
         if not len(part.negatives):
             raise NothingToRepairError("no negative inputs: the model does not make this mistake on the seen data")
         positives = part.positives
-        if len(positives) > MOST_POSITIVES:
-            positives = np.sort(rng.choice(positives, MOST_POSITIVES, replace=False))
+        if len(positives) > MAX_POSITIVES:
+            positives = np.sort(rng.choice(positives, MAX_POSITIVES, replace=False))
         return self._scores(backend, part, positives, rng=rng)
 
     @abstractmethod
     def _scores(self, backend: ModelBackend, part: Part, positives: Array, *, rng: np.random.Generator) -> Weights:
-        """As `scores`, with the rows of the positives to look at; there is a negative at least."""
+        """Compute the scores from all negatives, at least one, and from these rows of positives."""
 
-    def deep_enough(self, layers: list[LayerInfo]) -> list[LayerInfo]:
-        """Those of some layers, in order of execution, that `depth` means."""
+    def filter_by_depth(self, layers: list[LayerInfo]) -> list[LayerInfo]:
+        """Filter layers, in order of execution, by `depth`."""
         if self.depth == "all" or self.include or self.exclude:
             return layers
         tail = (
@@ -86,17 +86,17 @@ class Ranked(Localiser):
 
 
 def deep_layers(layers: Sequence[LayerInfo]) -> list[LayerInfo]:
-    """The last convolutions or recurrent layers of a model."""
-    return [info for info in layers if info.kind in DEEP][-DEEPEST:]
+    """Return the last convolutions or recurrent layers of a model."""
+    return [info for info in layers if info.kind in DEEP_KINDS][-MAX_DEEP_LAYERS:]
 
 
 def default_count(n_weights: int) -> int:
-    """How many suspects to take from a model with this many weights."""
-    return max(FEWEST_WEIGHTS, min(MOST_WEIGHTS, int(SHARE * n_weights)))
+    """Return the number of suspects in a model with this many weights."""
+    return max(MIN_SUSPECTS, min(MAX_SUSPECTS, int(SUSPECT_SHARE * n_weights)))
 
 
 def first_largest(values: Array, size: int) -> Array:
-    """The places of the `size` largest of some numbers, largest first; the first of equals wins."""
+    """Return the positions of the `size` largest of some numbers, largest first; the first of equals wins."""
     if size >= len(values):
         return np.argsort(-values, kind="stable")
     near = np.arange(0)
@@ -109,18 +109,16 @@ def first_largest(values: Array, size: int) -> Array:
     return near
 
 
-def largest(scores: Weights, size: int) -> list[Address]:
-    """The addresses of the largest scores over all parameters together; the first of equals wins.
+def largest(scores: Weights, size: int) -> dict[tuple[str, str], Array]:
+    """Find the largest scores over all parameters, as positions in each flattened one; the first of equals wins.
 
-    Only the largest of each parameter can be among the largest of all, so these are never put together.
+    Only the largest of each parameter can be among the largest of all, so the whole is never concatenated.
     """
     tops = {place: first_largest(values.ravel(), size) for place, values in scores.items()}
     merged = np.concatenate([scores[place].ravel()[rows] for place, rows in tops.items()])
     order = np.sort(first_largest(merged, size))
-    found, start = [], 0
-    for (layer, parameter), rows in tops.items():
-        inside = rows[order[(order >= start) & (order < start + len(rows))] - start]
-        index = np.stack(np.unravel_index(inside, scores[layer, parameter].shape), axis=1).tolist()
-        found += [Address(layer, parameter, tuple(place)) for place in index]
+    found, start = {}, 0
+    for place, rows in tops.items():
+        found[place] = rows[order[(order >= start) & (order < start + len(rows))] - start]
         start += len(rows)
     return found

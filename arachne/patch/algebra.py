@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from arachne.dtypes import shortest
 from arachne.errors import PatchError
+from arachne.model.values import Address
 from arachne.patch.base import BaseTensor
 from arachne.patch.change import TensorChange
+from arachne.patch.low_rank import LowRankChange
 from arachne.patch.weight_change import WeightChange
-from arachne.values import Address
-from arachne.wording import counted
+from arachne.text import pluralise
 
 Changes = tuple[TensorChange, ...]
 
@@ -47,12 +47,12 @@ def conflicts(first: Changes, second: Changes) -> tuple[Conflict, ...]:
         for entry in change.entries:
             rival = wanted.get(entry.address)
             if rival is not None and rival.new_bits != entry.new_bits:
-                values = (shortest(entry.new, entry.dtype), shortest(rival.new, rival.dtype))
+                values = (entry.storage.shortest(entry.new), rival.storage.shortest(rival.new))
                 found.append(Conflict(entry.address, *values))
     return tuple(found)
 
 
-def composed(first: Changes, second: Changes) -> Changes:
+def compose(first: Changes, second: Changes) -> Changes:
     """Both changes as one.
 
     Raises:
@@ -61,15 +61,21 @@ def composed(first: Changes, second: Changes) -> Changes:
     clash = conflicts(first, second)
     if clash:
         shown = ", ".join(map(str, clash[:5])) + (", …" if len(clash) > 5 else "")
-        weights = counted(len(clash), "weight")
+        weights = pluralise(len(clash), "weight")
         raise PatchError(f"the patches conflict: they give different values to {weights}: {shown}")
     others = {change.key: change for change in second}
-    merged = [_merged(change, others.pop(change.key)) if change.key in others else change for change in first]
-    return tuple(change for change in [*merged, *others.values()] if change.entries)
+    for change in first:
+        if change.key in others and isinstance(change, LowRankChange) | isinstance(others[change.key], LowRankChange):
+            raise PatchError(
+                f"both patches change '{change.tensor.name}', and one by a low-rank edit of all its weights: keep them "
+                "apart, and apply one after the other"
+            )
+    merged = [_merge(change, others.pop(change.key)) if change.key in others else change for change in first]
+    return tuple(change for change in [*merged, *others.values()] if change.weights)
 
 
 def without(whole: Changes, part: Changes) -> Changes:
-    """What is left of a change when another one, which it contains, is taken out.
+    """Take one change out of another that contains it, and return the rest.
 
     Raises:
         PatchError: It does not contain it, or has changed its weights again since.
@@ -78,11 +84,11 @@ def without(whole: Changes, part: Changes) -> Changes:
     missing = taken.keys() - {change.key for change in whole}
     if missing:
         raise PatchError(f"the patch to take out changes '{'.'.join(min(missing))}', which the other does not")
-    left = [_reduced(change, taken[change.key]) if change.key in taken else change for change in whole]
-    return tuple(change for change in left if change.entries)
+    left = [_take_out(change, taken[change.key]) if change.key in taken else change for change in whole]
+    return tuple(change for change in left if change.weights)
 
 
-def _merged(first: TensorChange, second: TensorChange) -> TensorChange:
+def _merge(first: TensorChange, second: TensorChange) -> TensorChange:
     a, b = first.tensor, second.tensor
     if a.shape != b.shape or a.dtype != b.dtype:
         raise PatchError(f"the patches are for different models: '{a.name}' is of another shape or dtype")
@@ -108,13 +114,17 @@ def _merged(first: TensorChange, second: TensorChange) -> TensorChange:
     return TensorChange(tensor, _in_order(entries.values()))
 
 
-def _reduced(whole: TensorChange, part: TensorChange) -> TensorChange:
+def _take_out(whole: TensorChange, part: TensorChange) -> TensorChange:
+    if isinstance(whole, LowRankChange):
+        if not whole.contains(part):
+            raise PatchError(f"the patch to take out changes '{part.tensor.name}' in another way than the other")
+        return TensorChange(whole.tensor, ())
     entries = {entry.address: entry for entry in whole.entries}
     for entry in part.entries:
         mine = entries.get(entry.address)
         if mine is None or mine.new_bits != entry.new_bits:
             raise PatchError(
-                f"the patch to take out sets {entry.address} to {shortest(entry.new, entry.dtype)!r}, "
+                f"the patch to take out sets {entry.address} to {entry.storage.shortest(entry.new)!r}, "
                 "which is not what the other leaves there; take out the later one first"
             )
         entries[entry.address] = WeightChange(entry.address, entry.dtype, mine.old_bits, entry.old_bits)

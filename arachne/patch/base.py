@@ -1,4 +1,4 @@
-"""What a patch was made for: the touched tensors by content, and the file they came from.
+"""The base of a patch: the tensors it touches, by content, and the file they came from.
 
 The tensors decide whether a patch fits; the file's name and hash are for information. So a patch still fits a file
 whose other layers were trained further, and never one in which a touched tensor differs in a single bit.
@@ -13,7 +13,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from arachne.values import Array
+from arachne.model.values import Array
+from arachne.weights.storage import STORAGES, Storage
 
 PROJECTIONS = 4
 
@@ -58,6 +59,11 @@ class BaseTensor:
     fingerprints: tuple[Fingerprint, ...] = ()
 
     @property
+    def storage(self) -> Storage:
+        """The storage of the tensor."""
+        return STORAGES[self.dtype]
+
+    @property
     def name(self) -> str:
         """`fc2.weight`."""
         return f"{self.layer}.{self.parameter}"
@@ -65,7 +71,7 @@ class BaseTensor:
 
 @dataclass(frozen=True)
 class PatchBase:
-    """What a patch was made for.
+    """The model that a patch was made for.
 
     Attributes:
         file: The name of the model's file, where it came from one.
@@ -83,7 +89,7 @@ class PatchBase:
 
     @property
     def patched_content(self) -> str | None:
-        """The same of the model the patch leaves behind; None where that is not known."""
+        """`content` of the patched model; None if it is not known."""
         if self.content is None or any(None in (tensor.sha256, tensor.patched_sha256) for tensor in self.tensors):
             return None
         before = content_of((tensor.name, str(tensor.sha256)) for tensor in self.tensors)
@@ -127,7 +133,7 @@ def fingerprint(values: Array, row: int) -> Fingerprint | None:
         return _mark(row, float(flat @ flat), _signs(flat.size) @ flat)
 
 
-def moved(mark: Fingerprint, size: int, values: Mapping[int, tuple[float, float]]) -> Fingerprint | None:
+def shift_fingerprint(mark: Fingerprint, size: int, values: Mapping[int, tuple[float, float]]) -> Fingerprint | None:
     """The fingerprint of a row of `size` weights after some of them changed: `position -> (old, new)`."""
     old, new = np.array(list(values.values()), np.float64).reshape(-1, 2).T
     with np.errstate(over="ignore", invalid="ignore"):

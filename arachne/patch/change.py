@@ -1,4 +1,4 @@
-"""The checks between a patch and one tensor: the same for a model in memory and for a file."""
+"""The change of one tensor by a patch, and its checks, for models in memory and for files."""
 
 from __future__ import annotations
 
@@ -9,11 +9,19 @@ from functools import cached_property
 
 import numpy as np
 
-from arachne.dtypes import CARRIERS, all_bits, from_all_bits, to_bits
 from arachne.errors import PatchError
-from arachne.patch.base import BaseTensor, Fingerprint, PatchBase, fingerprints, moved, row_of, tensor_sha256
+from arachne.model.values import Address, Array
+from arachne.patch.base import (
+    BaseTensor,
+    Fingerprint,
+    PatchBase,
+    fingerprints,
+    row_of,
+    shift_fingerprint,
+    tensor_sha256,
+)
 from arachne.patch.weight_change import WeightChange
-from arachne.values import Array
+from arachne.weights.storage import STORAGES
 
 
 @dataclass(frozen=True)
@@ -28,7 +36,7 @@ class TensorChange:
         """The change that these entries, all of one tensor and in any order, make to its present values."""
         first = entries[0]
         ordered = tuple(sorted(entries, key=lambda entry: entry.address.index))
-        before = np.asarray(values, CARRIERS[first.dtype])
+        before = np.asarray(values, STORAGES[first.dtype].carrier)
         after = _put(before, ordered, "new_bits")
         tensor = BaseTensor(
             first.address.layer,
@@ -47,6 +55,16 @@ class TensorChange:
         """Layer and parameter."""
         return self.tensor.layer, self.tensor.parameter
 
+    @property
+    def weights(self) -> int:
+        """How many weights it changes."""
+        return len(self.entries)
+
+    @property
+    def description(self) -> str:
+        """Words for a line about the tensor, beside the number of weights; empty if every weight is listed."""
+        return ""
+
     @cached_property
     def index(self) -> tuple[Array, ...]:
         """Where the entries lie in the tensor: one array of numbers for each of its axes."""
@@ -61,7 +79,7 @@ class TensorChange:
         return rows
 
     def inverse(self) -> TensorChange:
-        """What takes this change back."""
+        """The change that takes this one back."""
         return self._inverse
 
     @cached_property
@@ -71,7 +89,7 @@ class TensorChange:
             tensor,
             sha256=tensor.patched_sha256,
             patched_sha256=tensor.sha256,
-            fingerprints=tuple(filter(None, map(self._moved, tensor.fingerprints))),
+            fingerprints=tuple(filter(None, map(self._shift_fingerprint, tensor.fingerprints))),
         )
         return TensorChange(swapped, tuple(entry.inverse() for entry in self.entries))
 
@@ -92,37 +110,61 @@ class TensorChange:
                 f"the patch is for a '{tensor.name}' of shape {tensor.shape} in {tensor.dtype}, "
                 f"but '{where}' has one of shape {values.shape} in {dtype}"
             )
-        current = np.asarray(values, CARRIERS[dtype])
+        current = np.asarray(values, STORAGES[dtype].carrier)
         self._check_old_values(current, where)
         if tensor.sha256 is not None and tensor_sha256(current) != tensor.sha256:
             raise PatchError(
                 f"'{tensor.name}' in '{where}' is not the tensor this patch was made for: "
                 "the listed weights agree, others differ"
             )
-        return self._written(current)
+        return self._put_and_check(current)
 
     def is_done_on(self, values: Array, dtype: str) -> bool:
         """Whether a tensor is what this change leaves behind."""
         tensor = self.tensor
         if values.shape != tensor.shape or dtype != tensor.dtype:
             return False
-        current = np.asarray(values, CARRIERS[dtype])
-        if all_bits(current[self.index], dtype) != [entry.new_bits for entry in self.entries]:
-            return False
-        if tensor.patched_sha256 is not None:
-            return tensor_sha256(current) == tensor.patched_sha256
-        return tensor_sha256(_put(current, self.entries, "old_bits")) == tensor.sha256
+        return self._is_put_on(np.asarray(values, STORAGES[dtype].carrier))
+
+    def count(self, values: Array) -> tuple[int, int]:
+        """Count the weights of a tensor that have their new value, and those that have their old one."""
+        bits = self.tensor.storage.bits_of(values[self.index])
+        new = sum(own == entry.new_bits for own, entry in zip(bits, self.entries, strict=True))
+        return new, sum(own == entry.old_bits for own, entry in zip(bits, self.entries, strict=True))
+
+    def move_to(self, layer: str, parameter: str) -> TensorChange:
+        """Make the same change of a tensor with the same content and another name."""
+        tensor = replace(self.tensor, layer=layer, parameter=parameter)
+        entries = (replace(one, address=Address(layer, parameter, one.address.index)) for one in self.entries)
+        return TensorChange(tensor, tuple(entries))
+
+    def derive(self, values: Array, dtype: str, factors: Mapping[int, float]) -> TensorChange | None:
+        """Make the change with the bits of another tensor; None when rounding to its dtype leaves nothing of it.
+
+        Args:
+            values: The other tensor, of the same name.
+            dtype: What it is stored in.
+            factors: What each row was multiplied by; 1 where it is not listed.
+        """
+        entries = []
+        for entry in self.entries:
+            index = entry.address.index
+            new = factors.get(row_of(index), 1.0) * entry.new
+            own = WeightChange.of(entry.address, dtype, float(values[index]), new)
+            if own.old_bits != own.new_bits:
+                entries.append(own)
+        return TensorChange.of(values, entries, uses=self.tensor.uses) if entries else None
 
     def fits_but_for_its_weights(self, values: Array, dtype: str) -> bool:
-        """Whether a tensor is the one the change was made for, whatever the changed weights are by now."""
+        """Whether a tensor is the one the change was made for, ignoring the changed weights."""
         tensor = self.tensor
         if values.shape != tensor.shape or dtype != tensor.dtype:
             return False
-        current = np.asarray(values, CARRIERS[dtype])
+        current = np.asarray(values, STORAGES[dtype].carrier)
         before, after = (_put(current, self.entries, part) for part in ("old_bits", "new_bits"))
         return tensor_sha256(before) == tensor.sha256 or tensor_sha256(after) == tensor.patched_sha256
 
-    def _moved(self, mark: Fingerprint) -> Fingerprint | None:
+    def _shift_fingerprint(self, mark: Fingerprint) -> Fingerprint | None:
         """The fingerprint of a row after the change."""
         shape = self.tensor.shape[1:] if len(self.tensor.shape) > 1 else self.tensor.shape
         values = {}
@@ -130,21 +172,32 @@ class TensorChange:
             index = entry.address.index
             within = index[1:] if len(index) > 1 else index
             values[int(np.ravel_multi_index(within, shape))] = (entry.old, entry.new)
-        return moved(mark, math.prod(shape), values)
+        return shift_fingerprint(mark, math.prod(shape), values)
 
     def _check_old_values(self, current: Array, where: str) -> None:
-        if all_bits(current[self.index], self.tensor.dtype) == [entry.old_bits for entry in self.entries]:
+        if self.tensor.storage.bits_of(current[self.index]) == [entry.old_bits for entry in self.entries]:
             return
         for entry in self.entries:
-            now = to_bits(current[entry.address.index], entry.dtype)
+            now = entry.storage.bits(current[entry.address.index])
             if now != entry.old_bits:
                 raise PatchError(
                     f"the patch expects {entry.address} to be {entry.old:.9g} (bits {entry.old_bits}), "
                     f"but '{where}' has {float(current[entry.address.index]):.9g} (bits {now})"
                 )
 
-    def _written(self, current: Array) -> Array:
-        changed = _put(current, self.entries, "new_bits")
+    def _is_put_on(self, current: Array) -> bool:
+        tensor = self.tensor
+        if tensor.storage.bits_of(current[self.index]) != [entry.new_bits for entry in self.entries]:
+            return False
+        if tensor.patched_sha256 is not None:
+            return tensor_sha256(current) == tensor.patched_sha256
+        return tensor_sha256(_put(current, self.entries, "old_bits")) == tensor.sha256
+
+    def _put_new(self, current: Array) -> Array:
+        return _put(current, self.entries, "new_bits")
+
+    def _put_and_check(self, current: Array) -> Array:
+        changed = self._put_new(current)
         expected = self.tensor.patched_sha256
         if expected is not None and tensor_sha256(changed) != expected:
             raise PatchError(
@@ -158,7 +211,7 @@ def _put(values: Array, entries: Sequence[WeightChange], part: str) -> Array:
     """A copy with the old or the new values of some entries in it."""
     changed = values.copy()
     bits = [getattr(entry, part) for entry in entries]
-    new = from_all_bits(bits, entries[0].dtype)
+    new = entries[0].storage.values_of(bits)
     changed[by_axis([entry.address.index for entry in entries])] = new if values.ndim else new[0]
     return changed
 
@@ -169,7 +222,7 @@ def by_axis(index: Sequence[tuple[int, ...]]) -> tuple[Array, ...]:
 
 
 def places(index: Sequence[tuple[int, ...]], shape: tuple[int, ...]) -> tuple[Array, ...] | None:
-    """The same, where all of them lie within an array of this shape; None where one does not, or that is not seen."""
+    """Turn indices into arrays as `by_axis` does; None if one is out of bounds or does not fit the shape."""
     if not shape or math.prod(shape) >= 1 << 62 or {len(place) for place in index} != {len(shape)}:
         return None
     try:

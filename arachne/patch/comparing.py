@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from arachne.backend import WeightFile
-from arachne.dtypes import CARRIERS, all_bits, round_to
 from arachne.errors import PatchError
-from arachne.patch.recognise import TOLERANCE
-from arachne.patch.unfolding import NotProvenError, Unfolded, unfold, unfold_bias
+from arachne.model.values import WEIGHT_PARAMETERS, Address, Array
+from arachne.model.weight_file import WeightFile
+from arachne.patch.batchnorm_unfold import NotProvenError, Unfolded, unfold, unfold_bias
+from arachne.patch.match_tensor import TOLERANCE
 from arachne.patch.weight_change import WeightChange
-from arachne.values import WEIGHT_PARAMETERS, Address, Array
+from arachne.weights.storage import STORAGES
 
-MOST = 1_000_000
+MAX_ENTRIES = 1_000_000
 """Two models that differ in more weights than this are not one model and its patch."""
 
 BIASES = ("bias", "bias_ih", "bias_hh")
@@ -44,12 +44,11 @@ class Comparison:
         )
         self._folded = {layer for layer in own if self._suspect and self._is_folded(layer, own[layer])}
 
-    @property
-    def told(self) -> dict[str, Any]:
-        """What a patch's provenance says of the comparison, beside the patch."""
-        told: dict[str, Any] = {"not_compared": self._alone} if self._alone else {}
-        told |= {"only_in_second": self._alone_there} if self._alone_there else {}
-        return told | ({"folded": sorted(self._folded)} if self._folded else {})
+    def to_json(self) -> dict[str, Any]:
+        """The comparison as an entry of a patch's provenance."""
+        entry: dict[str, Any] = {"not_compared": self._alone} if self._alone else {}
+        entry |= {"only_in_second": self._alone_there} if self._alone_there else {}
+        return entry | ({"folded": sorted(self._folded)} if self._folded else {})
 
     def differences(self, key: tuple[str, str]) -> list[WeightChange]:
         """One entry per weight of a tensor whose stored bits would change.
@@ -58,29 +57,29 @@ class Comparison:
             PatchError: Most of it differs, and not in a way that is understood.
         """
         other = (self._pairs.get(key[0], ""), key[1])
-        if other not in self._second.parameters() or self._first.dtype(*key) not in CARRIERS:
+        if other not in self._second.parameters() or self._first.dtype(*key) not in STORAGES:
             return []
-        values = self._wanted(key, other) if self._suspect else self._second.read(*other)
-        return [] if values is None else _changed(self._first, key, values)
+        values = self._translate(key, other) if self._suspect else self._second.read(*other)
+        return [] if values is None else _changed_entries(self._first, key, values)
 
-    def _wanted(self, key: tuple[str, str], other: tuple[str, str]) -> Array | None:
-        """The second's tensor in the first's terms; None where that cannot be told."""
+    def _translate(self, key: tuple[str, str], other: tuple[str, str]) -> Array | None:
+        """The second file's tensor in the first's terms; None if it cannot be determined."""
         layer, parameter = key
         if parameter in WEIGHT_PARAMETERS:
-            return self._unfolded(key, other).values
+            return self._unfold(key, other).values
         if parameter in BIASES and layer in self._folded:
             self._alone.append(".".join(key))
             return None
         if parameter == "bias_ih":
-            return self._summed(layer, other[0])
+            return self._sum_biases(layer, other[0])
         return self._second.read(*other)
 
     def _is_folded(self, layer: str, parameters: Iterable[str]) -> bool:
         other = self._pairs.get(layer, "")
         both = [name for name in parameters if name in WEIGHT_PARAMETERS and (other, name) in self._second.parameters()]
-        return any(self._unfolded((layer, name), (other, name)).folded for name in both)
+        return any(self._unfold((layer, name), (other, name)).is_folded for name in both)
 
-    def _unfolded(self, key: tuple[str, str], other: tuple[str, str]) -> Unfolded:
+    def _unfold(self, key: tuple[str, str], other: tuple[str, str]) -> Unfolded:
         own, theirs = self._first.read(*key), self._second.read(*other)
         _check_shapes(key, own, theirs)
         try:
@@ -93,7 +92,7 @@ class Comparison:
                 "cannot be told apart: compare two files from the same exporter"
             ) from None
 
-    def _summed(self, layer: str, other: str) -> Array | None:
+    def _sum_biases(self, layer: str, other: str) -> Array | None:
         pair = [(self._first, layer), (self._second, other)]
         if len({(name, "bias_hh") in file.parameters() for file, name in pair}) == 1:
             return self._second.read(other, "bias_ih")
@@ -105,7 +104,7 @@ class Comparison:
 def _without_counterpart(
     layers: Mapping[str, Layer], others: Mapping[str, Layer], pairs: Mapping[str, str]
 ) -> list[str]:
-    """`conv1.bias` and so on: what one file has and the other has not."""
+    """The parameters, such as `conv1.bias`, that one file has and the other has not."""
     return [
         f"{layer}.{name}"
         for layer, own in layers.items()
@@ -123,13 +122,14 @@ def _reader(file: WeightFile, layer: str) -> Callable[[str], Array | None]:
     return lambda parameter: file.read(layer, parameter) if (layer, parameter) in file.parameters() else None
 
 
-def _changed(first: WeightFile, key: tuple[str, str], values: Array) -> list[WeightChange]:
-    """One entry per weight of a tensor that these values would change the stored bits of."""
+def _changed_entries(first: WeightFile, key: tuple[str, str], values: Array) -> list[WeightChange]:
+    """One entry per weight whose stored bits these values would change."""
     dtype = first.dtype(*key)
-    old = np.asarray(first.read(*key), CARRIERS[dtype])
-    new = round_to(values, dtype)
+    storage = STORAGES[dtype]
+    old = np.asarray(first.read(*key), storage.carrier)
+    new = storage.round(values)
     _check_shapes(key, old, new)
-    where = np.argwhere(_unsigned(old) != _unsigned(new))[: MOST + 1]
+    where = np.argwhere(_as_unsigned(old) != _as_unsigned(new))[: MAX_ENTRIES + 1]
     index = tuple(where.T)
     before, after = old[index], new[index]
     if not (np.isfinite(before).all() and np.isfinite(after).all()):
@@ -137,12 +137,12 @@ def _changed(first: WeightFile, key: tuple[str, str], values: Array) -> list[Wei
     return [
         WeightChange(Address(*key, tuple(place)), dtype, old_bits, new_bits)
         for place, old_bits, new_bits in zip(
-            where.tolist(), all_bits(before, dtype), all_bits(after, dtype), strict=True
+            where.tolist(), storage.bits_of(before), storage.bits_of(after), strict=True
         )
     ]
 
 
-def _unsigned(values: Array) -> Array:
+def _as_unsigned(values: Array) -> Array:
     return np.ascontiguousarray(values).view(f"u{values.itemsize}")
 
 

@@ -1,4 +1,4 @@
-"""A patch out of two models of one network: what would have to change in the first to get the second's weights.
+"""Make a patch of two models of one network: the changes from the first's weights to the second's.
 
 Layers are paired by name. Where the names differ, as between frameworks, by what they hold: the layer of the same
 shapes that is nearest by far. Only the first file's own bits are ever compared, so a copy of a model gives an empty
@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from arachne.backend import WeightFile
 from arachne.errors import PatchError, did_you_mean
-from arachne.files import sha256_of
+from arachne.io.files import sha256_of
+from arachne.model.values import WEIGHT_PARAMETERS
+from arachne.model.weight_file import WeightFile
 from arachne.patch.base import PatchBase
+from arachne.patch.batchnorm_unfold import unexplained_share
 from arachne.patch.change import TensorChange
-from arachne.patch.comparing import MOST, Comparison, Layer, layers_of
+from arachne.patch.comparing import MAX_ENTRIES, Comparison, Layer, layers_of
 from arachne.patch.patch import Patch
-from arachne.patch.unfolding import unexplained
-from arachne.values import WEIGHT_PARAMETERS
 
 FAR = 0.4
 """Layers further apart than this are not the same layer."""
@@ -51,29 +51,29 @@ def diff(
         PatchError: A layer with weights has no counterpart, or could have several; or they differ all over, or in a way
             that cannot be told from what an exporter does.
     """
-    pairs = pairedlayers_of(first, second, mapping or {})
+    pairs = pair_layers(first, second, mapping or {})
     made: list[TensorChange] = []
     count = 0
     compared = Comparison(first, second, pairs)
     for key in first.parameters():
         entries = compared.differences(key)
         count += len(entries)
-        if count > MOST:
+        if count > MAX_ENTRIES:
             raise PatchError(
-                f"'{first.path.name}' and '{second.path.name}' differ in more than {MOST:,} weights: "
+                f"'{first.path.name}' and '{second.path.name}' differ in more than {MAX_ENTRIES:,} weights: "
                 "that is another model, not a patch"
             )
         if entries:
             made.append(TensorChange.of(first.read(*key), entries))
     base = PatchBase(first.path.name, sha256_of(first.path), backend, content=content)
-    told: dict[str, Any] = {"second": {"file": second.path.name, "sha256": sha256_of(second.path)}}
+    facts: dict[str, Any] = {"second": {"file": second.path.name, "sha256": sha256_of(second.path)}}
     renamed = {layer: other for layer, other in pairs.items() if layer != other}
-    told |= {"layers": renamed} if renamed else {}
-    told |= compared.told
-    return Patch.of(made, base, provenance={**(provenance or {}), "diff": told})
+    facts |= {"layers": renamed} if renamed else {}
+    facts |= compared.to_json()
+    return Patch.of(made, base, provenance={**(provenance or {}), "diff": facts})
 
 
-def pairedlayers_of(first: WeightFile, second: WeightFile, mapping: Mapping[str, str]) -> dict[str, str]:
+def pair_layers(first: WeightFile, second: WeightFile, mapping: Mapping[str, str]) -> dict[str, str]:
     """For every layer of the first the one of the second, by name or by content.
 
     Raises:
@@ -135,7 +135,7 @@ def _distance(first: WeightFile, layer: str, second: WeightFile, other: str) -> 
             plain = float(np.sum(np.minimum(difference / size, 1) if size else difference > 0))
             if a.ndim > 1 and plain > FAR / 10 * a.size:
                 dtypes = first.dtype(layer, parameter), second.dtype(other, parameter)
-                plain = min(plain, a.size * unexplained(a, second.read(other, parameter), dtypes))
+                plain = min(plain, a.size * unexplained_share(a, second.read(other, parameter), dtypes))
             apart += plain
             count += a.size
     return apart / count

@@ -1,4 +1,4 @@
-"""Changing weights in a model file: everything is checked before and proven after, and only then does it appear."""
+"""Change weights in a copy of a model file, which is checked before, compared after, and only then published."""
 
 from __future__ import annotations
 
@@ -11,26 +11,21 @@ from typing import cast
 
 import numpy as np
 
-from arachne.backend import WeightFile, Weights
 from arachne.errors import PatchError, UnknownLayerError, did_you_mean
-from arachne.files import (
-    CHUNK,
-    allowed_mode,
-    check_room,
-    environment_faults,
-    folders_above,
-    same_file,
-    sha256_of,
-    sync_folder,
-)
+from arachne.io.expected import expected_at
+from arachne.io.files import CHUNK, same_file, sha256_of
+from arachne.io.folder import Folder, Identity
+from arachne.io.moving import put_file
+from arachne.io.places import allowed_mode, check_room, environment_faults, folders_above, remove
+from arachne.io.working_folder import COPY, WorkingFolder, working_folder
+from arachne.model.values import Array, Weights
+from arachne.model.weight_file import WeightFile
 from arachne.patch.change import TensorChange, changed_weights
-from arachne.values import Array
-from arachne.working_folder import sync_file, working_folder
 
 
 @dataclass(frozen=True)
 class Written:
-    """What was proven about a file that was written.
+    """Facts that were proven about a file after it was written.
 
     Attributes:
         path: The new file.
@@ -86,13 +81,15 @@ def write_changed(
     with ExitStack() as stack:
         with environment_faults(destination):
             stack.enter_context(folders_above(place))
-            folder = stack.enter_context(working_folder(place)) / "copy"
+            work = stack.enter_context(working_folder(place))
+            found = expected_at(place, work.parent)
             check_room(place.parent, 2 * source.path.stat().st_size)
-            folder.mkdir()
+            copy = stack.enter_context(work.make(COPY))
+            folder = copy.path
             draft = folder / destination.name
             source.rewrite(draft, weights)
-        if source.pinned is not None:
-            source.pinned.check()
+        if source.file_identity is not None:
+            source.file_identity.check()
         _prove(source, opener(draft), listed, weights)
         changed = _changed_bytes(folder, draft, source.path)
         _check_beside(folder, draft, source.path, destination)
@@ -100,8 +97,8 @@ def write_changed(
             finish(draft)
         with environment_faults(destination):
             digest = sha256_of(draft)
-            _publish(folder, draft, source.path, destination)
-    return Written(destination, digest, sum(len(change.entries) for change in wanted), len(listed), changed)
+            _publish(work, copy, source.path, place.name, found)
+    return Written(destination, digest, sum(change.weights for change in wanted), len(listed), changed)
 
 
 def check_destination(source: Path, destination: Path) -> None:
@@ -140,7 +137,7 @@ def _check_listed(change: TensorChange, listed: Sequence[tuple[str, str]], where
 
 
 def _prove(source: WeightFile, copy: WeightFile, listed: Sequence[tuple[str, str]], weights: Weights) -> None:
-    """Compare every tensor of the copy, bit for bit, with what it must be."""
+    """Compare every tensor of the copy, bit for bit, with its expected values."""
     if list(copy.parameters()) != listed:
         raise PatchError(f"writing '{source.path.name}' anew changed which tensors it holds; nothing was written")
     for layer, parameter in listed:
@@ -152,11 +149,11 @@ def _prove(source: WeightFile, copy: WeightFile, listed: Sequence[tuple[str, str
         same_dtype = copy.dtype(layer, parameter) == source.dtype(layer, parameter)
         if same_dtype and same_bits(found, np.asarray(expected, found.dtype)):
             continue
-        if not (same_dtype and _shared(source, weights, expected, found)):
+        if not (same_dtype and _is_alias(source, weights, expected, found)):
             raise PatchError(f"'{layer}.{parameter}' in the written copy is not what it must be; nothing was kept")
 
 
-def _shared(source: WeightFile, weights: Weights, before: Array, after: Array) -> bool:
+def _is_alias(source: WeightFile, weights: Weights, before: Array, after: Array) -> bool:
     """Whether a tensor is another name for a changed one: equal to it before, and equal to it after."""
     return any(
         same_bits(after, np.asarray(values, after.dtype)) and same_bits(before, source.read(*key))
@@ -192,19 +189,25 @@ def _check_beside(folder: Path, draft: Path, source: Path, destination: Path) ->
                 f"'{source.name}' keeps weights in '{target.name}' beside it, and another file of that name is where "
                 f"'{destination.name}' should go; write into a folder of its own, such as '{elsewhere}'"
             )
-        path.unlink()
+        remove(path)
 
 
-def _publish(folder: Path, draft: Path, source: Path, destination: Path) -> None:
+def _publish(work: WorkingFolder, copy: Folder, source: Path, name: str, found: Identity | None) -> None:
     """Move the finished copy to its place; the file that refers to the others comes last."""
     allowed = allowed_mode([source])
-    for path in [*_beside(folder, draft), draft]:
-        path.chmod(allowed)
-        sync_file(path)
-        target = destination.parent / path.relative_to(folder)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(path, target)
-    sync_folder(destination.parent)
+    copy.check_reached()
+    work.check_place()
+    for path in _beside(copy.path, copy.path / name):
+        with ExitStack() as stack:
+            inside, outside = copy, work.parent
+            for part in path.relative_to(copy.path).parts[:-1]:
+                inside = stack.enter_context(inside.enter(part))
+                outside = stack.enter_context(outside.enter_or_make(part))
+            inside.sync_file(path.name, allowed)
+            put_file(inside, path.name, outside, path.name, found=None)
+    copy.sync_file(name, allowed)
+    put_file(copy, name, work.parent, name, found=found)
+    work.parent.sync()
 
 
 def _beside(folder: Path, draft: Path) -> list[Path]:

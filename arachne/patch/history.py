@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from arachne.backend import WeightFile
-from arachne.dtypes import CARRIERS, to_bits
 from arachne.errors import PatchError
+from arachne.model.values import Array
+from arachne.model.weight_file import WeightFile
 from arachne.patch.change import TensorChange
 from arachne.patch.matching import find_pairs
 from arachne.patch.patch import Patch
-from arachne.values import Array
+from arachne.weights.storage import carrier_of
 
 CARRIED, CHANGED_SINCE, PARTLY, ABSENT, OTHER = "carried", "changed since", "in part", "not carried", "another model"
 OVERWRITTEN = "overwritten"
-"""What can be said of a patch and a file."""
+"""How a patch relates to a file."""
 
 
 @dataclass(frozen=True)
@@ -45,17 +45,15 @@ def patch_state(patch: Patch, file: WeightFile) -> PatchState:
     by_name = len(tensors) == len(patch.changes) and all(
         values.shape == change.tensor.shape and dtype == change.tensor.dtype for change, values, dtype in tensors
     )
-    found = _compared(patch, tensors) if by_name else PatchState(OTHER, 0, len(patch))
-    return found if found.state != OTHER else _matched(patch, file)
+    found = _compare_bits(patch, tensors) if by_name else PatchState(OTHER, 0, len(patch))
+    return found if found.state != OTHER else _match_content(patch, file)
 
 
-def _compared(patch: Patch, tensors: Sequence[tuple[TensorChange, Array, str]]) -> PatchState:
+def _compare_bits(patch: Patch, tensors: Sequence[tuple[TensorChange, Array, str]]) -> PatchState:
     new = old = 0
-    for change, values, dtype in tensors:
-        for entry in change.entries:
-            bits = to_bits(values[entry.address.index], dtype)
-            new += bits == entry.new_bits
-            old += bits == entry.old_bits
+    for change, values, _ in tensors:
+        has_new, has_old = change.count(values)
+        new, old = new + has_new, old + has_old
     total = len(patch)
     if new == total:
         whole = all(change.is_done_on(values, dtype) for change, values, dtype in tensors)
@@ -68,8 +66,8 @@ def _compared(patch: Patch, tensors: Sequence[tuple[TensorChange, Array, str]]) 
     return PatchState(OVERWRITTEN if mine else OTHER, 0, total)
 
 
-def _matched(patch: Patch, file: WeightFile) -> PatchState:
-    """The same by content, for files whose layers have other names, or values that an exporter scaled."""
+def _match_content(patch: Patch, file: WeightFile) -> PatchState:
+    """Look for the patch by content, in files with other layer names or values that an exporter scaled."""
     try:
         pairs = find_pairs(patch, file)
     except PatchError:
@@ -80,4 +78,4 @@ def _matched(patch: Patch, file: WeightFile) -> PatchState:
 
 def _read(file: WeightFile, key: tuple[str, str]) -> tuple[Array, str]:
     dtype = file.dtype(*key)
-    return np.asarray(file.read(*key), CARRIERS.get(dtype)), dtype
+    return np.asarray(file.read(*key), carrier_of(dtype)), dtype

@@ -1,4 +1,4 @@
-"""From a patch made in one framework to the same patch for another one's file.
+"""Translate a patch made in one framework for a file of another.
 
 Names differ between frameworks, contents hardly do. A tensor of the file is taken for one of the patch by its content
 in canonical layout; then, where the file may hold rounded values, by the fingerprints of the touched rows; then by the
@@ -9,18 +9,16 @@ layer before it. The last two give a derived patch with the file's own bits and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from arachne.backend import WeightFile
-from arachne.dtypes import CARRIERS
 from arachne.errors import PatchError, did_you_mean
-from arachne.files import sha256_of
-from arachne.patch.base import PatchBase, row_of
+from arachne.io.files import sha256_of
+from arachne.model.weight_file import WeightFile
+from arachne.patch.base import PatchBase
 from arachne.patch.change import TensorChange
+from arachne.patch.match_tensor import CLOSE, ORDER, SAME, SCALED, FileTensor, Pair, recognise
 from arachne.patch.patch import Patch
-from arachne.patch.recognise import CLOSE, ORDER, SAME, SCALED, FileTensor, Pair, recognise
-from arachne.patch.weight_change import WeightChange
-from arachne.values import Address
+from arachne.weights.storage import STORAGES
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ def match(
     pairs = find_pairs(patch, file, mapping=mapping, exact=exact, reverting=reverting)
     if all(pair.how == SAME for pair in pairs):
         return Match(patch, pairs, derived=False)
-    return _translated(patch, pairs, file)
+    return _translate(patch, pairs, file)
 
 
 def find_pairs(
@@ -83,11 +81,11 @@ def find_pairs(
 def _candidates(
     patch: Patch, file: WeightFile, listed: Sequence[tuple[str, str]], mapping: Mapping[str, str], exact: bool
 ) -> dict[tuple[str, str], list[Pair]]:
-    """For every tensor of the patch what it could be in the file, in one pass over the file."""
+    """The possible counterparts of every tensor of the patch, in one pass over the file."""
     found: dict[tuple[str, str], list[Pair]] = {change.key: [] for change in patch.changes}
     for layer, parameter in listed:
         there = FileTensor(layer, parameter, file.read(layer, parameter), file.dtype(layer, parameter))
-        if there.dtype not in CARRIERS:
+        if there.dtype not in STORAGES:
             continue
         for change in patch.changes:
             tensor = change.tensor
@@ -184,7 +182,7 @@ def _check_mapping(mapping: Mapping[str, str], patch: Patch, listed: Sequence[tu
             raise PatchError(f"'{where}' has no layer '{other}'" + did_you_mean(other, sorted(theirs)))
 
 
-def _translated(patch: Patch, pairs: Sequence[Pair], file: WeightFile) -> Match:
+def _translate(patch: Patch, pairs: Sequence[Pair], file: WeightFile) -> Match:
     derived = any(pair.how in (CLOSE, SCALED) or file.dtype(pair.layer, pair.parameter) != pair.change.tensor.dtype
                   for pair in pairs)  # fmt: skip
     done = any(pair.done for pair in pairs)
@@ -193,7 +191,10 @@ def _translated(patch: Patch, pairs: Sequence[Pair], file: WeightFile) -> Match:
             f"'{file.path.name}' carries this patch in a form derived for it; "
             "only the derived patch that was written beside it can take it out"
         )
-    translated = (_derived(pair, file) if derived else _renamed(pair) for pair in pairs)
+    translated: list[TensorChange | None] = []
+    for pair in pairs:
+        change, key = pair.change.move_to(pair.layer, pair.parameter), (pair.layer, pair.parameter)
+        translated.append(change.derive(file.read(*key), file.dtype(*key), pair.factors) if derived else change)
     changed = [change for change in translated if change is not None]
     known = not done and file.path.is_file()
     base = PatchBase(file.path.name, sha256_of(file.path) if known else None, None)
@@ -201,33 +202,12 @@ def _translated(patch: Patch, pairs: Sequence[Pair], file: WeightFile) -> Match:
         "digest": patch.digest,
         "file": patch.base.file,
         "backend": patch.base.backend,
-        "tensors": [_told(pair) for pair in pairs],
+        "tensors": [_pair_json(pair) for pair in pairs],
     }
     provenance = {**patch.provenance, "derived_from": origin}
     return Match(Patch.of(changed, base, provenance=provenance, evidence=patch.evidence), tuple(pairs), derived)
 
 
-def _renamed(pair: Pair) -> TensorChange:
-    def moved_entry(entry: WeightChange) -> WeightChange:
-        return replace(entry, address=Address(pair.layer, pair.parameter, entry.address.index))
-
-    tensor = replace(pair.change.tensor, layer=pair.layer, parameter=pair.parameter)
-    return TensorChange(tensor, tuple(map(moved_entry, pair.change.entries)))
-
-
-def _derived(pair: Pair, file: WeightFile) -> TensorChange | None:
-    """The change with the file's own bits; None when rounding to its dtype leaves nothing of it."""
-    values, dtype = file.read(pair.layer, pair.parameter), file.dtype(pair.layer, pair.parameter)
-    entries = []
-    for entry in pair.change.entries:
-        index = entry.address.index
-        new = pair.factors.get(row_of(index), 1.0) * entry.new
-        own = WeightChange.of(Address(pair.layer, pair.parameter, index), dtype, float(values[index]), new)
-        if own.old_bits != own.new_bits:
-            entries.append(own)
-    return TensorChange.of(values, entries, uses=pair.change.tensor.uses) if entries else None
-
-
-def _told(pair: Pair) -> dict[str, object]:
-    told: dict[str, object] = {"from": pair.change.tensor.name, "to": pair.name, "how": pair.how}
-    return told if not pair.factors else {**told, "factors": {str(row): f for row, f in pair.factors.items()}}
+def _pair_json(pair: Pair) -> dict[str, object]:
+    entry: dict[str, object] = {"from": pair.change.tensor.name, "to": pair.name, "how": pair.how}
+    return entry if not pair.factors else {**entry, "factors": {str(row): f for row, f in pair.factors.items()}}

@@ -1,4 +1,4 @@
-"""`Patch`: a few weights before and after, with what they were found for and what they did."""
+"""`Patch`: a few weights before and after, with provenance and evidence."""
 
 from __future__ import annotations
 
@@ -8,28 +8,34 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from arachne.backend import ModelBackend, WeightFile, restored
 from arachne.errors import PatchError
-from arachne.files import atomic_write
-from arachne.patch.algebra import composed, without
+from arachne.io.files import atomic_write
+from arachne.io.reading import parse_errors_as
+from arachne.model.values import Address, Array
+from arachne.model.weight_file import WeightFile
+from arachne.patch.algebra import compose, without
 from arachne.patch.base import PatchBase
 from arachne.patch.change import TensorChange, changes
 from arachne.patch.file import Written, write_changed
-from arachne.patch.memory import base_of, changes_between, set_changed
-from arachne.patch.text import read_base, read_entry, read_file, read_text, write_text
+from arachne.patch.in_memory import base_of, changes_between, changes_of_edits, edit_of, set_changed
+from arachne.patch.low_rank import LowRankChange, check_apart, read_low_rank
+from arachne.patch.text import checked_size, read_base, read_entry, read_file, read_text, write_text
 from arachne.patch.values_file import read_values, write_values
 from arachne.patch.weight_change import WeightChange
-from arachne.reading import foreign
-from arachne.values import Address, Array
+from arachne.plugins.drawing import TEXT, Drawable, draw
+from arachne.weights.edit import Edit
+
+if TYPE_CHECKING:
+    from arachne.model.backend import ModelBackend
 
 LARGE = 2000
 """With more weights than this, the values go into a file beside the text."""
 
 
 @dataclass(frozen=True)
-class Patch:
+class Patch(Drawable):
     """A few weights of a trained network, before and after.
 
     Attributes:
@@ -37,31 +43,25 @@ class Patch:
         base: What they were changed in.
         provenance: How the patch came about: target, seed, settings, versions, hash of the data.
         evidence: What it was accepted with.
+        low_rank: Tensors that change as a whole, each by a low-rank edit.
     """
 
     entries: tuple[WeightChange, ...]
     base: PatchBase
     provenance: Mapping[str, Any] = field(default_factory=dict)
     evidence: Mapping[str, Any] = field(default_factory=dict)
+    low_rank: tuple[LowRankChange, ...] = ()
 
     def __post_init__(self) -> None:
         _ = self.changes  # a patch that contradicts itself is never made
 
     def __len__(self) -> int:
         """Number of changed weights."""
-        return len(self.entries)
+        return sum(change.weights for change in self.changes)
 
     def __str__(self) -> str:
         """The changed weights by layer, old → new, with the evidence."""
-        from arachne.report.patch_text import as_text
-
-        return as_text(self)
-
-    def _repr_html_(self) -> str:
-        """The same as a table in a notebook."""
-        from arachne.report.patch_text import as_html
-
-        return as_html(self)
+        return draw(self, TEXT)
 
     @classmethod
     def between(
@@ -101,20 +101,49 @@ class Patch:
         """The patch that makes these changes; `base` says which file they are for, its tensors come from them."""
         tensors = tuple(change.tensor for change in wanted)
         entries = tuple(entry for change in wanted for entry in change.entries)
-        return cls(entries, replace(base, tensors=tensors), provenance or {}, evidence or {})
+        low_rank = tuple(change for change in wanted if isinstance(change, LowRankChange))
+        return cls(entries, replace(base, tensors=tensors), provenance or {}, evidence or {}, low_rank)
+
+    @classmethod
+    def of_edits(
+        cls,
+        backend: ModelBackend,
+        edits: Sequence[Edit],
+        *,
+        provenance: Mapping[str, Any] | None = None,
+        evidence: Mapping[str, Any] | None = None,
+    ) -> Patch:
+        """Make the patch of sparse and low-rank edits of a model that has its original weights.
+
+        Raises:
+            PatchError: Two edits change one tensor, or an edit does not fit the model.
+        """
+        made = changes_of_edits(backend, edits)
+        return cls.of(made, base_of(backend), provenance=provenance, evidence=evidence)
 
     @cached_property
     def changes(self) -> tuple[TensorChange, ...]:
         """The patch, tensor by tensor."""
-        return changes(self.base, self.entries)
+        check_apart(self.low_rank, self.entries)
+        whole: dict[tuple[str, str], TensorChange] = {change.key: change for change in self.low_rank}
+        others = [tensor for tensor in self.base.tensors if (tensor.layer, tensor.parameter) not in whole]
+        whole |= {change.key: change for change in changes(replace(self.base, tensors=tuple(others)), self.entries)}
+        return tuple(whole[tensor.layer, tensor.parameter] for tensor in self.base.tensors)
+
+    @cached_property
+    def edits(self) -> tuple[Edit, ...]:
+        """One edit for each tensor that the patch changes."""
+        return tuple(edit_of(change) for change in self.changes)
 
     @cached_property
     def digest(self) -> str:
         """sha256 of what the patch changes; provenance and evidence do not count."""
-        return hashlib.sha256(write_text(PatchBase(), self.entries, {}, {}).encode()).hexdigest()
+        return hashlib.sha256(
+            write_text(PatchBase(), self.entries, {}, {}, low_rank=self.low_rank).encode()
+        ).hexdigest()
 
     def with_evidence(self, evidence: Mapping[str, Any]) -> Patch:
-        """The same patch with other evidence."""
+        """A copy of the patch with other evidence."""
         return replace(self, evidence=evidence)
 
     def compose(self, other: Patch) -> Patch:
@@ -123,12 +152,12 @@ class Patch:
         Raises:
             PatchError: They want different values for a weight, or were made for different models.
         """
-        both = composed(self.changes, other.changes)
+        both = compose(self.changes, other.changes)
         _check_one_model(self.base, other.base)
         return Patch.of(both, self.base, provenance={"stack": [*_parts(self), *_parts(other)]})
 
     def minus(self, other: Patch) -> Patch:
-        """What is left of this patch when another one, which it contains, is taken out.
+        """Take out another patch that this one contains, and return the rest.
 
         Raises:
             PatchError: It does not contain it, or changes its weights again.
@@ -146,7 +175,7 @@ class Patch:
 
     def to_json(self) -> str:
         """The text of the patch, with every weight in it however many there are."""
-        return write_text(self.base, self.entries, self.provenance, self.evidence)
+        return write_text(self.base, self.entries, self.provenance, self.evidence, low_rank=self.low_rank)
 
     @classmethod
     def from_json(cls, text: str) -> Patch:
@@ -155,7 +184,7 @@ class Patch:
         Raises:
             PatchError: The text is no patch, or contradicts itself.
         """
-        with foreign("patch", PatchError):
+        with parse_errors_as("patch", PatchError):
             return cls._from_document(read_text(text), None)
 
     def save(self, path: str | Path) -> None:
@@ -165,13 +194,13 @@ class Patch:
         """
         path = Path(path)
         if len(self.entries) <= LARGE:
-            atomic_write(path, self.to_json().encode())
+            atomic_write(path, checked_size(self.to_json()).encode())
             return
         beside = path.with_suffix(".safetensors")
         content = write_values(self.changes)
         values = {"file": beside.name, "sha256": hashlib.sha256(content).hexdigest(), "weights": len(self.entries)}
         bare = replace(self.base, tensors=tuple(replace(tensor, fingerprints=()) for tensor in self.base.tensors))
-        text = write_text(bare, (), self.provenance, self.evidence, values)
+        text = write_text(bare, (), self.provenance, self.evidence, values, self.low_rank)
         atomic_write(beside, content)
         atomic_write(path, text.encode())
 
@@ -185,7 +214,7 @@ class Patch:
         path = Path(path)
         text = read_file(path)
         try:
-            with foreign("patch", PatchError):
+            with parse_errors_as("patch", PatchError):
                 return cls._from_document(read_text(text), path.parent)
         except PatchError as error:
             raise PatchError(f"'{path}': {error}") from error
@@ -194,16 +223,17 @@ class Patch:
     def _from_document(cls, document: Mapping[str, Any], folder: Path | None) -> Patch:
         base = read_base(document)
         entries = tuple(read_entry(item) for item in document["entries"])
+        low_rank = tuple(read_low_rank(item, base.tensors) for item in document.get("low_rank", ()))
         values = document.get("values")
         if values is not None:
             if folder is None:
                 raise PatchError(f"the patch keeps its values in '{values['file']}': load it from its folder")
             if entries:
                 raise PatchError(f"the patch lists weights and also keeps them in '{values['file']}'")
-            base, entries = read_values(folder / values["file"], values["sha256"], base)
+            base, entries = read_values(folder / values["file"], values["sha256"], base, low_rank)
             if len(entries) != values["weights"]:
                 raise PatchError(f"the patch has {values['weights']} weights and '{values['file']}' {len(entries)}")
-        return cls(entries, base, document["provenance"], document["evidence"])
+        return cls(entries, base, document["provenance"], document["evidence"], low_rank)
 
     def apply(self, backend: ModelBackend) -> None:
         """Set the new weights in a model, after checking that it is the one the patch was made for.
@@ -223,9 +253,11 @@ class Patch:
         set_changed(backend, wanted, "the model does not carry this patch")
 
     @contextmanager
-    def applied(self, backend: ModelBackend) -> Iterator[None]:
-        """The patch is in the model for the length of the block, and out of it however the block ends."""
-        with restored(backend, [(tensor.layer, tensor.parameter) for tensor in self.base.tensors]):
+    def apply_temporarily(self, backend: ModelBackend) -> Iterator[None]:
+        """Keep the patch in the model for the length of the block, and take it out however the block ends."""
+        from arachne.model.cut import restoring_weights
+
+        with restoring_weights(backend, [(tensor.layer, tensor.parameter) for tensor in self.base.tensors]):
             self.apply(backend)
             yield
 
@@ -271,7 +303,7 @@ class Patch:
 
 
 def _check_one_model(first: PatchBase, second: PatchBase) -> None:
-    """Refuse a second patch that was made neither on the first one's model nor on what the first leaves of it."""
+    """Refuse a second patch that was made neither on the first one's model nor on its patched model."""
     known = first.content, first.patched_content
     if first.backend == second.backend and None not in known and second.content not in (*known, None):
         raise PatchError(
@@ -281,7 +313,7 @@ def _check_one_model(first: PatchBase, second: PatchBase) -> None:
 
 
 def _parts(patch: Patch) -> list[dict[str, Any]]:
-    """What a patch was put together from: the patches of a stack, or itself."""
+    """The patches that a stack was put together from; a patch that is no stack is its own part."""
     stack = patch.provenance.get("stack")
     if isinstance(stack, list):
         return [part for part in stack if isinstance(part, dict) and "digest" in part]

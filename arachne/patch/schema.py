@@ -35,7 +35,7 @@ def schema() -> dict[str, Any]:
 
 
 def check_version(document: Any) -> None:
-    """Refuse what is no patch, and patches of another major version.
+    """Refuse a document that is no patch, or a patch of another major version.
 
     Raises:
         PatchError: With the version that reads it.
@@ -45,7 +45,7 @@ def check_version(document: Any) -> None:
         return
     match = re.fullmatch(r"arachne\.patch/(\d+)(\.\d+)*", name) if isinstance(name, str) else None
     if match is None:
-        raise PatchError(f'this is no patch: expected "schema": "{SCHEMA}", got {_shown(name)}')
+        raise PatchError(f'this is no patch: expected "schema": "{SCHEMA}", got {_shorten(name)}')
     raise PatchError(
         f"the patch has schema '{name}' and this version of Arachne reads '{SCHEMA}'; "
         f"use an Arachne that reads version {match[1]}"
@@ -63,11 +63,11 @@ def check(value: Any, rule: dict[str, Any] | None = None, where: str = "patch") 
         rule = schema()["$defs"][rule["$ref"].rpartition("/")[2]]
     _check_type(value, rule, where)
     if "enum" in rule and value not in rule["enum"]:
-        raise PatchError(f"{where} is {_shown(value)}, expected one of {', '.join(rule['enum'])}")
+        raise PatchError(f"{where} is {_shorten(value)}, expected one of {', '.join(rule['enum'])}")
     if "pattern" in rule and isinstance(value, str) and not re.search(_whole(rule["pattern"]), value):
-        raise PatchError(f"{where} is {_shown(value)}, expected {rule['pattern']}")
+        raise PatchError(f"{where} is {_shorten(value)}, expected {rule['pattern']}")
     if "minimum" in rule and isinstance(value, (int, float)) and value < rule["minimum"]:
-        raise PatchError(f"{where} is {_shown(value)}, expected at least {rule['minimum']}")
+        raise PatchError(f"{where} is {_shorten(value)}, expected at least {rule['minimum']}")
     if isinstance(value, dict):
         _check_members(value, rule, where)
     if isinstance(value, list) and not rule.get("minItems", 0) <= len(value) <= rule.get("maxItems", len(value)):
@@ -82,7 +82,7 @@ def _check_type(value: Any, rule: dict[str, Any], where: str) -> None:
         return
     allowed = [rule["type"]] if isinstance(rule["type"], str) else rule["type"]
     if isinstance(value, bool) or not any(isinstance(value, _TYPES[name]) for name in allowed):
-        raise PatchError(f"{where} is {_shown(value)}, expected {' or '.join(allowed)}")
+        raise PatchError(f"{where} is {_shorten(value)}, expected {' or '.join(allowed)}")
 
 
 def _check_members(value: dict[str, Any], rule: dict[str, Any], where: str) -> None:
@@ -107,6 +107,6 @@ def _number(rule: dict[str, Any]) -> str:
     return str(low) if low == high else f"at most {high}" if not low else f"{low} to {high}"
 
 
-def _shown(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 60 else text[:57] + "…"

@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from arachne.dtypes import digits, from_bits, shortest, to_bits
 from arachne.errors import PatchError
+from arachne.io.reading import error_text, parse_json, read_bytes
+from arachne.model.values import Address
 from arachne.patch.base import BaseTensor, Fingerprint, PatchBase
+from arachne.patch.low_rank import LowRankChange
 from arachne.patch.schema import SCHEMA, check, check_version
 from arachne.patch.weight_change import WeightChange
-from arachne.reading import parse_json, read_bytes, told
-from arachne.values import Address
+from arachne.weights.storage import STORAGES
 
 MAX_BYTES = 32 << 20
 """A longer text is no patch, and is not read; the values of a large patch lie in a file of their own."""
@@ -28,6 +29,7 @@ def write_text(
     provenance: Mapping[str, Any],
     evidence: Mapping[str, Any],
     values: Mapping[str, Any] | None = None,
+    low_rank: Sequence[LowRankChange] = (),
 ) -> str:
     """The text of a patch; `values` names the file that holds the entries when they are too many for a text.
 
@@ -40,6 +42,8 @@ def write_text(
     members.append(f'    "tensors": {_lines(map(_tensor_members, base.tensors), 4)}')
     parts = [f'"schema": "{SCHEMA}"', '"base": {\n' + ",\n".join(members) + "\n  }"]
     parts.append(f'"entries": {_lines(map(_entry_members, entries), 2)}')
+    if low_rank:
+        parts.append(f'"low_rank": {_lines((change.to_json() for change in low_rank), 2)}')
     if values is not None:
         parts.append(f'"values": {_line(values)}')
     parts.append(f'"provenance": {_block(provenance)}')
@@ -48,6 +52,17 @@ def write_text(
     if prints:
         parts.append(f'"fingerprints": {_lines(prints, 2)}')
     return "{\n  " + ",\n  ".join(parts) + "\n}\n"
+
+
+def checked_size(text: str) -> str:
+    """Refuse a text that no reader would take: a low-rank edit of so large a tensor needs a file of its own.
+
+    Raises:
+        PatchError: It is too large.
+    """
+    if len(text) > MAX_BYTES:
+        raise PatchError(f"the patch has {len(text):,} characters, and at most {MAX_BYTES:,} can be read again")
+    return text
 
 
 def read_file(path: Path) -> str:
@@ -76,7 +91,7 @@ def read_text(text: str) -> dict[str, Any]:
             "no patch"
         ) from error
     except ValueError as error:
-        raise PatchError(f"the patch is not valid JSON: {told(error)}") from error
+        raise PatchError(f"the patch is not valid JSON: {error_text(error)}") from error
     check_version(document)
     check(document)
     checked: dict[str, Any] = document
@@ -101,17 +116,18 @@ def read_entry(item: Mapping[str, Any]) -> WeightChange:
         PatchError: Decimal and bits disagree, or the value is not finite.
     """
     dtype = item["dtype"]
+    storage = STORAGES[dtype]
     address = Address(item["layer"], item["parameter"], tuple(item["index"]))
     for name in ("old", "new"):
         bits, value = item[f"{name}_bits"], float(item[name])
-        if len(bits) != digits(dtype):
+        if len(bits) != storage.digits:
             raise PatchError(f"the {name} bits '{bits}' of {address} are not those of a {dtype}")
-        if not math.isfinite(from_bits(bits, dtype)):
+        if not math.isfinite(storage.from_bits(bits)):
             raise PatchError(f"the {name} value of {address} is not finite or out of range for {dtype} (bits {bits})")
-        if to_bits(value, dtype) != bits:
+        if storage.bits(value) != bits:
             raise PatchError(
                 f"the {name} value of {address} is {value!r} in decimal and "
-                f"{shortest(from_bits(bits, dtype), dtype)!r} in bits ({bits}): the patch was edited by hand"
+                f"{storage.shortest(storage.from_bits(bits))!r} in bits ({bits}): the patch was edited by hand"
             )
     return WeightChange(address, dtype, item["old_bits"], item["new_bits"])
 
@@ -140,8 +156,8 @@ def _entry_members(entry: WeightChange) -> dict[str, Any]:
         "parameter": address.parameter,
         "index": list(address.index),
         "dtype": entry.dtype,
-        "old": shortest(entry.old, entry.dtype),
-        "new": shortest(entry.new, entry.dtype),
+        "old": entry.storage.shortest(entry.old),
+        "new": entry.storage.shortest(entry.new),
         "old_bits": entry.old_bits,
         "new_bits": entry.new_bits,
     }

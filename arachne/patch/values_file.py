@@ -17,13 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from arachne.dtypes import digits, from_bits
 from arachne.errors import PatchError
+from arachne.io.reading import error_text, parse_json, read_bytes
+from arachne.model.values import Address, Array
 from arachne.patch.base import PROJECTIONS, BaseTensor, Fingerprint, PatchBase
 from arachne.patch.change import TensorChange
 from arachne.patch.weight_change import WeightChange
-from arachne.reading import parse_json, read_bytes, told
-from arachne.values import Address, Array
 
 CODES = {"float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64"}
 _STORED: dict[str, str] = {"F16": "<u2", "BF16": "<u2", "F32": "<u4", "F64": "<u8", "I64": "<i8"}
@@ -34,7 +33,7 @@ MAX_HEADER, MAX_VALUES = 16 << 20, 1 << 30
 def write_values(changes: Sequence[TensorChange]) -> bytes:
     """The bytes of the file; the same changes always give the same bytes."""
     arrays: dict[str, tuple[str, Array]] = {}
-    for change in changes:
+    for change in (change for change in changes if change.entries):
         tensor, entries = change.tensor, change.entries
         code = CODES[tensor.dtype]
         index = np.array([entry.address.index for entry in entries], "<i8").reshape(len(entries), len(tensor.shape))
@@ -48,8 +47,10 @@ def write_values(changes: Sequence[TensorChange]) -> bytes:
     return _pack(arrays)
 
 
-def read_values(path: Path, sha256: str, base: PatchBase) -> tuple[PatchBase, tuple[WeightChange, ...]]:
-    """The base with its fingerprints, and the entries.
+def read_values(
+    path: Path, sha256: str, base: PatchBase, low_rank: Sequence[TensorChange] = ()
+) -> tuple[PatchBase, tuple[WeightChange, ...]]:
+    """The base with its fingerprints, and the entries; tensors that change by `low_rank` edits have none.
 
     Raises:
         PatchError: The file is missing, is another one, or does not hold what the base lists.
@@ -58,8 +59,13 @@ def read_values(path: Path, sha256: str, base: PatchBase) -> tuple[PatchBase, tu
     if hashlib.sha256(content).hexdigest() != sha256:
         raise PatchError(f"'{path.name}' is not the file the patch keeps its values in: its hash is another")
     arrays = _unpack(content, path.name)
-    tensors, entries = [], []
+    tensors: list[BaseTensor] = []
+    entries: list[WeightChange] = []
+    whole = {change.key for change in low_rank}
     for tensor in base.tensors:
+        if (tensor.layer, tensor.parameter) in whole:
+            tensors.append(tensor)
+            continue
         try:
             parts = {part: arrays.pop(f"{tensor.name}.{part}") for part in ("index", "old", "new", "fingerprints")}
         except KeyError as error:
@@ -72,7 +78,7 @@ def read_values(path: Path, sha256: str, base: PatchBase) -> tuple[PatchBase, tu
 
 
 def _entries(tensor: BaseTensor, parts: Mapping[str, tuple[str, Array]], name: str) -> list[WeightChange]:
-    code, width = CODES[tensor.dtype], digits(tensor.dtype)
+    code, width = CODES[tensor.dtype], tensor.storage.digits
     index_code, index = parts["index"]
     count = len(index)
     fits = index_code == "I64" and index.shape == (count, len(tensor.shape)) and (index >= 0).all()
@@ -82,7 +88,7 @@ def _entries(tensor: BaseTensor, parts: Mapping[str, tuple[str, Array]], name: s
     for where, old, new in zip(index.tolist(), parts["old"][1].tolist(), parts["new"][1].tolist(), strict=True):
         address = Address(tensor.layer, tensor.parameter, tuple(where))
         entry = WeightChange(address, tensor.dtype, format(old, f"0{width}x"), format(new, f"0{width}x"))
-        if not (math.isfinite(from_bits(entry.old_bits, tensor.dtype)) and math.isfinite(entry.new)):
+        if not (math.isfinite(tensor.storage.from_bits(entry.old_bits)) and math.isfinite(entry.new)):
             raise PatchError(f"'{name}' holds a value of {address} that is not finite")
         entries.append(entry)
     return entries
@@ -139,5 +145,5 @@ def _unpack(content: bytes, name: str) -> dict[str, tuple[str, Array]]:
         if end != len(data):
             raise ValueError("bytes are left over")
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise PatchError(f"'{name}' is no well-formed safetensors file: {told(error)}") from error
+        raise PatchError(f"'{name}' is no well-formed safetensors file: {error_text(error)}") from error
     return arrays

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from arachne.dtypes import from_bits, to_bits
 from arachne.errors import PatchError
-from arachne.values import Address
+from arachne.model.values import Address
+from arachne.weights.storage import STORAGES, Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,8 @@ class WeightChange:
         Raises:
             PatchError: A value is not finite, or too large for the dtype.
         """
-        entry = cls(address, dtype, to_bits(old, dtype), to_bits(new, dtype))
+        storage = STORAGES[dtype]
+        entry = cls(address, dtype, storage.bits(old), storage.bits(new))
         for name, value, stored in (("old", old, entry.old), ("new", new, entry.new)):
             if not math.isfinite(value):
                 raise PatchError(f"the {name} value of {address} is {value}, expected a finite number")
@@ -42,14 +43,19 @@ class WeightChange:
         return entry
 
     @property
+    def storage(self) -> Storage:
+        """The storage of the weight."""
+        return STORAGES[self.dtype]
+
+    @property
     def old(self) -> float:
         """The value before, exactly."""
-        return from_bits(self.old_bits, self.dtype)
+        return self.storage.from_bits(self.old_bits)
 
     @property
     def new(self) -> float:
         """The value after, exactly."""
-        return from_bits(self.new_bits, self.dtype)
+        return self.storage.from_bits(self.new_bits)
 
     def inverse(self) -> WeightChange:
         """The entry that takes this one back."""

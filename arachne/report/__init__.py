@@ -1,1 +1,1 @@
-"""What people read of a repair: a table, a page, a file."""
+"""Reports for people: tables, pages and files."""

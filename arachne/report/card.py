@@ -1,4 +1,4 @@
-"""`MODEL_CARD.md`: what a model became by its repair, for the place where models are kept."""
+"""`MODEL_CARD.md`: describes the repaired model, for a hub of models."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from arachne.evidence.verdict import p_value, percent
-from arachne.report.patch_rows import LONG, all_rows
+from arachne.model.values import Description
+from arachne.report.patch_rows import MAX_LISTED_WEIGHTS, all_rows
 from arachne.report.printable import printable
-from arachne.values import Description
 
 if TYPE_CHECKING:
     from arachne.patch import Patch
@@ -114,15 +114,15 @@ def _rows(patch: Patch) -> str:
         for row in rows[:MOST_WEIGHTS]
     ]
     more = [f"\nand {len(rows) - MOST_WEIGHTS:,} more rows"] if len(rows) > MOST_WEIGHTS else []
-    told = (
+    sentence = (
         f"{len(patch):,} weights, all in `patch.json`; by row, the size being the root of the sum of squared changes."
     )
-    head = ["## Changed weights", "", told, "", "| row | weights | size | largest |", "|---|---:|---:|---:|"]
+    head = ["## Changed weights", "", sentence, "", "| row | weights | size | largest |", "|---|---:|---:|---:|"]
     return "\n".join([*head, *lines, *more])
 
 
 def _weights(patch: Patch) -> str:
-    if len(patch) > LONG:
+    if len(patch) > MAX_LISTED_WEIGHTS:
         return _rows(patch)
     lines = [f"| `{_code(entry.address)}` | {entry.old:.6g} | {entry.new:.6g} |" for entry in patch.entries]
     more = [f"\nand {len(lines) - MOST_WEIGHTS:,} more, all in `patch.json`"] if len(lines) > MOST_WEIGHTS else []

@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from arachne.wording import counted
+from arachne.text import pluralise
 
 WIDTH, HEIGHT = 460, 300
 LEFT, RIGHT, TOP, BOTTOM = 54, 22, 12, 44
@@ -40,12 +40,12 @@ class Drawing:
         self._body.append(f"<{name} {inside}/>" if text is None else f"<{name} {inside}>{escape(text)}</{name}>")
 
     def dot(self, x: float, y: float, label: str, **attributes: Any) -> None:
-        """A circle that says what it is when pointed at."""
+        """A circle with a tooltip."""
         pairs = " ".join(f'{key.replace("cls", "class")}="{escape(str(value))}"' for key, value in attributes.items())
         self._body.append(f'<circle cx="{x:.2f}" cy="{y:.2f}" {pairs}><title>{escape(label)}</title></circle>')
 
     def mark(self, shape: str, attributes: str, label: str) -> None:
-        """A shape of numbers only that says what it is when pointed at."""
+        """A shape with a tooltip; `attributes` are not escaped and must hold numbers only."""
         name = shape.partition(" ")[0]
         title = f"<title>{escape(label)}</title>" if label else ""
         self._body.append(f"<{shape} {attributes}>{title}</{name}>")
@@ -54,7 +54,7 @@ class Drawing:
         """A line through points."""
         self.add("polyline", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in points), cls=cls)
 
-    def done(self) -> Markup:
+    def finish(self) -> Markup:
         """The whole picture; everything in it that came from a user is escaped."""
         return Markup(self._head + "".join(self._body) + "</svg>")  # each piece is escaped above
 
@@ -64,7 +64,7 @@ class Axes:
 
     def __init__(self, drawing: Drawing, x: tuple[float, float], y: tuple[float, float]) -> None:
         self._drawing = drawing
-        self._x, self._y = _widened(x), _widened(y)
+        self._x, self._y = _widen(x), _widen(y)
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         """Where a point of the data lies in the picture."""
@@ -95,7 +95,7 @@ class Axes:
 def localisation_chart(found: Mapping[str, Any]) -> Markup:
     """Both scores of every weight on logarithmic axes: a cloud of all, the suspects as dots, the front as a line."""
     cloud, suspects = found["cloud"], found["suspects"]
-    marked = counted(len(suspects), "suspect")
+    marked = pluralise(len(suspects), "suspect")
     title = f"gradient loss and forward impact of {found['candidates']:,} weights, {marked} marked"
     drawing = Drawing(WIDTH, HEIGHT, title)
     decades = cloud["decades"]
@@ -117,11 +117,11 @@ def localisation_chart(found: Mapping[str, Any]) -> Markup:
         drawing.dot(
             *places[suspect["address"]], label, r=4, cls="suspect on-front" if suspect["on_front"] else "suspect"
         )
-    return drawing.done()
+    return drawing.finish()
 
 
 def fitness_chart(search: Mapping[str, Any]) -> Markup:
-    """The best fitness generation by generation, beside that of the unchanged model."""
+    """The best fitness of each generation, beside the fitness of the unchanged model."""
     history, original = search["history"], search["original_fitness"]
     values = [at["fitness"] for at in history]
     drawing = Drawing(
@@ -133,7 +133,7 @@ def fitness_chart(search: Mapping[str, Any]) -> Markup:
     axes.draw(_ticks(0, last, whole=True), _ticks(low, high), "generation")
     drawing.line([axes.at(0, original), axes.at(last, original)], "original")
     drawing.line([axes.at(at["number"], at["fitness"]) for at in history], "line good")
-    return drawing.done()
+    return drawing.finish()
 
 
 def counts_chart(search: Mapping[str, Any]) -> Markup:
@@ -147,7 +147,7 @@ def counts_chart(search: Mapping[str, Any]) -> Markup:
     axes.draw(_ticks(0, end["number"], whole=True), _ticks(0, top, whole=True), "generation")
     for name, cls in (("repaired", "line good"), ("broken", "line bad")):
         drawing.line([axes.at(at["number"], at[name]) for at in history], cls)
-    return drawing.done()
+    return drawing.finish()
 
 
 def reliability_chart(before: Mapping[str, Any], after: Mapping[str, Any]) -> Markup:
@@ -170,7 +170,7 @@ def reliability_chart(before: Mapping[str, Any], after: Mapping[str, Any]) -> Ma
             drawing.dot(
                 *axes.at(sure, right), label, r=2 + round(4 * (count / most) ** 0.5, 1), cls=cls.replace("line", "dot")
             )
-    return drawing.done()
+    return drawing.finish()
 
 
 def interval_bar(
@@ -199,7 +199,7 @@ def interval_bar(
         drawing.add("circle", cx=at(value), cy=7, r=4.5, cls=f"dot {cls}")
     drawing.add("text", "0", x=6, y=26, text_anchor="middle", cls="tick")
     drawing.add("text", f"{100 * top:g} %", x=198, y=26, text_anchor="end", cls="tick")
-    return drawing.done()
+    return drawing.finish()
 
 
 def change_bar(before: float | None, after: float | None, title: str) -> Markup:
@@ -211,7 +211,7 @@ def change_bar(before: float | None, after: float | None, title: str) -> Markup:
         drawing.add("line", x1=4 + 192 * before, x2=4 + 192 * after, y1=7, y2=7, cls=f"range {cls}")
         drawing.add("circle", cx=4 + 192 * before, cy=7, r=3, cls="hollow")
         drawing.add("circle", cx=4 + 192 * after, cy=7, r=4, cls=f"dot {cls}")
-    return drawing.done()
+    return drawing.finish()
 
 
 def group_scale(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
@@ -236,37 +236,36 @@ def group_bar(row: Mapping[str, Any], scale: tuple[float, float]) -> Markup:
         drawing.add("line", x1=6, x2=194, y1=y, y2=y, cls="track")
         drawing.add("line", x1=at(span[0]), x2=max(at(span[1]), at(span[0]) + 1), y1=y, y2=y, cls=f"range {tone}")
         drawing.add("circle", cx=at(value), cy=y, r=3.5, cls="hollow" if when == "before" else f"dot {tone}")
-    return drawing.done()
+    return drawing.finish()
 
 
 def weight_map(layer: Mapping[str, Any]) -> Markup:
     """A layer's matrix as a rectangle, rows are outputs, with its changed weights as dots."""
     rows = layer["shape"][0] if layer["shape"] else 1
     columns = math.prod(layer["shape"][1:]) if len(layer["shape"]) > 1 else 1
-    title = (
-        f"{counted(layer['changed'], 'changed weight')} in {layer['parameter']} of {layer['name']}, {rows} by {columns}"
-    )
+    changed = pluralise(layer["changed"], "changed weight")
+    title = f"{changed} in {layer['parameter']} of {layer['name']}, {rows} by {columns}"
     drawing = Drawing(120, 72, title, css="map")
     drawing.add("rect", x=1, y=1, width=118, height=70, rx=3, cls="matrix")
     for row, column in layer["marks"]:
         x, y = 4 + 112 * (column + 0.5) / columns, 4 + 64 * (row + 0.5) / rows
         drawing.dot(x, y, f"row {row}, column {column}", r=3 if len(layer["marks"]) <= CROWDED else 1.4, cls="mark")
-    return drawing.done()
+    return drawing.finish()
 
 
 def curves(channels: Sequence[Sequence[float]]) -> Markup:
     """A signal of up to three channels as lines."""
-    drawing = Drawing(120, 60, f"signal of {counted(len(channels), 'channel')}", css="signal")
+    drawing = Drawing(120, 60, f"signal of {pluralise(len(channels), 'channel')}", css="signal")
     values = [value for channel in channels for value in channel]
-    low, high = _widened((min(values), max(values)))
+    low, high = _widen((min(values), max(values)))
     for number, channel in enumerate(channels):
         step = 116 / max(1, len(channel) - 1)
         points = [(2 + step * k, 57 - 54 * (value - low) / (high - low)) for k, value in enumerate(channel)]
         drawing.line(points, f"line channel-{number}")
-    return drawing.done()
+    return drawing.finish()
 
 
-def _widened(span: tuple[float, float]) -> tuple[float, float]:
+def _widen(span: tuple[float, float]) -> tuple[float, float]:
     return span if span[1] > span[0] else (span[0] - 0.5, span[0] + 0.5)
 
 
@@ -285,7 +284,7 @@ def _powers(low: float, high: float) -> range:
 
 def _ticks(low: float, high: float, *, whole: bool = False) -> dict[float, str]:
     """About five round numbers between two."""
-    low, high = _widened((low, high))
+    low, high = _widen((low, high))
     step = 10 ** math.floor(math.log10((high - low) / 4))
     step *= next(factor for factor in (1, 2, 5, 10) if (high - low) / (step * factor) <= 6)
     if whole:

@@ -1,4 +1,4 @@
-"""What a check of a backend says, operation by operation."""
+"""The outcome of a backend's check, operation by operation."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ MOST_NETWORKS = 4
 def checks_text(name: str, on: str, outcomes: Sequence[Outcome]) -> str:
     """Lines for people: each operation with its count, and below it what failed, in the words of the contract."""
     total = counts(outcomes)
-    lines = [f"backend '{name}' on {on}: " + _counted(total), ""]
+    lines = [f"backend '{name}' on {on}: " + _counts_text(total), ""]
     for operation, group in groupby(outcomes, key=lambda outcome: outcome.operation):
         own = list(group)
         found = counts(own)
         word = "FAILED" if found[FAILED] else "ok" if found[PASSED] else "skipped"
-        lines.append(f"{operation}: {word} ({_counted(found)})")
+        lines.append(f"{operation}: {word} ({_counts_text(found)})")
         lines += [line for state in (FAILED, SKIPPED) for line in _by_sentence(own, state)]
     return "\n".join(lines)
 
 
 def checks_object(name: str, on: str, outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """The same for programs."""
+    """The outcomes as the object that `--json` prints."""
     return {
         "schema": "arachne.check/1",
         "backend": name,
@@ -38,7 +38,7 @@ def checks_object(name: str, on: str, outcomes: Sequence[Outcome]) -> dict[str, 
                 "contract": outcome.sentence,
                 "network": outcome.network,
                 "state": outcome.state,
-                "told": outcome.told,
+                "told": outcome.detail,
             }
             for outcome in outcomes
         ],
@@ -46,7 +46,7 @@ def checks_object(name: str, on: str, outcomes: Sequence[Outcome]) -> dict[str, 
 
 
 def _by_sentence(outcomes: Sequence[Outcome], state: str) -> list[str]:
-    """What failed, by sentence; what was skipped on a network is left out, as the networks say it once for all."""
+    """Lines for the outcomes of one state, by sentence; skips on single networks are said once, elsewhere."""
     chosen = [outcome for outcome in outcomes if outcome.state == state]
     if state == SKIPPED:
         chosen = [outcome for outcome in chosen if outcome.network is None]
@@ -56,13 +56,13 @@ def _by_sentence(outcomes: Sequence[Outcome], state: str) -> list[str]:
         lines.append(f"  {'FAILED' if state == FAILED else 'skipped'}: {sentence}")
         for outcome in own[:MOST_NETWORKS]:
             place = f"on '{outcome.network}': " if outcome.network else ""
-            lines.append(f"    {place}{outcome.told}")
+            lines.append(f"    {place}{outcome.detail}")
         if len(own) > MOST_NETWORKS:
             lines.append(f"    and on {len(own) - MOST_NETWORKS} more")
     return lines
 
 
-def _counted(found: dict[str, int]) -> str:
+def _counts_text(found: dict[str, int]) -> str:
     return ", ".join(
         f"{found[state]} {state}" for state in (PASSED, FAILED, SKIPPED) if found[state] or state == PASSED
     )

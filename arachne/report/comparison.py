@@ -13,7 +13,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 
 from arachne.evidence.verdict import percent
-from arachne.report.terminal import Ink
+from arachne.report.console import Ink
 
 SCHEMA = "arachne.comparison/1"
 BUDGETS = (0.001, 0.005, 0.01, 0.02)
@@ -42,8 +42,8 @@ class ComparisonTable:
         for row in rows:
             cells = ("-", "-", "-") if row["held_out"] is None else _shares(row["held_out"])
             weights = "-" if row["weights"] is None else f"{row['weights']:,}"
-            told = (*cells, weights, f"{row['seconds']:.1f}", row["verdict"])
-            table.add_row(ink.text(row["searcher"]), *map(ink.text, told))
+            columns = (*cells, weights, f"{row['seconds']:.1f}", row["verdict"])
+            table.add_row(ink.text(row["searcher"]), *map(ink.text, columns))
         yield table
         table = _table("repaired and broken within", *(f"{100 * budget:g} %" for budget in BUDGETS))
         for row in rows:
@@ -55,15 +55,15 @@ class ComparisonTable:
         yield from map(ink.text, self.comparison["sentences"])
 
 
-def _shares(told: Mapping[str, Any]) -> tuple[str, str, str]:
+def _shares(counts: Mapping[str, Any]) -> tuple[str, str, str]:
     repaired, broken = (
-        f"{told[part]:,} of {told[whole]:,}\n{_span(told[interval])}"
+        f"{counts[part]:,} of {counts[whole]:,}\n{_span(counts[interval])}"
         for part, whole, interval in (
             ("repaired", "negatives", "repair_interval"),
             ("broken", "positives", "break_interval"),
         )
     )
-    return repaired, broken, f"{percent(told['accuracy_before'])}\n→ {percent(told['accuracy_after'])}"
+    return repaired, broken, f"{percent(counts['accuracy_before'])}\n→ {percent(counts['accuracy_after'])}"
 
 
 def _span(interval: tuple[float, float]) -> str:
@@ -71,10 +71,10 @@ def _span(interval: tuple[float, float]) -> str:
     return f"{percent(low).removesuffix(' %')}–{percent(high)}"
 
 
-def _short(told: Mapping[str, Any] | None) -> str:
-    if told is None:
+def _short(counts: Mapping[str, Any] | None) -> str:
+    if counts is None:
         return "-"
-    rates = [told[part] / told[whole] if told[whole] else float("nan") for part, whole in _SHARES]
+    rates = [counts[part] / counts[whole] if counts[whole] else float("nan") for part, whole in _SHARES]
     return "\n".join(map(percent, rates))
 
 

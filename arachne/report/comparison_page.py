@@ -1,4 +1,4 @@
-"""`compare.html`: searchers side by side as one file that needs nothing else, made from what `compare.json` holds."""
+"""`compare.html`: searchers side by side as one self-contained file, made from `compare.json`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from arachne.report.html import TONES, environment, script_and_hash
 
 
 def render(comparison: Mapping[str, Any]) -> str:
-    """The page of a comparison; the same object gives the same bytes.
+    """Render a comparison as HTML; equal objects give equal bytes.
 
     Raises:
         InputError: Not a comparison, or one of another version.

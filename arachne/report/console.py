@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.text import Text
 
 from arachne.report.printable import printable
+
+BAR_WIDTH = 20
 
 
 class SafeConsole(Console):
@@ -18,6 +22,27 @@ class SafeConsole(Console):
         super().__init__(markup=False, emoji=False, highlight=False, **keywords)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """What rich prints, piece by piece; its own colours are not part of the text."""
+        """Yield the segments that rich prints, with harmless text; rich's own colours are not part of the text."""
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else printable(text, keep="\n"), style, control)
+
+
+@dataclass(frozen=True)
+class Ink:
+    """Text as a terminal can show it: no control characters in names, and ASCII where nothing else comes through."""
+
+    ascii_only: bool
+
+    def text(self, value: str) -> Text:
+        """A name as text, never as markup or an escape sequence."""
+        safe = printable(value, keep="\n")
+        if self.ascii_only:
+            safe = safe.replace("→", "->").replace("–", "-").encode("ascii", "backslashreplace").decode("ascii")
+        return Text(safe)
+
+    def bar(self, share: float) -> str:
+        """A bar of at most `BAR_WIDTH` characters."""
+        if self.ascii_only:
+            return "#" * max(1, round(BAR_WIDTH * share))
+        whole, part = divmod(max(1, round(8 * BAR_WIDTH * share)), 8)
+        return "█" * whole + ("▏▎▍▌▋▊▉"[part - 1] if part else "")

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arachne.errors import InputError, ModelError
-from arachne.files import atomic_write, read_object
-from arachne.manifest import MANIFEST
-from arachne.reading import foreign
+from arachne.errors import EnvironmentFaultError, InputError, ModelError, UsageError
+from arachne.io.atomic import atomic_write
+from arachne.io.folder import Identity, identity
+from arachne.io.manifest import MANIFEST, Entries, read_manifest, update_manifest
+from arachne.io.moving import put_file
+from arachne.io.places import allowed_mode, environment_faults
+from arachne.io.readers import hash_file, read_object, read_own
+from arachne.io.reading import error_text, parse_errors_as
+from arachne.io.working_folder import CHECKPOINTS, COPY, working_folder
+from arachne.model.values import Description
 from arachne.report.card import model_card
 from arachne.report.html import render
 from arachne.report.hub import hub_card
 from arachne.report.json import dumps
 from arachne.report.records import history_csv
-from arachne.values import Description
 
 if TYPE_CHECKING:
     from arachne.patch import Patch
@@ -23,7 +31,10 @@ if TYPE_CHECKING:
 
 PAGE, PAGE_DATA, CARD, HISTORY = "report.html", "report.json", "MODEL_CARD.md", "history.csv"
 NAMES = (PAGE, PAGE_DATA, CARD, HISTORY, MANIFEST, "patch.json", "patch.safetensors", "result.json", "front.npz")
-"""What the files of a repair's folder are called, apart from the model."""
+"""Names of the files in a repair's folder, apart from the model."""
+
+MAX_CARD_BYTES = 4 << 20
+"""A longer model card is none that a repair has written, and is not read."""
 
 
 def check_names(described: Description, model: str) -> None:
@@ -45,15 +56,51 @@ def check_names(described: Description, model: str) -> None:
             )
 
 
-def write_report(
-    folder: Path, page: Mapping[str, Any], patch: Patch, search: SearchResult, description: Description
+@contextmanager
+def going_on_without(what: str, tell: Callable[[str], object], hint: str = "") -> Iterator[None]:
+    """Turn an error while a report is written into a note; the repair goes on without that report.
+
+    Args:
+        what: What is made in the block, with what happens to it: `the page could not be drawn`.
+        tell: Called with the note.
+        hint: What to do about it.
+    """
+    try:
+        yield
+    except Exception as error:
+        tell(f"{what}: {error_text(error)}{f'; {hint}' if hint else ''}")
+
+
+def write_extras(
+    folder: Path,
+    result: Mapping[str, Any],
+    patch: Patch,
+    search: SearchResult,
+    description: Description,
+    *,
+    command: str | None,
+    tell: Callable[[str], object],
 ) -> None:
-    """Write the page, what it is made from, the model card and the history of the search."""
-    atomic_write(folder / PAGE_DATA, (dumps(page) + "\n").encode())
-    atomic_write(folder / PAGE, render(page).encode())
-    card = model_card(page["result"], patch, description, command=page["command"])
-    atomic_write(folder / CARD, card.encode())
-    atomic_write(folder / HISTORY, history_csv(search.history).encode())
+    """Write the history of the search and the model card, or say why one is not there."""
+    with going_on_without(f"{HISTORY} could not be written", tell):
+        atomic_write(folder / HISTORY, history_csv(search.history).encode())
+    with going_on_without("the model card could not be written", tell):
+        atomic_write(folder / CARD, model_card(result, patch, description, command=command).encode())
+
+
+def write_page(folder: Path, page: Mapping[str, Any], *, named: Path, tell: Callable[[str], object]) -> None:
+    """Write the page and its data; one that cannot be written becomes a note.
+
+    Args:
+        folder: Where to.
+        page: What the page shows.
+        named: What the folder is called once it is in its place.
+        tell: Called with a note when something cannot be written.
+    """
+    with going_on_without(f"{PAGE_DATA} could not be written", tell):
+        atomic_write(folder / PAGE_DATA, (dumps(page) + "\n").encode())
+    with going_on_without("the page could not be drawn", tell, f"`arachne report {named}` tries again"):
+        atomic_write(folder / PAGE, render(page).encode())
 
 
 def read_page(folder: Path) -> dict[str, Any]:
@@ -66,14 +113,56 @@ def read_page(folder: Path) -> dict[str, Any]:
 
 
 def page_again(folder: Path) -> str:
-    """The page of a repair's folder, made again from what lies there, which anybody may have written.
+    """Make the page of a repair's folder again from its files, which are not trusted.
 
     Raises:
         InputError: The folder has no report, or something else under its name.
     """
     page = read_page(folder)
-    with foreign(f"'{folder / PAGE_DATA}' as a report", InputError):
+    with parse_errors_as(f"'{folder / PAGE_DATA}' as a report", InputError):
         return render(page)
+
+
+def replace_page(folder: Path, html: bytes, *, read_from: Identity, force: bool) -> None:
+    """Put a page into a repair's folder, and enter it in the manifest.
+
+    Args:
+        folder: Where the repair was saved.
+        html: The page.
+        read_from: Which folder the page was made from; another one that has its name by now is left alone.
+        force: Whether a page that somebody has changed may be replaced.
+
+    Raises:
+        UsageError: What lies under the page's name is a link, or no page that a run has written.
+        EnvironmentFaultError: The folder cannot be written, or a run is replacing it.
+    """
+    real = folder.resolve()
+    with (
+        environment_faults(folder / PAGE),
+        working_folder(real, wait=True, kept=(CHECKPOINTS,)) as work,
+        work.parent.enter(real.name) as place,
+        work.make(COPY) as copy,
+    ):
+        if place.identity != read_from:
+            raise EnvironmentFaultError(f"'{folder}' was replaced while its page was drawn; nothing was written")
+        found = place.stat(PAGE)
+        if found is not None and not stat.S_ISREG(found.st_mode):
+            raise UsageError(f"'{folder / PAGE}' is a link or no ordinary file, and is not replaced; move it away")
+        known = read_manifest(place.path)
+        if found is not None and known is not None and not force:
+            _check_page(folder / PAGE, hash_file(place, PAGE), known, html)
+        copy.write_file(PAGE, html, allowed_mode([folder / PAGE_DATA]))
+        put_file(copy, PAGE, place, PAGE, found=None if found is None else identity(found))
+        place.sync()
+        update_manifest(place.path, PAGE)
+
+
+def _check_page(path: Path, digest: str, known: Entries, html: bytes) -> None:
+    """Refuse to write over a page that somebody has changed since a run made it."""
+    if digest not in (known.get(PAGE, {}).get("sha256"), hashlib.sha256(html).hexdigest()):
+        raise UsageError(
+            f"'{path}' is not the page that a run has written there; move it away, or replace it", argument="replace"
+        )
 
 
 def card_for_hub(folder: Path, entries: Sequence[str]) -> str:
@@ -88,7 +177,6 @@ def card_for_hub(folder: Path, entries: Sequence[str]) -> str:
         UsageError: An entry of another form.
     """
     page = read_page(folder)
-    if not (folder / CARD).is_file():
-        raise InputError(f"'{folder}' has no {CARD}; expected a folder that a repair was saved to")
-    with foreign(f"'{folder / PAGE_DATA}' as a report", InputError):
-        return hub_card((folder / CARD).read_text(encoding="utf-8"), page, entries)
+    card = read_own(folder / CARD, "model card", MAX_CARD_BYTES)
+    with parse_errors_as(f"'{folder / PAGE_DATA}' as a report", InputError):
+        return hub_card(card.decode("utf-8"), page, entries)

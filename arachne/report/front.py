@@ -11,23 +11,24 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from arachne.choose.select import Choice
 from arachne.evidence import PartEvidence
 from arachne.evidence.verdict import percent
 from arachne.fairness import Objective
-from arachne.report.terminal import Ink
-from arachne.search.choose import Choice
-from arachne.search.standing import Point, Standing
+from arachne.report.console import Ink
+from arachne.scoring.outcome import Outcome
+from arachne.search.measured import MeasuredCandidate
 
 FRONT_SCHEMA = "arachne.front/1"
 
 
 def choice_objects(
-    points: Sequence[Point],
+    points: Sequence[MeasuredCandidate],
     choice: Choice | None,
     never_break: PartEvidence | None,
     named: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What `result.json` holds about the choice; nothing where a search left none.
+    """The entries of `result.json` about the choice; empty if the search left none.
 
     Args:
         points: The front.
@@ -50,7 +51,7 @@ def choice_objects(
     }
 
 
-def point_object(point: Point, objective: Objective | None = None) -> dict[str, Any]:
+def point_object(point: MeasuredCandidate, objective: Objective | None = None) -> dict[str, Any]:
     """One point: who made it, how many weights it changes, and what it does to each part."""
     return {
         "made_by": point.candidate.made_by,
@@ -65,14 +66,14 @@ def point_object(point: Point, objective: Objective | None = None) -> dict[str, 
     }
 
 
-def _values(point: Point, objective: Objective) -> dict[str, float | None]:
+def _values(point: MeasuredCandidate, objective: Objective) -> dict[str, float | None]:
     """The objective's value in each part."""
     sign = -1 if objective.RISES else 1
     parts = {name: getattr(point, name) for name in ("seen", "out_of_fold", "choose", "held_out")}
     return {name: None if part is None else sign * part.cost(objective) for name, part in parts.items()}
 
 
-def _counts(standing: Standing | None) -> dict[str, int] | None:
+def _counts(standing: Outcome | None) -> dict[str, int] | None:
     if standing is None:
         return None
     repair, breakage = standing.repair, standing.breakage
@@ -91,7 +92,7 @@ class FrontTable:
     What they do to held-out inputs is left out: whoever chooses by it has none left for a verdict.
     """
 
-    points: Sequence[Point]
+    points: Sequence[MeasuredCandidate]
     choice: Choice
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
@@ -104,12 +105,12 @@ class FrontTable:
             table.add_column(name, justify="right")
         table.add_column("made by")
         table.add_column("weights", justify="right")
-        order = sorted(range(len(self.points)), key=lambda n: (self.points[n].judged.breakage.value, n))
+        order = sorted(range(len(self.points)), key=lambda n: (self.points[n].selection_outcome.breakage.value, n))
         for number in order:
             point = self.points[number]
             mark = "*" if number == self.choice.index else ""
-            shares = [percent(point.judged.breakage.value), percent(point.judged.repair.value)]
-            shares += [] if objective is None else [percent(abs(point.judged.cost(objective)))]
+            shares = [percent(point.selection_outcome.breakage.value), percent(point.selection_outcome.repair.value)]
+            shares += [] if objective is None else [percent(abs(point.selection_outcome.cost(objective)))]
             table.add_row(mark, *shares, ink.text(point.candidate.made_by), f"{point.weights:,}")
         yield table
         if self.choice.index is None:

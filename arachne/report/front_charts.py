@@ -39,7 +39,7 @@ def front_chart(front: Mapping[str, Any]) -> Markup:
         for number, point in enumerate(points):
             if point[part] is None:
                 continue
-            label = f"{point['made_by']}, {word}: {_told(point[part])}, {point['weights']:,} weights"
+            label = f"{point['made_by']}, {word}: {_counts_text(point[part])}, {point['weights']:,} weights"
             css = f"series {part}" + (" chosen" if point["chosen"] and held_out else "")
             shape = names.index(point["made_by"])
             at = _at(axes, point[part])
@@ -48,7 +48,7 @@ def front_chart(front: Mapping[str, Any]) -> Markup:
         if point["chosen"] and point["held_out"]:
             x, y = _at(axes, point["held_out"])
             drawing.add("circle", cx=x, cy=y, r=10, cls="ring")
-    return drawing.done()
+    return drawing.finish()
 
 
 def searchers_chart(rows: Sequence[Mapping[str, Any]], budget: float) -> Markup:
@@ -65,24 +65,24 @@ def searchers_chart(rows: Sequence[Mapping[str, Any]], budget: float) -> Markup:
         if len(places) > 1:
             drawing.line(places, f"line {colour}")
         for number, point in enumerate(row["points"]):
-            label = f"{row['searcher']}: {_told(point)}"
+            label = f"{row['searcher']}: {_counts_text(point)}"
             css = f"made {colour}" + ("" if number in row["curve"] else " faint")
             _mark(drawing, _at(axes, point), row["colour"], 3.2, label, f'class="{css}"')
     for row in drawn:
         if row["held_out"]:
             x, y = _at(axes, row["held_out"])
             colour = f"maker-{row['colour'] % COLOURS}"
-            label = f"{row['searcher']} within the budget: {_told(row['held_out'])}"
+            label = f"{row['searcher']} within the budget: {_counts_text(row['held_out'])}"
             _mark(drawing, (x, y), row["colour"], 6, label, f'class="made {colour}"')
             drawing.add("circle", cx=x, cy=y, r=10, cls="ring")
-    return drawing.done()
+    return drawing.finish()
 
 
 def maker_mark(number: int, css: str) -> Markup:
     """The mark of a maker alone, for a legend."""
     drawing = Drawing(16, 16, "", css="legend")
     _mark(drawing, (8, 8), number, 5.5, "", f'class="{css}"')
-    return drawing.done()
+    return drawing.finish()
 
 
 def _axes(drawing: Drawing, counts: Sequence[Mapping[str, Any]], budget: float) -> Axes:
@@ -116,7 +116,7 @@ def _rate(counts: Mapping[str, Any], part: str, whole: str) -> float:
     return counts[part] / counts[whole] if counts[whole] else 0.0
 
 
-def _told(counts: Mapping[str, Any]) -> str:
+def _counts_text(counts: Mapping[str, Any]) -> str:
     return (
         f"{counts['repaired']:,} of {counts['negatives']:,} repaired, "
         f"{counts['broken']:,} of {counts['positives']:,} broken"

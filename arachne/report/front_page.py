@@ -1,4 +1,4 @@
-"""The front of a repair for the page: what every point fixes and breaks, with each input's picture stored once."""
+"""The front of a repair for the page: the inputs each point fixes and breaks, each picture stored once."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from arachne.model.values import Array
 from arachne.report.pictures import show_inputs
-from arachne.values import Array
 
 if TYPE_CHECKING:
+    from arachne.choose.select import Choice
     from arachne.data.split import Part
-    from arachne.search.choose import Choice
-    from arachne.search.standing import Point, Standing
+    from arachne.scoring.outcome import Outcome
+from arachne.search.measured import MeasuredCandidate
 
 MOST_POINTS = 60
-MOST_ROWS = 100
+MAX_LISTED_INPUTS = 100
 """How many rows fixed, and how many broken, are listed of one point; the counts are always of all."""
 
 MOST_PICTURES = 120
@@ -25,7 +26,7 @@ MOST_PICTURES = 120
 
 
 def front_object(
-    points: Sequence[Point], choice: Choice, held_out: Part, *, shown_already: Iterable[int] = ()
+    points: Sequence[MeasuredCandidate], choice: Choice, held_out: Part, *, shown_already: Iterable[int] = ()
 ) -> dict[str, Any]:
     """The front as the page has it, by rising damage on held-out inputs.
 
@@ -36,29 +37,29 @@ def front_object(
         shown_already: Row numbers in the user's data of inputs that the page shows elsewhere.
     """
     chosen = choice.index
-    kept = _kept(points, chosen)
-    told = [_point(points[number], chosen == number) for number in kept]
-    changed = [_changed(points[number].held_out) for number in kept]
-    for point, (fixed, broken) in zip(told, changed, strict=True):
+    kept = _select_points(points, chosen)
+    shown = [_point(points[number], chosen == number) for number in kept]
+    changed = [_changed_inputs(points[number].held_out) for number in kept]
+    for point, (fixed, broken) in zip(shown, changed, strict=True):
         for name, rows in (("fixed", fixed), ("broken", broken)):
-            point[name], point[f"{name}_total"] = held_out.rows[rows[:MOST_ROWS]], len(rows)
+            point[name], point[f"{name}_total"] = held_out.decision_rows[rows[:MAX_LISTED_INPUTS]], len(rows)
     already = set(shown_already)
-    counts = Counter(int(row) for pair in changed for rows in pair for row in rows[:MOST_ROWS])
-    wanted = [row for row, _ in counts.most_common() if int(held_out.rows[row]) not in already][:MOST_PICTURES]
+    counts = Counter(int(row) for pair in changed for rows in pair for row in rows[:MAX_LISTED_INPUTS])
+    wanted = [row for row, _ in counts.most_common() if int(held_out.decision_rows[row]) not in already][:MOST_PICTURES]
     return {
         "budget": choice.budget.max_break,
-        "points": told,
+        "points": shown,
         "left_out": len(points) - len(kept),
-        "judged_on": " or ".join(dict.fromkeys(point.judged_on for point in points)),
+        "judged_on": " or ".join(dict.fromkeys(point.selection_basis for point in points)),
         "inputs": _inputs(held_out, sorted(wanted)),
     }
 
 
-def _kept(points: Sequence[Point], chosen: int | None) -> list[int]:
+def _select_points(points: Sequence[MeasuredCandidate], chosen: int | None) -> list[int]:
     """Which points to show, by rising damage: all, or so many at even distances, the chosen one among them."""
 
     def place(number: int) -> tuple[float, float, int]:
-        standing = points[number].held_out or points[number].judged
+        standing = points[number].held_out or points[number].selection_outcome
         return standing.breakage.value, standing.repair.value, number
 
     order = sorted(range(len(points)), key=place)
@@ -68,7 +69,7 @@ def _kept(points: Sequence[Point], chosen: int | None) -> list[int]:
     return [number for number in order if number in even or number == chosen]
 
 
-def _point(point: Point, chosen: bool) -> dict[str, Any]:
+def _point(point: MeasuredCandidate, chosen: bool) -> dict[str, Any]:
     compared = point.out_of_fold or point.choose
     return {
         "made_by": point.candidate.made_by,
@@ -81,7 +82,7 @@ def _point(point: Point, chosen: bool) -> dict[str, Any]:
     }
 
 
-def _counts(standing: Standing) -> dict[str, Any]:
+def _counts(standing: Outcome) -> dict[str, Any]:
     repair, breakage = standing.repair, standing.breakage
     return {
         "repaired": repair.count,
@@ -93,7 +94,7 @@ def _counts(standing: Standing) -> dict[str, Any]:
     }
 
 
-def _changed(standing: Standing | None) -> tuple[Array, Array]:
+def _changed_inputs(standing: Outcome | None) -> tuple[Array, Array]:
     """Positions of the inputs that are fixed and of those that break; those that showed the fault come first."""
     if standing is None:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -104,19 +105,20 @@ def _changed(standing: Standing | None) -> tuple[Array, Array]:
 
 
 def _inputs(held_out: Part, positions: list[int]) -> list[dict[str, Any]]:
-    data = held_out.data
+    """The inputs of some decisions as the page shows them, by the numbers of the decisions."""
+    data, inputs = held_out.data, held_out.decisions.inputs[positions].tolist()
     return [
         {
-            "row": int(held_out.rows[position]),
-            "name": None if data.names is None else data.names[position],
-            "label": data.class_name(int(data.labels[position])),
-            "before": data.class_name(int(held_out.predictions[position])),
+            "row": int(held_out.rows[own]),
+            "name": None if data.names is None else data.names[own],
+            "label": data.class_name(int(held_out.labels[number])),
+            "before": data.class_name(int(held_out.predictions[number])),
             "input": shown,
         }
-        for position, shown in zip(positions, show_inputs(data, positions), strict=True)
+        for number, own, shown in zip(positions, inputs, show_inputs(data, inputs), strict=True)
     ]
 
 
 def makers(front: Mapping[str, Any]) -> list[str]:
-    """Who made the points, in order of appearance."""
+    """The searchers that made the points, in order of appearance."""
     return list(dict.fromkeys(point["made_by"] for point in front["points"]))

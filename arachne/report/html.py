@@ -10,24 +10,32 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from arachne.errors import InputError
-from arachne.evidence.statistics import interval
 from arachne.evidence.verdict import DAMAGE, NOT_REPAIRED, NOTHING_WITHIN, REPAIRED, TOO_FEW, WORSE, p_value, percent
 from arachne.report import charts, front_charts
 from arachne.report.front_page import makers
 from arachne.report.json import dumps
 from arachne.report.page import PAGE_SCHEMA
 from arachne.report.printable import printable
+from arachne.scoring.statistics import interval
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+PICTURE = re.compile(r"data:image/(?P<kind>png|jpeg);base64,(?P<content>[A-Za-z0-9+/]+={0,2})")
+SIGNATURES = {"png": b"\x89PNG\r\n\x1a\n", "jpeg": b"\xff\xd8\xff"}
+MAX_PICTURE_CHARACTERS = 2 << 20
+"""Characters of a picture's address; pages draw pictures small, so a longer one is not ours."""
+
 MOST_LAYERS = 24
+MOST_CLASSES = 200
+"""Of more classes, the page shows those whose accuracy changed most."""
+
 MOST_MOVES = 8
 TONES = {REPAIRED: "good", DAMAGE: "warn", NOT_REPAIRED: "bad", WORSE: "bad", TOO_FEW: "unsure", NOTHING_WITHIN: "bad"}
 
 
 def render(page: Mapping[str, Any]) -> str:
-    """The page of a page object; the same object gives the same bytes.
+    """Render a page object as HTML; equal objects give equal bytes.
 
     Raises:
         InputError: Not a page object, or one of another version.
@@ -47,7 +55,8 @@ def render(page: Mapping[str, Any]) -> str:
             tone=TONES.get(page["result"]["verdict"], "unsure"),
             matrices=_matrices(page["confusion"]),
             moves=_moves(page["confusion"]),
-            classes=sorted(page["result"]["held_out"]["classes"], key=_change, reverse=True),
+            classes=sorted(page["result"]["held_out"]["classes"], key=_change, reverse=True)[:MOST_CLASSES],
+            classes_left_out=max(0, len(page["result"]["held_out"]["classes"]) - MOST_CLASSES),
             runs=layer_runs(page["layers"]),
             front=page.get("front"),
             makers=makers(page["front"]) if page.get("front") else [],
@@ -58,14 +67,14 @@ def render(page: Mapping[str, Any]) -> str:
 
 
 def script_and_hash(name: str) -> tuple[str, str]:
-    """A script of ours, and what a page's security policy names it by."""
+    """A script of ours, and its hash for the page's security policy."""
     script = environment().get_template(name).render()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
     return script, f"sha256-{digest}"
 
 
 def render_scan(page: Mapping[str, Any]) -> str:
-    """The page of a scan, from what `scan_page` gives; it has no script."""
+    """Render the object of `scan_page` as HTML; the page has no script."""
     return environment().get_template("scan.html.j2").render(page=page)
 
 
@@ -93,7 +102,7 @@ def environment() -> Environment:
         loader=PackageLoader("arachne.report"),
         autoescape=lambda name: name is not None and name.endswith(".j2"),
         undefined=StrictUndefined,
-        finalize=_shown,
+        finalize=_make_printable,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
@@ -112,22 +121,29 @@ def environment() -> Environment:
     return made
 
 
-def _shown(value: Any) -> Any:
-    """What a template prints: text loses what cannot be printed; `Markup` is ours."""
+def _make_printable(value: Any) -> Any:
+    """Strip unprintable characters from text that a template prints; `Markup` is our own and stays."""
     from markupsafe import Markup
 
     return value if isinstance(value, Markup) or not isinstance(value, str) else printable(value, keep="\n")
 
 
 def _picture(address: Any) -> str:
-    """The address of a picture, if it is one of those that are drawn into the page.
+    """The address of a picture, if it is a PNG or JPEG that lies in the page itself.
 
     Raises:
-        InputError: It leads elsewhere.
+        InputError: It leads elsewhere, is too large, or is no picture.
     """
-    if not isinstance(address, str) or not re.fullmatch(r"data:image/(png|jpeg);base64,[A-Za-z0-9+/]*={0,2}", address):
+    found = PICTURE.fullmatch(address) if isinstance(address, str) and len(address) <= MAX_PICTURE_CHARACTERS else None
+    if found is None:
         raise InputError("a picture of the report is not in it; the page shows only what a repair has drawn")
-    return address
+    try:
+        content = base64.b64decode(found["content"], validate=True)
+    except ValueError as error:
+        raise InputError("a picture of the report is damaged: it is no base64") from error
+    if not content.startswith(SIGNATURES[found["kind"]]):
+        raise InputError(f"a picture of the report is no {found['kind'].upper()}")
+    return str(address)
 
 
 def _percent(share: float | None) -> str:

@@ -10,13 +10,13 @@ from arachne.errors import UsageError
 from arachne.report.printable import printable
 
 LIBRARIES = {"torch": "pytorch", "keras": "keras", "onnx": "onnx"}
-"""What the Hub calls a backend's framework, where it has a word for it."""
+"""The Hub's name for a backend's framework, where it has one."""
 
 LISTS = ("tags", "language", "datasets", "base_model")
 """Keys that may be given several times."""
 
 TASK = "other"
-"""What a model does, where `pipeline_tag` does not say it."""
+"""The task of a model, unless `pipeline_tag` says it."""
 
 
 def hub_card(card: str, page: Mapping[str, Any], entries: Sequence[str] = ()) -> str:
@@ -58,8 +58,8 @@ def _evaluation(result: Mapping[str, Any], task: str) -> dict[str, Any]:
         "task": {"type": task},
         "dataset": {"name": name, "type": name, **({"revision": data["sha256"]} if data.get("sha256") else {})},
         "metrics": [
-            {"type": kind, "value": value, "name": printable(told)}
-            for kind, (told, value) in measures.items()
+            {"type": kind, "value": value, "name": printable(title)}
+            for kind, (title, value) in measures.items()
             if value is not None
         ],
     }

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 LINE = 120
-"""What fits on one line of a file is written on one."""
+"""Values that fit into this many characters are written on one line."""
 
 
 def clean(value: Any) -> Any:
-    """The same value with JSON's types only; what is not a finite number becomes null."""
+    """Convert a value to JSON's types; numbers that are not finite become null."""
     if isinstance(value, Mapping):
         return {str(key): clean(entry) for key, entry in value.items()}
     if isinstance(value, np.ndarray):
@@ -33,10 +33,10 @@ def clean(value: Any) -> Any:
 
 def dumps(value: Any) -> str:
     """JSON for people: indented, but what fits on a line stays on one. Ends without a newline."""
-    return escaped(_dumps(clean(value), ""))
+    return escape_unprintable(_dumps(clean(value), ""))
 
 
-def escaped(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """A JSON text in which every character that cannot be printed, or not be written, stands as its number.
 
     JSON itself escapes only those below 32; others steer terminals too, or turn the direction of what follows.

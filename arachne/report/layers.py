@@ -1,4 +1,4 @@
-"""The layers of a model: what `scan --layers` shows of them, and what cannot be repaired, with the reason."""
+"""The table of `scan --layers`: a model's layers, and the weights that cannot be repaired, with the reason."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from arachne.backend import ModelBackend
-from arachne.report.terminal import Ink
-from arachne.values import LayerInfo
-from arachne.wording import counted
+from arachne.model.backend import ModelBackend
+from arachne.model.values import LayerInfo
+from arachne.report.console import Ink
+from arachne.text import pluralise
 
 LAYERS_SCHEMA = "arachne.layers/1"
 
@@ -40,7 +40,7 @@ class LayersTable:
 
     @classmethod
     def of(cls, backend: ModelBackend, *, executed: bool) -> LayersTable:
-        """What a backend tells of its model."""
+        """The layers of a backend's model."""
         return cls(tuple(backend.layers), dict(backend.unreachable), dict(backend.unreachable_sizes), executed)
 
     @property
@@ -62,13 +62,13 @@ class LayersTable:
     def reach(self) -> str:
         """How many of all weights can be repaired, in one sentence."""
         within = self.weights + self.on_request
-        told = f"{within:,} of {within + self.out_of_reach:,} weights are in reach"
+        reach = f"{within:,} of {within + self.out_of_reach:,} weights are in reach"
         if not self.out_of_reach:
-            return told
+            return reach
         largest = sorted(self.sizes, key=lambda name: -self.sizes[name])
         named = ", ".join(f"{self.sizes[name]:,} in {name}" for name in largest[:MOST_NAMED])
         rest = sum(self.sizes[name] for name in largest[MOST_NAMED:])
-        return f"{told}; out of reach: {named}" + (f" and {rest:,} elsewhere" if rest else "")
+        return f"{reach}; out of reach: {named}" + (f" and {rest:,} elsewhere" if rest else "")
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         """Called by rich when the table is printed."""
@@ -78,7 +78,7 @@ class LayersTable:
             if self.executed
             else "in the order the model lists them; only a run on data tells the order of execution"
         )
-        yield Text(f"{counted(len(self.layers), 'layer')}, {order}")
+        yield Text(f"{pluralise(len(self.layers), 'layer')}, {order}")
         table = Table(box=SIMPLE_HEAD, pad_edge=False)
         for heading in ("layer", "kind", "parameters", "dtype"):
             table.add_column(heading, overflow="fold")
@@ -95,14 +95,14 @@ class LayersTable:
         )
         yield ink.text(self.reach)
         if self.unreachable:
-            yield Text(f"\n{counted(len(self.unreachable), 'parameter')} cannot be repaired:")
+            yield Text(f"\n{pluralise(len(self.unreachable), 'parameter')} cannot be repaired:")
             for name, reason in self.unreachable.items():
-                held = f" ({counted(self.sizes[name], 'weight')})" if name in self.sizes else ""
+                held = f" ({pluralise(self.sizes[name], 'weight')})" if name in self.sizes else ""
                 yield ink.text(f"  {name}{held}: {reason}")
 
 
 def layers_object(table: LayersTable, *, backend: str) -> dict[str, Any]:
-    """What `scan --layers --json` prints."""
+    """The object that `scan --layers --json` prints."""
     return {
         "schema": LAYERS_SCHEMA,
         "backend": backend,

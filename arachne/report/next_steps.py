@@ -1,4 +1,4 @@
-"""What to do with a repair, as commands to type: the last thing the page says."""
+"""Next steps after a repair, as commands to type, at the end of the page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SMALLER, LARGER = "0.1%", "2%"
 
 @dataclass(frozen=True)
 class Given:
-    """What the command line of a repair said of model and data.
+    """The words of a repair's command line that name model and data.
 
     Attributes:
         file: The file that holds the weights.
@@ -30,7 +30,7 @@ class Given:
 
 
 def next_steps(result: Mapping[str, Any], given: Given, folder: str, *, front: bool) -> list[dict[str, str]]:
-    """Sentences with the command that does what each says, the most useful first.
+    """Sentences, each with its command, the most useful first.
 
     Args:
         result: What `result.json` holds.

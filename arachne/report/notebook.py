@@ -1,4 +1,4 @@
-"""What a notebook shows of a result: small enough for a cell, the same numbers as everywhere."""
+"""Results as HTML for a notebook: small enough for a cell, with the numbers of every other report."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from arachne.evidence import Changed, Evidence, PartEvidence
+from arachne.evidence import ChangedInputs, Evidence, PartEvidence
 from arachne.evidence.verdict import p_value, percent
 from arachne.report.markup import table
 from arachne.report.pictures import show_inputs
-from arachne.wording import counted
+from arachne.text import pluralise
 
 if TYPE_CHECKING:
     from arachne.causes import Cause
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from arachne.data.split import Part
     from arachne.evidence import Flips
     from arachne.evidence.scan import Scan
+    from arachne.evidence.survival import Survival
     from arachne.localise import Localisation
     from arachne.patch import Patch
-    from arachne.survival import Survival
 
 MOST_PICTURES = 6
 MOST_WEIGHTS = 5
-MOST_ROWS = 50
+MAX_TABLE_ROWS = 50
 
 
 def result_html(evidence: Evidence, patch: Patch | None = None, held_out: Part | None = None) -> str:
@@ -48,11 +48,11 @@ def result_html(evidence: Evidence, patch: Patch | None = None, held_out: Part |
 
 def scan_html(scan: Scan) -> str:
     """The most frequent mistakes of a model."""
-    rows = [(fault.target, f"{fault.count:,}", percent(fault.share)) for fault in scan.faults[:MOST_ROWS]]
+    rows = [(fault.target, f"{fault.count:,}", percent(fault.share)) for fault in scan.faults[:MAX_TABLE_ROWS]]
     wrong = sum(fault.count for fault in scan.faults)
-    above = f"accuracy {percent(scan.accuracy)}: {wrong:,} of {counted(len(scan.data), 'input')} wrong"
-    rarer = len(scan.faults) - MOST_ROWS
-    below = f"and {counted(rarer, 'rarer kind')}" if rarer > 0 else ""
+    above = f"accuracy {percent(scan.accuracy)}: {wrong:,} of {pluralise(len(scan.data), 'input')} wrong"
+    rarer = len(scan.faults) - MAX_TABLE_ROWS
+    below = f"and {pluralise(rarer, 'rarer kind')}" if rarer > 0 else ""
     causes = table(["cause", "what the errors share"], [(cause.target, cause.sentence) for cause in scan.causes])
     return (causes if scan.causes else "") + table(
         ["target", "count", "share of mistakes"], rows, above=above, below=below
@@ -74,13 +74,15 @@ def cause_html(cause: Cause) -> str:
 
 def localisation_html(found: Localisation) -> str:
     """The first suspects with both scores."""
-    pairs = zip(found.suspects.addresses[:MOST_ROWS], found.suspects.values[:MOST_ROWS].tolist(), strict=True)
+    pairs = zip(
+        found.suspects.first_addresses(MAX_TABLE_ROWS), found.suspects.values[:MAX_TABLE_ROWS].tolist(), strict=True
+    )
     rows = [
         (address, f"{value:.6g}", *(f"{score:.4g}" for score in (found.score(address) if found.scores else ())))
         for address, value in pairs
     ]
     headings = ["weight", "value", *(("gradient loss", "forward impact") if found.scores else ())]
-    more = f"and {len(found.suspects) - MOST_ROWS:,} more" if len(found.suspects) > MOST_ROWS else ""
+    more = f"and {len(found.suspects) - MAX_TABLE_ROWS:,} more" if len(found.suspects) > MAX_TABLE_ROWS else ""
     return table(headings, rows, above=found.headline, below=more)
 
 
@@ -89,23 +91,27 @@ def data_html(data: LabelledData) -> str:
     labels, counts = np.unique(data.labels, return_counts=True)
     rows = [
         (data.class_name(int(label)), f"{count:,}", percent(count / len(data)))
-        for label, count in zip(labels[:MOST_ROWS].tolist(), counts.tolist(), strict=False)
+        for label, count in zip(labels[:MAX_TABLE_ROWS].tolist(), counts.tolist(), strict=False)
     ]
-    more = f"and {counted(len(labels) - MOST_ROWS, 'more class', 'more classes')}" if len(labels) > MOST_ROWS else ""
+    more = (
+        f"and {pluralise(len(labels) - MAX_TABLE_ROWS, 'more class', 'more classes')}"
+        if len(labels) > MAX_TABLE_ROWS
+        else ""
+    )
     columns = f"columns: {', '.join(data.columns)}" if data.columns else ""
     return table(["class", "inputs", "share"], rows, above=str(data), below="; ".join(filter(None, (more, columns))))
 
 
 def flips_html(flips: Flips) -> str:
     """Which predictions flip into which, the most frequent first."""
-    rows = [(f"{before} → {after}", f"{count:,}") for before, after, count in flips.pairs[:MOST_ROWS]]
-    rarer = len(flips.pairs) - MOST_ROWS
-    below = f"and {counted(rarer, 'rarer kind')}" if rarer > 0 else ""
+    rows = [(f"{before} → {after}", f"{count:,}") for before, after, count in flips.pairs[:MAX_TABLE_ROWS]]
+    rarer = len(flips.pairs) - MAX_TABLE_ROWS
+    below = f"and {pluralise(rarer, 'rarer kind')}" if rarer > 0 else ""
     return table(["class before → after", "inputs"], rows, above=flips.sentence, below=below)
 
 
 def survival_html(survival: Survival) -> str:
-    """What a patch does in the model it is for and where that ended up."""
+    """Compare a patch's effect in its own model and in the place that model ended up."""
     here, there = _cells(survival.here.held_out), _cells(survival.there.held_out)
     verdicts = ("verdict", survival.here.verdict.word, survival.there.verdict.word)
     rows = [verdicts, *((label, here[label], there[label]) for label in here)]
@@ -128,7 +134,7 @@ def _weights(patch: Patch) -> Iterable[tuple[str, str, str]]:
         yield f"and {len(patch.entries) - MOST_WEIGHTS:,} more", "", ""
 
 
-def _pictures(title: str, changed: Changed, held_out: Part) -> str:
+def _pictures(title: str, changed: ChangedInputs, held_out: Part) -> str:
     positions = changed.positions[:MOST_PICTURES].tolist()
     shown = show_inputs(held_out.data, positions)
     if not shown or shown[0]["kind"] != "image":

@@ -1,4 +1,4 @@
-"""`result.json` and what `--json` prints: numbers under stable names, described by `result.schema.json`."""
+"""The objects of `result.json` and `--json`: numbers under stable names, described by `result.schema.json`."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import numpy as np
 from arachne.data.confusions import Confusion
 from arachne.evidence import (
     Accuracy,
-    Changed,
-    Doubtful,
+    ChangedInputs,
     Evidence,
     Flips,
     GateResult,
+    LabelNoise,
     PartEvidence,
     TargetEvidence,
 )
 from arachne.evidence.fairness import Fairness, GroupOutcome
-from arachne.evidence.who_pays import sentences
+from arachne.evidence.group_summary import sentences
+from arachne.model.values import Address, Array
 from arachne.report.json import clean
-from arachne.values import Address, Array
 
 if TYPE_CHECKING:
     from arachne.causes import Cause
@@ -35,7 +35,7 @@ SCAN_SCHEMA = "arachne.scan/1"
 LOCALISATION_SCHEMA = "arachne.localisation/1"
 FLIPS_SCHEMA = "arachne.flips/1"
 
-MOST_ROWS = 1000
+MAX_LISTED_INPUTS = 1000
 """How many inputs fixed, and how many broken, a result lists; the counts are always of all."""
 
 
@@ -50,7 +50,7 @@ def result_object(
     seconds: Mapping[str, float] | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What `result.json` and `--json` of `repair` and `evaluate` hold, with nothing in it that is not JSON.
+    """The object of `result.json`, and of `--json` of `repair` and `evaluate`, in JSON's types only.
 
     Args:
         evidence: The numbers.
@@ -141,7 +141,7 @@ def _group(one: GroupOutcome) -> dict[str, Any]:
 
 
 def patch_evidence(evidence: Evidence) -> dict[str, Any]:
-    """What a patch was accepted with, short enough for a file that people review: counts, rates and the verdict."""
+    """The evidence a patch was accepted with, short enough for a file that people review: counts, rates, verdict."""
     parts = {"seen": evidence.seen, "held_out": evidence.held_out}
     short: dict[str, Any] = clean(
         {
@@ -155,11 +155,11 @@ def patch_evidence(evidence: Evidence) -> dict[str, Any]:
 
 
 def gate_objects(gates: Sequence[GateResult]) -> list[dict[str, Any]]:
-    """Every gate with the number it found; null where that cannot be known."""
-    return [{"gate": g.gate.text, "value": g.value, "shown": g.shown, "failed": g.failed} for g in gates]
+    """Every gate with its measured number; null if that is not known."""
+    return [{"gate": g.gate.text, "value": g.value, "shown": g.value_text, "failed": g.failed} for g in gates]
 
 
-def doubtful_objects(doubtful: Doubtful) -> list[dict[str, Any]]:
+def doubtful_objects(doubtful: LabelNoise) -> list[dict[str, Any]]:
     """Inputs whose labels look wrong, the most doubtful first."""
     return _records(
         None,
@@ -172,9 +172,9 @@ def doubtful_objects(doubtful: Doubtful) -> list[dict[str, Any]]:
 
 
 def flips_object(flips: Flips) -> dict[str, Any]:
-    """What a patch changes on inputs without labels."""
+    """The predictions that a patch changes on inputs without labels."""
     rows = _records(
-        MOST_ROWS,
+        MAX_LISTED_INPUTS,
         row=flips.rows,
         before=flips.before,
         after=flips.after,
@@ -201,7 +201,7 @@ def scan_object(
     causes: Sequence[Cause] = (),
     batch_dependent: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """What `scan --json` prints: every mistake the model makes, the most frequent first, and what they share."""
+    """The object that `scan --json` prints: the mistakes, the most frequent first, and what they share."""
     faults, together = (
         [{"target": c.target, "count": c.count, "share": c.share, "share_of_class": c.share_of_class} for c in several]
         for several in (confusions, wildcards)
@@ -222,7 +222,7 @@ def scan_object(
 
 
 def localisation_object(localisation: Localisation, *, target: str, seed: int | None, backend: str) -> dict[str, Any]:
-    """What `localise --json` prints: the suspects, the most suspicious first, with both scores where there are any."""
+    """The object that `localise --json` prints: the suspects, the most suspicious first, with both scores if known."""
     weights = [
         {"layer": address.layer, "parameter": address.parameter, "index": address.index, "value": value}
         | dict(zip(("gradient_loss", "forward_impact"), scores, strict=False))
@@ -288,7 +288,7 @@ def _target(target: TargetEvidence) -> dict[str, Any]:
         "errors_after": target.errors_after,
         "repaired": target.repaired,
         "sign_p": target.sign_p,
-        **({} if target.carriers is None else {"carriers": asdict(target.carriers)}),
+        **({} if target.cause_outcome is None else {"carriers": asdict(target.cause_outcome)}),
     }
 
 
@@ -314,9 +314,9 @@ def _thresholds(part: PartEvidence) -> list[dict[str, Any]]:
     ]
 
 
-def _rows(changed: Changed) -> list[dict[str, Any]]:
+def _rows(changed: ChangedInputs) -> list[dict[str, Any]]:
     return _records(
-        MOST_ROWS,
+        MAX_LISTED_INPUTS,
         row=changed.rows,
         label=changed.labels,
         before=changed.before,

@@ -1,4 +1,4 @@
-"""What the page shows, as one JSON object: kept in `report.json`, it makes the page again without a model."""
+"""The content of the page as one JSON object, `report.json`, from which the page is made again without a model."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from arachne.evidence import Changed, Doubtful, Evidence, PartEvidence
+from arachne.evidence import ChangedInputs, Evidence, LabelNoise, PartEvidence
+from arachne.model.values import Array, LayerInfo, batches
 from arachne.report.front_page import front_object
 from arachne.report.json import clean
-from arachne.report.patch_rows import LONG, all_rows, change_of
+from arachne.report.patch_rows import MAX_LISTED_WEIGHTS, all_rows, change_of
 from arachne.report.pictures import show_inputs
-from arachne.values import Array, LayerInfo, batches
 
 if TYPE_CHECKING:
+    from arachne.choose.select import Choice
     from arachne.data.split import Part
     from arachne.localise.base import Localisation
     from arachne.patch import Patch, WeightChange
-    from arachne.search.choose import Choice
-    from arachne.search.standing import Point
+    from arachne.search.measured import MeasuredCandidate
     from arachne.search.state import SearchResult
 
 PAGE_SCHEMA = "arachne.report/1"
 MOST_SHOWN = 50
 MOST_DOUBTFUL = 12
 MOST_WEIGHTS = 200
-MOST_ROWS = 24
+MAX_TOUCHED_ROWS = 24
 MOST_MARKS = 1000
 MOST_CLASSES = 30
 CELLS = (64, 44)
@@ -48,8 +48,8 @@ def page_object(
     localisation: Localisation | None = None,
     search: SearchResult | None = None,
     seen: Part | None = None,
-    doubtful: Doubtful | None = None,
-    front: Sequence[Point] = (),
+    doubtful: LabelNoise | None = None,
+    front: Sequence[MeasuredCandidate] = (),
     choice: Choice | None = None,
     saliency: Sequence[Mapping[str, Any]] = (),
     command: str | None = None,
@@ -106,19 +106,39 @@ def _without_rows(value: Any) -> Any:
 
 def _confusion(part: PartEvidence) -> dict[str, Any]:
     """The confusion matrices; of many classes, those with the most changes and errors."""
-    before, after = part.confusion_before, part.confusion_after
-    changes = np.abs(after - before)
-    errors = before + after - np.diag(np.diag(before + after))
-    interest = (
-        (changes.sum(axis=0) + changes.sum(axis=1)) * (errors.sum() + 1) + errors.sum(axis=0) + errors.sum(axis=1)
+    counted = (part.pairs_before, part.pairs_after)
+    n, sizes = len(part.classes), [len(pairs.counts) for pairs in counted]
+    codes, where = np.unique(
+        np.concatenate([pairs.labels * n + pairs.predictions for pairs in counted]), return_inverse=True
     )
+    before, after = (np.zeros(len(codes), np.int64) for _ in counted)
+    before[where[: sizes[0]]], after[where[sizes[0] :]] = (pairs.counts for pairs in counted)
+    labels, predictions = codes // n, codes % n
+    changes, errors = np.abs(after - before), np.where(labels != predictions, before + after, 0)
+
+    def of_class(counts: Array) -> Array:
+        found = np.zeros(n, np.int64)
+        np.add.at(found, labels, counts)
+        np.add.at(found, predictions, counts)
+        return found
+
+    interest = of_class(changes) * (errors.sum() + 1) + of_class(errors)
     chosen = np.sort(np.argsort(-interest, kind="stable")[:MOST_CLASSES])
     return {
         "names": [part.classes[label].name for label in chosen],
-        "left_out": len(part.classes) - len(chosen),
-        "before": before[np.ix_(chosen, chosen)],
-        "after": after[np.ix_(chosen, chosen)],
+        "left_out": n - len(chosen),
+        "before": _table(chosen, labels, predictions, before),
+        "after": _table(chosen, labels, predictions, after),
     }
+
+
+def _table(chosen: Array, labels: Array, predictions: Array, counts: Array) -> Array:
+    """The counts of pairs of the chosen classes, `(chosen, chosen)`."""
+    shown = np.isin(labels, chosen) & np.isin(predictions, chosen)
+    table = np.zeros((len(chosen), len(chosen)), np.int64)
+    rows, columns = (np.searchsorted(chosen, classes[shown]) for classes in (labels, predictions))
+    table[rows, columns] = counts[shown]
+    return table
 
 
 def _confidence(part: PartEvidence, when: str) -> dict[str, Any]:
@@ -126,7 +146,7 @@ def _confidence(part: PartEvidence, when: str) -> dict[str, Any]:
     return {"counts": measured.counts, "confidence": measured.confidence, "accuracy": measured.accuracy}
 
 
-def _gallery(changed: Changed, held_out: Part) -> dict[str, Any]:
+def _gallery(changed: ChangedInputs, held_out: Part) -> dict[str, Any]:
     positions = changed.positions[:MOST_SHOWN].tolist()
     data = held_out.data
     cards = [
@@ -146,7 +166,7 @@ def _gallery(changed: Changed, held_out: Part) -> dict[str, Any]:
     return {"total": len(changed), "cards": cards}
 
 
-def _doubtful(doubtful: Doubtful, seen: Part) -> list[dict[str, Any]]:
+def _doubtful(doubtful: LabelNoise, seen: Part) -> list[dict[str, Any]]:
     positions = doubtful.positions[:MOST_DOUBTFUL].tolist()
     data = seen.data
     return [
@@ -168,13 +188,11 @@ def _weights(patch: Patch | None, localisation: Localisation | None) -> dict[str
     changes = () if patch is None else patch.changes
     weights = [entry for change in changes for entry in change.entries]
     total = len(weights)
-    if total > LONG:
+    if total > MAX_LISTED_WEIGHTS:
         weights.sort(key=lambda entry: -abs(change_of(entry)))
     spread: dict[tuple[str, str], float] = {}
     if localisation is not None:
-        suspects = localisation.suspects
-        places = ((address.layer, address.parameter) for address in suspects.addresses)
-        spread = dict(zip(places, suspects.deviations.tolist(), strict=True))
+        spread = {place.key: place.deviation for place in localisation.suspects.places}
     shown: dict[str, Any] = {
         "total": total,
         "entries": [
@@ -188,12 +206,12 @@ def _weights(patch: Patch | None, localisation: Localisation | None) -> dict[str
             for entry in weights[:MOST_WEIGHTS]
         ],
     }
-    if total > LONG:
+    if total > MAX_LISTED_WEIGHTS:
         rows = all_rows(changes)
         shown["touched_rows"] = len(rows)
         shown["rows"] = [
             {"tensor": row.tensor, "row": row.name, "weights": row.weights, "size": row.size, "largest": row.largest}
-            for row in rows[:MOST_ROWS]
+            for row in rows[:MAX_TOUCHED_ROWS]
         ]
     return shown
 

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from arachne.wording import counted
+from arachne.text import pluralise
 
 if TYPE_CHECKING:
     from arachne.patch import WeightChange
     from arachne.patch.change import TensorChange
 
-LONG = 40
+MAX_LISTED_WEIGHTS = 40
 """A patch of more weights than this is summed up before its values, and only so many values are shown."""
 
 
 @dataclass(frozen=True)
 class RowChange:
-    """What changes in one row of a tensor.
+    """The changes in one row of a tensor.
 
     Attributes:
         tensor: The tensor's name.
@@ -73,7 +73,7 @@ def all_rows(changes: Sequence[TensorChange]) -> list[RowChange]:
 
 
 def first_by_size(changes: Sequence[TensorChange], most: int | None) -> list[tuple[TensorChange, list[WeightChange]]]:
-    """Each tensor with those of its weights that are among the `most` largest changes of all, largest first.
+    """The `most` largest changes of all tensors, by tensor, largest first.
 
     All of them in the tensor's own order when there are no more than `most`, or `most` is None.
     """
@@ -92,4 +92,4 @@ def first_by_size(changes: Sequence[TensorChange], most: int | None) -> list[tup
 
 def summed_up(row: RowChange) -> str:
     """`35 weights by 0.412, the largest by -0.051`."""
-    return f"{counted(row.weights, 'weight')} by {row.size:.3g}, the largest by {row.largest:+.3g}"
+    return f"{pluralise(row.weights, 'weight')} by {row.size:.3g}, the largest by {row.largest:+.3g}"

@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from arachne.dtypes import shortest
 from arachne.report.markup import table
-from arachne.report.patch_rows import LONG, first_by_size, row_changes, size_of, summed_up
+from arachne.report.patch_rows import MAX_LISTED_WEIGHTS, first_by_size, row_changes, size_of, summed_up
 from arachne.report.printable import printable
-from arachne.wording import counted
+from arachne.text import pluralise
 
 if TYPE_CHECKING:
     from arachne.patch import Patch, WeightChange
@@ -23,11 +22,11 @@ if TYPE_CHECKING:
 WIDTH = 80
 """How wide the text is."""
 
-MOST_ROWS = 12
+MAX_SUMMARY_ROWS = 12
 """How many rows of one tensor a summary lists."""
 
 
-def as_text(patch: Patch, *, most: int | None = LONG, layer: str | None = None, hint: str = "") -> str:
+def as_text(patch: Patch, *, most: int | None = MAX_LISTED_WEIGHTS, layer: str | None = None, hint: str = "") -> str:
     """The patch as lines of plain text.
 
     Args:
@@ -38,20 +37,23 @@ def as_text(patch: Patch, *, most: int | None = LONG, layer: str | None = None, 
     """
     changes = [change for change in patch.changes if layer in (None, change.tensor.layer)]
     lines = [headline(patch.changes) if layer is None else f"{headline(changes)} of layer {layer}"]
-    weights = sum(len(change.entries) for change in changes)
-    if weights > LONG:
+    for change in changes:
+        lines += [] if change.entries else ["", tensor_line(change)]
+    changes = [change for change in changes if change.entries]
+    weights = sum(change.weights for change in changes)
+    if weights > MAX_LISTED_WEIGHTS:
         lines += ["by row, the size of a change being the root of the sum of squares:"]
         for change in changes:
             lines += ["", *summary(change)]
         lines += ["", "values:" if most is None or most >= weights else f"the {most} largest changes:"]
     for change, entries in first_by_size(changes, most):
-        lines += ["", tensor_line(change) if weights <= LONG else change.tensor.name]
+        lines += ["", tensor_line(change) if weights <= MAX_LISTED_WEIGHTS else change.tensor.name]
         rows = [(place(entry), *values(entry)) for entry in entries]
         wide = [max(len(row[column]) for row in rows) for column in range(3)]
         lines += [f"  {a:<{wide[0]}}  {b:>{wide[1]}} → {c:>{wide[2]}}" for a, b, c in rows]
     if most is not None and weights > most:
         lines += ["", f"… and {weights - most:,} more{hint}"]
-    lines += _told(patch)
+    lines += _origin_lines(patch)
     return "\n".join(map(printable, lines))
 
 
@@ -60,24 +62,24 @@ def summary(change: TensorChange) -> list[str]:
     rows = row_changes(change)
     lines = [f"{tensor_line(change)} by {size_of(change.entries):.3g}"]
     if len(change.tensor.shape) > 1:
-        wide = max(len(row.name) for row in rows[:MOST_ROWS])
-        lines += [f"  {row.name:<{wide}}  {summed_up(row)}" for row in rows[:MOST_ROWS]]
-        more = rows[MOST_ROWS:]
+        wide = max(len(row.name) for row in rows[:MAX_SUMMARY_ROWS])
+        lines += [f"  {row.name:<{wide}}  {summed_up(row)}" for row in rows[:MAX_SUMMARY_ROWS]]
+        more = rows[MAX_SUMMARY_ROWS:]
         if more:
-            inside = counted(sum(row.weights for row in more), "weight")
-            lines.append(f"  … and {counted(len(more), f'more {more[0].word}')} with {inside}")
+            inside = pluralise(sum(row.weights for row in more), "weight")
+            lines.append(f"  … and {pluralise(len(more), f'more {more[0].word}')} with {inside}")
     return lines
 
 
-def _told(patch: Patch) -> list[str]:
-    """Where the patch comes from and what it was accepted with, as lines."""
+def _origin_lines(patch: Patch) -> list[str]:
+    """Lines about the patch's provenance and evidence."""
     lines: list[str] = []
-    told = [*facts(patch.provenance), *verdict(patch.evidence)]
-    if told:
-        wide_name = max(len(name) for name, _ in told)
+    pairs = [*facts(patch.provenance), *verdict(patch.evidence)]
+    if pairs:
+        wide_name = max(len(name) for name, _ in pairs)
         margin = " " * (wide_name + 2)
         lines.append("")
-        for name, value in told:
+        for name, value in pairs:
             lines += textwrap.wrap(
                 value,
                 WIDTH,
@@ -94,36 +96,38 @@ def as_html(patch: Patch) -> str:
     above = f"Patch: {headline(patch.changes)}"
     rows = [
         (change.tensor.name, place(entry), *values(entry))
-        for change, entries in first_by_size(patch.changes, LONG)
+        for change, entries in first_by_size([change for change in patch.changes if change.entries], MAX_LISTED_WEIGHTS)
         for entry in entries
     ]
-    if len(patch) > LONG:
-        parts = [f"{change.tensor.name} {_rows(change)}" for change in patch.changes]
-        above += f" ({'; '.join(parts)}); the {LONG} largest changes"
-        rows.append((f"… and {len(patch) - LONG:,} more", "", "", ""))
+    for change in patch.changes:
+        rows += [] if change.entries else [(tensor_line(change), "", "", "")]
+    if len(patch.entries) > MAX_LISTED_WEIGHTS:
+        parts = [f"{change.tensor.name} {_rows(change)}" for change in patch.changes if change.entries]
+        above += f" ({'; '.join(parts)}); the {MAX_LISTED_WEIGHTS} largest changes"
+        rows.append((f"… and {len(patch.entries) - MAX_LISTED_WEIGHTS:,} more", "", "", ""))
     below = "; ".join(f"{name}: {value}" for name, value in [*facts(patch.provenance), *verdict(patch.evidence)])
     return table(["tensor", "index", "old", "new"], rows, above=above, below=below)
 
 
 def _rows(change: TensorChange) -> str:
     rows = row_changes(change)
-    weights = counted(len(change.entries), "weight")
-    return f"{weights} in {counted(len(rows), rows[0].word)}" if rows[0].word else weights
+    weights = pluralise(len(change.entries), "weight")
+    return f"{weights} in {pluralise(len(rows), rows[0].word)}" if rows[0].word else weights
 
 
 def headline(changes: Sequence[TensorChange]) -> str:
     """`3 weights in 2 tensors`."""
-    weights = sum(len(change.entries) for change in changes)
+    weights = sum(change.weights for change in changes)
     if not weights:
         return "no weights change"
-    return f"{counted(weights, 'weight')} in {counted(len(changes), 'tensor')}"
+    return f"{pluralise(weights, 'weight')} in {pluralise(len(changes), 'tensor')}"
 
 
 def tensor_line(change: TensorChange) -> str:
-    """`fc2.weight, float32 (10, 100), 3 of 1,000 weights`, and how often it is used when that is more than once."""
+    """`fc2.weight, float32 (10, 100), 3 of 1,000 weights`, how it changes as a whole, and how often it is used."""
     tensor = change.tensor
-    size = counted(prod(tensor.shape), "weight")
-    line = f"{tensor.name}, {tensor.dtype} {tensor.shape}, {len(change.entries):,} of {size}"
+    size = pluralise(prod(tensor.shape), "weight")
+    line = f"{tensor.name}, {tensor.dtype} {tensor.shape}, {change.weights:,} of {size}{change.description}"
     return line if tensor.uses == 1 else f"{line}, used {tensor.uses} times: every use changes"
 
 
@@ -134,35 +138,35 @@ def place(entry: WeightChange) -> str:
 
 def values(entry: WeightChange) -> tuple[str, str]:
     """Old and new value, in the fewest digits that tell them."""
-    return repr(shortest(entry.old, entry.dtype)), repr(shortest(entry.new, entry.dtype))
+    return repr(entry.storage.shortest(entry.old)), repr(entry.storage.shortest(entry.new))
 
 
 def facts(provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The plain values in a provenance, and what the patch was put together or derived from."""
-    told = [(name, _plain(value)) for name, value in provenance.items() if isinstance(value, (str, int, float, list))]
-    told = [(name, value) for name, value in told if value and name != "stack"]
+    """The plain values in a provenance, and the patches it was stacked or derived from."""
+    pairs = [(name, _plain(value)) for name, value in provenance.items() if isinstance(value, (str, int, float, list))]
+    pairs = [(name, value) for name, value in pairs if value and name != "stack"]
     parts = provenance.get("stack")
     if isinstance(parts, list):
-        told.append(("stack of", counted(len(parts), "patch", "patches")))
+        pairs.append(("stack of", pluralise(len(parts), "patch", "patches")))
     origin = provenance.get("derived_from")
     if isinstance(origin, Mapping):
         for tensor in origin.get("tensors", ()):
-            told.append(("derived", f"{tensor.get('from')} → {tensor.get('to')} ({tensor.get('how')})"))
-    return told
+            pairs.append(("derived", f"{tensor.get('from')} → {tensor.get('to')} ({tensor.get('how')})"))
+    return pairs
 
 
 def verdict(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The verdict and the held-out counts a patch was accepted with."""
     words = (("verdict", "verdict"), ("sentence", "because"))
-    told = [(word, str(evidence[name])) for name, word in words if evidence.get(name)]
+    pairs = [(word, str(evidence[name])) for name, word in words if evidence.get(name)]
     for name in ("seen", "held_out"):
         part = evidence.get(name)
         if isinstance(part, Mapping) and {"repaired", "negatives", "broken", "positives"} <= part.keys():
             counts = (
                 f"repaired {part['repaired']} of {part['negatives']}, broke {part['broken']} of {part['positives']}"
             )
-            told.append((name.replace("_", " "), counts))
-    return told
+            pairs.append((name.replace("_", " "), counts))
+    return pairs
 
 
 def _plain(value: Any) -> str:

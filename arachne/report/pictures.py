@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from arachne.data.images import is_outside
 from arachne.data.labelled import LabelledData
-from arachne.data.layout import ALIKE, alike, as_pictures, picture_layout
-from arachne.values import Array, batches
+from arachne.data.layout import MIN_CORRELATION, as_pictures, neighbour_correlation, picture_layout
+from arachne.data.readers.images import is_outside
+from arachne.model.values import Array, batches
 
 TEXT_COLUMNS = ("text", "sentence", "tweet", "review", "title", "question")
 LONGEST_TEXT = 400
@@ -47,7 +47,7 @@ def show_inputs(data: LabelledData, rows: Sequence[int]) -> list[Shown]:
         if column in data.columns:
             return [_text(str(data.columns[column][row])) for row in rows]
     array = _one_array(data)
-    sample = np.asarray(array[:: max(1, len(array) // 200)][:200])
+    sample = picture_sample(array)
     if array.dtype.kind in "USO":
         return [_text(str(array[row])) for row in rows]
     layout = picture_layout(sample)
@@ -55,7 +55,7 @@ def show_inputs(data: LabelledData, rows: Sequence[int]) -> list[Shown]:
         scale = _Scale.of(as_pictures(sample, layout))
         return [
             _text(NOT_SHOWN)
-            if _is_hidden(data, row)
+            if is_hidden(data, row)
             else _picture(scale, as_pictures(np.asarray(array[row])[None], layout)[0])
             for row in rows
         ]
@@ -66,7 +66,19 @@ def show_inputs(data: LabelledData, rows: Sequence[int]) -> list[Shown]:
     return [_values(np.asarray(array[row])) for row in rows]
 
 
-def _is_hidden(data: LabelledData, row: int) -> bool:
+def show_pictures(pictures: Array, sample: Array) -> list[Shown]:
+    """Pictures `(n, height, width, channels)`, in the range of values that a sample of the data has."""
+    scale = _Scale.of(sample)
+    return [_picture(scale, picture) for picture in pictures]
+
+
+def picture_sample(array: Array) -> Array:
+    """Two hundred inputs from all over the data."""
+    return np.asarray(array[:: max(1, len(array) // 200)][:200])
+
+
+def is_hidden(data: LabelledData, row: int) -> bool:
+    """Whether an input is a picture that a table or a link leads to outside the folder of the data."""
     return data.names is not None and is_outside(data.names[row])
 
 
@@ -120,11 +132,9 @@ def difference_of_means(data: LabelledData, rows: Sequence[int], others: Sequenc
 
     None where inputs are no pictures, or there are no rows on either side.
     """
-    rows, others = ([row for row in chosen if not _is_hidden(data, row)] for chosen in (rows, others))
+    rows, others = ([row for row in chosen if not is_hidden(data, row)] for chosen in (rows, others))
     array = _one_array(data)
-    layout = (
-        picture_layout(np.asarray(array[:: max(1, len(array) // 200)][:200])) if array.dtype.kind in "fiu" else None
-    )
+    layout = picture_layout(picture_sample(array)) if array.dtype.kind in "fiu" else None
     if layout is None or not len(rows) or not len(others):
         return None
     one, other = (_mean(array, np.sort(np.asarray(chosen)), layout) for chosen in (rows, others))
@@ -142,7 +152,7 @@ def _mean(array: Array, rows: Array, layout: tuple[int, ...]) -> Array:
     return total / len(rows)
 
 
-def painted(signed: Array, grey: Array) -> Shown:
+def paint_map(signed: Array, grey: Array) -> Shown:
     """A map `(height, width)` of -1 to 1, red above 0 and blue below, over a picture of 0 to 1 that is hardly seen."""
     strength = np.clip(np.abs(signed), 0, 1)[..., None] ** 0.75  # so that small parts are seen too
     red, blue = np.array([0.75, 0.1, 0.05]), np.array([0.1, 0.3, 0.75])
@@ -164,7 +174,7 @@ def _tokens(ids: Array) -> str:
 def _is_signal(sample: Array) -> bool:
     """Whether inputs are curves: long, and each value near the one before."""
     if sample.ndim == 2:
-        return sample.shape[1] > 2 * MOST_VALUES and alike(sample, 1) > ALIKE
+        return sample.shape[1] > 2 * MOST_VALUES and neighbour_correlation(sample, 1) > MIN_CORRELATION
     return sample.ndim == 3 and max(sample.shape[1:]) > 2 * MOST_VALUES
 
 

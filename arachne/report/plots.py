@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from arachne.errors import UsageError
-from arachne.files import atomic_write
+from arachne.io.files import atomic_write
 from arachne.localise.base import Localisation
 from arachne.report.printable import printable
-from arachne.wording import counted
+from arachne.text import pluralise
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,7 +54,7 @@ def localisation_figure(localisation: Localisation) -> Figure:
         axes.annotate(_plain(str(address)), (loss, impact), textcoords="offset points", xytext=(5, 4), fontsize=7)
     axes.set_xlabel("gradient loss, negatives / (1 + positives)")
     axes.set_ylabel("forward impact, negatives / (1 + positives)")
-    axes.set_title(f"{counted(len(localisation.suspects), 'suspect')} among {localisation.n_candidates:,} weights")
+    axes.set_title(f"{pluralise(len(localisation.suspects), 'suspect')} among {localisation.n_candidates:,} weights")
     axes.legend(loc="upper right", fontsize=7)
     return figure
 

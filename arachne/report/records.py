@@ -10,24 +10,31 @@ import csv
 import importlib
 import io
 import os
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import astuple, fields
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from arachne.deprecation import deprecated
 from arachne.errors import EnvironmentFaultError
-from arachne.files import environment_faults
+from arachne.io.places import create_file, environment_faults, make_folder
 
 if TYPE_CHECKING:
     from arachne.evidence import Evidence
     from arachne.search.state import Generation, OnGeneration
 
+T = TypeVar("T")
+
+ANSWER_SECONDS = 30.0
+"""How long MLflow's server may take to answer."""
+
 MEASURES = ("fitness", "repaired", "broken", "evaluations", "replaced")
 
 ARTEFACTS = ("patch.json", "result.json", "report.html", "MODEL_CARD.md", "history.csv")
-"""What MLflow keeps of a saved repair; the model itself is left to where models are kept."""
+"""Files of a saved repair that are logged to MLflow; the model itself is not."""
 
 
 def history_csv(history: Sequence[Generation]) -> str:
@@ -71,47 +78,60 @@ class MLflowRecorder:
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # a server that is not there is said soon
-        self._entities = _needed("mlflow.entities", "mlflow-skinny")
+        self._entities = _import_or_explain("mlflow.entities", "mlflow-skinny")
+        self._silent = False
         try:
-            self._client = _needed("mlflow", "mlflow-skinny").MlflowClient(tracking_uri=tracking_uri)
-            found = self._client.get_experiment_by_name(experiment)
-            number = self._client.create_experiment(experiment) if found is None else found.experiment_id
-            self.run_id: str = self._client.create_run(number).info.run_id
-            for name, value in (parameters or {}).items():
-                self._client.log_param(self.run_id, name, value)
+            self._client = _import_or_explain("mlflow", "mlflow-skinny").MlflowClient(tracking_uri=tracking_uri)
+            self.run_id: str = self._ask(lambda: self._begin(experiment, parameters or {}))
         except EnvironmentFaultError:
             raise
         except Exception as error:  # whatever its stores and their connections raise
-            told = " ".join(str(error).split())
-            raise EnvironmentFaultError(f"MLflow cannot keep a run in '{tracking_uri}': {told}") from error
+            reason = " ".join(str(error).split())
+            raise EnvironmentFaultError(f"MLflow cannot keep a run in '{tracking_uri}': {reason}") from error
+
+    def _begin(self, experiment: str, parameters: Mapping[str, Any]) -> str:
+        """Make a run, and say which."""
+        found = self._client.get_experiment_by_name(experiment)
+        number = self._client.create_experiment(experiment) if found is None else found.experiment_id
+        run_id: str = self._client.create_run(number).info.run_id
+        for name, value in parameters.items():
+            self._client.log_param(run_id, name, value)
+        return run_id
+
+    def _ask(self, act: Callable[[], T]) -> T:
+        """Let MLflow act, and wait for it only so long; a server that was silent once is asked no more."""
+        try:
+            return within(ANSWER_SECONDS, act)
+        except TimeoutError as error:
+            self._silent = True
+            raise EnvironmentFaultError(
+                f"MLflow at '{self._client.tracking_uri}' did not answer within {ANSWER_SECONDS:g} seconds; check the "
+                "address, or leave tracking out"
+            ) from error
 
     def __call__(self, generation: Generation) -> None:
         """Record one generation."""
         self._log({name: float(getattr(generation, name)) for name in MEASURES}, generation.number)
 
     def finish(self, evidence: Evidence, folder: Path | None = None) -> None:
-        """Record what the repair did, and what it wrote apart from the model.
+        """Record the outcome of the repair, and its files except the model.
 
         Args:
             evidence: What the repair did.
             folder: Where it was saved.
         """
         self._log(_outcome(evidence), 0)
-        self._client.set_tag(self.run_id, "verdict", evidence.verdict.word)
-        for name in ARTEFACTS:
-            if folder is not None and (folder / name).exists():
-                self._client.log_artifact(self.run_id, str(folder / name))
-
-    @deprecated(since="0.2", removed_in="0.4", instead="'finish'")
-    def evidence(self, evidence: Evidence) -> None:
-        """Record what the repair did."""
-        self.finish(evidence)
+        self._ask(lambda: self._client.set_tag(self.run_id, "verdict", evidence.verdict.word))
+        for path in [] if folder is None else [folder / name for name in ARTEFACTS]:
+            if path.exists():
+                self._ask(partial(self._client.log_artifact, self.run_id, str(path)))
 
     def __enter__(self) -> MLflowRecorder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
-        self._client.set_terminated(self.run_id, "FINISHED" if kind is None else "FAILED")
+        if not self._silent:
+            self._ask(lambda: self._client.set_terminated(self.run_id, "FINISHED" if kind is None else "FAILED"))
 
     def __str__(self) -> str:
         """Where the run is."""
@@ -120,7 +140,7 @@ class MLflowRecorder:
     def _log(self, values: Mapping[str, float], step: int) -> None:
         at = int(1000 * time.time())
         metrics = [self._entities.Metric(name, value, at, step) for name, value in values.items()]
-        self._client.log_batch(self.run_id, metrics=metrics)
+        self._ask(lambda: self._client.log_batch(self.run_id, metrics=metrics))
 
 
 class TensorBoardRecorder:
@@ -135,13 +155,13 @@ class TensorBoardRecorder:
 
     def __init__(self, folder: str | Path) -> None:
         # TensorBoard's own writer would import TensorFlow wherever that is installed.
-        self._event = _needed("tensorboard.compat.proto.event_pb2", "tensorboard").Event
-        self._summary = _needed("tensorboard.compat.proto.summary_pb2", "tensorboard").Summary
+        self._event = _import_or_explain("tensorboard.compat.proto.event_pb2", "tensorboard").Event
+        self._summary = _import_or_explain("tensorboard.compat.proto.summary_pb2", "tensorboard").Summary
         self._path = Path(folder) / f"events.out.tfevents.{time.time_ns()}.arachne"
         with environment_faults(self._path):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._stream = self._path.open("wb")
-        records = _needed("tensorboard.summary.writer.record_writer", "tensorboard")
+            make_folder(self._path.parent.resolve())
+            self._stream = create_file(self._path)
+        records = _import_or_explain("tensorboard.summary.writer.record_writer", "tensorboard")
         self._writer = records.RecordWriter(self._stream)
         self._write(self._event(wall_time=time.time(), file_version="brain.Event:2"))
 
@@ -150,13 +170,8 @@ class TensorBoardRecorder:
         self._scalars({f"search/{name}": float(getattr(generation, name)) for name in MEASURES}, generation.number)
 
     def finish(self, evidence: Evidence, folder: Path | None = None) -> None:
-        """Record what the repair did."""
+        """Record the outcome of the repair."""
         self._scalars({f"held_out/{name}": value for name, value in _outcome(evidence).items()}, 0)
-
-    @deprecated(since="0.2", removed_in="0.4", instead="'finish'")
-    def evidence(self, evidence: Evidence) -> None:
-        """Record what the repair did."""
-        self.finish(evidence)
 
     def __enter__(self) -> TensorBoardRecorder:
         return self
@@ -177,6 +192,27 @@ class TensorBoardRecorder:
         self._writer.flush()
 
 
+def within(seconds: float, act: Callable[[], T]) -> T:
+    """Call a function in a separate thread, and wait a limited time for its result.
+
+    Raises:
+        TimeoutError: It has not ended by then; the thread is left alone.
+    """
+    outcome: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(act())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name="arachne-tracking").start()
+    done, _ = wait([outcome], timeout=seconds)
+    if not done:
+        raise TimeoutError
+    return outcome.result()
+
+
 def _outcome(evidence: Evidence) -> dict[str, float]:
     held_out = evidence.held_out
     measures = {
@@ -188,7 +224,7 @@ def _outcome(evidence: Evidence) -> dict[str, float]:
     return {name: value for name, value in measures.items() if value == value}  # a rate of no inputs is no number
 
 
-def _needed(module: str, package: str) -> Any:
+def _import_or_explain(module: str, package: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:

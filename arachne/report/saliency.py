@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from arachne.backend import ModelBackend, Pull
 from arachne.data.layout import as_pictures, picture_layout
-from arachne.data.mapped import gather
+from arachne.data.lazy.memmap import gather
 from arachne.errors import UsageError
-from arachne.report.pictures import Shown, painted, show_inputs
-from arachne.values import Array, Inputs
+from arachne.model.backend import LossGradient, ModelBackend
+from arachne.model.values import Array, Inputs
+from arachne.report.pictures import Shown, is_hidden, paint_map, picture_sample, show_pictures
 
 if TYPE_CHECKING:
     from arachne.data.split import Part
@@ -44,6 +44,8 @@ STRONGEST = 99.5
 def saliency_objects(backend: ModelBackend, patch: Patch, part: Part, evidence: PartEvidence) -> list[dict[str, Any]]:
     """Some inputs that were fixed and some that broke, each with both maps; none where inputs are no pictures.
 
+    Pictures that lie outside the folder of the data are left out: a map shows the picture below it.
+
     Args:
         backend: The model as it was; it keeps its weights.
         patch: The repair.
@@ -51,26 +53,28 @@ def saliency_objects(backend: ModelBackend, patch: Patch, part: Part, evidence: 
         evidence: What the repair did to them.
     """
     view = _View.of(part.data.inputs)
-    if view is None or not len(patch):
+    if view is None or not len(patch) or not part.task.SINGLE:
         return []
-    on_target = np.flatnonzero(evidence.fixed.on_target)[:MOST_FIXED]
+    fixed, damaged = evidence.fixed, evidence.damaged
+    on_target = np.flatnonzero(fixed.on_target & _may_show(part, fixed.positions))[:MOST_FIXED]
+    broken = np.flatnonzero(_may_show(part, damaged.positions))[:MOST_BROKEN]
     chosen = [
-        ("fixed", evidence.fixed.positions[on_target], evidence.fixed.before[on_target]),
-        ("broken", evidence.damaged.positions[:MOST_BROKEN], evidence.damaged.after[:MOST_BROKEN]),
+        ("fixed", fixed.positions[on_target], fixed.before[on_target]),
+        ("broken", damaged.positions[broken], damaged.after[broken]),
     ]
     positions = np.concatenate([rows for _, rows, _ in chosen])
     if not len(positions):
         return []
-    labels, wrong = part.data.labels[positions], np.concatenate([read_as for _, _, read_as in chosen])
+    labels, wrong = part.labels[positions], np.concatenate([read_as for _, _, read_as in chosen])
     try:
         before = view.maps(backend, positions, labels, wrong)
-        with patch.applied(backend):
+        with patch.apply_temporarily(backend):
             after = view.maps(backend, positions, labels, wrong)
     except UsageError:  # the backend has no gradients by inputs, or inputs are whole numbers: there is nothing to show
         return []
     became = np.repeat([kind for kind, _, _ in chosen], [len(rows) for _, rows, _ in chosen])
     pictures = view.pictures(positions)
-    shown = show_inputs(part.data, positions.tolist())
+    shown = show_pictures(pictures, view.sample())
     return [
         {
             "row": int(part.rows[position]),
@@ -79,10 +83,15 @@ def saliency_objects(backend: ModelBackend, patch: Patch, part: Part, evidence: 
             "wrong": part.data.class_name(int(wrong[number])),
             "became": str(became[number]),
             "input": shown[number],
-            **_drawn(pictures[number], before[number], after[number]),
+            **_draw_maps(pictures[number], before[number], after[number]),
         }
         for number, position in enumerate(positions.tolist())
     ]
+
+
+def _may_show(part: Part, positions: Array) -> Array:
+    """Which of some inputs may be drawn, `(n,)`."""
+    return np.array([not is_hidden(part.data, int(position)) for position in positions], bool)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,13 +125,20 @@ class _View:
                 return cls(inputs, name, layout, sample.mean(axis=0, dtype=np.float64), float(sample.std()))
         return None
 
+    @property
+    def _array(self) -> Array:
+        return self.inputs[self.name] if isinstance(self.inputs, Mapping) else self.inputs  # type: ignore[index]
+
     def pictures(self, positions: Array) -> Array:
         """Some of the pictures, `(n, height, width, channels)`."""
-        array = self.inputs[self.name] if isinstance(self.inputs, Mapping) else self.inputs  # type: ignore[index]
-        return as_pictures(np.asarray(gather(array, positions)), self.layout)
+        return as_pictures(np.asarray(gather(self._array, positions)), self.layout)
+
+    def sample(self) -> Array:
+        """Pictures from all over the data, `(n, height, width, channels)`."""
+        return as_pictures(picture_sample(self._array), self.layout)
 
     def maps(self, backend: ModelBackend, positions: Array, labels: Array, wrong: Array) -> Array:
-        """What each pixel does for the wrong class against the true one, `(n, height, width)`."""
+        """How far each pixel favours the wrong class over the true one, `(n, height, width)`."""
         rng = np.random.default_rng(0)
         arrays = self.inputs if isinstance(self.inputs, Mapping) else {"": self.inputs}
         mine = self.name or ""
@@ -139,7 +155,7 @@ class _View:
         return np.asarray(maps.reshape(len(positions), COPIES, *maps.shape[1:]).mean(axis=1))
 
 
-def difference(wrong: Array, labels: Array) -> Pull:
+def difference(wrong: Array, labels: Array) -> LossGradient:
     """The score of one class minus that of another, `(n,)` each, summed over the inputs."""
 
     def pull(scores: Array, rows: slice) -> Array:
@@ -152,14 +168,14 @@ def difference(wrong: Array, labels: Array) -> Pull:
     return pull
 
 
-def _drawn(picture: Array, before: Array, after: Array) -> dict[str, Shown]:
+def _draw_maps(picture: Array, before: Array, after: Array) -> dict[str, Shown]:
     """Both maps of an input, coarse where it is large, in the same colours over the picture in grey."""
     side = max(1, -(-max(before.shape) // COARSE))
     maps = [_coarse(one, side) for one in (before, after)]
     strongest = float(np.percentile(np.abs(np.stack(maps)), STRONGEST)) or 1.0
     grey = picture.astype(np.float64).mean(axis=-1)
     grey = (grey - grey.min()) / (float(np.ptp(grey)) or 1.0)
-    return {name: painted(one / strongest, grey) for name, one in zip(("before", "after"), maps, strict=True)}
+    return {name: paint_map(one / strongest, grey) for name, one in zip(("before", "after"), maps, strict=True)}
 
 
 def _coarse(values: Array, side: int) -> Array:

@@ -1,4 +1,4 @@
-"""What the page of a scan shows: causes with pictures, then confusions."""
+"""The content of a scan's page: causes with pictures, then confusions."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 
 from arachne.causes.wording import region_of
 from arachne.data.labelled import LabelledData
-from arachne.data.mapped import gather
+from arachne.data.lazy.memmap import gather
+from arachne.model.values import Array
 from arachne.report.json import clean
 from arachne.report.pictures import difference_of_means, show_inputs
-from arachne.values import Array
 
 if TYPE_CHECKING:
     from arachne.causes import Cause
@@ -93,7 +93,7 @@ def _outline(
 
 
 def nearest(data: LabelledData, rows: Sequence[int], others: Array) -> list[int]:
-    """For each row the nearest of the others, of the same class if there is one; each of them once."""
+    """The nearest of `others` for each row, of the same class if possible, without duplicates."""
     if isinstance(data.inputs, Mapping) or not len(others):
         return []
     step = max(1, len(others) // MOST_COMPARED)

@@ -14,17 +14,17 @@ from rich.text import Text
 
 from arachne.data.confusions import Confusion
 from arachne.evidence import Accuracy, Evidence, PartEvidence, Rate
+from arachne.evidence.group_summary import format_value
 from arachne.evidence.verdict import DAMAGE, NOT_REPAIRED, NOTHING_WITHIN, REPAIRED, TOO_FEW, WORSE, p_value, percent
-from arachne.evidence.who_pays import shown
-from arachne.report.console import SafeConsole
+from arachne.report.console import Ink, SafeConsole
 from arachne.report.objects import ranked_suspects
-from arachne.report.patch_rows import LONG, all_rows
-from arachne.report.printable import printable
-from arachne.wording import counted
+from arachne.report.patch_rows import MAX_LISTED_WEIGHTS, all_rows
+from arachne.text import pluralise
 
 if TYPE_CHECKING:
     from arachne.causes import Cause
     from arachne.evidence.fairness import Fairness
+    from arachne.evidence.scan import Scan
     from arachne.localise.base import Localisation
     from arachne.patch import Patch
 
@@ -35,7 +35,6 @@ MOST_WEIGHTS = 6
 MOST_FAULTS = 20
 MOST_WILDCARDS = 3
 MOST_SUSPECTS = 20
-BAR = 20
 STYLES = {
     REPAIRED: "bold green",
     DAMAGE: "bold yellow",
@@ -48,7 +47,7 @@ STYLES = {
 
 @dataclass(frozen=True)
 class EvidenceTable:
-    """The verdict, what it rests on, and what changed."""
+    """The verdict, its numbers, and the largest changes."""
 
     evidence: Evidence
     patch: Patch | None = None
@@ -110,14 +109,18 @@ class EvidenceTable:
         if not len(patch):
             yield Text("The patch changes no weight.")
             return
-        if len(patch) > LONG:
+        for change in patch.low_rank:
+            yield ink.text(f"{change.tensor.name}: {pluralise(change.weights, 'weight')}{change.description}")
+        if not patch.entries:
+            return
+        if len(patch) > MAX_LISTED_WEIGHTS:
             rows = all_rows(patch.changes)
             table = _table(f"{len(patch):,} weights changed, by row", "weights", "size", "largest")
             for row in rows[:MOST_WEIGHTS]:
-                told = (str(row.weights), f"{row.size:.3g}", f"{row.largest:+.3g}")
-                table.add_row(ink.text(f"{row.tensor}, {row.name}"), *told)
+                cells = (str(row.weights), f"{row.size:.3g}", f"{row.largest:+.3g}")
+                table.add_row(ink.text(f"{row.tensor}, {row.name}"), *cells)
             if len(rows) > MOST_WEIGHTS:
-                table.add_row(f"and {counted(len(rows) - MOST_WEIGHTS, 'more row')}", "", "", "")
+                table.add_row(f"and {pluralise(len(rows) - MOST_WEIGHTS, 'more row')}", "", "", "")
             yield table
             return
         table = _table("weight", "old", "new")
@@ -144,7 +147,7 @@ class ScanTable:
         ink = Ink(options.ascii_only)
         wrong = sum(confusion.count for confusion in self.confusions)
         kinds = len(self.confusions)
-        counts = f"{wrong:,} of {self.inputs:,} inputs wrong, {counted(kinds, 'kind')} of mistake"
+        counts = f"{wrong:,} of {self.inputs:,} inputs wrong, {pluralise(kinds, 'kind')} of mistake"
         yield Text(f"accuracy {percent(self.accuracy)}: {counts}")
         yield from self._groups(ink)
         if not self.confusions:
@@ -158,7 +161,7 @@ class ScanTable:
             table.add_row(ink.text(fault.target), str(fault.count), percent(fault.share), bar)
         yield table
         if kinds > MOST_FAULTS:
-            yield Text(f"and {counted(kinds - MOST_FAULTS, 'rarer kind')}")
+            yield Text(f"and {pluralise(kinds - MOST_FAULTS, 'rarer kind')}")
         for fault in self.wildcards[:MOST_WILDCARDS]:
             yield ink.text(f"together: {fault.target} accounts for {fault.count} of them ({percent(fault.share)})")
 
@@ -168,7 +171,7 @@ class ScanTable:
         low, high = (100 * one for one in self.groups.before.interval)
         unit = "%" if self.groups.objective.RISES else "points"
         yield ink.text(
-            f"{self.groups.objective}: {shown(self.groups, self.groups.before.value)} "
+            f"{self.groups.objective}: {format_value(self.groups, self.groups.before.value)} "
             f"(95 %: {low:.1f} – {high:.1f} {unit})"
         )
         by_class = bool(self.groups.classes)
@@ -193,28 +196,7 @@ class ScanTable:
             yield table
         left = wrong - sum(cause.count for cause in self.causes)
         if left:
-            yield Text(f"no common cause found for {counted(left, 'error')}; confusions below")
-
-
-@dataclass(frozen=True)
-class Ink:
-    """What a terminal can show: names without control characters, and ASCII where nothing else comes through."""
-
-    ascii_only: bool
-
-    def text(self, value: str) -> Text:
-        """A name as text, never as markup or an escape sequence."""
-        safe = printable(value, keep="\n")
-        if self.ascii_only:
-            safe = safe.replace("→", "->").replace("–", "-").encode("ascii", "backslashreplace").decode("ascii")
-        return Text(safe)
-
-    def bar(self, share: float) -> str:
-        """A bar of at most `BAR` characters."""
-        if self.ascii_only:
-            return "#" * max(1, round(BAR * share))
-        whole, part = divmod(max(1, round(8 * BAR * share)), 8)
-        return "█" * whole + ("▏▎▍▌▋▊▉"[part - 1] if part else "")
+            yield Text(f"no common cause found for {pluralise(left, 'error')}; confusions below")
 
 
 @dataclass(frozen=True)
@@ -227,7 +209,7 @@ class LocalisationTable:
         """Called by rich when the table is printed."""
         ink = Ink(options.ascii_only)
         found = self.localisation
-        behind = f", {found.widened} of them from behind the first front" if found.widened > 0 else ""
+        behind = f", {found.beyond_front} of them from behind the first front" if found.beyond_front > 0 else ""
         yield ink.text(found.headline + behind)
         table = _table("weight", "value", *(("gradient loss", "forward impact") if found.scores else ()))
         for address, value, scores in ranked_suspects(found)[:MOST_SUSPECTS]:
@@ -244,7 +226,7 @@ def most_changed(accuracies: Sequence[Accuracy]) -> list[Accuracy]:
 
 
 def as_text(renderable: RenderableType, width: int = WIDTH) -> str:
-    """What a table looks like in plain text, for `print(result)` and files."""
+    """Render a table as plain text, for `print(result)` and files."""
     console = SafeConsole(
         file=io.StringIO(), width=width, color_system=None, force_terminal=False, legacy_windows=False
     )
@@ -266,7 +248,7 @@ def _cells(part: PartEvidence) -> dict[str, str]:
 def _objective(fairness: Fairness) -> str:
     low, high, before = (100 * one for one in (*fairness.after.interval, fairness.before.value))
     unit = "%" if fairness.objective.RISES else "points"
-    return f"{before:.1f} → {shown(fairness, fairness.after.value)}\n95 %: {low:.1f} – {high:.1f} {unit}"
+    return f"{before:.1f} → {format_value(fairness, fairness.after.value)}\n95 %: {low:.1f} – {high:.1f} {unit}"
 
 
 def _with_interval(rate: Rate) -> str:
@@ -287,3 +269,8 @@ def _table(name: str, *columns: str, justify: Literal["left", "right"] = "right"
     for column in columns:
         table.add_column(column, justify=justify)
     return table
+
+
+def scan_text(scan: Scan) -> str:
+    """The causes and the mistakes of a scan as plain text."""
+    return as_text(ScanTable(scan.faults, scan.accuracy, len(scan.data), scan.wildcards, scan.causes))

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from arachne.errors import UsageError, did_you_mean
 from arachne.report.records import MLflowRecorder, TensorBoardRecorder
@@ -15,6 +17,21 @@ if TYPE_CHECKING:
     from arachne.search.state import Generation
 
 KINDS = ("mlflow", "tensorboard")
+
+
+def local_path(place: str) -> Path | None:
+    """The local folder or file of a tracking place; None for a server.
+
+    Raises:
+        UsageError: The place is of another form.
+    """
+    kind, where = parse_place(place)
+    scheme, _, rest = where.partition(":")
+    if kind == "tensorboard" or (where and not rest and scheme != "databricks"):
+        return Path(where)
+    if scheme == "file":
+        return Path(url2pathname(urlsplit(where).path))
+    return Path(rest.removeprefix("///")) if scheme == "sqlite" and rest.startswith("///") else None
 
 
 class Tracks:
@@ -40,7 +57,7 @@ class Tracks:
         parameters: Mapping[str, Any] | None = None,
         tell: Callable[[str], None] = lambda text: None,
     ) -> None:
-        pairs = [_parsed(place) for place in places]
+        pairs = [parse_place(place) for place in places]
         self._tell = tell
         self._stack = ExitStack()
         self._open: list[Any] = []
@@ -59,7 +76,7 @@ class Tracks:
         self._each(lambda recorder: recorder(generation))
 
     def finish(self, evidence: Evidence, folder: Path | None = None) -> None:
-        """Record what the repair did, and say where that is."""
+        """Record the outcome of the repair, and say where it is."""
         self._each(lambda recorder: recorder.finish(evidence, folder))
         for recorder in self._open:
             self._tell(f"tracked: {recorder}")
@@ -71,7 +88,7 @@ class Tracks:
         try:
             self._stack.__exit__(*details)
         except Exception as error:
-            self._lost("a recorder", error)
+            self._give_up("a recorder", error)
 
     def _each(self, act: Callable[[Any], None]) -> None:
         for recorder in list(self._open):
@@ -79,13 +96,18 @@ class Tracks:
                 act(recorder)
             except Exception as error:
                 self._open.remove(recorder)
-                self._lost(str(recorder), error)
+                self._give_up(str(recorder), error)
 
-    def _lost(self, what: str, error: Exception) -> None:
+    def _give_up(self, what: str, error: Exception) -> None:
         self._tell(f"note: {what} records no more ({type(error).__name__}: {' '.join(str(error).split())})")
 
 
-def _parsed(place: str) -> tuple[str, str]:
+def parse_place(place: str) -> tuple[str, str]:
+    """The kind of a place, and where it is.
+
+    Raises:
+        UsageError: It is of another form.
+    """
     kind, colon, where = place.partition(":")
     if not colon or (kind == "tensorboard" and not where):
         raise UsageError(f"a repair is tracked in 'mlflow:URI' or 'tensorboard:FOLDER', got '{place}'")

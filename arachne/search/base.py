@@ -1,33 +1,34 @@
-"""What a search is given, and what a searcher has to define."""
+"""Problem, the input of a search, and Searcher, the interface that every search implements."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
-from arachne.backend import ModelBackend
 from arachne.data.grouping import groups_in
 from arachne.data.labelled import LabelledData
 from arachne.data.split import Split
-from arachne.dtypes import round_to
-from arachne.losses import margins
-from arachne.options import Configured
+from arachne.errors import UsageError
+from arachne.localise.base import EVERY_LAYER, LayerFilter
+from arachne.model.backend import ModelBackend
+from arachne.model.values import Array, LayerInfo
+from arachne.plugins.options import Configured
 from arachne.search.state import Candidate, OnState, SearchResult, SearchState, fitness
-from arachne.suspects import Suspects
-from arachne.values import Array
+from arachne.weights.selection import Selection
 
 if TYPE_CHECKING:
-    from arachne.evaluate.base import Evaluator
-    from arachne.evaluate.fitness import FitnessInputs
-    from arachne.search.tail_inputs import TailInputs
-    from arachne.search.tunable import Cuts, Tunable
+    from arachne.scoring.base import Scorer
+    from arachne.scoring.cut import Cuts
+    from arachne.scoring.evaluator import Evaluator
+    from arachne.scoring.fitness import FitnessInputs
+    from arachne.scoring.tail_cache import TailCache
 
-MakeEvaluator = Callable[[ModelBackend, "FitnessInputs", Suspects], "Evaluator"]
+MakeEvaluator = Callable[[ModelBackend, "FitnessInputs", Selection], "Evaluator"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,90 +37,113 @@ class Problem:
 
     Attributes:
         backend: The model; a search leaves it as it was.
-        split: The parts of the data; a search never looks at `held_out`.
+        split: The parts of the data; a search never uses `held_out`.
         suspects: The weights it may change (a searcher may return others).
         fitness_inputs: The inputs the fitness counts, with their weights; all from the seen part.
         make_evaluator: Makes the evaluator of this problem, when it is first needed.
         training: Training inputs, where the user gave them.
-        rows: The rows of the seen part that `fitness_inputs` begins with, int64 `(m,)`; what is made fairer between
-            groups is looked up there.
-        shared: What problems over other weights of the same model and inputs have in common, once it was computed.
+        rows: The rows of the seen part that `fitness_inputs` begins with, int64 `(m,)`; a fairness objective reads the
+            groups of these rows.
+        allowed: The layers that the user lets a repair change; a searcher that selects other weights than the suspects
+            calls `allowed_layers`.
+        shared: A cache that problems over other weights of the same model and inputs share.
     """
 
     backend: ModelBackend
     split: Split
-    suspects: Suspects
+    suspects: Selection
     fitness_inputs: FitnessInputs
     make_evaluator: MakeEvaluator
     training: LabelledData | None = None
     rows: Array | None = None
+    allowed: LayerFilter = EVERY_LAYER
     shared: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def allowed_layers(self, layers: Sequence[LayerInfo], called: str) -> list[LayerInfo]:
+        """Return the layers among these that the user lets a repair change.
+
+        Args:
+            layers: The layers that a searcher would change.
+            called: A name for all of them in the error message: `the hidden dense layers`.
+
+        Raises:
+            UsageError: The user allows none of them.
+        """
+        found = [info for info in layers if self.allowed.allows(info.name)]
+        if not found:
+            raise UsageError(
+                f"the layers to include or exclude leave out {called}, and this search changes nothing else"
+            )
+        return found
 
     @cached_property
     def evaluator(self) -> Evaluator:
-        """What a candidate costs; made on first use, since a fast one takes several passes to make."""
+        """The evaluator of candidates; made on first use, because making a fast one takes several passes."""
         return self.make_evaluator(self.backend, self.fitness_inputs, self.suspects)
 
     @cached_property
-    def tunable(self) -> Tunable:
+    def scorer(self) -> Scorer:
         """Scores and gradients of the fitness inputs by the suspects' values; made on first use."""
-        from arachne.search.dense_tunable import make_tunable
-        from arachne.search.tunable import Cuts
+        from arachne.scoring.cut import Cuts
+        from arachne.scoring.dense_tail import make_scorer
 
         counted, numbers = self.fitness_inputs, self.rows
+        if counted.decisions is not None:
+            cuts = self.shared.setdefault("cuts of decisions", Cuts(self.backend, counted.inputs))
+            return make_scorer(self.backend, counted.inputs, self.suspects, None, (cuts, None), counted.decisions)
         if numbers is None or len(numbers) < len(counted):  # others than those of the seen part
             cuts, numbers = Cuts(self.backend, counted.inputs, counted.terms), None
         else:
             cuts = self.cuts
-        return make_tunable(self.backend, counted.inputs, self.suspects, self.tail, (cuts, numbers))
+        return make_scorer(self.backend, counted.inputs, self.suspects, self.tail, (cuts, numbers))
 
     @property
     def cuts(self) -> Cuts:
         """The unchanged model held open at any layers, for the inputs of the seen part."""
-        from arachne.search.tunable import Cuts
+        from arachne.scoring.cut import Cuts
 
         if "cuts" not in self.shared:
             groups = np.full(len(self.split.seen), -1)
             if self.rows is not None:
-                groups[self.rows] = self.fitness_inputs.terms[: len(self.rows)]
+                groups[self.split.seen.decisions.inputs[self.rows]] = self.fitness_inputs.terms[: len(self.rows)]
             self.shared["cuts"] = Cuts(self.backend, self.split.seen.data.inputs, groups)
         found: Cuts = self.shared["cuts"]
         return found
 
     @property
-    def tail(self) -> TailInputs | None:
-        """What flows through the dense layers at the end of the model; None where it does not end in one."""
-        from arachne.search.tail_inputs import TailInputs
+    def tail(self) -> TailCache | None:
+        """The activations of the dense layers at the end of the model; None if it does not end in a dense layer."""
+        from arachne.scoring.tail_cache import TailCache
 
         if "tail" not in self.shared:
-            self.shared["tail"] = TailInputs.of(self.backend, self.fitness_inputs.inputs)
-        found: TailInputs | None = self.shared["tail"]
+            self.shared["tail"] = TailCache.of(self.backend, self.fitness_inputs.inputs)
+        found: TailCache | None = self.shared["tail"]
         return found
 
     @cached_property
     def original_scores(self) -> Array:
         """The unchanged model's scores of the fitness inputs `(n, classes)`."""
-        return self.tunable.scores(self.suspects.values, np.arange(len(self.fitness_inputs)))
+        return self.scorer.scores(self.suspects.values, np.arange(len(self.fitness_inputs)))
 
     @cached_property
     def originally_right(self) -> Array:
         """Which of the fitness inputs the unchanged model classifies correctly, bool `(n,)`."""
-        return np.asarray(np.argmax(self.original_scores, axis=1) == self.fitness_inputs.labels)
+        return self.fitness_inputs.correct(self.original_scores)
 
     @cached_property
-    def unit(self) -> float:
-        """The median margin of the positives in the unchanged model: what margins are measured in."""
-        found = margins(self.original_scores, self.fitness_inputs.labels)
+    def margin_unit(self) -> float:
+        """The unit of margins: the median margin of the positives in the unchanged model."""
+        found = self.fitness_inputs.task.margins(self.original_scores, self.fitness_inputs.labels)
         positive = found[self.fitness_inputs.of_kind("positive")]
         return float(np.median(positive if len(positive) else np.abs(found))) or 1.0
 
     @property
-    def fair(self) -> bool:
-        """Whether something is to become fairer between groups, and `costs` says how much it is."""
+    def has_objective(self) -> bool:
+        """Whether a fairness objective is set."""
         return self.split.objective is not None and self.rows is not None
 
-    def costs(self, right: Array) -> Array:
-        """What the objective says of candidates, `(n,)`, smaller is better, from `right` `(n, fitness inputs)`.
+    def objective_costs(self, right: Array) -> Array:
+        """Return the objective's costs of candidates, `(n,)`, smaller is better, from `right` `(n, fitness inputs)`.
 
         Errors off the target, which are not among the fitness inputs, count as wrong.
         """
@@ -129,62 +153,56 @@ class Problem:
         whole = groups_in(self.split.seen, str(objective.group_column))
         return objective.cost(whole.take(self.rows).right(right[:, : len(self.rows)]), whole.totals)
 
-    def tuned(self, candidate: Candidate) -> Candidate:
-        """A candidate for the suspects with its deficits, from what `tunable` computes."""
-        scores = self.tunable.scores(candidate.values, np.arange(len(self.fitness_inputs)))
+    def score(self, candidate: Candidate) -> Candidate:
+        """Return a candidate for the suspects with its deficits, from the scores of `scorer`."""
+        scores = self.scorer.scores(candidate.values, np.arange(len(self.fitness_inputs)))
         return replace(candidate, deficits=self.fitness_inputs.deficits_by_term(scores))
 
-    def elsewhere(self, name: str, suspects: Callable[[], Suspects]) -> Problem:
-        """The same problem over other weights, made once for each name: what it holds is costly to make."""
-        if name not in self._others:
-            self._others[name] = self.with_suspects(suspects())
-        return self._others[name]
+    def with_selection(self, key: str, suspects: Callable[[], Selection]) -> Problem:
+        """Return the problem over other weights; it is built once for each key, because its caches are costly."""
+        if key not in self._others:
+            self._others[key] = self.with_suspects(suspects())
+        return self._others[key]
 
     @cached_property
     def _others(self) -> dict[str, Problem]:
         return {}
 
-    def with_suspects(self, suspects: Suspects) -> Problem:
-        """The same problem over other weights, with an evaluator of its own."""
+    def with_suspects(self, suspects: Selection) -> Problem:
+        """Return the problem over other weights, with a new evaluator."""
         return replace(self, suspects=suspects)
 
     def fitness(self, deficits: Array) -> float:
-        """The paper's fitness of a candidate with these deficits `(terms,)`."""
+        """Return the paper's fitness of a candidate with these deficits `(terms,)`."""
         return fitness(self.fitness_inputs.total_weight(), deficits)
 
-    def stored(self, values: Array) -> Array:
-        """The nearest values the model can store for the suspects, float64 `(..., k)`."""
-        found = np.empty(values.shape)
-        dtypes = np.array(self.suspects.dtypes)
-        for dtype in dict.fromkeys(self.suspects.dtypes):
-            found[..., dtypes == dtype] = round_to(values[..., dtypes == dtype], dtype)
-        return found
+    def round_to_storage(self, values: Array) -> Array:
+        """Return the nearest values that the model can store for the suspects, float64 `(..., k)`."""
+        return self.suspects.round(values)
 
-    def measured(self, candidate: Candidate) -> Candidate:
-        """A candidate for any weights with its deficits, from one full pass; its values as the model stores them."""
-        from arachne.evaluate import PlainEvaluator
+    def score_exactly(self, candidate: Candidate) -> Candidate:
+        """Score a candidate for any weights by a full pass, with its values rounded to what the model stores."""
+        from arachne.scoring.evaluators import PlainEvaluator
 
-        suspects = Suspects.of(self.backend, candidate.addresses)
-        place = {address: number for number, address in enumerate(candidate.addresses)}
-        values = candidate.values[[place[address] for address in suspects.addresses]]
-        values = self.with_suspects(suspects).stored(values)
-        deficits = PlainEvaluator(self.backend, self.fitness_inputs, suspects).evaluate(values[None])[0]
-        return Candidate(suspects.addresses, values, deficits)
+        selection = candidate.selection
+        values = selection.round(candidate.values)
+        deficits = PlainEvaluator(self.backend, self.fitness_inputs, selection).evaluate(values[None])[0]
+        return Candidate(selection, values, deficits)
 
     def result(
         self, state: SearchState, *front: Candidate, original: Array | None = None, chosen: int = 0
     ) -> SearchResult:
-        """The result of a search that has stopped.
+        """Build the result of a search that has stopped.
 
         Args:
             state: Its last state.
-            *front: The candidates; those without deficits are measured.
-            original: What the unchanged model costs, int64 `(terms,)`; measured when None.
-            chosen: Which of the candidates to take.
+            *front: The candidates; those without deficits are scored here.
+            original: The deficits of the unchanged model, int64 `(terms,)`; computed when None.
+            chosen: The index in `front` of the best candidate.
         """
         if original is None:
-            original = self.measured(Candidate(self.suspects.addresses, self.suspects.values)).deficits
-        candidates = tuple(one if one.deficits is not None else self.measured(one) for one in front)
+            original = self.score_exactly(Candidate(self.suspects, self.suspects.values)).deficits
+        candidates = tuple(one if one.deficits is not None else self.score_exactly(one) for one in front)
         if original is None or not candidates:
             raise ValueError("a search hands back one candidate at least")
         stopped = state.stopped or "interrupted"
@@ -196,15 +214,15 @@ class Searcher(Configured, ABC):
     """Looks for new values of the suspects, step by step.
 
     A search is a value, its `SearchState`: `begin` makes the first one, `step` makes the next one of it, and `result`
-    reads the patch from any of them. A searcher keeps nothing of its own between the calls, so a state that was stored
-    goes on in another process as if nothing had happened, given a generator in the state it had then:
+    reads the patch from any of them. A searcher keeps nothing between the calls, so a stored state continues in another
+    process exactly as it would have here, if the random generator is restored with it:
 
         state = searcher.begin(problem, rng=rng)
         while state.stopped is None:
             state = searcher.step(problem, state, rng=rng)
         found = searcher.result(problem, state)
 
-    Whoever runs that loop owns `rng`, and stores `rng.bit_generator.state` beside the state to continue later.
+    The caller of that loop owns `rng`, and stores `rng.bit_generator.state` beside the state to continue later.
 
     Options are fields declared with `arachne.option`; a searcher with options is a frozen dataclass too.
     """
@@ -213,24 +231,35 @@ class Searcher(Configured, ABC):
     """The localiser that finds its suspects unless the user names another."""
 
     CROSS_FITS: ClassVar[bool] = False
-    """Whether its candidates have `held_back`, so that no inputs have to be kept for choosing between them."""
+    """Whether its candidates have `held_back`, so that no inputs have to be set aside for selecting among them."""
 
     LOOKS_AT_TAIL: ClassVar[bool] = False
-    """Whether it works on what flows through a model's dense tail, which is then kept of the first pass."""
+    """Whether it uses the activations of a model's dense tail, which the first pass then caches."""
 
     USES_TRAINING: ClassVar[bool] = False
-    """Whether it looks at `Problem.training`."""
+    """Whether it uses `Problem.training`."""
 
     NEEDS_TRAINING: ClassVar[bool] = False
-    """Whether it cannot do without."""
+    """Whether it cannot run without training data."""
+
+    USES_ALPHA: ClassVar[bool] = True
+    """Whether its result depends on alpha, the weight of a negative; otherwise an alpha is refused."""
+
+    NEEDS_SINGLE_LABEL: ClassVar[bool] = False
+    """Whether it only works with one label for each input; other tasks are refused."""
 
     NEEDS_FIT: ClassVar[bool] = False
-    """Whether it cannot do without `ModelBackend.fit`."""
+    """Whether it cannot run without `ModelBackend.fit`."""
 
     @property
     def cross_fits(self) -> bool:
-        """The same of this very searcher, with its options."""
+        """`CROSS_FITS` for this instance, with its options."""
         return self.CROSS_FITS
+
+    @property
+    def uses_alpha(self) -> bool:
+        """`USES_ALPHA` for this instance, with its options."""
+        return self.USES_ALPHA
 
     @property
     def most_generations(self) -> int | None:
@@ -238,7 +267,7 @@ class Searcher(Configured, ABC):
         return None
 
     def refusal(self, backend: ModelBackend, training: LabelledData | None) -> str | None:
-        """Why it cannot run on a model at all, in one sentence; None if it can. Called before everything else.
+        """Say in one sentence why it cannot run on a model; None if it can. Called before everything else.
 
         Args:
             backend: The model.
@@ -257,7 +286,7 @@ class Searcher(Configured, ABC):
 
     @abstractmethod
     def begin(self, problem: Problem, *, rng: np.random.Generator) -> SearchState:
-        """The state before the first step. Called once per search, after localisation.
+        """Make the state before the first step. Called once per search, after localisation.
 
         Args:
             problem: What to repair.
@@ -266,19 +295,19 @@ class Searcher(Configured, ABC):
 
     @abstractmethod
     def step(self, problem: Problem, state: SearchState, *, rng: np.random.Generator) -> SearchState:
-        """The next state; its `stopped` says when the search has ended. Called until it does.
+        """Make the next state; its `stopped` says whether the search has ended. Called until it has.
 
-        The history usually grows by one generation, which is what the user sees of the search.
+        The history usually grows by one generation, which is shown to the user.
 
         Args:
-            problem: The same as before.
-            state: What `begin` or the last `step` gave, or the same read back from a file. It is not changed.
+            problem: The problem that `begin` was called with.
+            state: The state that `begin` or the last `step` returned, perhaps read back from a file. It is not changed.
             rng: Where all randomness comes from.
         """
 
     @abstractmethod
     def result(self, problem: Problem, state: SearchState) -> SearchResult:
-        """What the search has found so far. Called once, when it has stopped, perhaps before its end."""
+        """Return the candidates found so far. Called once, when the search has stopped, perhaps before its end."""
 
     @final
     def search(
@@ -290,14 +319,14 @@ class Searcher(Configured, ABC):
         on_state: OnState | None = None,
         stop: Callable[[], str | None] | None = None,
     ) -> SearchResult:
-        """Find a patch: begin, step until the state says stop or somebody else does, and read the result.
+        """Find a patch: begin, step until the state or `stop` ends the search, and read the result.
 
         Args:
             problem: What to repair.
             rng: Where all randomness comes from.
             state: Where to go on; from the beginning when None.
-            on_state: Called with the first state and after each step; what it raises ends the search.
-            stop: Asked after each step; a reason ends the search with what it has found by then.
+            on_state: Called with the first state and after each step; an exception in it ends the search.
+            stop: Called after each step; a returned reason ends the search with the candidates found so far.
         """
         if state is None:
             state = self.begin(problem, rng=rng)

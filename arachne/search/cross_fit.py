@@ -1,9 +1,9 @@
-"""Cross-fitted paths: what the gradient searches and the fits in closed form have in common.
+"""Cross-fitted paths: the common base of the gradient searches and of the fits in closed form.
 
-The inputs fall into folds. For each fold the search runs over the others, from the original weights on, and its path is
-kept at a few points. A point's patch is the mean of that point over all folds; what it does is counted fold by fold on
-the inputs that its own run never looked at. So every seen input both teaches the patch and judges it, and the counts
-are as honest as those of inputs that were held back from everybody.
+The inputs are divided into folds. For each fold the search runs over the others, starting from the original weights,
+and records its path at a few points. A point's patch is the mean of that point over all folds; its outcome is counted
+fold by fold on the inputs that the fold's run never used. So every seen input both fits the patch and judges it, and
+the counts are as unbiased as those of inputs that no run has seen.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import ClassVar
 import numpy as np
 
 from arachne.errors import UsageError
-from arachne.options import option
+from arachne.model.values import Array
+from arachne.plugins.options import option
 from arachne.search.base import Problem, Searcher
 from arachne.search.folds import fold_numbers
 from arachne.search.influence import rounded_scale
 from arachne.search.state import Candidate, Generation, SearchResult, SearchState
-from arachne.values import Array
 
-SHRUNK = (1.0, 0.75, 0.5)
-"""Each point is also tried with smaller changes."""
+CHANGE_SHARES = (1.0, 0.75, 0.5)
+"""Every point is measured with these shares of its change."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CrossFitted(Searcher):
-    """Runs along a path, one for each fold, and their mean.
+    """A search that follows a path once for each fold, and returns the mean of these runs.
 
     Attributes:
-        folds: Into how many folds the inputs fall.
+        folds: The number of folds.
     """
 
     LOCALISER = "contrast"
@@ -51,32 +51,32 @@ class CrossFitted(Searcher):
     @property
     @abstractmethod
     def points(self) -> int:
-        """How many points of a path are kept."""
+        """The number of points recorded along a path."""
 
-    def over(self, problem: Problem) -> Problem:
-        """The problem over the weights that this search changes."""
+    def select_weights(self, problem: Problem) -> Problem:
+        """Return the problem over the weights that this search changes."""
         return problem
 
     @abstractmethod
     def scale(self, problem: Problem, *, rng: np.random.Generator) -> Array:
-        """What the change of each weight is measured in, float64 `(k,)`."""
+        """Return the unit in which the change of each weight is measured, float64 `(k,)`."""
 
     @abstractmethod
-    def at_the_start(self, problem: Problem, scale: Array) -> dict[str, Array]:
-        """What a run holds before its first point; `change` `(k,)`, in units of the scale, is mostly zero."""
+    def initial(self, problem: Problem, scale: Array) -> dict[str, Array]:
+        """Return a run's arrays before its first point; `change` `(k,)`, in units of the scale, is usually zero."""
 
     @abstractmethod
-    def moved(
+    def advance(
         self, problem: Problem, state: SearchState, fold: int, point: int, *, rng: np.random.Generator
     ) -> tuple[dict[str, Array], int]:
-        """What a run that does not look at `fold` holds at its next point, and how many evaluations that took."""
+        """Advance the run that holds out `fold` to its next point; return its arrays and the evaluations used."""
 
     def begin(self, problem: Problem, *, rng: np.random.Generator) -> SearchState:
         if not problem.backend.SUPPORTS_GRADIENTS:
             raise UsageError(
                 f"backend '{problem.backend.NAME}' has no gradients, so the search '{self.name}' cannot run"
             )
-        problem = self.over(problem)
+        problem = self.select_weights(problem)
         k, n = len(problem.suspects), len(problem.fitness_inputs)
         folds = fold_numbers(problem, self.folds, rng=rng)
         scale = rounded_scale(self.scale(problem, rng=rng))
@@ -84,66 +84,66 @@ class CrossFitted(Searcher):
             "folds": folds,
             "scale": scale,
             "path": np.zeros((self.points, k)),
-            "right": np.zeros((self.points * len(SHRUNK), n), bool),
-            **self.at_the_start(problem, scale),
+            "right": np.zeros((self.points * len(CHANGE_SHARES), n), bool),
+            **self.initial(problem, scale),
         }
         fitness = float(problem.fitness_inputs.weights @ problem.originally_right)
         return SearchState(arrays, {"fold": 0, "point": 0}, (Generation(0, fitness, 0, 0, 0, 0),))
 
     def step(self, problem: Problem, state: SearchState, *, rng: np.random.Generator) -> SearchState:
-        """Go from one point of a run's path to the next, and judge it on the inputs that the run does not see."""
-        problem = self.over(problem)
+        """Advance a run to its next point, and count the point's outcome on the inputs that the run holds out."""
+        problem = self.select_weights(problem)
         fold, point = _at(state)
-        moving, evaluations = self.moved(problem, state, fold, point, rng=rng)
+        carried, evaluations = self.advance(problem, state, fold, point, rng=rng)
         folds, path, right = state.arrays["folds"], state.arrays["path"].copy(), state.arrays["right"].copy()
-        path[point] += moving["change"] / self.folds
+        path[point] += carried["change"] / self.folds
         aside = np.flatnonzero(folds == fold)
-        for place, share in enumerate(SHRUNK):
-            values = problem.suspects.values + share * moving["change"] * state.arrays["scale"]
-            predicted = np.argmax(problem.tunable.scores(values, aside), axis=1)
-            right[point * len(SHRUNK) + place, aside] = predicted == problem.fitness_inputs.labels[aside]
-        at = _generation(problem, state.history[-1], right, folds <= fold, evaluations + len(SHRUNK))
+        for place, share in enumerate(CHANGE_SHARES):
+            values = problem.suspects.values + share * carried["change"] * state.arrays["scale"]
+            scores = problem.scorer.scores(values, aside)
+            right[point * len(CHANGE_SHARES) + place, aside] = problem.fitness_inputs.correct(scores, aside)
+        at = _generation(problem, state.history[-1], right, folds <= fold, evaluations + len(CHANGE_SHARES))
         point += 1
         if point == self.points:
-            fold, point, moving = fold + 1, 0, self.at_the_start(problem, state.arrays["scale"])
+            fold, point, carried = fold + 1, 0, self.initial(problem, state.arrays["scale"])
         stopped = f"all {self.folds} runs are done" if fold == self.folds else None
-        arrays = {**state.arrays, "path": path, "right": right, **moving}
+        arrays = {**state.arrays, "path": path, "right": right, **carried}
         return SearchState(arrays, {"fold": fold, "point": point}, (*state.history, at), stopped)
 
     def result(self, problem: Problem, state: SearchState) -> SearchResult:
-        problem = self.over(problem)
+        problem = self.select_weights(problem)
         suspects, scale, right = problem.suspects, state.arrays["scale"], state.arrays["right"]
         done = _at(state)[0] == self.folds
-        runs, judged = self._finished(state)
+        runs, judged = self._progress(state)
         original = problem.fitness_inputs.deficits_by_term(problem.original_scores)
         front = []
-        costs = problem.costs(right) if done and problem.fair else None
-        for number in not_beaten(*outcomes(problem, right[:, judged], judged), costs):
-            point, place = divmod(number, len(SHRUNK))
+        costs = problem.objective_costs(right) if done and problem.has_objective else None
+        for number in pareto(*outcomes(problem, right[:, judged], judged), costs):
+            point, place = divmod(number, len(CHANGE_SHARES))
             mean = state.arrays["path"][point] * (self.folds / runs[point])
-            change = np.rint(self.GRID * SHRUNK[place] * mean) / self.GRID
-            values = problem.stored(suspects.values + change * scale)
+            change = np.rint(self.GRID * CHANGE_SHARES[place] * mean) / self.GRID
+            values = problem.round_to_storage(suspects.values + change * scale)
             own = right[number] if done else None
-            front.append(problem.tuned(Candidate(suspects.addresses, values, None, self.name, own)))
-        nothing = Candidate(suspects.addresses, suspects.values, original, self.name, problem.originally_right)
+            front.append(problem.score(Candidate(suspects, values, None, self.name, own)))
+        nothing = Candidate(suspects, suspects.values, original, self.name, problem.originally_right)
         totals = [int(one.deficits.sum()) for one in front if one.deficits is not None]
         best = int(np.argmin(totals)) if totals and min(totals) < int(original.sum()) else 0
         return problem.result(state, *(front or [nothing]), original=original, chosen=best)
 
-    def _finished(self, state: SearchState) -> tuple[Array, Array]:
-        """How many runs have reached each point `(points,)`, and which inputs all of those points were judged on."""
+    def _progress(self, state: SearchState) -> tuple[Array, Array]:
+        """Return how many runs have reached each point `(points,)`, and which inputs judge all of those points."""
         fold, point = _at(state)
         runs = fold + (np.arange(self.points) < point).astype(np.int64)
         return runs, np.asarray(state.arrays["folds"] < max(fold, 1))
 
 
 def _at(state: SearchState) -> tuple[int, int]:
-    """The fold and the point that come next."""
+    """Return the fold and the point that come next."""
     return int(state.values["fold"] or 0), int(state.values["point"] or 0)
 
 
 def _generation(problem: Problem, last: Generation, right: Array, judged: Array, evaluations: int) -> Generation:
-    """The best point so far, counted on the inputs that were judged."""
+    """Describe the best point so far, counted on the inputs that were judged."""
     repaired, broken = outcomes(problem, right[:, judged], judged)
     fitness = problem.fitness_inputs.weights[judged] @ right[:, judged].T
     best = int(np.argmax(fitness))
@@ -152,21 +152,21 @@ def _generation(problem: Problem, last: Generation, right: Array, judged: Array,
 
 
 def outcomes(problem: Problem, right: Array, rows: Array | slice = slice(None)) -> tuple[Array, Array]:
-    """How many negatives each point repairs and how many positives it breaks, from `right` `(points, rows)`."""
+    """Count the negatives each point repairs and the positives it breaks, from `right` `(points, rows)`."""
     negative, positive = (problem.fitness_inputs.of_kind(kind)[rows] for kind in ("negative", "positive"))
     return right[:, negative].sum(axis=1), (~right[:, positive]).sum(axis=1)
 
 
-def not_beaten(repaired: Array, broken: Array, costs: Array | None = None) -> list[int]:
-    """Points that no other beats in both: fewest broken first, each with more repaired than the ones before it.
+def pareto(repaired: Array, broken: Array, costs: Array | None = None) -> list[int]:
+    """Return the Pareto front: fewest broken first, each point with more repaired than the ones before it.
 
-    Where costs of an objective are given, those stay too that are fairer than every one with fewer broken.
+    With costs of an objective, a point also stays if it is fairer than every point with fewer broken.
     """
-    kept: list[int] = []
+    found: list[int] = []
     most, least = 0, np.inf
     costs = np.full(len(repaired), np.inf) if costs is None else costs
     for number in np.lexsort((-repaired, costs, broken)).tolist():
         if repaired[number] > most or costs[number] < least:
-            kept.append(number)
+            found.append(number)
             most, least = max(most, repaired[number]), min(least, costs[number])
-    return kept
+    return found

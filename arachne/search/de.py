@@ -8,36 +8,36 @@ from functools import partial
 import numpy as np
 
 from arachne.errors import UsageError
-from arachne.options import option
+from arachne.model.values import Array
+from arachne.plugins.options import option
 from arachne.search.base import Problem, Searcher
 from arachne.search.state import Candidate, Generation, SearchResult, SearchState
-from arachne.suspects import Suspects
-from arachne.values import Array
+from arachne.weights.selection import Selection
 
-CROWDED = 10
-"""With more suspects than this, a start from the layers' Gaussians destroys the model before a search can begin."""
+MAX_GAUSSIAN_SUSPECTS = 10
+"""With more suspects than this, a start from the layers' Gaussians destroys the model, and the search finds nothing."""
 
-NEAR = 0.2
-"""How far around the original values such a search starts, in deviations of the layer."""
+NEAR_DEVIATIONS = 0.2
+"""How far around the original values a `near` start draws, in standard deviations of the layer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DifferentialEvolution(Searcher):
-    """Population of candidate patches, improved by differences between its members.
+    """Differential evolution: a population of candidate patches, improved by differences between its members.
 
-    The original weights are not a member: together with the stopping rule they would end the search before anything
-    beats doing nothing. They are compared with the best at the end.
+    The original weights are not a member, because with them the stopping rule would end the search before a candidate
+    beats them. They are compared with the best member at the end.
 
     Attributes:
-        population: Number of candidates; four at least, a member and its three donors.
-        generations: How many generations at most.
+        population: The number of candidates; at least four, a member and its three donors.
+        generations: The largest number of generations.
         patience: Stop when the best has not changed for this many generations.
-        crossover: CR, the chance of each element to come from the donor.
-        scale: F is drawn from this range once per generation.
+        crossover: CR, the probability that an element comes from the donor.
+        scale: The range from which F is drawn once per generation.
         clip: Keep trials within twice the layer's range of values (the authors' code, not their text).
         start: `gaussian` (the paper: each weight from its layer's mean and deviation), `near` (around the original
             values), or `auto` (near when there are more than ten suspects).
-        keep_original: Hand back the original weights when no candidate is better.
+        keep_original: Return the original weights when no candidate is better.
     """
 
     name = "de"
@@ -63,32 +63,34 @@ class DifferentialEvolution(Searcher):
         return self.generations
 
     def begin(self, problem: Problem, *, rng: np.random.Generator, start: Array | None = None) -> SearchState:
-        """The first population, evaluated.
+        """Draw and evaluate the first population.
 
         Args:
             problem: What to repair.
             rng: Where all randomness comes from.
-            start: Candidates to start from, `(population, k)`, instead of those `first_population` draws.
+            start: The first population `(population, k)`; drawn by `first_population` when None.
         """
         suspects, evaluator = problem.suspects, problem.evaluator
         original = evaluator.evaluate(suspects.values[None])[0]
-        members = problem.stored(self.first_population(suspects, rng=rng) if start is None else start)
-        deficits = evaluator.challenge(members, members, None)
+        members = problem.round_to_storage(self.first_population(suspects, rng=rng) if start is None else start)
+        deficits = evaluator.compare_with_parents(members, members, None)
         arrays = {"members": members, "deficits": deficits, "original": original}
         lead = best(deficits)
         outcome = evaluator.outcome(members[lead])[:2]
         at = Generation(0, problem.fitness(deficits[lead]), *outcome, len(members), len(members))
-        return SearchState(arrays, {"unchanged": 0}, (at,), self._stopped(0, 0))
+        return SearchState(arrays, {"unchanged": 0}, (at,), self._stop_reason(0, 0))
 
     def step(self, problem: Problem, state: SearchState, *, rng: np.random.Generator) -> SearchState:
         # Imported here and not above: pymoo is slow to load, and the class alone is asked for its options.
-        from arachne.search.evolution import PaperDE, PaperVariant
+        from arachne.search.de_pymoo import PaperDE, PaperVariant
 
         parents, costs, last = state.arrays["members"], state.arrays["deficits"], state.history[-1]
-        variant = PaperVariant(self.crossover, self.scale, partial(self._finished, problem))
+        variant = PaperVariant(self.crossover, self.scale, partial(self._finish, problem))
         algorithm = PaperDE(parents, costs, variant, rng=rng)
         trials = algorithm.ask()
-        replaced = algorithm.told(trials, problem.evaluator.challenge(trials.X, parents, costs.sum(axis=1)))
+        replaced = algorithm.tell_deficits(
+            trials, problem.evaluator.compare_with_parents(trials.X, parents, costs.sum(axis=1))
+        )
         members, deficits = algorithm.pop.X, algorithm.deficits
         lead = best(deficits)
         same = int(deficits[lead].sum()) == int(costs[best(costs)].sum())
@@ -97,41 +99,41 @@ class DifferentialEvolution(Searcher):
         at = Generation(number, problem.fitness(deficits[lead]), *outcome, evaluations, replaced)
         unchanged = int(state.values["unchanged"] or 0) + 1 if same else 0
         arrays = {**state.arrays, "members": members, "deficits": deficits}
-        return SearchState(arrays, {"unchanged": unchanged}, (*state.history, at), self._stopped(number, unchanged))
+        return SearchState(arrays, {"unchanged": unchanged}, (*state.history, at), self._stop_reason(number, unchanged))
 
     def result(self, problem: Problem, state: SearchState) -> SearchResult:
         members, deficits, original = (state.arrays[name] for name in ("members", "deficits", "original"))
         lead = best(deficits)
-        found = Candidate(problem.suspects.addresses, members[lead], deficits[lead])
+        found = Candidate(problem.suspects, members[lead], deficits[lead])
         if self.keep_original and int(deficits[lead].sum()) >= int(original.sum()):
             state = replace(state, stopped=f"{state.stopped}; nothing beat the original weights")
-            found = Candidate(problem.suspects.addresses, problem.suspects.values, original)
+            found = Candidate(problem.suspects, problem.suspects.values, original)
         return problem.result(state, found, original=original)
 
-    def _stopped(self, number: int, unchanged: int) -> str | None:
-        """Why the search ends after this generation, if it does."""
+    def _stop_reason(self, number: int, unchanged: int) -> str | None:
+        """Say why the search ends after this generation; None if it goes on."""
         if unchanged >= self.patience:
             return f"best unchanged for {self.patience} generations"
         return "no more were asked for" if number >= self.generations else None
 
-    def first_population(self, suspects: Suspects, *, rng: np.random.Generator) -> Array:
-        """Initial candidates, `(population, k)`."""
+    def first_population(self, suspects: Selection, *, rng: np.random.Generator) -> Array:
+        """Draw the first candidates, `(population, k)`."""
         noise = rng.standard_normal((self.population, len(suspects)))
-        near = self.start == "near" or (self.start == "auto" and len(suspects) > CROWDED)
+        near = self.start == "near" or (self.start == "auto" and len(suspects) > MAX_GAUSSIAN_SUSPECTS)
         if near:
-            return suspects.values + NEAR * suspects.deviations * noise
+            return suspects.values + NEAR_DEVIATIONS * suspects.deviations * noise
         return suspects.means + suspects.deviations * noise
 
-    def _finished(self, problem: Problem, trials: Array) -> Array:
-        """Trials `(n, k)` within bounds and as the model stores them."""
-        return problem.stored(self._clipped(problem.suspects, trials) if self.clip else trials)
+    def _finish(self, problem: Problem, trials: Array) -> Array:
+        """Clip trials `(n, k)` and round them to what the model stores."""
+        return problem.round_to_storage(self._clip(problem.suspects, trials) if self.clip else trials)
 
-    def _clipped(self, suspects: Suspects, trials: Array) -> Array:
+    def _clip(self, suspects: Selection, trials: Array) -> Array:
         low = np.where(suspects.lowest < 0, suspects.lowest * 2, suspects.lowest / 2)
         high = np.where(suspects.highest > 0, suspects.highest * 2, suspects.highest / 2)
         return np.clip(trials, low, high)
 
 
 def best(deficits: Array) -> int:
-    """Which of some candidates costs least, the first of equals, from their deficits `(n, terms)`."""
+    """Return the index of the candidate with the lowest total deficit `(n, terms)`; the first of equals."""
     return int(np.argmin(deficits.sum(axis=1)))

@@ -1,4 +1,4 @@
-"""Which inputs a gradient step looks at, and which are kept back from it to judge what it did."""
+"""Folds of the inputs, and the batch of inputs that one gradient step uses."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from arachne.model.values import Array
 from arachne.search.base import Problem
-from arachne.values import Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,8 +18,8 @@ class Batch:
         rows: Row numbers of the fitness inputs.
         labels: Their true classes, `(rows,)`.
         before: The original model's scores of them, `(rows, classes)`.
-        shares: What each counts, float64 `(rows,)`: the shares of the negatives sum to 1, those of the positives too,
-            and those of the inputs that must never break.
+        shares: Their weights in the loss, float64 `(rows,)`: they sum to 1 over the negatives, over the positives, and
+            over the never-break inputs.
         negative: Which of them are negatives, bool `(rows,)`.
     """
 
@@ -31,21 +31,25 @@ class Batch:
 
 
 def fold_numbers(problem: Problem, folds: int, *, rng: np.random.Generator) -> Array:
-    """The fold of every fitness input `(n,)`: each fold has its share of every term and class."""
+    """Assign a fold to every fitness input `(n,)`, stratified by term and class."""
     inputs = problem.fitness_inputs
     strata = inputs.terms * (int(inputs.labels.max(initial=0)) + 1) + inputs.labels
-    found, dealt = np.zeros(len(inputs), np.int64), 0
+    firsts = np.arange(len(inputs))
+    if inputs.decisions is not None:  # the decisions of an input are one draw: they stay together
+        _, firsts, owners = np.unique(inputs.decisions.owners, return_index=True, return_inverse=True)
+        strata = strata[firsts]
+    found, dealt = np.zeros(len(firsts), np.int64), 0
     for stratum in np.unique(strata):
         rows = rng.permutation(np.flatnonzero(strata == stratum))
         found[rows] = (dealt + np.arange(len(rows))) % folds
         dealt += len(rows)
-    return found
+    return found if inputs.decisions is None else found[owners]
 
 
 def rows_by_kind(problem: Problem, among: Array) -> tuple[Array, Array, Array]:
-    """The row numbers of the negatives, positives and never-break inputs that a run looks at, among those flagged.
+    """Return the row numbers of the negatives, positives and never-break inputs that a run uses, of those flagged.
 
-    Inputs that must never break are looked at by every run: they judge nothing, so none is kept back.
+    Every run uses all never-break inputs, because they do not judge points.
     """
     inputs = problem.fitness_inputs
     negative, positive = (np.flatnonzero(inputs.of_kind(kind) & among) for kind in ("negative", "positive"))
@@ -53,7 +57,7 @@ def rows_by_kind(problem: Problem, among: Array) -> tuple[Array, Array, Array]:
 
 
 def draw_batch(problem: Problem, by_kind: tuple[Array, Array, Array], most: int, *, rng: np.random.Generator) -> Batch:
-    """Inputs for one step: at most this many of each kind, out of what `rows_by_kind` gave."""
+    """Draw the inputs of one step: at most `most` of each kind, from the result of `rows_by_kind`."""
     inputs = problem.fitness_inputs
     rows, shares = [], []
     for own in by_kind:

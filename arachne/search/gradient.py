@@ -1,4 +1,4 @@
-"""Gradient steps on some weights, cross-fitted: what keep, the last layer and the class biases have in common."""
+"""Gradient steps on some weights, cross-fitted: the base of margin search and of last-layer training."""
 
 from __future__ import annotations
 
@@ -8,86 +8,86 @@ from typing import ClassVar
 
 import numpy as np
 
-from arachne.backend import Pull
-from arachne.options import option
+from arachne.model.backend import LossGradient
+from arachne.model.values import Array
+from arachne.plugins.options import option
+from arachne.scoring.cut import CutScorer
 from arachne.search.base import Problem
 from arachne.search.cross_fit import CrossFitted
 from arachne.search.folds import Batch, draw_batch, rows_by_kind
 from arachne.search.influence import influence_scale
 from arachne.search.state import SearchState
-from arachne.search.tunable import BehindCut
-from arachne.values import Array
 
-EVERY = 8
-"""Steps from one point of the path to the next."""
+STEPS_PER_POINT = 8
+"""Gradient steps between two points of the path."""
 
-RATE, WARM_UP = 0.05, 16
-"""How far a step goes, in units of the scale, and after how many steps it goes that far."""
+STEP_RATE, WARM_UP_STEPS = 0.05, 16
+"""The size of a step in units of the scale, and the number of steps over which it grows to that size."""
 
-MOVING = ("change", "first", "second")
-"""What a run carries from step to step: how far the weights have gone, and the two moments of Adam."""
+CARRIED_ARRAYS = ("change", "first", "second")
+"""The arrays that a run carries from step to step: the change of the weights, and the two moments of Adam."""
 
-BEHIND_CUT = 200
-"""How many negatives, and positives, a costly step looks at."""
+MAX_BATCH_BEHIND_CUT = 200
+"""The largest batch of negatives, and of positives, of a step that runs more than dense layers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GradientSearch(CrossFitted):
-    """A path of gradient steps along which the negatives count ever more against the positives.
+    """A path of gradient steps along which the weight of the negatives grows against that of the positives.
 
     Attributes:
-        steps: How many gradient steps each run takes.
-        batch: How many negatives, and how many positives, one step looks at; more are drawn anew for each step. Where
-            a step runs more of the model than dense layers, at most `BEHIND_CUT` of each.
-        step_size: What steps of a weight are measured in: its layer's `influence` on margins, or the `deviation` of
-            its layer's weights.
+        steps: The number of gradient steps of each run.
+        batch: The largest number of negatives, and of positives, that one step uses; each step draws them anew. A step
+            that runs more of the model than dense layers uses at most `MAX_BATCH_BEHIND_CUT` of each.
+        step_size: The unit of a weight's steps: its layer's `influence` on margins, or the `deviation` of its layer's
+            weights.
     """
 
-    EVERY: ClassVar[int] = EVERY
+    STEPS_PER_POINT: ClassVar[int] = STEPS_PER_POINT
 
-    steps: int = option(128, "Gradient steps of each run.", least=EVERY)
+    steps: int = option(128, "Gradient steps of each run.", least=STEPS_PER_POINT)
     batch: int = option(1000, "Negatives, and positives, that one step looks at.", least=1)
     step_size: str = option("influence", "What a step is measured in.", choices=("influence", "deviation"))
 
     @property
     def points(self) -> int:
-        return -(-self.steps // self.EVERY)
+        return -(-self.steps // self.STEPS_PER_POINT)
 
     @abstractmethod
-    def pull(self, problem: Problem, batch: Batch, progress: float) -> Pull:
-        """The loss of one step; `progress` goes from 0 at the first to 1 at the last."""
+    def loss_gradient(self, problem: Problem, batch: Batch, progress: float) -> LossGradient:
+        """Return the gradient of one step's loss; `progress` grows from 0 at the first step to 1 at the last."""
 
     def scale(self, problem: Problem, *, rng: np.random.Generator) -> Array:
         if self.step_size == "deviation":
             return problem.suspects.deviations
         return influence_scale(problem, rng=rng)
 
-    def at_the_start(self, problem: Problem, scale: Array) -> dict[str, Array]:
-        return {name: np.zeros(len(scale)) for name in MOVING}
+    def initial(self, problem: Problem, scale: Array) -> dict[str, Array]:
+        return {name: np.zeros(len(scale)) for name in CARRIED_ARRAYS}
 
-    def moved(
+    def advance(
         self, problem: Problem, state: SearchState, fold: int, point: int, *, rng: np.random.Generator
     ) -> tuple[dict[str, Array], int]:
-        """The change and both moments of it after the next `EVERY` gradient steps."""
-        moving = {name: state.arrays[name].copy() for name in MOVING}
-        change, scale = moving["change"], state.arrays["scale"]
-        rate = RATE * min(1.0, (1000 / len(change)) ** 0.5)
-        most = min(self.batch, BEHIND_CUT) if isinstance(problem.tunable, BehindCut) else self.batch
-        numbers = range(point * self.EVERY, min(self.steps, (point + 1) * self.EVERY))
+        """Take the next `STEPS_PER_POINT` gradient steps; return the change and both of its moments."""
+        carried = {name: state.arrays[name].copy() for name in CARRIED_ARRAYS}
+        change, scale = carried["change"], state.arrays["scale"]
+        rate = STEP_RATE * min(1.0, (1000 / len(change)) ** 0.5)
+        most = min(self.batch, MAX_BATCH_BEHIND_CUT) if isinstance(problem.scorer, CutScorer) else self.batch
+        numbers = range(point * self.STEPS_PER_POINT, min(self.steps, (point + 1) * self.STEPS_PER_POINT))
         by_kind = rows_by_kind(problem, state.arrays["folds"] != fold)
         for number in numbers:
             batch = draw_batch(problem, by_kind, most, rng=rng)
-            pull = self.pull(problem, batch, number / max(1, self.steps - 1))
+            loss_gradient = self.loss_gradient(problem, batch, number / max(1, self.steps - 1))
             values = problem.suspects.values + change * scale
-            slope = problem.tunable.gradients(values, pull, batch.rows) * scale
-            change -= rate * _adam(moving["first"], moving["second"], slope, number + 1)
-        return moving, len(numbers)
+            slope = problem.scorer.gradients(values, loss_gradient, batch.rows) * scale
+            change -= rate * _adam(carried["first"], carried["second"], slope, number + 1)
+        return carried, len(numbers)
 
 
 def _adam(first: Array, second: Array, slope: Array, number: int) -> Array:
-    """The direction of Adam's step `number`, with a warm-up; both moments are changed in place."""
+    """Return the direction of Adam's step `number`, with a warm-up; both moments are changed in place."""
     first += 0.1 * (slope - first)
     second += 0.05 * (slope * slope - second)
     wide = np.sqrt(second / (1 - 0.95**number)) + 1e-12
-    step: Array = min(1.0, number / WARM_UP) * (first / (1 - 0.9**number)) / wide
+    step: Array = min(1.0, number / WARM_UP_STEPS) * (first / (1 - 0.9**number)) / wide
     return step

@@ -1,54 +1,54 @@
-"""How large a step is: what a change of a layer's weights does to margins."""
+"""The influence of weights on margins, which sets the size of gradient steps."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from arachne.losses import margin
+from arachne.model.values import Array
 from arachne.search.base import Problem
-from arachne.values import Array
+from arachne.tasks.losses import margin
 
-PROBED, DRAWS = 200, 8
-"""How many negatives (and as many positives) influence is measured on, and with how many draws of signs."""
+PROBED_INPUTS, SIGN_DRAWS = 200, 8
+"""How many negatives, and positives, influence is estimated from, and with how many draws of random signs."""
 
 
 def influence_scale(problem: Problem, *, rng: np.random.Generator) -> Array:
-    """A change of 1 in every weight of a layer, each in a random direction, moves margins by about one unit.
+    """Return a scale for each weight, such that a random change of 1 in a whole layer moves margins by about one unit.
 
     With F_i the mean over inputs of (d margin / d w_i)^2, the scale of a layer is
 
         unit / sqrt(sum over its suspects of F_i of the positives + F_i of the negatives)
 
-    so layers can be stepped through together, whatever their size and wherever they stand. Both kinds of inputs count:
-    through some weights, such as those on a corner that is always dark, nothing flows in positives. The sum is
-    estimated from gradients of sums with random signs: the expectation of |Σ_n ± g_n|^2 is Σ_n |g_n|^2.
+    so layers of any size and depth can be stepped together. Both kinds of inputs count, because some weights, such as
+    those on a corner of the picture that is always dark, get no activation from positives. The sum is estimated from
+    gradients of sums with random signs: the expectation of |Σ_n ± g_n|^2 is Σ_n |g_n|^2.
     """
     squares = influences(problem, problem.suspects.values, rng=rng)
     scale = np.zeros(len(squares))
-    layers = np.array([address.layer for address in problem.suspects.addresses])
-    for layer in np.unique(layers):
-        total = float(squares[layers == layer].sum())
-        scale[layers == layer] = problem.unit / np.sqrt(total) if total > 0 else 0.0
+    for layer in problem.suspects.layers:
+        own = problem.suspects.in_layer(layer)
+        total = float(squares[own].sum())
+        scale[own] = problem.margin_unit / np.sqrt(total) if total > 0 else 0.0
     return scale
 
 
 def influences(problem: Problem, values: Array, *, rng: np.random.Generator) -> Array:
-    """F_i of the positives + F_i of the negatives for every suspect, float64 `(k,)`, where they have these values."""
+    """Return F_i of the positives + F_i of the negatives for every suspect at these values, float64 `(k,)`."""
     inputs = problem.fitness_inputs
     squares = np.zeros(len(values))
     negative = inputs.of_kind("negative")
     for rows in (np.flatnonzero(negative), np.flatnonzero(~negative)):
-        if len(rows) > PROBED:
-            rows = np.sort(rng.choice(rows, PROBED, replace=False))
-        for _ in range(DRAWS if len(rows) else 0):
+        if len(rows) > PROBED_INPUTS:
+            rows = np.sort(rng.choice(rows, PROBED_INPUTS, replace=False))
+        for _ in range(SIGN_DRAWS if len(rows) else 0):
             signs = rng.choice(np.array([-1.0, 1.0]), len(rows))
-            slope = problem.tunable.gradients(values, margin(inputs.labels[rows], signs), rows)
-            squares += slope * slope / (DRAWS * len(rows))
+            slope = problem.scorer.gradients(values, margin(inputs.labels[rows], signs), rows)
+            squares += slope * slope / (SIGN_DRAWS * len(rows))
     return squares
 
 
 def rounded_scale(scale: Array) -> Array:
-    """The nearest quarter powers of two: the same number in every framework."""
+    """Round to the nearest quarter power of two, so that every framework gets the same number."""
     found = np.zeros_like(scale)
     found[scale > 0] = 2.0 ** (np.rint(4 * np.log2(scale[scale > 0])) / 4)
     return found

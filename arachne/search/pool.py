@@ -1,39 +1,39 @@
-"""Several searchers, one front: cheap ones first, and the patch is chosen among all that they found."""
+"""Pool: several searchers run one after the other, and the patch is selected from all their candidates."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from arachne.errors import UsageError
-from arachne.localise.ranked import DEEP
-from arachne.options import option
-from arachne.plugins import SEARCHERS
+from arachne.localise.ranked import DEEP_KINDS
+from arachne.plugins.options import option
+from arachne.plugins.table import SEARCHERS
+from arachne.scoring.cut import CutScorer
 from arachne.search.base import Problem, Searcher
 from arachne.search.cross_fit import outcomes
-from arachne.search.state import Generation, SearchResult, SearchState
-from arachne.search.tunable import BehindCut
+from arachne.search.margin import MarginConv, MarginEmbeddings, MarginFisher, MarginHidden, MarginSearch
+from arachne.search.state import SearchResult, SearchState
 
 LAST_RESORT = "de"
-"""What runs where no member can: it needs nothing but scores."""
+"""The searcher that runs where no member can: it needs nothing but scores."""
 
+MAX_BROKEN_SHARE = 0.01
+"""The largest share of positives that a candidate may break and still count as a repair."""
 
-FEW = 0.01
-"""The share of positives that a member may break and still count as one that repairs."""
-
-ENOUGH = {"words": 0.5, "deep": 0.25}
-"""Members that take many times as long as the others, and what share of the negatives the others have to repair for
-them to be left out."""
+SUFFICIENT_REPAIR = {MarginEmbeddings.name: 0.5, MarginConv.name: 0.25}
+"""Slow members, which are skipped if the members before them already repair this share of the negatives."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pool(Searcher):
     """Runs its members one after the other and puts their candidates into one front.
 
-    A member that cannot run here (a last layer without biases, a backend without gradients) is left out, and the reason
-    is kept; where none can run, differential evolution does. The pool's state holds the members' states side by side,
-    under `name/`.
+    A member is a searcher over a choice of weights, such as `margin@hidden`. One that cannot run here (a last layer
+    without biases, a backend without gradients, no layer that the user allows) is left out, and its state says why;
+    where none can run, differential evolution does. The pool's state holds the members' states side by side.
 
     Attributes:
         members: Searchers by name, in the order in which they run.
@@ -43,15 +43,26 @@ class Pool(Searcher):
 
     LOCALISER = "contrast"
     LOOKS_AT_TAIL = True
+    USES_ALPHA = False
 
     members: tuple[str, ...] = option(
-        ("bias", "last", "keep", "hidden", "sparing", "wide", "deep", "words"),
+        (
+            "bias",
+            "last-layer",
+            "margin",
+            "margin@hidden",
+            "margin@fisher",
+            "margin@wide",
+            "margin@conv",
+            "margin@embeddings",
+        ),
         "Searchers to run, by name.",
         metavar="NAME",
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "members", tuple(SEARCHERS.canonical(name) for name in self.members))
         if not self.members or self.name in self.members:
             raise UsageError(
                 f"members must be searchers other than '{self.name}', got {', '.join(self.members) or 'none'}"
@@ -59,34 +70,38 @@ class Pool(Searcher):
         for name in self.members:
             SEARCHERS.get(name)
 
-    @property
-    def cross_fits(self) -> bool:
-        return all(self._member(name).cross_fits for name in self.members)
+    @cached_property
+    def searchers(self) -> dict[str, Searcher]:
+        """The members by name, and `LAST_RESORT` behind them."""
+        return {name: SEARCHERS.get(name)() for name in dict.fromkeys((*self.members, LAST_RESORT))}
 
     @property
-    def _all(self) -> tuple[str, ...]:
-        return self.members if LAST_RESORT in self.members else (*self.members, LAST_RESORT)
+    def uses_alpha(self) -> bool:
+        return any(self.searchers[name].uses_alpha for name in self.members)
+
+    @property
+    def cross_fits(self) -> bool:
+        return all(self.searchers[name].cross_fits for name in self.members)
 
     @property
     def most_generations(self) -> int | None:
-        counts = [self._member(name).most_generations for name in self.members]
+        counts = [self.searchers[name].most_generations for name in self.members]
         return None if any(count is None for count in counts) else sum(1 + (count or 0) for count in counts) - 1
 
     def begin(self, problem: Problem, *, rng: np.random.Generator) -> SearchState:
-        return self._next(problem, SearchState({}, {"member": -1}), rng=rng)
+        return self._begin_next(problem, SearchState({}), rng=rng)
 
     def step(self, problem: Problem, state: SearchState, *, rng: np.random.Generator) -> SearchState:
-        name = self._all[int(state.values["member"] or 0)]
-        own = _part(state, name)
+        name, own = list(state.members.items())[-1]
         if own.stopped is not None:
-            return self._next(problem, state, rng=rng)
-        return self._with(state, name, self._member(name, problem).step(problem, own, rng=rng))
+            return self._begin_next(problem, state, rng=rng)
+        return _with_member(state, name, self._searcher(name, problem).step(problem, own, rng=rng))
 
     def result(self, problem: Problem, state: SearchState) -> SearchResult:
         found = {
-            name: self._member(name, problem).result(problem, own)
-            for name in self._all
-            if (own := _part(state, name)).history
+            name: self._searcher(name, problem).result(problem, own)
+            for name, own in state.members.items()
+            if own.history
         }
         front = [
             replace(candidate, made_by=candidate.made_by or name)
@@ -101,18 +116,16 @@ class Pool(Searcher):
         best = int(np.argmin([int(one.deficits.sum()) for one in front if one.deficits is not None]))
         return problem.result(state, *front, original=original, chosen=best)
 
-    def _next(self, problem: Problem, state: SearchState, *, rng: np.random.Generator) -> SearchState:
+    def _begin_next(self, problem: Problem, state: SearchState, *, rng: np.random.Generator) -> SearchState:
         """Begin the next member that can run, or stop."""
-        for number in range(int(state.values["member"] or 0) + 1, len(self._all)):
-            name = self._all[number]
+        for name in list(self.searchers)[len(state.members) :]:
             if name not in self.members and state.history:
                 break
-            state = replace(state, values={**state.values, "member": number})
             try:
                 self._check_needed(problem, state, name)
-                return self._with(state, name, self._member(name, problem).begin(problem, rng=rng))
+                return _with_member(state, name, self._searcher(name, problem).begin(problem, rng=rng))
             except UsageError as error:
-                state = replace(state, values={**state.values, f"{name}/stopped": f"left out: {error}"})
+                state = _with_member(state, name, SearchState({}, stopped=f"left out: {error}"))
         return replace(state, stopped="all members are done")
 
     def _check_needed(self, problem: Problem, state: SearchState, name: str) -> None:
@@ -121,57 +134,48 @@ class Pool(Searcher):
         Raises:
             UsageError: It is one.
         """
-        kinds = {info.kind for info in problem.backend.layers}
-        if name == "sparing" and problem.backend.layers[-1].kind != "dense":
-            raise UsageError("the model does not end in a dense layer, and a search elsewhere takes long")
-        if name == "deep" and "hidden/first" in state.values:
+        last = problem.backend.layers[-1]
+        ends_dense = last.kind == "dense"
+        if name == MarginFisher.name and not (ends_dense and problem.allowed.allows(last.name)):
+            raise UsageError("the model does not end in a dense layer to change, and a search elsewhere takes long")
+        hidden = state.members.get(MarginHidden.name)
+        if name == MarginConv.name and hidden is not None and hidden.history:
             raise UsageError("the model has hidden dense layers, and a search there takes a small part of the time")
         there = {problem.backend.info(layer).kind for layer in problem.suspects.layers}
-        if name == "deep" and (problem.backend.layers[-1].kind != "dense" or there & set(DEEP)):
+        if name == MarginConv.name and (not ends_dense or there & set(DEEP_KINDS)):
             raise UsageError("the suspects are in these layers already")
-        costly = name == "deep" or (name == "words" and "embedding" in kinds)
-        if costly and self._suffices(problem, state, ENOUGH[name]):
+        embeds = any(info.kind == "embedding" for info in problem.backend.layers)
+        costly = name == MarginConv.name or (name == MarginEmbeddings.name and embeds)
+        if costly and self._suffices(problem, state, SUFFICIENT_REPAIR[name]):
             raise UsageError(
-                f"the members before it repair at least {100 * ENOUGH[name]:g} % of the fault, and it takes many "
-                "times as long as they do"
+                f"the members before it repair at least {100 * SUFFICIENT_REPAIR[name]:g} % of the fault, and it takes "
+                "many times as long as they do"
             )
 
     def _suffices(self, problem: Problem, state: SearchState, share: float) -> bool:
-        """Whether a candidate so far repairs this share of the negatives and breaks almost no positive, out of fold."""
+        """Tell whether a candidate so far repairs this share of the negatives and breaks few positives, out of fold."""
         front = self.result(problem, state).front if state.history else ()
         judged = [one.held_back for one in front if one.held_back is not None]
         if not judged:
             return False
         repaired, broken = outcomes(problem, np.stack(judged))
         negatives, positives = (problem.fitness_inputs.of_kind(kind).sum() for kind in ("negative", "positive"))
-        return bool(np.any((repaired >= share * negatives) & (broken <= FEW * positives)))
+        return bool(np.any((repaired >= share * negatives) & (broken <= MAX_BROKEN_SHARE * positives)))
 
-    def _with(self, state: SearchState, name: str, own: SearchState) -> SearchState:
-        """The pool's state with one member's in it; the member's last generation is the pool's next."""
-        arrays = {f"{name}/{key}": array for key, array in own.arrays.items()}
-        values = {f"{name}/{key}": value for key, value in own.values.items()}
-        first = state.values.get(f"{name}/first", len(state.history))
-        values |= {f"{name}/first": first, f"{name}/stopped": own.stopped}
-        new = tuple(
-            replace(one, number=len(state.history) + i)
-            for i, one in enumerate(own.history[len(state.history) - int(first or 0) :])
-        )
-        return SearchState({**state.arrays, **arrays}, {**state.values, **values}, (*state.history, *new))
+    def _searcher(self, name: str, problem: Problem) -> Searcher:
+        """Return a member; `margin` takes fewer steps where suspects outside the dense tail make them costly."""
+        if name == MarginSearch.name and isinstance(problem.scorer, CutScorer):
+            return self._margin_behind_cut
+        return self.searchers[name]
 
-    def _member(self, name: str, problem: Problem | None = None) -> Searcher:
-        """A member; where suspects outside the dense tail make its steps costly, with fewer of them, as `deep` has."""
-        made: Searcher = SEARCHERS.get(name)()
-        if name == "keep" and problem is not None and isinstance(problem.tunable, BehindCut):
-            deep = SEARCHERS.get("deep")()
-            return replace(made, **{setting: getattr(deep, setting) for setting in ("steps", "folds")})
-        return made
+    @cached_property
+    def _margin_behind_cut(self) -> Searcher:
+        return MarginSearch(steps=MarginConv().steps, folds=MarginConv().folds)
 
 
-def _part(state: SearchState, name: str) -> SearchState:
-    """One member's state out of the pool's."""
-    prefix = f"{name}/"
-    arrays = {key.removeprefix(prefix): array for key, array in state.arrays.items() if key.startswith(prefix)}
-    values = {key.removeprefix(prefix): value for key, value in state.values.items() if key.startswith(prefix)}
-    first, stopped = values.pop("first", None), values.pop("stopped", None)
-    history: tuple[Generation, ...] = () if first is None else state.history[int(first) :]
-    return SearchState(arrays, values, history, None if stopped is None else str(stopped))
+def _with_member(state: SearchState, name: str, own: SearchState) -> SearchState:
+    """Put a member's state into the pool's; the member's new generations become the pool's next."""
+    before = state.members.get(name)
+    new = own.history if before is None else own.history[len(before.history) :]
+    numbered = (replace(one, number=number) for number, one in enumerate(new, start=len(state.history)))
+    return replace(state, history=(*state.history, *numbered), members={**state.members, name: own})

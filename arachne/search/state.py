@@ -2,36 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
 import numpy as np
 
-from arachne.values import Address, Array
+from arachne.io.stored_values import real, whole
+from arachne.model.values import Address, Array
+from arachne.weights.edit import LowRankEdit
+from arachne.weights.selection import Selection, WeightSource
 
 Plain = int | float | str | bool | None
-"""What a state may hold beside arrays."""
+"""The values that a state may hold beside arrays."""
+
+MEMBER_PREFIX = "member/"
+"""The prefix of a member's arrays in a file."""
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A patch a search looked at.
+    """A patch that a search considered.
 
     Attributes:
-        addresses: The weights it changes.
+        selection: The weights it changes, shared by the candidates of one search.
         values: Their new values, float64 `(k,)`, as the model stores them.
-        deficits: What it costs, int64 `(terms,)`; None where it has not been measured.
+        deficits: Its deficits, int64 `(terms,)`; None if it has not been scored.
         made_by: The name of the searcher it comes from.
         held_back: Which of the fitness inputs are right, bool `(n,)`, each judged with a sibling of this candidate that
-            was fitted without it; None where a searcher holds nothing back.
+            was fitted without it; None if the searcher is not cross-fitted.
+        edit: The change as a low-rank edit, if it is one; the patch then holds its vectors.
     """
 
-    addresses: tuple[Address, ...]
+    selection: Selection
     values: Array
     deficits: Array | None = None
     made_by: str = ""
     held_back: Array | None = None
+    edit: LowRankEdit | None = None
+
+    @classmethod
+    def at(cls, source: WeightSource, addresses: Sequence[Address], values: Array) -> Self:
+        """Make a candidate of addresses in any order and their new values `(k,)`."""
+        selection = Selection.of(source, addresses)
+        ordered = np.empty(len(selection))
+        ordered[selection.numbers_of(addresses)] = values
+        return cls(selection, ordered)
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """The weights it changes, as `Address` objects."""
+        return self.selection.addresses
 
 
 @dataclass(frozen=True)
@@ -40,11 +61,11 @@ class Generation:
 
     Attributes:
         number: 0 is the first population.
-        fitness: Of the best candidate so far.
-        repaired: Negatives it gets right.
+        fitness: The fitness of the best candidate so far.
+        repaired: Negatives that candidate gets right.
         broken: Positives it gets wrong.
         evaluations: Candidates evaluated so far.
-        replaced: How many members of the population this generation replaced.
+        replaced: The number of members of the population that this generation replaced.
     """
 
     number: int
@@ -54,28 +75,45 @@ class Generation:
     evaluations: int
     replaced: int
 
+    @classmethod
+    def from_json(cls, document: Any) -> Self:
+        """Make a generation of an object with exactly these attributes.
+
+        Raises:
+            ValueError: The object has other attributes.
+        """
+        names = [one.name for one in fields(cls)]
+        if not isinstance(document, Mapping) or set(document) != set(names):
+            raise ValueError("a generation is not as it should be")
+        numbers = {name: whole(document[name], name) for name in names if name != "fitness"}
+        return cls(fitness=real(document["fitness"], "fitness"), **numbers)
+
 
 @dataclass(frozen=True, eq=False)
 class SearchState:
-    """All a search needs to go on: named arrays and plain values, so that it can be written down and read back.
+    """Everything a search needs to continue: named arrays and plain values, which can be written to a file.
 
-    The generator of random numbers is not part of it. Whoever runs the loop owns it, and stores
+    The generator of random numbers is not part of it. The caller of the loop owns it, and stores
     `rng.bit_generator.state`, which is plain values too, beside the state.
 
     Attributes:
-        arrays: Numbers by name, of any shape, such as `(candidates, weights)`; no arrays of objects.
+        arrays: Arrays of numbers by name, of any shape, such as `(candidates, weights)`; no arrays of objects.
         values: Numbers, text, booleans or None by name.
         history: Generation by generation.
-        stopped: Why the search has ended; None while it goes on.
+        stopped: The reason why the search has ended; None while it continues.
+        members: The states of the searches that it runs, by name, in the order in which they began.
     """
 
     arrays: Mapping[str, Array]
     values: Mapping[str, Plain] = field(default_factory=dict)
     history: tuple[Generation, ...] = ()
     stopped: str | None = None
+    members: Mapping[str, SearchState] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, array in self.arrays.items():
+            if name.startswith(MEMBER_PREFIX):
+                raise TypeError(f"'{name}' of a search's state should not begin with '{MEMBER_PREFIX}'")
             if not isinstance(array, np.ndarray) or array.dtype.hasobject:
                 raise TypeError(f"'{name}' of a search's state should be an array of numbers, got {type(array)}")
         for name, value in self.values.items():
@@ -83,44 +121,59 @@ class SearchState:
                 raise TypeError(f"'{name}' of a search's state should be a plain value, got {type(value)}")
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but the arrays, as JSON has it."""
+        """Return everything but the arrays, as JSON values."""
         history = [asdict(generation) for generation in self.history]
-        return {"values": dict(self.values), "history": history, "stopped": self.stopped}
+        members = [[name, one.to_json()] for name, one in self.members.items()]
+        return {"values": dict(self.values), "history": history, "stopped": self.stopped, "members": members}
 
     @classmethod
     def from_json(cls, arrays: Mapping[str, Array], plain: Mapping[str, Any]) -> Self:
-        """A state from its arrays, of any shape, and what `to_json` gave for the rest."""
-        history = tuple(Generation(**generation) for generation in plain["history"])
-        return cls(dict(arrays), dict(plain["values"]), history, plain["stopped"])
+        """Make a state of its arrays, of any shape and named as in `all_arrays`, and of the result of `to_json`."""
+        history = tuple(map(Generation.from_json, plain["history"]))
+        own = {name: array for name, array in arrays.items() if not name.startswith(MEMBER_PREFIX)}
+        members = {}
+        for number, (name, one) in enumerate(plain.get("members", ())):
+            prefix = f"{MEMBER_PREFIX}{number}/"
+            inside = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
+            members[name] = cls.from_json(inside, one)
+        return cls(own, dict(plain["values"]), history, plain["stopped"], members)
+
+    @property
+    def all_arrays(self) -> dict[str, Array]:
+        """The arrays, of any shape, of this state and of its members, under unique names for a file."""
+        found = dict(self.arrays)
+        for number, one in enumerate(self.members.values()):
+            found |= {f"{MEMBER_PREFIX}{number}/{name}": array for name, array in one.all_arrays.items()}
+        return found
 
 
 OnState = Callable[[SearchState], None]
 OnGeneration = Callable[[Generation], None]
 
 
-def each_generation(on_generation: OnGeneration, told: int = 0) -> OnState:
-    """An `on_state` that hands on every generation of the history, once, behind the first `told`."""
+def each_generation(on_generation: OnGeneration, reported: int = 0) -> OnState:
+    """Return an `on_state` that reports every generation of the history once, after the first `reported`."""
 
     def on_state(state: SearchState) -> None:
-        nonlocal told
-        for generation in state.history[told:]:
+        nonlocal reported
+        for generation in state.history[reported:]:
             on_generation(generation)
-        told = len(state.history)
+        reported = len(state.history)
 
     return on_state
 
 
 @dataclass(frozen=True, eq=False)
 class SearchResult:
-    """What a search found: one candidate, or several between which only the user can choose.
+    """The result of a search: one candidate, or a front of several.
 
     Attributes:
         front: The candidates.
-        chosen: The index in `front` of the one that the properties below describe.
-        original: What the unchanged model costs, int64 `(terms,)`.
-        total_weight: What all inputs are worth together: the largest possible fitness.
+        chosen: The index in `front` of the candidate that the properties below describe.
+        original: The deficits of the unchanged model, int64 `(terms,)`.
+        total_weight: The largest possible fitness: the sum of all inputs' weights.
         history: Generation by generation.
-        stopped: Why the search ended.
+        stopped: The reason why the search ended.
     """
 
     front: tuple[Candidate, ...]
@@ -136,6 +189,11 @@ class SearchResult:
         return self.front[self.chosen]
 
     @property
+    def selection(self) -> Selection:
+        """The weights the chosen candidate changes; not always those the search was given."""
+        return self.candidate.selection
+
+    @property
     def addresses(self) -> tuple[Address, ...]:
         """The weights the chosen candidate changes; not always those the search was given."""
         return self.candidate.addresses
@@ -147,9 +205,9 @@ class SearchResult:
 
     @property
     def deficits(self) -> Array:
-        """What the chosen candidate costs, int64 `(terms,)`."""
+        """The deficits of the chosen candidate, int64 `(terms,)`."""
         if self.candidate.deficits is None:
-            raise ValueError("the chosen candidate was not measured; Problem.measured does that")
+            raise ValueError("the chosen candidate has no deficits; call Problem.score_exactly first")
         return self.candidate.deficits
 
     @property
@@ -159,12 +217,12 @@ class SearchResult:
 
     @property
     def original_fitness(self) -> float:
-        """That of the unchanged model."""
+        """The paper's fitness of the unchanged model."""
         return fitness(self.total_weight, self.original)
 
     @property
     def generations(self) -> int:
-        """How many generations were run after the first population."""
+        """The number of generations after the first population."""
         return self.history[-1].number if self.history else 0
 
     @property
@@ -174,7 +232,7 @@ class SearchResult:
 
 
 def fitness(total_weight: float, deficits: Array) -> float:
-    """The paper's fitness of a candidate with these deficits `(terms,)`."""
-    from arachne.evaluate import UNIT
+    """Return the paper's fitness of a candidate with these deficits `(terms,)`."""
+    from arachne.scoring.evaluators import UNIT
 
     return total_weight - float(deficits.sum()) / UNIT

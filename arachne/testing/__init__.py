@@ -15,7 +15,7 @@ from arachne.testing.networks import (
     mlp,
     random_inputs,
     residual,
-    shared,
+    shared_layer,
     two_inputs,
 )
 from arachne.testing.reference import ReferenceBackend
@@ -33,7 +33,7 @@ __all__ = [
     "mlp",
     "random_inputs",
     "residual",
-    "shared",
+    "shared_layer",
     "two_inputs",
 ]
 

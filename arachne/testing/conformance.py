@@ -1,4 +1,4 @@
-"""`BackendConformance`: the contract of `arachne.backend` as a pytest suite, for authors of backends to subclass."""
+"""`BackendConformance`: the contract of `ModelBackend` as a pytest suite, for authors of backends to subclass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Network specs: what a network is made of, and small ones of the usual shapes with seeded weights."""
+"""Network specs: lists of nodes; and functions that make small ones of the usual shapes with seeded weights."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from arachne.errors import ModelError
+from arachne.model.values import Array
 from arachne.testing.nodes import (
     Add,
     AveragePool,
@@ -27,7 +28,6 @@ from arachne.testing.nodes import (
     Tanh,
     TwoClasses,
 )
-from arachne.values import Array
 
 ACTIVATIONS: Mapping[str, type[Node]] = {"relu": Relu, "tanh": Tanh, "sigmoid": Sigmoid}
 
@@ -39,11 +39,11 @@ FOLLOWER_NAMES: Mapping[type[Node], str] = {
     AveragePool: "average_pool",
     Flatten: "flatten",
 }
-"""What `LayerInfo.followed_by` calls the nodes without weights."""
+"""The names of nodes without weights in `LayerInfo.followed_by`."""
 
 
 class UnsupportedNetworkError(ModelError):
-    """What `make_backend` raises for a network the backend cannot hold; its message, the reason, shows in the skip."""
+    """Raised by `make_backend` for a network the backend cannot hold; its message, the reason, shows in the skip."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,7 @@ class Network:
             raise ModelError("a network needs at least one node")
 
     def with_scores(self) -> Network:
-        """The same network up to its scores: a final softmax or a single sigmoid output is looked behind."""
+        """Return the network up to its scores, without a final softmax; a single sigmoid output becomes two classes."""
         last = self.nodes[-1]
         if isinstance(last, Softmax):
             return Network(self.inputs, self.nodes[:-1])
@@ -109,7 +109,7 @@ class Network:
         return min(tables) if tables else None
 
     def followers(self, layer: Layer) -> tuple[str, ...] | None:
-        """What stands between a layer and the next one, if that is a single path; None otherwise."""
+        """Return the names of the nodes between a layer and the next one, if that is a single path; None otherwise."""
         path: list[str] = []
         name = layer.name
         if not layer.LEAVES_ITS_VALUE or len(self.uses(layer.name)) > 1:
@@ -193,7 +193,7 @@ def branches(*, width: int = 4, classes: int = 3, seed: int = 0, activation: str
     return Network({"input": (4,)}, nodes)
 
 
-def shared(*, width: int = 4, classes: int = 3, seed: int = 0, activation: str = "tanh") -> Network:
+def shared_layer(*, width: int = 4, classes: int = 3, seed: int = 0, activation: str = "tanh") -> Network:
     """`twice`, a layer that the network uses two times, and `head`."""
     rng = np.random.default_rng(seed)
     act = ACTIVATIONS[activation]

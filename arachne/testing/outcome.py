@@ -1,4 +1,4 @@
-"""What became of one check of a backend."""
+"""Outcome: the result of one check of a backend."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
 @dataclass(frozen=True)
 class Outcome:
-    """One check.
+    """The result of one check.
 
     Attributes:
         operation: What of a backend it looks at: `weight_gradients`.
         sentence: The sentence of the contract it checks.
         state: `passed`, `failed` or `skipped`.
-        told: What came instead, or why it was skipped.
+        detail: What came instead, or why it was skipped.
         network: The network of the suite it ran on; None for a model of the user's.
     """
 
     operation: str
     sentence: str
     state: str
-    told: str = ""
+    detail: str = ""
     network: str | None = None
 
 

@@ -12,10 +12,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from arachne.backend import ModelBackend, Pull, Trace, WeightFile, Weights, pulled
+from arachne.adapting.plain_fit import plain_fit
 from arachne.errors import ModelError
-from arachne.fitting import OnStep, Plan
-from arachne.plain_fit import plain_fit
+from arachne.model.backend import LossGradient, ModelBackend, Trace, WeightFile, Weights, compute_gradient
+from arachne.model.fitting import OnStep, Plan
+from arachne.model.values import Activation, Array, Description, Inputs, LayerInfo, ParameterInfo, batches, count
 from arachne.testing import reference_file
 from arachne.testing.networks import Network
 from arachne.testing.nodes import Layer, Node
@@ -23,14 +24,13 @@ from arachne.testing.reference_cut import ReferenceCut
 from arachne.testing.running import (
     ByLayer,
     Values,
-    behind,
-    checked_inputs,
+    check_inputs,
     leaving_of,
+    nodes_behind,
     run,
     run_back,
     weight_gradients,
 )
-from arachne.values import Activation, Array, Description, Inputs, LayerInfo, ParameterInfo, batches, count
 
 
 class ReferenceBackend(ModelBackend):
@@ -113,14 +113,14 @@ class ReferenceBackend(ModelBackend):
         return np.concatenate([self._run(part)[scores] for part in self._parts(inputs)])
 
     def _activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
-        """What enters and leaves each use of a layer."""
-        return self._traced(inputs, [layer]).activations[layer]
+        """Trace the layer and return its activations."""
+        return self._make_trace(inputs, [layer]).activations[layer]
 
-    def _weight_gradients(self, inputs: Inputs, pull: Pull, parameters: Sequence[tuple[str, str]]) -> Weights:
-        """What the pull says of the scores, carried back and multiplied with what entered each layer."""
+    def _weight_gradients(self, inputs: Inputs, pull: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
+        """Carry the loss gradient back from the scores and multiply it with each layer's inputs."""
         total = {(layer, parameter): np.zeros_like(self._weights[layer][parameter]) for layer, parameter in parameters}
         layers = {layer for layer, _ in parameters}
-        nodes = behind(self._network, layers)
+        nodes = nodes_behind(self._network, layers)
         for values, gradients in self._passes(inputs, pull, nodes):
             found = weight_gradients(self._network, layers, values, gradients, self._weights)
             for place, sums in total.items():
@@ -129,12 +129,12 @@ class ReferenceBackend(ModelBackend):
 
     def _output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
         """The seed carried back to each use of a layer."""
-        return self._traced(inputs, [layer]).output_gradients(seed)[layer]
+        return self._make_trace(inputs, [layer]).output_gradients(seed)[layer]
 
-    def _input_gradients(self, inputs: Inputs, pull: Pull) -> Inputs:
-        """What the pull says of the scores, carried back to the front."""
+    def _input_gradients(self, inputs: Inputs, pull: LossGradient) -> Inputs:
+        """Carry the loss gradient back from the scores to the inputs."""
         parts = [gradients for _, gradients in self._passes(inputs, pull, self._network.nodes)]
-        named = checked_inputs(self._network, inputs, self._dtype)
+        named = check_inputs(self._network, inputs, self._dtype)
         found = {name: np.concatenate([values[:0], *(part[name] for part in parts)]) for name, values in named.items()}
         return found if isinstance(inputs, Mapping) else next(iter(found.values()))
 
@@ -144,7 +144,7 @@ class ReferenceBackend(ModelBackend):
 
     def _trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
         """Every value of one pass, kept; a backward pass over them for each seed."""
-        return self._traced(inputs, layers)
+        return self._make_trace(inputs, layers)
 
     def _cut(self, inputs: Inputs, layers: Sequence[str]) -> ReferenceCut:
         """The values that cross the cut, kept; see `arachne.testing.reference_cut`."""
@@ -154,7 +154,7 @@ class ReferenceBackend(ModelBackend):
         return cut
 
     def halve_batches(self) -> int | None:
-        """Down to single inputs."""
+        """Halve the batches, down to single inputs."""
         if self._batch_size <= 1:
             return None
         self._batch_size //= 2
@@ -188,7 +188,7 @@ class ReferenceBackend(ModelBackend):
             followed_by=self._network.followers(layer),
         )
 
-    def _traced(self, inputs: Inputs, layers: Sequence[str]) -> ReferenceTrace:
+    def _make_trace(self, inputs: Inputs, layers: Sequence[str]) -> ReferenceTrace:
         uses = {layer: self._network.uses(layer) for layer in layers}
         parts = [self._run(part) for part in self._parts(inputs)]
         return ReferenceTrace(self._network, dict(self._weights), parts, uses)
@@ -196,7 +196,7 @@ class ReferenceBackend(ModelBackend):
     def _run(self, values: Values) -> Values:
         return run(self._network, self._network.nodes, values, self._weights)
 
-    def _passes(self, inputs: Inputs, pull: Pull, nodes: Sequence[Node]) -> Iterator[tuple[Values, Values]]:
+    def _passes(self, inputs: Inputs, pull: LossGradient, nodes: Sequence[Node]) -> Iterator[tuple[Values, Values]]:
         """Part by part, the values of a pass and the gradients with respect to those around these nodes."""
         scores, done = self._network.nodes[-1].name, 0
         for part in self._parts(inputs):
@@ -204,7 +204,7 @@ class ReferenceBackend(ModelBackend):
             rows = slice(done, done + len(values[scores]))
             done = rows.stop
             if rows.stop > rows.start:
-                seed = pulled(pull, values[scores], rows).astype(self._dtype, copy=False)
+                seed = compute_gradient(pull, values[scores], rows).astype(self._dtype, copy=False)
                 yield values, run_back(self._network, values, seed, self._weights, nodes)
 
     def _slices(self, inputs: Inputs) -> list[slice]:
@@ -212,7 +212,7 @@ class ReferenceBackend(ModelBackend):
         return list(batches(max(count(inputs), 1), self._batch_size))
 
     def _parts(self, inputs: Inputs) -> Iterable[Values]:
-        named = checked_inputs(self._network, inputs, self._dtype)
+        named = check_inputs(self._network, inputs, self._dtype)
         for rows in self._slices(inputs):
             yield {name: values[rows] for name, values in named.items()}
 

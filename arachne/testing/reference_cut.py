@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from arachne.backend import Cut, Pull, Weights, pulled
 from arachne.errors import WeightShapeError
+from arachne.model.backend import Cut, LossGradient, Weights, compute_gradient
+from arachne.model.values import Array, LayerInfo, batches
 from arachne.testing.networks import Network
-from arachne.testing.running import ByLayer, Values, behind, leaving_of, run, run_back, weight_gradients
-from arachne.values import Array, LayerInfo, batches
+from arachne.testing.running import ByLayer, Values, leaving_of, nodes_behind, run, run_back, weight_gradients
 
 
 class ReferenceCut(Cut):
@@ -20,7 +20,7 @@ class ReferenceCut(Cut):
         self._network = network
         self._weights = weights
         self._batch_size = batch_size
-        self._behind = behind(network, {info.name for info in layers})
+        self._behind = nodes_behind(network, {info.name for info in layers})
         made = {node.name for node in self._behind}
         self._crossing = {source for node in self._behind for source in node.sources if source not in made}
         first = network.layer_of(self._behind[0])
@@ -38,7 +38,7 @@ class ReferenceCut(Cut):
         self._kept = {name: np.concatenate([part[name] for part in parts]) for name in names}
 
     def outputs(self, rows: Array | None = None) -> Array:
-        """What leaves the layer at its first use."""
+        """Compute the layer's outputs at its first use."""
         first = self._behind[0]
         return np.concatenate([leaving_of(self._network, first, part, self._weights) for part in self._parts(rows)])
 
@@ -59,12 +59,12 @@ class ReferenceCut(Cut):
 
     def _scores_with(self, weights: Weights, rows: Array | None) -> Array:
         """Continue with other weights."""
-        changed, scores = self._changed(weights), self._network.nodes[-1].name
+        changed, scores = self._weights_with(weights), self._network.nodes[-1].name
         return np.concatenate([run(self._network, self._behind, part, changed)[scores] for part in self._parts(rows)])
 
-    def _weight_gradients(self, weights: Weights, pull: Pull, rows: Array | None) -> Weights:
+    def _weight_gradients(self, weights: Weights, pull: LossGradient, rows: Array | None) -> Weights:
         """Forward and back over the nodes behind the cut."""
-        network, changed, scores = self._network, self._changed(weights), self._network.nodes[-1].name
+        network, changed, scores = self._network, self._weights_with(weights), self._network.nodes[-1].name
         total = {
             (layer, parameter): np.zeros_like(values)
             for layer in self.layers
@@ -76,15 +76,15 @@ class ReferenceCut(Cut):
             here = slice(done, done + len(values[scores]))
             done = here.stop
             if here.stop > here.start:
-                seed = pulled(pull, values[scores], here).astype(values[scores].dtype, copy=False)
+                seed = compute_gradient(pull, values[scores], here).astype(values[scores].dtype, copy=False)
                 gradients = run_back(network, values, seed, changed, self._behind)
                 found = weight_gradients(network, self.layers, values, gradients, changed)
                 for place, sums in total.items():
                     sums += found[place]
         return total
 
-    def _changed(self, weights: Weights) -> ByLayer:
-        """The weights the model was cut with, and these in their places."""
+    def _weights_with(self, weights: Weights) -> ByLayer:
+        """Return the weights the model was cut with, some of them replaced."""
         changed: ByLayer = dict(self._weights)
         for (layer, parameter), values in weights.items():
             own = changed[layer]

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from arachne.backend import WeightFile, Weights
 from arachne.errors import ModelError
+from arachne.model.backend import WeightFile, Weights
+from arachne.model.values import Array
 from arachne.testing import nodes as node_types
 from arachne.testing.networks import Network
 from arachne.testing.nodes import Layer, Node
-from arachne.values import Array
 
 FORMAT = "arachne-refnet-1"
 SPEC = "network.json"

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from arachne.errors import DataError
+from arachne.model.values import Array, Inputs
 from arachne.testing.networks import Network
 from arachne.testing.nodes import Node
-from arachne.values import Array, Inputs
 
 Values = dict[str, Array]
 """Inputs and nodes by name."""
@@ -28,13 +28,13 @@ def run(network: Network, nodes: Iterable[Node], values: Values, weights: ByLaye
 
 
 def value_of(network: Network, node: Node, values: Values, weights: ByLayer) -> Array:
-    """One node's value."""
+    """Compute one node's value."""
     layer = network.layer_of(node)
     entering = [values[source] for source in node.sources]
     return node.forward(entering, {}) if layer is None else layer.forward(entering, weights[layer.name])
 
 
-def behind(network: Network, layers: Collection[str]) -> list[Node]:
+def nodes_behind(network: Network, layers: Collection[str]) -> list[Node]:
     """The nodes that use these layers, or depend on one that does, in order of execution."""
     found: dict[str, Node] = {}
     for node in network.nodes:
@@ -45,7 +45,7 @@ def behind(network: Network, layers: Collection[str]) -> list[Node]:
 
 
 def leaving_of(network: Network, node: Node, values: Values, weights: ByLayer) -> Array:
-    """What leaves the layer that a node uses; `values` holds what enters it, and may lack its own value."""
+    """Return the outputs of the layer that a node uses; `values` holds its inputs, and may lack its own value."""
     layer = network.layer_of(node)
     output = values[node.name] if node.name in values else value_of(network, node, values, weights)
     if layer is None:
@@ -89,8 +89,8 @@ def weight_gradients(
     return total
 
 
-def checked_inputs(network: Network, inputs: Inputs, dtype: np.dtype[Any]) -> Values:
-    """Inputs by name, as arrays of `dtype`.
+def check_inputs(network: Network, inputs: Inputs, dtype: np.dtype[Any]) -> Values:
+    """Validate inputs and return them by name, as arrays of `dtype`.
 
     Raises:
         DataError: Another shape, dtype or set of names than the network takes.
@@ -99,9 +99,9 @@ def checked_inputs(network: Network, inputs: Inputs, dtype: np.dtype[Any]) -> Va
     if isinstance(inputs, Mapping):
         named = {name: np.asarray(values) for name, values in inputs.items()}
         if set(named) != set(expected):
-            raise DataError(f"the model takes the inputs {quoted(expected)}, got {quoted(named)}")
+            raise DataError(f"the model takes the inputs {quote(expected)}, got {quote(named)}")
     elif len(expected) > 1:
-        raise DataError(f"the model takes a mapping with the inputs {quoted(expected)}, got one array")
+        raise DataError(f"the model takes a mapping with the inputs {quote(expected)}, got one array")
     else:
         named = {name: np.asarray(inputs) for name in expected}
     for name, shape in expected.items():
@@ -117,6 +117,6 @@ def checked_inputs(network: Network, inputs: Inputs, dtype: np.dtype[Any]) -> Va
     return {name: array.astype(dtype, copy=False) for name, array in named.items()}
 
 
-def quoted(names: Iterable[str]) -> str:
-    """Names in quotes, with commas between."""
+def quote(names: Iterable[str]) -> str:
+    """Write names in quotes, with commas between."""
     return ", ".join(f"'{name}'" for name in names)

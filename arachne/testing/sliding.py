@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from arachne.values import Array, Geometry
+from arachne.model.values import Array, Geometry
 
 
 def positions(shape: Sequence[int], kernel: Sequence[int], geometry: Geometry) -> tuple[int, ...]:

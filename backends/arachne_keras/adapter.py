@@ -7,23 +7,22 @@ Training mode
 
 Layout
     Keras stores dense matrices as `(in, out)`, kernels as `(*kernel, in / groups, out)`, a GRU's gates as z r n with
-    both biases in one tensor, attention maps with their heads as an axis of their own. `layout.py` turns each, both
+    both biases in one tensor, attention maps with a separate axis for their heads. `layout.py` turns each, both
     ways. Activations with their channels last cross as `(n, channels, *positions)`. A flatten keeps Keras' order,
     channels fastest: the columns of the dense layer behind it are in that order too, and not in PyTorch's.
 
 Copies
-    The user's model is wrapped, not copied: `set_weights` assigns to its variables. Gradients, traces and cuts run with
-    tensors that stand in for them (`keras.StatelessScope`), so nothing else changes the model, and they keep what they
-    saw.
+    The user's model is wrapped, not copied: `set_weights` assigns to its variables. Gradients, traces and cuts run on
+    copies of them (`keras.StatelessScope`), so nothing else changes the model, and later changes do not reach them.
 
 Devices
     Everything runs where Keras puts it, or on the device asked for. Arrays come and go through the CPU; half precision
     crosses as float32.
 
 Outputs
-    Scores are what enters a final softmax, log-softmax or sigmoid, fused into a layer or not; other probabilities are
-    recognised by their sum and become log-probabilities. One sigmoid output z is two classes with scores (0, z). What
-    leaves a layer is taken before its fused activation.
+    Scores are the inputs of a final softmax, log-softmax or sigmoid, fused into a layer or not; other probabilities are
+    recognised by their sum and become log-probabilities. One sigmoid output z is two classes with scores (0, z). The
+    output of a layer is taken before its fused activation.
 """
 
 from __future__ import annotations
@@ -36,18 +35,18 @@ import keras
 import numpy as np
 
 from arachne.adapting.outputs import class_names
-from arachne.backend import ModelBackend, Pull, WeightFile, Weights
 from arachne.errors import ModelError
-from arachne.fitting import OnStep, Plan
-from arachne.values import Activation, Array, Description, Inputs, LayerInfo, check_real, count
+from arachne.model.backend import LossGradient, ModelBackend, WeightFile, Weights
+from arachne.model.fitting import OnStep, Plan
+from arachne.model.values import Activation, Array, Description, Inputs, LayerInfo, check_real, count
 from arachne_keras import export, io
 from arachne_keras.autodiff import FRAMEWORK, Seed, stored_array, to_array
 from arachne_keras.cut import KerasCut
-from arachne_keras.fitting import fitted
+from arachne_keras.fitting import fit_weights
 from arachne_keras.gradients import gradients_of, seed_of
-from arachne_keras.reasons import unreached, variable_sizes
 from arachne_keras.running import Runner
 from arachne_keras.trace import KerasTrace
+from arachne_keras.unsupported import unreached_parameters, variable_sizes
 
 
 class KerasBackend(ModelBackend):
@@ -58,13 +57,13 @@ class KerasBackend(ModelBackend):
     OBJECT_MODULES = ("keras",)
     SUPPORTS_FIT = True
 
-    def __init__(self, model: io.Opened, output: str | None = None) -> None:
+    def __init__(self, model: io.LoadedModel, output: str | None = None) -> None:
         self._model = model
         self._runner = Runner(model.model, output, model.device)
         self._infos = self._runner.infos()
         self.native = model.model
         self.class_names = class_names(model.model)
-        self.score_kind = "log-probabilities" if self._runner.ending == "probabilities" else "logits"
+        self.score_kind = "log-probabilities" if self._runner.output_head == "probabilities" else "logits"
         for variable in model.model.variables:
             if variable.dtype.startswith(("float", "bfloat")) and not np.isfinite(stored_array(variable)).all():
                 raise ModelError(f"the model's weight '{variable.path}' holds a value that is not finite")
@@ -89,17 +88,17 @@ class KerasBackend(ModelBackend):
 
     @property
     def layers(self) -> Sequence[LayerInfo]:
-        """In order of execution."""
+        """Return the layers in order of execution."""
         return tuple(self._infos.values())
 
     @property
     def unreachable(self) -> Mapping[str, str]:
-        """Trainable variables by their paths."""
-        return unreached(self.native, self._runner.layers, self._runner.graph.steps)
+        """Map paths of trainable variables to reasons."""
+        return unreached_parameters(self.native, self._runner.layers, self._runner.graph.steps)
 
     @property
     def unreachable_sizes(self) -> Mapping[str, int]:
-        """Of all variables that belong to no layer."""
+        """Return the number of elements of every variable that belongs to no layer."""
         found = self.unreachable
         return {name: size for name, size in variable_sizes(self.native).items() if name in found}
 
@@ -108,7 +107,7 @@ class KerasBackend(ModelBackend):
         return {parameter: stored.get() for parameter, stored in self._runner.layers[layer].stored.items()}
 
     def _set_weights(self, layer: str, parameter: str, values: Array) -> None:
-        """Assigned to the stored variable, rounded to its dtype."""
+        """Assign to the stored variable, rounded to its dtype."""
         self._runner.layers[layer].stored[parameter].set(np.asarray(values))
 
     def _forward(self, inputs: Inputs) -> Array:
@@ -119,7 +118,7 @@ class KerasBackend(ModelBackend):
             )
 
     def _activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
-        """Seen by functions that stand in for the layer's `call` while it runs."""
+        """Capture activations by replacing the layer's `call` for one pass."""
         return KerasTrace(self._runner, inputs, [layer], gradients=False).activations[layer]
 
     def _forward_through(self, inputs: Inputs, layer: str) -> tuple[Array, tuple[Activation, ...]]:
@@ -127,8 +126,8 @@ class KerasBackend(ModelBackend):
         trace = KerasTrace(self._runner, inputs, [layer], gradients=False)
         return trace.scores, trace.activations[layer]
 
-    def _weight_gradients(self, inputs: Inputs, pull: Pull, parameters: Sequence[tuple[str, str]]) -> Weights:
-        """Taken on tensors that stand in for the variables; batches add up."""
+    def _weight_gradients(self, inputs: Inputs, pull: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
+        """Take gradients on copies of the variables, and add up batches."""
         places = {(layer, name): self._runner.layers[layer].stored[name] for layer, name in parameters}
         wanted = {id(stored.variable): stored.variable for stored in places.values()}
         variables = self._variables()
@@ -141,16 +140,16 @@ class KerasBackend(ModelBackend):
 
             return FRAMEWORK.pull_back(scores, [fixed[key] for key in wanted], seed)
 
-        return gradients_of(places, (pull_back(batch, seed) for batch, seed in self._seeded(inputs, pull)))
+        return gradients_of(places, (pull_back(batch, seed) for batch, seed in self._batches_with_seeds(inputs, pull)))
 
     def _output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
         """One pass and one backward pass per batch."""
         return KerasTrace(self._runner, inputs, [layer]).output_gradients(seed)[layer]
 
-    def _input_gradients(self, inputs: Inputs, pull: Pull) -> Inputs:
-        """Taken on the tensors the model is given."""
+    def _input_gradients(self, inputs: Inputs, pull: LossGradient) -> Inputs:
+        """Take gradients on the input tensors."""
         parts = []
-        for batch, seed in self._seeded(inputs, pull):
+        for batch, seed in self._batches_with_seeds(inputs, pull):
             given = self._runner.graph_inputs(batch)
             for tensor in given.values():
                 kind = keras.backend.standardize_dtype(tensor.dtype)
@@ -158,7 +157,7 @@ class KerasBackend(ModelBackend):
 
             def scores(tensors: Sequence[Any], places: Iterable[int] = tuple(given)) -> Any:
                 values = dict(zip(places, tensors, strict=True))
-                return self._runner.continued(values, self._runner.graph.steps)
+                return self._runner.scores_from(values, self._runner.graph.steps)
 
             found = FRAMEWORK.pull_back(scores, list(given.values()), seed)
             parts.append([to_array(gradient)[: count(batch)] for gradient in found])
@@ -169,20 +168,22 @@ class KerasBackend(ModelBackend):
         return {name: named[name] for name in inputs}
 
     def _fit(self, inputs: Inputs, labels: Array, plan: Plan, on_step: OnStep) -> Weights:
-        """By Keras' own training step, on the variables themselves, which have their values again afterwards."""
-        places = {(layer, name): self._runner.layers[layer].stored[name] for layer, name in self.chosen(None)}
-        return fitted(self._runner, places, inputs, labels, plan, on_step)
+        """Train the variables with Keras' own training step, and restore their values afterwards."""
+        places = {
+            (layer, name): self._runner.layers[layer].stored[name] for layer, name in self.resolve_parameters(None)
+        }
+        return fit_weights(self._runner, places, inputs, labels, plan, on_step)
 
     def _trace(self, inputs: Inputs, layers: Sequence[str]) -> KerasTrace:
-        """One pass kept open; every gradient taken from it is one backward pass."""
+        """Record one pass; every gradient is one backward pass."""
         return KerasTrace(self._runner, inputs, layers)
 
     def _cut(self, inputs: Inputs, layers: Sequence[str]) -> KerasCut:
-        """The steps behind the layers, compiled once."""
+        """Compile the steps behind the layers once."""
         return KerasCut(self._runner, inputs, layers)
 
     def halve_batches(self) -> int | None:
-        """Not where the model takes batches of one size only."""
+        """Halve the batch size; None if the model takes batches of one size only."""
         return self._runner.halve()
 
     def save(self, path: Path) -> None:
@@ -191,20 +192,20 @@ class KerasBackend(ModelBackend):
 
     @property
     def suffix(self) -> str:
-        """`.weights.h5` for a weight file, which Keras knows by that ending; `.keras` for a whole model."""
+        """Return `.weights.h5`, the suffix Keras requires, for a weight file, or `.keras` for a whole model."""
         return ".weights.h5" if self._model.format == "weights" else ".keras"
 
     def example_inputs(self, n: int, *, seed: int = 0) -> Inputs:
-        """For a functional model; one with its own `call` does not declare its inputs."""
+        """Draw inputs for a functional model; one with its own `call` does not declare its inputs."""
         return export.example_inputs(self.native, self.layers, n, seed=seed)
 
     def export_onnx(self, path: Path, *, inputs: Inputs | None = None, opset: int = 18) -> None:
-        """By Keras' own exporter."""
+        """Export with Keras' own exporter."""
         given = self.example_inputs(2) if inputs is None else inputs
         export.export_onnx(self.native, given, Path(path), opset=opset)
 
     def describe(self) -> Description:
-        """The notes say what had to be assumed."""
+        """Describe the model; the notes list assumptions."""
         return Description(
             backend=self.NAME,
             framework=f"keras {keras.__version__} on {FRAMEWORK.name} {FRAMEWORK.version()}",
@@ -216,7 +217,7 @@ class KerasBackend(ModelBackend):
         )
 
     def _device(self) -> str:
-        """Where the weights are, in the framework's words."""
+        """Return the device of the weights as the framework names it."""
         value = self.native.variables[0].value
         return str(getattr(value, "device", "cpu")).rpartition("device:")[2].lower() or "cpu"
 
@@ -225,8 +226,8 @@ class KerasBackend(ModelBackend):
         stored = (stored for layer in self._runner.layers.values() for stored in layer.stored.values())
         return list({id(one.variable): one.variable for one in stored}.values())
 
-    def _seeded(self, inputs: Inputs, pull: Pull) -> Iterator[tuple[Inputs, Seed]]:
-        """Batches of inputs, each with what the pull says of its rows."""
+    def _batches_with_seeds(self, inputs: Inputs, pull: LossGradient) -> Iterator[tuple[Inputs, Seed]]:
+        """Yield batches of inputs, each with the loss gradient of its rows."""
         done = 0
         for batch in self._runner.batches(inputs):
             yield batch, seed_of(pull, done, count(batch))

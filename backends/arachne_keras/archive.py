@@ -13,15 +13,15 @@ from typing import Any
 import h5py
 import numpy as np
 
+from arachne.adapting.zips import Zip, open_zip
 from arachne.errors import ModelError, UnsafeModelError
-from arachne.files import written
-from arachne.reading import parse_json
-from arachne.zips import Zip, opened_zip
+from arachne.io.files import atomic_draft
+from arachne.io.reading import parse_json
 from arachne_keras.config import check_config
-from arachne_keras.hdf5 import LARGEST_GROWTH, SMALL, Place, places, read_place
+from arachne_keras.hdf5 import ALWAYS_ALLOWED_BYTES, MAX_GROWTH, HDF5Location, locate_tensors, read_tensor
 
 CONFIG, WEIGHTS = "config.json", "model.weights.h5"
-LARGEST_CONFIG = 64 * 2**20
+MAX_CONFIG_BYTES = 64 * 2**20
 
 
 class Archive:
@@ -42,35 +42,35 @@ class Archive:
             ModelError: It is no `.keras` file, or a damaged one.
         """
         self.path = path
-        with opened_zip(path, "a .keras archive") as file:
-            self._zip = Zip.checked(file, path)
+        with open_zip(path, "a .keras archive") as file:
+            self._zip = Zip.read_directory(file, path)
             self.members = self._zip.members
             self._check_members(file)
             self.config = self._read_config(file)
             if not trust_code:
                 check_config(self.config, path.name)
             content = file.read(WEIGHTS)
-        with opened(io.BytesIO(content), path.name) as weights:
-            self.places = places(weights, path.name, len(content))
+        with open_hdf5(io.BytesIO(content), path.name) as weights:
+            self.places = locate_tensors(weights, path.name, len(content))
 
-    def tensor(self, place: Place) -> Any:
-        """One tensor as it is stored; where it lies in one piece, nothing else is read."""
+    def tensor(self, place: HDF5Location) -> Any:
+        """Read one tensor as it is stored; a contiguous tensor is read without the rest of the file."""
         info = self.members[WEIGHTS]
         if place.offset is None or info.compress_type != zipfile.ZIP_STORED:
-            with opened(io.BytesIO(self._weights()), self.path.name) as file:
+            with open_hdf5(io.BytesIO(self._weights()), self.path.name) as file:
                 return np.array(file[place.path])
         with self.path.open("rb") as raw:
-            return read_place(raw, self._zip.extent(WEIGHTS)[0] + place.offset, place)
+            return read_tensor(raw, self._zip.extent(WEIGHTS)[0] + place.offset, place)
 
     def _weights(self) -> bytes:
         with zipfile.ZipFile(self.path) as file:
             return file.read(WEIGHTS)
 
     def write_copy(self, destination: Path, tensors: Mapping[str, Any]) -> None:
-        """A copy with other tensors, by path, as arrays of the stored shape and dtype; all else stays as it is.
+        """Write a copy with other values of some tensors, by path, as arrays of the stored shape and dtype.
 
-        Where the archive is stored and the tensors lie in one piece, as Keras writes them, only their bytes and the
-        checksum differ. Otherwise the HDF5 member is written anew, and every other member copied.
+        If the archive is uncompressed and the tensors are contiguous, as Keras writes them, only their bytes and the
+        checksum change. Otherwise the HDF5 member is rewritten and every other member copied.
         """
         info = self.members[WEIGHTS]
         whole = all(self.places[path].offset is not None for path in tensors)
@@ -80,7 +80,7 @@ class Archive:
             self._rewrite(destination, tensors)
 
     def _patch(self, destination: Path, tensors: Mapping[str, Any]) -> None:
-        with written(destination, self.path) as temporary:
+        with atomic_draft(destination, self.path) as temporary:
             shutil.copyfile(self.path, temporary)
             with temporary.open("r+b") as file:
                 start, _ = self._zip.extent(WEIGHTS)
@@ -91,11 +91,11 @@ class Archive:
 
     def _rewrite(self, destination: Path, tensors: Mapping[str, Any]) -> None:
         content = io.BytesIO(self._weights())
-        with opened(content, self.path.name, "r+") as weights:
+        with open_hdf5(content, self.path.name, "r+") as weights:
             for path, values in tensors.items():
                 weights[path][...] = values
         with (
-            written(destination, self.path) as temporary,
+            atomic_draft(destination, self.path) as temporary,
             zipfile.ZipFile(self.path) as source,
             zipfile.ZipFile(temporary, "w") as target,
         ):
@@ -105,7 +105,7 @@ class Archive:
     def _check_members(self, file: zipfile.ZipFile) -> None:
         name = self.path.name
         size, total = self.path.stat().st_size, sum(info.file_size for info in self.members.values())
-        if total > max(SMALL, LARGEST_GROWTH * size):
+        if total > max(ALWAYS_ALLOWED_BYTES, MAX_GROWTH * size):
             raise UnsafeModelError(f"'{name}' would grow from {size:,} to {total:,} bytes when it is read")
         for member in (CONFIG, WEIGHTS):
             if member not in self.members:
@@ -113,7 +113,7 @@ class Archive:
         self._zip.check_checksums(file)
 
     def _read_config(self, file: zipfile.ZipFile) -> Any:
-        if self.members[CONFIG].file_size > LARGEST_CONFIG:
+        if self.members[CONFIG].file_size > MAX_CONFIG_BYTES:
             raise ModelError(f"'{self.path.name}' has a config.json too large to be read")
         try:
             return parse_json(file.read(CONFIG), finite=False)
@@ -122,8 +122,12 @@ class Archive:
 
 
 @contextlib.contextmanager
-def opened(source: Any, name: str, mode: str = "r") -> Iterator[Any]:
-    """An HDF5 file, or a sentence about why it is none."""
+def open_hdf5(source: Any, name: str, mode: str = "r") -> Iterator[Any]:
+    """Open an HDF5 file.
+
+    Raises:
+        ModelError: It is not readable.
+    """
     try:
         file = h5py.File(source, mode)
     except (OSError, RuntimeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""The one thing Keras leaves to the framework below it: gradients, and compiling a function once for many calls.
+"""Gradients and compiled functions, which Keras leaves to the framework below it.
 
 `FRAMEWORK` is the object for the framework Keras runs on. Functions given to it take and return that framework's
 tensors and are written with `keras.ops`.
@@ -14,20 +14,20 @@ from typing import Any
 import keras
 import numpy as np
 
-from arachne.values import Array
+from arachne.model.values import Array
 
 Mark = Callable[[Any], Any]
-"""Given a tensor of a pass, returns the one to go on with; the pass can then be differentiated by it."""
+"""Takes a tensor of a pass and returns its replacement, by which the pass can be differentiated."""
 
 Seed = Callable[[Array], Array]
-"""Given the result of a pass, returns the vector to multiply its Jacobian with, of the same shape."""
+"""Takes the result of a pass and returns the vector, of the same shape, to multiply its Jacobian with."""
 
 
 class Recording(ABC):
-    """One pass kept open.
+    """One pass recorded for gradients.
 
     Attributes:
-        result: What the function returned.
+        result: The result of the function.
         marked: The tensors it marked, in order.
     """
 
@@ -40,7 +40,7 @@ class Recording(ABC):
 
 
 class Framework(ABC):
-    """What a framework below Keras does for us."""
+    """The operations we need from the framework below Keras."""
 
     name: str
 
@@ -50,29 +50,29 @@ class Framework(ABC):
 
     @abstractmethod
     def pull_back(self, function: Callable[[list[Any]], Any], tensors: Sequence[Any], seed: Seed) -> list[Any]:
-        """Vector-Jacobian product of what a function gives, with respect to each tensor it takes.
+        """Vector-Jacobian product of a function's result with respect to each of its arguments.
 
-        The vector is what `seed` says of the function's result. Zeros where the result does not depend on a tensor.
+        `seed` maps the result to the vector. The product is zero if the result does not depend on a tensor.
         """
 
     @abstractmethod
     def record(self, function: Callable[[Mark], Any]) -> Recording:
-        """Run a function, and keep the pass open for gradients with respect to the tensors it marks."""
+        """Run a function and record the pass, for gradients with respect to the tensors it marks."""
 
     @abstractmethod
     def array(self, tensor: Any) -> Array:
         """A tensor or a variable's value as an array, which may share its memory."""
 
-    def compiled(self, function: Callable[..., Any], specimens: Sequence[Any], rows: int) -> Callable[..., Any]:
-        """The function, prepared once for tensors like these; the first `rows` of them may have any number of rows."""
+    def compile(self, function: Callable[..., Any], specimens: Sequence[Any], rows: int) -> Callable[..., Any]:
+        """Compile a function for tensors like these; the first `rows` of them may have any number of rows."""
         return function
 
     def no_gradients(self) -> contextlib.AbstractContextManager[Any]:
-        """A block in which nothing is kept for gradients."""
+        """Return a context in which nothing is recorded for gradients."""
         return contextlib.nullcontext()
 
     def snapshot(self, variable: Any) -> Any:
-        """A variable's present value, which stays as it is when the variable changes."""
+        """Copy a variable's current value."""
         return keras.ops.copy(variable.value)
 
 
@@ -104,7 +104,7 @@ if keras.backend.backend() == "tensorflow":
             return str(tf.__version__)
 
         def pull_back(self, function: Callable[[list[Any]], Any], tensors: Sequence[Any], seed: Seed) -> list[Any]:
-            """By a tape that watches the tensors."""
+            """Use a tape that watches the tensors."""
             # New tensor objects: the framework may hand out one object for two values that are equal.
             tensors = [tf.identity(tensor) for tensor in tensors]
             with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -116,15 +116,15 @@ if keras.backend.backend() == "tensorflow":
             return [tf.convert_to_tensor(gradient) for gradient in found]  # an embedding's gradient comes as slices
 
         def record(self, function: Callable[[Mark], Any]) -> Recording:
-            """By a tape that is kept."""
+            """Use a persistent tape."""
             return _TapeRecording(function)
 
         def array(self, tensor: Any) -> Array:
-            """TensorFlow's own way: Keras' makes NumPy 2 warn."""
+            """Convert with TensorFlow itself: Keras' conversion makes NumPy 2 warn."""
             return np.asarray(tensor.numpy())
 
-        def compiled(self, function: Callable[..., Any], specimens: Sequence[Any], rows: int) -> Callable[..., Any]:
-            """One trace with the axis of rows left open; what is returned cannot be traced again."""
+        def compile(self, function: Callable[..., Any], specimens: Sequence[Any], rows: int) -> Callable[..., Any]:
+            """Trace once for any number of rows; the result cannot be traced again."""
             shapes = [[None, *t.shape[1:]] if i < rows else t.shape for i, t in enumerate(specimens)]
             specs = [tf.TensorSpec(shape, t.dtype) for shape, t in zip(shapes, specimens, strict=True)]
             traced = tf.function(function, autograph=False).get_concrete_function(*specs)
@@ -154,7 +154,7 @@ elif keras.backend.backend() == "torch":
     import torch
 
     class Torch(Framework):
-        """Gradients by autograd, on tensors that stand in for the variables; nothing is compiled."""
+        """Gradients by autograd, on copies of the variables; nothing is compiled."""
 
         name = "torch"
 
@@ -163,7 +163,7 @@ elif keras.backend.backend() == "torch":
             return str(torch.__version__)
 
         def pull_back(self, function: Callable[[list[Any]], Any], tensors: Sequence[Any], seed: Seed) -> list[Any]:
-            """By autograd."""
+            """Use autograd."""
             leaves = [tensor.detach().requires_grad_() for tensor in tensors]
             result = function(leaves)
             vector = torch.from_numpy(np.array(seed(to_array(result)))).to(result)
@@ -172,15 +172,15 @@ elif keras.backend.backend() == "torch":
             return list(torch.autograd.grad(result, leaves, vector, materialize_grads=True))
 
         def record(self, function: Callable[[Mark], Any]) -> Recording:
-            """By autograd's graph, which is kept."""
+            """Keep autograd's graph."""
             return _GraphRecording(function)
 
         def array(self, tensor: Any) -> Array:
-            """Without its history, on the CPU."""
+            """Detach the tensor and move it to the CPU."""
             return np.asarray(tensor.detach().cpu().numpy())
 
         def no_gradients(self) -> contextlib.AbstractContextManager[Any]:
-            """The switch torch has for it."""
+            """Return `torch.no_grad()`."""
             return torch.no_grad()
 
         def snapshot(self, variable: Any) -> Any:
@@ -220,20 +220,20 @@ elif keras.backend.backend() == "jax":
             return str(jax.__version__)
 
         def pull_back(self, function: Callable[[list[Any]], Any], tensors: Sequence[Any], seed: Seed) -> list[Any]:
-            """By `jax.vjp`."""
+            """Use `jax.vjp`."""
             result, back = jax.vjp(function, list(tensors))
             return list(back(jax.numpy.asarray(seed(to_array(result)), result.dtype))[0])
 
         def record(self, function: Callable[[Mark], Any]) -> Recording:
-            """By `jax.vjp`, after a first pass that tells the shapes."""
+            """Use `jax.vjp`, after a first pass for the shapes."""
             return _OffsetRecording(function)
 
         def array(self, tensor: Any) -> Array:
-            """As NumPy asks for it."""
+            """Convert with NumPy."""
             return np.asarray(tensor)
 
-        def compiled(self, function: Callable[..., Any], specimens: Sequence[Any], rows: int) -> Callable[..., Any]:
-            """`jax.jit`: traced once for every number of rows that occurs."""
+        def compile(self, function: Callable[..., Any], specimens: Sequence[Any], rows: int) -> Callable[..., Any]:
+            """Use `jax.jit`, which traces once for every number of rows that occurs."""
             return jax.jit(function)  # type: ignore[no-any-return]
 
     class _OffsetRecording(Recording):
@@ -244,12 +244,14 @@ elif keras.backend.backend() == "jax":
                 self.marked.append(tensor)
                 return tensor
 
-            def shifted(offsets: list[Any]) -> Any:
+            def with_offsets(offsets: list[Any]) -> Any:
                 left = iter(offsets)
                 return function(lambda tensor: tensor + next(left))
 
             function(keep)
-            self.result, self._pull_back = jax.vjp(shifted, [jax.numpy.zeros_like(tensor) for tensor in self.marked])
+            self.result, self._pull_back = jax.vjp(
+                with_offsets, [jax.numpy.zeros_like(tensor) for tensor in self.marked]
+            )
 
         def gradients(self, seed: Array) -> list[Any]:
             return list(self._pull_back(jax.numpy.asarray(seed, self.result.dtype))[0])

@@ -14,17 +14,17 @@ import keras
 
 from arachne.errors import UnsafeModelError
 
-SMALL = 128 * 2**20
+ALWAYS_ALLOWED_BYTES = 128 * 2**20
 PROPORTION = 256
-"""Bytes that a run's results may always take for each input, and how many times the bytes of the weights."""
+"""Results per input may take this many bytes, or this many times the bytes of the weights if that is more."""
 
-SLACK = 1 << 20
+EXTRA_WEIGHT_BYTES = 1 << 20
 """Bytes of weights that a description may ask for beyond twice those that are stored."""
 
 
 @contextlib.contextmanager
-def bounded_weights(stored: int, name: str) -> Iterator[None]:
-    """While it is entered, layers cannot make more weights than a file has.
+def limit_weights(stored: int, name: str) -> Iterator[None]:
+    """Stop layers that would create more weights than a file has.
 
     Args:
         stored: Bytes of the weights in the file.
@@ -33,7 +33,7 @@ def bounded_weights(stored: int, name: str) -> Iterator[None]:
     Raises:
         UnsafeModelError: A layer asks for more.
     """
-    left = 2 * stored + SLACK
+    left = 2 * stored + EXTRA_WEIGHT_BYTES
     plain = keras.layers.Layer.add_weight
 
     def add_weight(layer: Any, shape: Any = None, *given: Any, **named: Any) -> Any:
@@ -44,13 +44,13 @@ def bounded_weights(stored: int, name: str) -> Iterator[None]:
             raise UnsafeModelError(f"'{name}' describes a layer '{layer.name}' that is larger than its weights")
         return plain(layer, shape, *given, **named)
 
-    with swapped_class(keras.layers.Layer, "add_weight", add_weight):
+    with swap_class_attribute(keras.layers.Layer, "add_weight", add_weight):
         yield
 
 
 @contextlib.contextmanager
-def swapped_class(owner: type, name: str, value: Any) -> Iterator[None]:
-    """Let another function stand in for a class's own."""
+def swap_class_attribute(owner: type, name: str, value: Any) -> Iterator[None]:
+    """Replace an attribute of a class for a while."""
     kept = vars(owner)[name]
     setattr(owner, name, value)
     try:
@@ -65,7 +65,7 @@ def check_sizes(model: Any, stored: int, name: str) -> None:
     Raises:
         UnsafeModelError: It has such a layer.
     """
-    left = max(SMALL, PROPORTION * stored)
+    left = max(ALWAYS_ALLOWED_BYTES, PROPORTION * stored)
     for layer in model._flatten_layers():
         for node in layer._inbound_nodes:
             for tensor in node.output_tensors:

@@ -1,8 +1,8 @@
-"""What a `.keras` file may ask Keras to build, checked before Keras reads it.
+"""Check the configuration of a `.keras` file before Keras reads it.
 
-A configuration names classes by module, and Keras builds whatever it finds there. So it is walked from end to end, and
-every name has to be one of Keras' own layers, operations, initialisers and the like. Code in the file (lambdas),
-classes of somebody's package, and layers that open other files are refused.
+A configuration names classes by module, and Keras builds any class it finds there. So every name in it has to be one of
+Keras' own layers, operations, initialisers and the like. Code in the file (lambdas), classes of other packages, and
+layers that open other files are refused.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ READS_FILES = ("StringLookup", "IntegerLookup", "IndexLookup", "TextVectorizatio
 PLAIN = ("__keras_tensor__", "__tensor__", "__numpy__", "__bytes__", "__ellipsis__", "__slice__", "__tuple__")
 """Values that are data, however they are written."""
 
-MOST_OBJECTS = 20_000
+MAX_OBJECTS = 20_000
 """How many layers, initialisers and the like a model may be made of; Keras takes its time over each."""
 
-LARGEST_NUMBER = 1e300
+MAX_NUMBER = 1e300
 
 MODELS = ("Functional", "Sequential", "Model")
 OPERATIONS = ("numpy", "nn", "math", "core", "linalg", "image", "einops")
@@ -70,8 +70,8 @@ def check_config(config: Any, name: str) -> None:
         _check({key: value for key, value in config.items() if key != "compile_config"}, name, counted)
     except RecursionError as error:
         raise ModelError(f"'{name}' has a config.json that is nested too deeply") from error
-    if next(counted) > MOST_OBJECTS:
-        raise ModelError(f"'{name}' has a config.json of more than {MOST_OBJECTS:,} objects, too many to be built")
+    if next(counted) > MAX_OBJECTS:
+        raise ModelError(f"'{name}' has a config.json of more than {MAX_OBJECTS:,} objects, too many to be built")
 
 
 def _check(value: Any, name: str, counted: Iterator[int]) -> None:
@@ -84,7 +84,7 @@ def _check(value: Any, name: str, counted: Iterator[int]) -> None:
     elif isinstance(value, list):
         for inner in value:
             _check(inner, name, counted)
-    elif isinstance(value, int | float) and not -LARGEST_NUMBER <= value <= LARGEST_NUMBER:
+    elif isinstance(value, int | float) and not -MAX_NUMBER <= value <= MAX_NUMBER:
         raise ModelError(f"'{name}' has a config.json with a number that no layer has")
 
 
@@ -111,7 +111,7 @@ def _check_class(value: Mapping[str, Any], name: str) -> None:
         raise UnsafeModelError(
             f"'{name}' asks for the function '{module}.{function}'; use --trust-code if you trust it"
         )
-    if not _known(module, class_name):
+    if not _is_known(module, class_name):
         raise UnsafeModelError(
             f"'{name}' holds '{shown}', which is no layer of Keras' own; use --trust-code if you trust it"
         )
@@ -121,7 +121,7 @@ def _check_class(value: Mapping[str, Any], name: str) -> None:
         )
 
 
-def _known(module: str | None, class_name: str) -> bool:
+def _is_known(module: str | None, class_name: str) -> bool:
     if module is None:
         return any(class_name in names for names in ALLOWED.values()) or class_name in MODELS
     if module in ("keras", "keras.models") or module.startswith(("keras.src.models.", "keras.src.engine.")):

@@ -60,7 +60,7 @@ def model_of(network: Network) -> Any:
             name in node.sources and isinstance(network.layer_of(node), (spec.Sliding, spec.BatchNorm))
             for node in network.nodes
         )
-        values[name] = turned(tensor) if images else tensor
+        values[name] = channels_last(tensor) if images else tensor
     made: dict[str, Any] = {}
     for node in network.nodes:
         given = [values[source] for source in node.sources]
@@ -68,12 +68,12 @@ def model_of(network: Network) -> Any:
         if owner is not None:
             if owner.name not in made:
                 made[owner.name] = layer_of(owner)
-            values[node.name] = applied(owner, made[owner.name], given[0])
+            values[node.name] = apply_layer(owner, made[owner.name], given[0])
         else:
             values[node.name] = plain(node, given)
     model = keras.Model(inputs if len(inputs) > 1 else next(iter(inputs.values())), values[network.nodes[-1].name])
     for name, owner in network.layers.items():
-        made[name].set_weights(stored(owner))
+        made[name].set_weights(keras_weights(owner))
     return model
 
 
@@ -98,7 +98,7 @@ def layer_of(owner: spec.Layer) -> Any:
 
 
 def convolution(owner: spec.Conv | spec.ConvTranspose) -> Any:
-    """One of Keras' many convolutions."""
+    """Build a convolution with the Keras class for its kind."""
     bias = owner.bias is not None
     geometry, (out, per_group, *kernel) = owner.geometry, owner.weight.shape
     shared = {"strides": geometry.stride, "dilation_rate": geometry.dilation, "use_bias": bias, "name": owner.name}
@@ -109,16 +109,16 @@ def convolution(owner: spec.Conv | spec.ConvTranspose) -> Any:
     return CONVS[len(kernel)](out, tuple(kernel), groups=geometry.groups, **shared)
 
 
-def applied(owner: spec.Layer, layer: Any, given: Any) -> Any:
-    """The layer on top of a value, padded where the spec says so."""
+def apply_layer(owner: spec.Layer, layer: Any, given: Any) -> Any:
+    """Apply a layer to a value, after the padding of its spec."""
     if not isinstance(owner, spec.Conv) or not any(map(any, owner.geometry.padding)):
         return layer(given)
     padding = owner.geometry.padding
     return layer(PADS[len(padding)](padding if len(padding) > 1 else padding[0])(given))
 
 
-def stored(owner: spec.Layer) -> list[Any]:
-    """The weights as Keras stores them."""
+def keras_weights(owner: spec.Layer) -> list[Any]:
+    """Return the weights in Keras' layout."""
     parameters = dict(owner.parameters)
     match owner:
         case spec.Dense():
@@ -141,7 +141,7 @@ def stored(owner: spec.Layer) -> list[Any]:
 
 
 def depthwise(owner: spec.Conv) -> bool:
-    """Keras has a class of its own for convolutions with one group for each channel, over up to two axes."""
+    """Whether Keras has a depthwise class for it: one group per channel, over up to two axes."""
     return owner.weight.shape[1] == 1 and owner.geometry.groups > 1 and owner.weight.ndim < 5
 
 
@@ -154,7 +154,7 @@ def plain(node: spec.Node, given: Sequence[Any]) -> Any:
         return pools[len(node.size)](node.size, strides=node.stride or node.size, name=node.name)(given[0])
     if isinstance(node, spec.Flatten):
         images = len(given[0].shape) > 2 and not isinstance(given[0]._keras_history.operation, (kl.Dense,))
-        return kl.Flatten(name=node.name)(turned_back(given[0]) if images and conv_before(given[0]) else given[0])
+        return kl.Flatten(name=node.name)(channels_first(given[0]) if images and conv_before(given[0]) else given[0])
     if isinstance(node, spec.Add):
         return kl.Add(name=node.name)(list(given))
     if isinstance(node, spec.Concat):
@@ -174,13 +174,13 @@ def conv_before(tensor: Any) -> bool:
         tensor = given[0]
 
 
-def turned(tensor: Any) -> Any:
-    """Channels last."""
+def channels_last(tensor: Any) -> Any:
+    """Move the channels to the last axis."""
     axes = len(tensor.shape) - 1
     return kl.Permute((*range(2, axes + 1), 1))(tensor)
 
 
-def turned_back(tensor: Any) -> Any:
-    """Channels first."""
+def channels_first(tensor: Any) -> Any:
+    """Move the channels to axis 1."""
     axes = len(tensor.shape) - 1
     return kl.Permute((axes, *range(1, axes)))(tensor)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from arachne.values import Array, Geometry
+from arachne.model.values import Array, Geometry
 from arachne_keras import layout
-from arachne_keras.kinds import Kind, Layer, StandIns, Watcher
-from arachne_keras.stored import Stored
+from arachne_keras.kinds import Kind, Layer, Replacements, Watcher
+from arachne_keras.parameter_slice import ParameterSlice
 
 
 class Convolution(Kind):
@@ -19,7 +19,7 @@ class Convolution(Kind):
 
     name = "conv"
 
-    def weight(self) -> Stored:
+    def weight(self) -> ParameterSlice:
         """The kernel."""
         return layout.kernel(self.keras.kernel)
 
@@ -83,12 +83,12 @@ class Convolution(Kind):
 class Depthwise(Convolution):
     """One group for each channel."""
 
-    def weight(self) -> Stored:
+    def weight(self) -> ParameterSlice:
         """Output channel = channel × multiplier + m."""
         return layout.depthwise_kernel(self.keras.kernel)
 
     def groups(self) -> int:
-        """As many as channels."""
+        """One group per channel."""
         return int(self.keras.kernel.shape[-2])
 
 
@@ -122,15 +122,15 @@ class Separable(Convolution):
         return Geometry((1,) * axes, ((0, 0),) * axes, (1,) * axes)
 
     def groups(self) -> int:
-        """As many as channels."""
+        """One group per channel."""
         return int(self.keras.depthwise_kernel.shape[-2])
 
     def entering(self, layer: Layer, values: Array) -> Array:
         """A padding layer before it concerns the depthwise part alone."""
         return super().entering(layer, values) if layer.part == "depthwise" else self._channels_first(values)
 
-    def stand_ins(self, watcher: Watcher) -> StandIns:
-        """Keras computes both parts in one call; here they are two."""
+    def replacements(self, watcher: Watcher) -> Replacements:
+        """Split Keras' single call into one call per part."""
         own, (first, second) = self.keras, self.layers
 
         def depthwise(inputs: Any) -> Any:

@@ -1,7 +1,7 @@
-"""A Keras model held open: what crosses the cut is kept, the steps behind it are compiled once for all candidates.
+"""A cut of a Keras model: crossing tensors are stored, the steps behind them are compiled once for all candidates.
 
-The compiled function takes what crosses the cut and the touched variables as arguments. Nothing is assigned to the
-model, and TensorFlow traces the function once, whatever rows and weights come.
+The compiled function takes the crossing tensors and the touched variables as arguments. Nothing is assigned to the
+model, and TensorFlow traces the function once for all rows and weights.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from arachne.backend import Cut, Pull, Weights
-from arachne.values import Array, Inputs, batches, count
+from arachne.model.backend import Cut, LossGradient, Weights
+from arachne.model.values import Array, Inputs, batches, count
 from arachne_keras.autodiff import FRAMEWORK, stored_array, to_array
 from arachne_keras.gradients import gradients_of, seed_of
-from arachne_keras.graph import Graph, Step, Values
+from arachne_keras.graph import Graph, OpCall, Values
 from arachne_keras.running import Runner, affordable
 from arachne_keras.watch import Watch
 
-LARGEST = 1 << 14
-"""How many rows a compiled function is given at once, at most."""
+MAX_ROWS_PER_CALL = 1 << 14
+"""The largest number of rows per call of a compiled function."""
 
 
 class KerasCut(Cut):
@@ -41,9 +41,9 @@ class KerasCut(Cut):
         infos = [layer.info() for layer in self._touched.values()]
         # A sequence has no single output to continue from.
         super().__init__(infos[0].name, infos, continues_from_outputs=infos[0].kind != "recurrent")
-        self._kept = _Kept(runner, inputs, _users(runner, layers))
-        self._behind = self._kept.behind
-        self._rows = runner.fixed or affordable(self._graph, self._behind, LARGEST)
+        self._crossing = _CrossingTensors(runner, inputs, _users(runner, layers))
+        self._behind = self._crossing.behind
+        self._rows = runner.fixed or affordable(self._graph, self._behind, MAX_ROWS_PER_CALL)
         variables = [stored.variable for layer in self._touched.values() for stored in layer.stored.values()]
         self._variables = list({id(variable): variable for variable in variables}.values())
         self._arrays = {id(variable): stored_array(variable) for variable in self._variables}
@@ -54,7 +54,7 @@ class KerasCut(Cut):
     def outputs(self, rows: Array | None = None) -> Array:
         """One watched pass; nothing behind the layer's step is computed."""
         found = []
-        for values, n in self._kept.batches(rows, self._rows):
+        for values, n in self._crossing.batches(rows, self._rows):
             watch = Watch(self._runner.kinds, [self.layer])
             standing = self._runner.stateless(self._fixed, self._runner.model.variables)
             with FRAMEWORK.no_gradients(), standing, self._runner.faults(), watch.watching():
@@ -63,11 +63,11 @@ class KerasCut(Cut):
         return np.concatenate(found)
 
     def _scores_from_outputs(self, outputs: Array, rows: Array | None) -> Array:
-        """The first use gives `outputs`, everything else is as it was when the model was cut."""
+        """Replace the result of the first use by `outputs`; all other weights are those at the time of the cut."""
         layer = self._runner.layers[self.layer]
         whole = layer.kind.inverse(layer, np.asarray(outputs))
         found, done = [], 0
-        for values, n in self._kept.batches(rows, self._rows):
+        for values, n in self._crossing.batches(rows, self._rows):
             part = whole[done : done + n]
             filled = len(next(iter(values.values()))) - n
             part = np.concatenate([part, np.zeros((filled, *part.shape[1:]), part.dtype)]) if filled else part
@@ -77,19 +77,19 @@ class KerasCut(Cut):
         return np.concatenate(found)
 
     def _scores_with(self, weights: Weights, rows: Array | None) -> Array:
-        """The touched variables go in as arguments."""
-        given = self._given(weights)
-        batches_of_rows = self._kept.batches(rows, self._rows)
+        """Pass the touched variables as arguments."""
+        given = self._variable_tensors(weights)
+        batches_of_rows = self._crossing.batches(rows, self._rows)
         return np.concatenate([self._call("weights", values, given)[:n] for values, n in batches_of_rows])
 
-    def _weight_gradients(self, weights: Weights, pull: Pull, rows: Array | None) -> Weights:
-        """The steps behind the layers, run again with tensors that gradients are taken by."""
-        given = self._given(weights)
+    def _weight_gradients(self, weights: Weights, pull: LossGradient, rows: Array | None) -> Weights:
+        """Run the steps behind the layers again, with weights that require gradients."""
+        given = self._variable_tensors(weights)
         places = {(name, key): s for name, layer in self._touched.items() for key, s in layer.stored.items()}
 
         def batches_of_rows() -> Iterator[Sequence[Any]]:
             done = 0
-            for values, n in self._kept.batches(rows, self._rows):
+            for values, n in self._crossing.batches(rows, self._rows):
                 kept = self._tensors(values)
                 yield FRAMEWORK.pull_back(partial(self._behind_with, kept), given, seed_of(pull, done, n))
                 done += n
@@ -99,8 +99,8 @@ class KerasCut(Cut):
     def _behind_with(self, kept: Sequence[Any], tensors: Sequence[Any]) -> Any:
         return self._with_weights(*kept, *tensors)
 
-    def _given(self, weights: Weights) -> list[Any]:
-        """The touched variables as tensors, with these parameters in their places."""
+    def _variable_tensors(self, weights: Weights) -> list[Any]:
+        """Return the touched variables as tensors, with these parameters replaced."""
         arrays = dict(self._arrays)
         for (layer, parameter), values in weights.items():
             stored = self._touched[layer].stored[parameter]
@@ -108,15 +108,15 @@ class KerasCut(Cut):
         return [ops.convert_to_tensor(arrays[id(v)], dtype=v.dtype) for v in self._variables]
 
     def _tensors(self, values: Values) -> list[Any]:
-        """What crosses the cut as a list, masks behind the values they belong to."""
-        places, masks = self._kept.places, self._kept.masked
+        """List the crossing tensors, then their masks."""
+        places, masks = self._crossing.places, self._crossing.masked
         return [values[place] for place in places] + [values[place]._keras_mask for place in masks]
 
     def _call(self, what: str, values: Values, given: Sequence[Any]) -> Array:
         tensors = self._tensors(values)
         if what not in self._functions:
             function = self._from_outputs if what == "outputs" else self._with_weights
-            self._functions[what] = FRAMEWORK.compiled(
+            self._functions[what] = FRAMEWORK.compile(
                 function, [*tensors, *given], rows=len(tensors) + (what == "outputs")
             )
         with FRAMEWORK.no_gradients(), self._runner.faults():
@@ -125,36 +125,36 @@ class KerasCut(Cut):
     def _from_outputs(self, *tensors: Any) -> Any:
         watch = Watch(self._runner.kinds, [self.layer], given={self.layer: tensors[-1]})
         with self._runner.stateless(self._fixed, self._runner.model.variables):
-            return self._runner.continued(self._values(tensors[:-1]), self._behind, watch)
+            return self._runner.scores_from(self._values(tensors[:-1]), self._behind, watch)
 
     def _with_weights(self, *tensors: Any) -> Any:
         n = len(self._variables)
         changed = {id(variable): tensor for variable, tensor in zip(self._variables, tensors[-n:], strict=True)}
         with self._runner.stateless({**self._fixed, **changed}, self._runner.model.variables):
-            return self._runner.continued(self._values(tensors[:-n]), self._behind)
+            return self._runner.scores_from(self._values(tensors[:-n]), self._behind)
 
     def _values(self, tensors: Sequence[Any]) -> Values:
-        places = self._kept.places
+        places = self._crossing.places
         values = dict(zip(places, tensors[: len(places)], strict=True))
-        for place, mask in zip(self._kept.masked, tensors[len(places) :], strict=True):
+        for place, mask in zip(self._crossing.masked, tensors[len(places) :], strict=True):
             values[place]._keras_mask = mask
-        return {**values, **self._kept.constant}
+        return {**values, **self._crossing.constant}
 
 
-class _Kept:
-    """What crosses the cut, for all inputs.
+class _CrossingTensors:
+    """The tensors that cross the cut, for all inputs.
 
     Attributes:
         behind: The steps behind the cut.
         places: The places whose values cross it, one row per input.
-        masked: Those of them that carry a Keras mask.
+        masked: The places with a Keras mask.
         constant: Values that cross it and do not depend on the inputs.
     """
 
     def __init__(self, runner: Runner, inputs: Inputs, first: set[int]) -> None:
         self._runner = runner
         self._n = count(inputs)
-        self.behind = _behind(runner.graph, first)
+        self.behind = _steps_behind(runner.graph, first)
         before = [step for step in runner.graph.steps if step not in self.behind]
         made = {place for step in self.behind for place in step.gives}
         crossing = {place for step in self.behind for place in step.takes.values()} - made
@@ -175,11 +175,11 @@ class _Kept:
                     masks.setdefault(place, []).append(mask[: count(batch)])
         self.places = [place for place in parts if place not in self.constant]
         self.masked = list(masks)
-        self._tensors = {place: _joined(parts[place]) for place in self.places}
-        self._masks = {place: _joined(found) for place, found in masks.items()}
+        self._tensors = {place: _concatenate(parts[place]) for place in self.places}
+        self._masks = {place: _concatenate(found) for place, found in masks.items()}
 
     def batches(self, rows: Array | None, size: int) -> Sequence[tuple[Values, int]]:
-        """The values of some rows, a batch at a time, and how many of them are meant."""
+        """Return the values of some rows batch by batch, each with its number of rows without padding."""
         chosen = np.arange(self._n) if rows is None else np.arange(self._n)[np.asarray(rows)]
         found = []
         for part in batches(max(len(chosen), 1), size):
@@ -189,19 +189,19 @@ class _Kept:
             if rows is None and len(wanted) == self._n == len(filled):
                 values = dict(self._tensors)  # no copy for the common case
             else:
-                values = {place: self._some(tensor, filled) for place, tensor in self._tensors.items()}
+                values = {place: self._take_rows(tensor, filled) for place, tensor in self._tensors.items()}
             for place, mask in self._masks.items():
-                values[place]._keras_mask = self._some(mask, filled)
+                values[place]._keras_mask = self._take_rows(mask, filled)
             found.append((values, len(wanted)))
         return found
 
-    def _some(self, tensor: Any, rows: Array) -> Any:
-        if not self._n:  # no inputs at all: one row of zeros stands in, and is cut off again
+    def _take_rows(self, tensor: Any, rows: Array) -> Any:
+        if not self._n:  # no inputs at all: use one row of zeros, which is cut off again
             return ops.zeros((len(rows), *tensor.shape[1:]), dtype=tensor.dtype)
         return ops.take(tensor, rows, axis=0)
 
 
-def _joined(parts: Sequence[Any]) -> Any:
+def _concatenate(parts: Sequence[Any]) -> Any:
     return parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=0)
 
 
@@ -209,9 +209,9 @@ def _users(runner: Runner, layers: Sequence[str]) -> set[int]:
     return {number for layer in layers for number in runner.users[layer]}
 
 
-def _behind(graph: Graph, first: set[int]) -> list[Step]:
+def _steps_behind(graph: Graph, first: set[int]) -> list[OpCall]:
     """The steps that use a touched layer or depend on one that does."""
-    found: list[Step] = []
+    found: list[OpCall] = []
     made: set[int] = set()
     for number, step in enumerate(graph.steps):
         if number in first or made & set(step.takes.values()):

@@ -1,6 +1,6 @@
-"""What is set before Keras is imported: which framework it runs on, and where it writes its settings.
+"""Choose the framework below Keras and the folder of its settings before Keras is imported.
 
-Importing this module imports Keras. A Keras that is already there is taken as it is.
+Importing this module imports Keras. A Keras that is already imported is used unchanged.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 FRAMEWORKS = ("tensorflow", "torch", "jax")
-"""What Keras can run on, in the order in which we prefer them."""
+"""The frameworks Keras can run on, in order of preference."""
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 TALKATIVE = os.environ.get(LEVEL, "2") in ("0", "1")
@@ -23,7 +23,7 @@ TALKATIVE = os.environ.get(LEVEL, "2") in ("0", "1")
 
 
 def choose_framework() -> str | None:
-    """The framework to set: the first one installed, or None where the user has chosen.
+    """Return the first installed framework, or None if the user has chosen one.
 
     A user chooses by `KERAS_BACKEND`, or by a `keras.json` in the folder where Keras looks for it. Keras writes that
     file by itself too, so it only counts where the framework it names is installed.
@@ -31,10 +31,10 @@ def choose_framework() -> str | None:
     Raises:
         ImportError: Keras is there, but nothing for it to run on.
     """
-    if os.environ.get("KERAS_BACKEND") or _installed(_configured()):
+    if os.environ.get("KERAS_BACKEND") or _is_installed(_configured_framework()):
         return None
     for name in FRAMEWORKS:
-        if _installed(name):
+        if _is_installed(name):
             return name
     raise ImportError(f"Keras needs one of {', '.join(FRAMEWORKS)}", name=FRAMEWORKS[0])
 
@@ -55,9 +55,9 @@ def clean_home() -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Hold back what TensorFlow's libraries print while they are loaded, which no setting turns off.
+    """Hide messages of TensorFlow's libraries while they load, which no setting turns off.
 
-    It is printed after all when the block fails. Keras loads TensorFlow on other frameworks too, to look into files.
+    They are printed if the block fails. Keras loads TensorFlow on other frameworks too, to look into files.
     """
     if TALKATIVE or "tensorflow" in sys.modules:
         yield
@@ -82,11 +82,11 @@ def quiet() -> Iterator[None]:
                 os.environ.pop(LEVEL, None)
 
 
-def _installed(name: str) -> bool:
+def _is_installed(name: str) -> bool:
     return name in FRAMEWORKS and importlib.util.find_spec(name) is not None
 
 
-def _configured() -> str:
+def _configured_framework() -> str:
     try:
         config = json.loads(_home_config().read_text())
     except (OSError, ValueError):

@@ -8,15 +8,15 @@ from typing import Any
 
 from arachne.adapting.exporting import exporter_faults, quiet_exporter, random_inputs
 from arachne.errors import ModelError
-from arachne.files import written
-from arachne.values import Inputs, LayerInfo
+from arachne.io.files import atomic_draft
+from arachne.model.values import Inputs, LayerInfo
 from arachne_keras.autodiff import FRAMEWORK
 from arachne_keras.graph import functional
 
 
 def export_onnx(model: Any, inputs: Inputs, destination: Path, *, opset: int) -> None:
-    """As `ModelBackend.export_onnx`. The graph ends as the model does, and its inputs have the model's names."""
-    with written(destination) as temporary, quiet_exporter():
+    """Export a model with its own output head and input names."""
+    with atomic_draft(destination) as temporary, quiet_exporter():
         with FRAMEWORK.no_gradients():
             model(inputs, training=False)  # the exporter takes only models that were called
         with exporter_faults():
@@ -24,7 +24,7 @@ def export_onnx(model: Any, inputs: Inputs, destination: Path, *, opset: int) ->
 
 
 def example_inputs(model: Any, layers: Sequence[LayerInfo], n: int, *, seed: int) -> Inputs:
-    """As `ModelBackend.example_inputs`."""
+    """Draw random inputs of the shapes that a functional model declares."""
     source = functional(model)
     if source is None:
         raise ModelError(f"model '{model.name}' has a call of its own and does not tell what inputs it takes")

@@ -1,4 +1,4 @@
-"""Training by Keras' own training step and optimisers, on the variables themselves, which are put back afterwards."""
+"""Train the variables with Keras' own training step and optimisers, and restore their values afterwards."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 import keras
 import numpy as np
 
-from arachne.backend import Weights
 from arachne.errors import UsageError
-from arachne.fitting import BETAS, EPSILON, MOMENTUM, OnStep, Plan, Step
-from arachne.values import Array, Inputs, count, read, take
+from arachne.model.backend import Weights
+from arachne.model.fitting import BETAS, EPSILON, MOMENTUM, OnStep, Plan, Step
+from arachne.model.values import Array, Inputs, count, read, take
 from arachne_keras.autodiff import stored_array
+from arachne_keras.parameter_slice import ParameterSlice
 from arachne_keras.running import Runner
-from arachne_keras.stored import Stored
 
 
-def fitted(
+def fit_weights(
     runner: Runner,
-    places: Mapping[tuple[str, str], Stored],
+    places: Mapping[tuple[str, str], ParameterSlice],
     inputs: Inputs,
     labels: Array,
     plan: Plan,
     on_step: OnStep,
 ) -> Weights:
-    """The weights that training reaches, in the canonical layout; every batch has the same number of rows."""
+    """Train and return the weights in the canonical layout; every batch has the same number of rows."""
     variables = list({id(stored.variable): stored.variable for stored in places.values()}.values())
     wanted = [variable for variable in variables if variable.trainable]
     if not wanted:
@@ -47,9 +47,9 @@ def fitted(
 
 
 class Trainer(keras.Model):  # type: ignore[misc]  # Keras has no types
-    """The scores of a model as a model of its own, so that the user's keeps the optimiser it was compiled with.
+    """A separate model that computes the scores, so that the user's model keeps the optimiser it was compiled with.
 
-    It runs the wrapped model's steps as `Runner` does, in inference mode, and knows no variables but those to train.
+    It runs the wrapped model's steps as `Runner` does, in inference mode, and trains only the given variables.
     """
 
     def __init__(self, runner: Runner, variables: Sequence[Any], optimiser: str) -> None:
@@ -69,16 +69,16 @@ class Trainer(keras.Model):  # type: ignore[misc]  # Keras has no types
         """Class scores."""
         given = tensors if isinstance(tensors, (list, tuple)) else [tensors]
         values = dict(zip(self.runner.graph.inputs, given, strict=True))
-        return self.runner.continued(values, self.runner.graph.steps)
+        return self.runner.scores_from(values, self.runner.graph.steps)
 
     def restart(self, rate: float) -> None:
-        """Forget what the optimiser has seen."""
+        """Reset the optimiser."""
         for variable, values in zip(self.optimizer.variables, self.at_first, strict=True):
             variable.assign(values)
         self.optimizer.learning_rate = rate
 
     def step(self, inputs: Inputs, labels: Array, rows: Array, size: int) -> float:
-        """One step on some rows, filled up to `size` with rows that count nothing; the loss before it."""
+        """Train on some rows, padded to `size` with rows of weight 0; return the loss before the step."""
         filled = np.resize(rows, size)
         counted = np.where(np.arange(size) < len(rows), size / len(rows), 0.0).astype(np.float32)
         tensors = list(self.runner.graph_inputs(read(take(inputs, filled))).values())
@@ -88,7 +88,7 @@ class Trainer(keras.Model):  # type: ignore[misc]  # Keras has no types
 
 
 def _trainer(runner: Runner, variables: Sequence[Any], plan: Plan) -> Trainer:
-    """The runner's trainer, made once for an optimiser: Keras compiles its step when it is first called."""
+    """Return the trainer of an optimiser, made once: Keras compiles its step at the first call."""
     known = runner.trainers.get(plan.optimiser)
     if known is None or [id(one) for one in known.wanted] != [id(one) for one in variables]:
         known = runner.trainers[plan.optimiser] = Trainer(runner, variables, plan.optimiser)

@@ -10,9 +10,9 @@ import keras
 from keras import layers as kl
 
 from arachne.errors import ModelError, UsageError, did_you_mean
-from arachne_keras import ending
-from arachne_keras.graph import Graph, Whole
+from arachne_keras.graph import Graph, WholeModelCall
 from arachne_keras.kinds import Kind
+from arachne_keras.output_head import select_needed
 
 
 def input_names(graph: Any) -> tuple[str, ...]:
@@ -23,8 +23,8 @@ def input_names(graph: Any) -> tuple[str, ...]:
     return tuple(tensor.name for tensor in graph.inputs)
 
 
-def opened(source: Any, output: str | None) -> Graph:
-    """The graph of a functional model."""
+def build_graph(source: Any, output: str | None) -> Graph:
+    """Build the graph of a functional model."""
     graph = Graph()
     graph.inputs = tuple(graph.new_place(tensor.shape) for tensor in source.inputs)
     outputs = graph.inline(source, graph.inputs, "")
@@ -37,26 +37,26 @@ def opened(source: Any, output: str | None) -> Graph:
     if output is None and len(outputs) > 1:
         raise ModelError(f"the model has {len(outputs)} outputs, name one: {', '.join(names)}")
     graph.output = outputs[0 if output is None else names.index(output)]
-    graph.steps = ending.needed(graph)
+    graph.steps = select_needed(graph)
     return graph
 
 
-def opaque(model: Any, output: str | None) -> Graph:
-    """One step for a model with its own `call`."""
+def opaque_graph(model: Any, output: str | None) -> Graph:
+    """Build a graph of one step for a model with its own `call`."""
     if not model.built:
         raise ModelError(f"model '{model.name}' was never called, so it has no weights yet; call it on some data first")
     graph = Graph()
     given, result = graph.new_place(), graph.new_place()
     graph.inputs, graph.output = (given,), result
-    graph.steps = [Whole(model, None, {0: given}, (result,), names=None, output=output)]
+    graph.steps = [WholeModelCall(model, None, {0: given}, (result,), names=None, output=output)]
     return graph
 
 
-def fed(graph: Graph, names: list[str] | None, many: int) -> Graph:
-    """The graph of an opaque model, fed with as many inputs as were given."""
+def with_inputs(graph: Graph, names: list[str] | None, many: int) -> Graph:
+    """Return the graph of an opaque model with as many inputs as given."""
     step = graph.steps[0]
     named = None if names is None else tuple(names)
-    if not isinstance(step, Whole) or (step.names == named and len(step.takes) == many):
+    if not isinstance(step, WholeModelCall) or (step.names == named and len(step.takes) == many):
         return graph
     places = (*graph.inputs, *(graph.new_place() for _ in range(many - len(graph.inputs))))
     return replace(
@@ -66,8 +66,8 @@ def fed(graph: Graph, names: list[str] | None, many: int) -> Graph:
     )
 
 
-def fold_padding(graph: Graph, kinds: Sequence[Kind]) -> None:
-    """A layer of zeros that only one convolution sees is part of how that convolution walks."""
+def merge_padding(graph: Graph, kinds: Sequence[Kind]) -> None:
+    """Merge a zero-padding layer into the geometry of the only convolution behind it."""
     for step in graph.steps:
         if not isinstance(step.operation, (kl.ZeroPadding1D, kl.ZeroPadding2D, kl.ZeroPadding3D)):
             continue
@@ -80,8 +80,8 @@ def fold_padding(graph: Graph, kinds: Sequence[Kind]) -> None:
                 kind.padding = tuple((int(before), int(after)) for before, after in pairs)
 
 
-def called_with(model: Any) -> list[tuple[int | None, ...]]:
-    """The shapes a model was first called with, where it remembers them."""
+def first_call_shapes(model: Any) -> list[tuple[int | None, ...]]:
+    """Return the input shapes of a model's first call, if Keras has stored them."""
     shapes = getattr(model, "_build_shapes_dict", None) or {}
     found = list(shapes.values())
     plain = all(isinstance(s, (tuple, list)) and all(d is None or isinstance(d, int) for d in s) for s in found)

@@ -1,4 +1,4 @@
-"""From a pull to gradients: what it says of a batch, and gradients of variables added up over batches."""
+"""Gradients of a loss: its gradient for a batch of scores, and gradients of variables added up over batches."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from arachne.backend import Pull, Weights, pulled
-from arachne.values import Array
+from arachne.model.backend import LossGradient, Weights, compute_gradient
+from arachne.model.values import Array
 from arachne_keras.autodiff import Seed, to_array
-from arachne_keras.stored import Stored
+from arachne_keras.parameter_slice import ParameterSlice
 
 
-def seed_of(pull: Pull, start: int, n: int) -> Seed:
-    """What a pull says of `n` rows from number `start` on; rows that fill the batch up get zeros."""
+def seed_of(pull: LossGradient, start: int, n: int) -> Seed:
+    """Return the loss gradient of `n` rows from number `start` on, with zeros for padded rows."""
 
     def seed(scores: Array) -> Array:
         whole = np.zeros_like(scores)
         if n:
-            whole[:n] = pulled(pull, scores[:n], slice(start, start + n))
+            whole[:n] = compute_gradient(pull, scores[:n], slice(start, start + n))
         return whole
 
     return seed
 
 
-def gradients_of(places: Mapping[tuple[str, str], Stored], batches: Iterable[Sequence[Any]]) -> Weights:
+def gradients_of(places: Mapping[tuple[str, str], ParameterSlice], batches: Iterable[Sequence[Any]]) -> Weights:
     """Gradients with respect to parameters, summed over batches, in the canonical layout.
 
     Args:
@@ -37,4 +37,4 @@ def gradients_of(places: Mapping[tuple[str, str], Stored], batches: Iterable[Seq
     for gradients in batches:
         for total, gradient in zip(sums.values(), gradients, strict=True):
             total += to_array(gradient)
-    return {place: stored.canonical(sums[id(stored.variable)]) for place, stored in places.items()}
+    return {place: stored.to_canonical(sums[id(stored.variable)]) for place, stored in places.items()}

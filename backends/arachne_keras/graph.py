@@ -14,22 +14,22 @@ import keras
 from keras import tree
 
 from arachne.errors import ModelError, UsageError, did_you_mean
-from arachne_keras.swapping import swapped
+from arachne_keras.swapping import swap_attributes
 
 Values = dict[int, Any]
 """Tensors by the number of their place in the graph."""
 
 
 @dataclass(frozen=True)
-class Step:
+class OpCall:
     """One call of a layer or operation.
 
     Attributes:
-        operation: What is called.
+        operation: The layer or operation.
         arguments: Its arguments, with symbolic tensors in place of values; None for a model called with its inputs.
         takes: The place of each symbolic tensor among the arguments, by the tensor's identity.
         gives: The places of its results.
-        prefix: What stands before the names of its layers: the names of the nested models it is in.
+        prefix: The prefix of the names of its layers: the names of the nested models around it.
         bare: Whether it runs without its fused activation.
     """
 
@@ -41,9 +41,9 @@ class Step:
     bare: bool = False
 
     def run(self, values: Values) -> None:
-        """Compute its results out of the values there are."""
+        """Compute the results from the values of its arguments."""
         if self.bare:
-            with swapped({(self.operation, "activation"): keras.activations.linear}):
+            with swap_attributes({(self.operation, "activation"): keras.activations.linear}):
                 return replace(self, bare=False).run(values)
         args, kwargs = self.arguments.fill_in({key: values[place] for key, place in self.takes.items()})
         if "training" in getattr(self.operation, "_call_context_args", ()):
@@ -54,13 +54,13 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Whole(Step):
-    """A model that cannot be looked into, called with all of its inputs.
+class WholeModelCall(OpCall):
+    """A call of an opaque model with all of its inputs.
 
     Attributes:
         names: The names of its inputs, where it takes a mapping.
         output: Which of its outputs is wanted.
-        ended: What takes the place of its last activation.
+        ended: Replacements that switch off its last activation.
     """
 
     names: tuple[str, ...] | None = None
@@ -71,11 +71,11 @@ class Whole(Step):
         """One call."""
         given = [values[place] for place in self.takes.values()]
         inputs = given[0] if self.names is None else dict(zip(self.names, given, strict=True))
-        with swapped(self.ended):
+        with swap_attributes(self.ended):
             answer = self.operation(inputs, training=False)
-        values[self.gives[0]] = self._chosen(answer)
+        values[self.gives[0]] = self._choose_output(answer)
 
-    def _chosen(self, answer: Any) -> Any:
+    def _choose_output(self, answer: Any) -> Any:
         if not isinstance(answer, (Mapping, list, tuple)):
             return answer
         pairs = answer.items() if isinstance(answer, Mapping) else enumerate(answer)
@@ -99,12 +99,12 @@ class Graph:
     """
 
     inputs: tuple[int, ...] = ()
-    steps: list[Step] = field(default_factory=list)
+    steps: list[OpCall] = field(default_factory=list)
     output: int = -1
     shapes: dict[int, tuple[int | None, ...]] = field(default_factory=dict)
 
-    def run(self, values: Values, steps: Sequence[Step] | None = None, keep: Collection[int] = ()) -> Values:
-        """Run steps (all by default) on top of these values; values no later step takes go, save output and `keep`."""
+    def run(self, values: Values, steps: Sequence[OpCall] | None = None, keep: Collection[int] = ()) -> Values:
+        """Run steps (all by default) on these values; drop values after their last use, except output and `keep`."""
         steps = self.steps if steps is None else steps
         last = {place: number for number, step in enumerate(steps) for place in step.takes.values()}
         wanted = {self.output, *keep}
@@ -116,12 +116,12 @@ class Graph:
                     values.pop(place, None)
         return values
 
-    def takers(self, place: int) -> list[Step]:
-        """The steps that take what is at a place."""
+    def takers(self, place: int) -> list[OpCall]:
+        """Return the steps that read a place."""
         return [step for step in self.steps if place in step.takes.values()]
 
-    def giver(self, place: int) -> Step | None:
-        """The step that gives what is at a place; None for inputs."""
+    def giver(self, place: int) -> OpCall | None:
+        """Return the step that writes a place; None for inputs."""
         return next((step for step in self.steps if place in step.gives), None)
 
     def new_place(self, shape: Sequence[int | None] | None = None) -> int:
@@ -131,7 +131,7 @@ class Graph:
         return place
 
     def inline(self, model: Any, given: Sequence[int], prefix: str) -> list[int]:
-        """Add the steps of a functional model whose inputs are at these places; returns the places of its outputs."""
+        """Add the steps of a functional model with inputs at these places; return the places of its outputs."""
         places = {id(tensor): place for tensor, place in zip(model.inputs, given, strict=True)}
         waiting = list(reversed(model.outputs))
         while waiting:
@@ -153,7 +153,7 @@ class Graph:
             given = [places[id(tensor)] for tensor in node.input_tensors]
             return self.inline(nested, given, f"{prefix}{node.operation.name}/")
         gives = [self.new_place(tensor.shape) for tensor in node.outputs]
-        self.steps.append(Step(node.operation, node.arguments, takes, tuple(gives), prefix))
+        self.steps.append(OpCall(node.operation, node.arguments, takes, tuple(gives), prefix))
         return gives
 
 

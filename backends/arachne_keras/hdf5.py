@@ -1,4 +1,4 @@
-"""HDF5 files as Keras writes them: checked before anything is read from them, and where each weight lies."""
+"""HDF5 files as Keras writes them: check them before anything is read, and locate each weight."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import h5py
 import numpy as np
 
 from arachne.errors import ModelError, UnsafeModelError
-from arachne.values import Array
+from arachne.model.values import Array
 
 FILTERS = (1, 2, 3, 4, 5, 6, 32000)
-"""HDF5's own filters; any other would be looked for in a library on this machine."""
+"""HDF5's own filters; for any other, HDF5 would load a library from this machine."""
 
-LARGEST_GROWTH = 8
-SMALL = 64 * 2**20
-"""Unpacked data may have LARGEST_GROWTH times the size of the file, or SMALL bytes if that is more."""
+MAX_GROWTH = 8
+ALWAYS_ALLOWED_BYTES = 64 * 2**20
+"""Unpacked data may have MAX_GROWTH times the size of the file, or ALWAYS_ALLOWED_BYTES if that is more."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a tensor lies.
+class HDF5Location:
+    """The location of a tensor in an HDF5 file.
 
     Attributes:
         path: Its path in the HDF5 file.
         shape: Its shape.
         dtype: Its dtype as NumPy has it, with its byte order.
         name: The name of the dtype; `bfloat16`, which NumPy lacks, is marked by an attribute.
-        offset: The byte of the HDF5 file at which it starts; None where it is stored in pieces.
+        offset: The byte of the HDF5 file at which it starts; None if it is not contiguous.
     """
 
     path: str
@@ -39,8 +39,8 @@ class Place:
     offset: int | None
 
 
-def places(file: Any, name: str, size: int) -> dict[str, Place]:
-    """Check an open HDF5 file, and tell where its tensors lie.
+def locate_tensors(file: Any, name: str, size: int) -> dict[str, HDF5Location]:
+    """Check an open HDF5 file and locate its tensors.
 
     Args:
         file: An `h5py.File` opened for reading.
@@ -58,19 +58,19 @@ def places(file: Any, name: str, size: int) -> dict[str, Place]:
         if isinstance(error, ModelError):
             raise
         raise ModelError(f"'{name}' holds weights that cannot be read: {error}") from error
-    if total > max(SMALL, LARGEST_GROWTH * size):
+    if total > max(ALWAYS_ALLOWED_BYTES, MAX_GROWTH * size):
         raise UnsafeModelError(f"'{name}' would grow from {size} to {total} bytes when it is read")
     return found
 
 
-def read_place(file: Any, offset: int, place: Place) -> Array:
-    """A tensor that lies in one piece, out of an open file, as a fresh array of its stored dtype."""
+def read_tensor(file: Any, offset: int, place: HDF5Location) -> Array:
+    """Read a contiguous tensor from an open file, as a fresh array of its stored dtype."""
     size = int(np.prod(place.shape)) * place.dtype.itemsize
     file.seek(offset)
     return np.frombuffer(bytearray(file.read(size)), place.dtype).reshape(place.shape)
 
 
-def _walk(group: Any, path: str, name: str, seen: set[int]) -> Iterator[Place]:
+def _walk(group: Any, path: str, name: str, seen: set[int]) -> Iterator[HDF5Location]:
     address = h5py.h5o.get_info(group.id).addr
     if address in seen:
         raise UnsafeModelError(f"'{name}' holds a group '{path}' that leads back to itself")
@@ -84,12 +84,12 @@ def _walk(group: Any, path: str, name: str, seen: set[int]) -> Iterator[Place]:
         if found is h5py.Group:
             yield from _walk(group[key], inner, name, seen)
         elif found is h5py.Dataset:
-            yield _place(group[key], inner, name)
+            yield _locate(group[key], inner, name)
         else:
             raise ModelError(f"'{name}' holds '{inner}', which is no tensor")
 
 
-def _place(dataset: Any, path: str, name: str) -> Place:
+def _locate(dataset: Any, path: str, name: str) -> HDF5Location:
     if dataset.external or dataset.is_virtual:
         raise UnsafeModelError(f"'{name}' keeps the tensor '{path}' in another file")
     plist = dataset.id.get_create_plist()
@@ -98,4 +98,4 @@ def _place(dataset: Any, path: str, name: str) -> Place:
     if dataset.dtype.kind not in "biufVS":
         raise ModelError(f"'{name}' holds '{path}', which is no tensor of numbers")
     stored = "bfloat16" if str(dataset.attrs.get("dtype", "")) == "bfloat16" else str(dataset.dtype.newbyteorder("="))
-    return Place(path, tuple(dataset.shape), dataset.dtype, stored, dataset.id.get_offset())
+    return HDF5Location(path, tuple(dataset.shape), dataset.dtype, stored, dataset.id.get_offset())

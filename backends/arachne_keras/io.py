@@ -13,19 +13,19 @@ from typing import Any
 import keras
 
 from arachne.errors import EnvironmentFaultError, ModelError, UnsafeModelError, UsageError
-from arachne.files import written
-from arachne.user_code import call_factory
-from arachne_keras.archive import Archive, opened
-from arachne_keras.bounds import bounded_weights, check_sizes
+from arachne.io.files import atomic_draft
+from arachne.io.user_code import call_factory
+from arachne_keras.archive import Archive, open_hdf5
+from arachne_keras.bounds import check_sizes, limit_weights
 from arachne_keras.environment import quiet
-from arachne_keras.hdf5 import places
+from arachne_keras.hdf5 import locate_tensors
 from arachne_keras.kinds import Layer
 from arachne_keras.running import Runner
 from arachne_keras.weights import KerasWeightFile
 
 
 @dataclass(frozen=True)
-class Opened:
+class LoadedModel:
     """A model and where it came from.
 
     Attributes:
@@ -33,7 +33,7 @@ class Opened:
         format: `model`, `keras`, `weights` or `legacy h5`.
         path: The file the weights came from.
         archive: The checked archive, for a `.keras` file.
-        device: Where it runs, where that was asked for.
+        device: The requested device, if any.
         notes: What a user should know about it.
     """
 
@@ -45,15 +45,15 @@ class Opened:
     notes: tuple[str, ...] = ()
 
 
-def open_model(source: Any, *, weights: Path | None, device: str | None, trust_code: bool) -> Opened:
-    """The model behind a path, a `module:factory` or an object, on the device asked for."""
+def open_model(source: Any, *, weights: Path | None, device: str | None, trust_code: bool) -> LoadedModel:
+    """Open a path, a `module:factory` or an object, on the requested device."""
     with _on(device):
         if isinstance(source, keras.Model):
-            found = Opened(source, "model", device=device)
+            found = LoadedModel(source, "model", device=device)
         elif isinstance(source, Path) or Path(str(source)).exists():
             found = _from_file(Path(source), device, trust_code)
         elif isinstance(source, str) and ":" in source:
-            found = Opened(call_factory(source, keras.Model, "a keras.Model"), "model", device=device)
+            found = LoadedModel(call_factory(source, keras.Model, "a keras.Model"), "model", device=device)
         else:
             raise ModelError(f"expected a keras.Model, a model file or 'module:factory', got '{source}'")
         if weights is None:
@@ -66,7 +66,7 @@ def open_model(source: Any, *, weights: Path | None, device: str | None, trust_c
 def open_weights(path: Path) -> KerasWeightFile:
     """The weights of a `.keras` file, or of those layers that a `.weights.h5` file names."""
     if path.suffix.lower() == ".h5":
-        with opened(path, path.name) as file:
+        with open_hdf5(path, path.name) as file:
             old = {"model_config", "layer_names"} & set(file.attrs)
         if old:
             raise ModelError(
@@ -78,11 +78,11 @@ def open_weights(path: Path) -> KerasWeightFile:
     return KerasWeightFile.of_model(path, found.model, Runner(found.model).layers, found.archive)
 
 
-def save(model: Opened, layers: dict[str, Layer], path: Path) -> None:
-    """Write the model with its current weights, in the kind it came in.
+def save(model: LoadedModel, layers: dict[str, Layer], path: Path) -> None:
+    """Write the model with its current weights, in the format it came in.
 
     Raises:
-        ModelError: The ending is of another kind.
+        ModelError: The suffix does not fit the model's format.
     """
     if model.path is not None and model.format in ("keras", "weights"):
         ending = ".keras" if model.format == "keras" else ".h5"
@@ -95,7 +95,7 @@ def save(model: Opened, layers: dict[str, Layer], path: Path) -> None:
         changed = {key: values for key, values in now.items() if values.tobytes() != file.read(*key).tobytes()}
         file.rewrite(path, changed)
         return
-    with written(path, model.path) as temporary, _tolerated(), quiet():
+    with atomic_draft(path, model.path) as temporary, _ignore_array_warning(), quiet():
         if path.name.endswith(".weights.h5"):
             model.model.save_weights(temporary)
         elif path.suffix.lower() == ".keras":
@@ -104,7 +104,7 @@ def save(model: Opened, layers: dict[str, Layer], path: Path) -> None:
             raise ModelError(f"a Keras model is saved as '.keras' or '.weights.h5', not as '{path.name}'")
 
 
-def _from_file(path: Path, device: str | None, trust_code: bool) -> Opened:
+def _from_file(path: Path, device: str | None, trust_code: bool) -> LoadedModel:
     suffix = path.suffix.lower()
     if path.is_dir():
         raise ModelError(
@@ -117,14 +117,14 @@ def _from_file(path: Path, device: str | None, trust_code: bool) -> Opened:
         raise ModelError(f"'{path.name}' is no model of Keras; known endings: .keras, .weights.h5 with a factory")
     archive = Archive(path, trust_code=trust_code)
     stored = sum(math.prod(place.shape) * place.dtype.itemsize for place in archive.places.values())
-    with bounded_weights(stored, path.name):
-        model = _loaded(path, trust_code)
+    with limit_weights(stored, path.name):
+        model = _load_model(path, trust_code)
     check_sizes(model, stored, path.name)
-    return Opened(model, "keras", path, archive, device)
+    return LoadedModel(model, "keras", path, archive, device)
 
 
-def _from_h5(path: Path, device: str | None, trust_code: bool) -> Opened:
-    with opened(path, path.name) as file:
+def _from_h5(path: Path, device: str | None, trust_code: bool) -> LoadedModel:
+    with open_hdf5(path, path.name) as file:
         whole = "model_config" in file.attrs
         if not whole:
             raise ModelError(
@@ -137,12 +137,12 @@ def _from_h5(path: Path, device: str | None, trust_code: bool) -> Opened:
             "--trust-code if you trust it"
         )
     note = "saved as .keras: the old .h5 format is only read"
-    return Opened(_loaded(path, trust_code), "legacy h5", path, None, device, (note,))
+    return LoadedModel(_load_model(path, trust_code), "legacy h5", path, None, device, (note,))
 
 
-def _loaded(path: Path, trust_code: bool) -> Any:
+def _load_model(path: Path, trust_code: bool) -> Any:
     try:
-        with _tolerated(), quiet():
+        with _ignore_array_warning(), quiet():
             model = keras.saving.load_model(path, compile=False, safe_mode=not trust_code)
     except UnsafeModelError:
         raise
@@ -155,23 +155,23 @@ def _loaded(path: Path, trust_code: bool) -> Any:
     return model
 
 
-def _with_weights(found: Opened, weights: Path) -> Opened:
+def _with_weights(found: LoadedModel, weights: Path) -> LoadedModel:
     if weights.suffix.lower() not in (".h5", ".keras"):
         raise ModelError(f"'{weights.name}' is no weight file of Keras; known endings: .weights.h5, .keras")
     if weights.suffix.lower() == ".keras":
         Archive(weights)
     else:
-        with opened(weights, weights.name) as file:
-            places(file, weights.name, weights.stat().st_size)
+        with open_hdf5(weights, weights.name) as file:
+            locate_tensors(file, weights.name, weights.stat().st_size)
     try:
-        with _tolerated():
+        with _ignore_array_warning():
             found.model.load_weights(weights)
     except Exception as error:
         # As above: whatever a layer raises when the weights do not fit.
         raise ModelError(f"the weights in '{weights.name}' do not fit the model: {_first_line(error)}") from error
     if not weights.name.endswith(".weights.h5"):
-        return Opened(found.model, "model", device=found.device)
-    return Opened(found.model, "weights", weights, device=found.device)
+        return LoadedModel(found.model, "model", device=found.device)
+    return LoadedModel(found.model, "weights", weights, device=found.device)
 
 
 def _first_line(error: Exception) -> str:
@@ -201,8 +201,8 @@ def _on(device: str | None) -> Iterator[None]:
 
 
 @contextmanager
-def _tolerated() -> Iterator[None]:
-    """Keras 3 turns its variables into arrays in a way that NumPy 2 warns of; the arrays are right."""
+def _ignore_array_warning() -> Iterator[None]:
+    """Ignore a warning of NumPy 2 about how Keras 3 converts variables; the arrays are correct."""
     with warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", message="__array__ implementation doesn't accept a copy", category=DeprecationWarning

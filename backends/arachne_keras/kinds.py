@@ -1,7 +1,7 @@
-"""`Kind`: how one Keras layer holds, computes and shows its weights; here for a dense layer, elsewhere for the others.
+"""`Kind`: how a Keras layer stores and uses its weights; this class is for dense layers, subclasses for the others.
 
-A kind gives *stand-ins*: functions that take the place of a layer's methods while it is watched, compute the same, and
-show what enters and what leaves before the non-linearity.
+A kind has *replacements* for a layer's methods, which are used while the layer is watched: they compute the same and
+report the inputs, and the outputs before the non-linearity.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from typing import Any, Protocol
 
 import keras
 
-from arachne.values import Array, Geometry, LayerInfo, ParameterInfo
+from arachne.model.values import Array, Geometry, LayerInfo, ParameterInfo
 from arachne_keras import layout
-from arachne_keras.stored import Stored
-from arachne_keras.swapping import swapped
+from arachne_keras.parameter_slice import ParameterSlice
+from arachne_keras.swapping import swap_attributes
 
-StandIns = dict[tuple[Any, str], Any]
-"""What takes the place of an object's attribute while it is watched."""
+Replacements = dict[tuple[Any, str], Any]
+"""Replacements of attributes while an object is watched."""
 
 
 class Watcher(Protocol):
-    """Who looks on while a model runs."""
+    """Receives the uses of layers while a model runs."""
 
     def use(self, layer: Layer, entering: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
-        """One use of a layer: what enters each weight, and how to compute what leaves; returns what goes on."""
+        """Report a use: the input of each weight and a function for the output; return the output to continue with."""
 
     def begin(self, layer: Layer) -> object:
-        """A use begins that comes in steps."""
+        """Begin a use of several steps."""
 
     def step(self, layer: Layer, entering: Mapping[str, Any], gates: Sequence[Any]) -> list[Any]:
-        """One step of such a use: the gates before their non-linearities; returns those to go on with."""
+        """Report one step: the gates before their non-linearities; return the gates to continue with."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Layer:
 
     name: str
     kind: Kind
-    stored: Mapping[str, Stored]
+    stored: Mapping[str, ParameterSlice]
     part: str = ""
 
     def info(self, *, uses: int = 1, followed_by: tuple[str, ...] | None = None) -> LayerInfo:
@@ -59,13 +59,13 @@ class Layer:
 
 
 class Kind:
-    """How one Keras layer holds, computes and shows its weights.
+    """How one Keras layer stores and uses its weights.
 
     Attributes:
         name: The kind's name in `LayerInfo`.
         keras: The Keras layer.
-        shape: Shape of what enters it, where that is known; None for axes of any length.
-        padding: Zeros that a padding layer before it adds; folded into a convolution's geometry.
+        shape: Shape of its input, if known; None for axes of any length.
+        padding: Zeros that a padding layer before it adds; part of a convolution's geometry.
         wrapper: The `TimeDistributed` it is in, if any.
     """
 
@@ -80,7 +80,7 @@ class Kind:
 
     @classmethod
     def accepts(cls, keras_layer: Any) -> bool:
-        """Whether a Keras layer of the right class is of this kind after all."""
+        """Whether a Keras layer of the right class is of this kind."""
         return True
 
     def find(self, name: str) -> Iterator[Layer]:
@@ -88,20 +88,20 @@ class Kind:
         bias = {} if self.keras.bias is None else {"bias": layout.plain(self.keras.bias)}
         yield Layer(name, self, {"weight": self.weight(), **bias})
 
-    def weight(self) -> Stored:
+    def weight(self) -> ParameterSlice:
         """The matrix or kernel of a layer that has one."""
         return layout.dense(self.keras.kernel)
 
     def geometry(self, layer: Layer) -> Geometry | None:
-        """How a convolution walks over its input."""
+        """Return the geometry of a convolution."""
         return None
 
-    def stand_ins(self, watcher: Watcher) -> StandIns:
-        """What takes the place of the Keras layer's methods while it is watched."""
+    def replacements(self, watcher: Watcher) -> Replacements:
+        """Replace the Keras layer's methods while it is watched."""
 
         def call(inputs: Any, *args: Any, **kwargs: Any) -> Any:
             def compute() -> Any:
-                with swapped({(self.keras, "activation"): keras.activations.linear}):
+                with swap_attributes({(self.keras, "activation"): keras.activations.linear}):
                     return type(self.keras).call(self.keras, inputs, *args, **kwargs)
 
             return self.keras.activation(watcher.use(self.layers[0], {"weight": inputs}, compute))
@@ -109,13 +109,13 @@ class Kind:
         return {(self.keras, "call"): call}
 
     def entering(self, layer: Layer, values: Array) -> Array:
-        """What enters, as the contract has it."""
+        """Convert an input to the contract's layout."""
         return values
 
     def leaving(self, layer: Layer, values: Array) -> Array:
-        """What leaves, as the contract has it."""
+        """Convert an output to the contract's layout."""
         return values
 
     def inverse(self, layer: Layer, values: Array) -> Array:
-        """What leaves, as Keras has it; the inverse of `leaving`."""
+        """Convert an output back to Keras' layout; the inverse of `leaving`."""
         return values

@@ -14,13 +14,13 @@ import numpy as np
 from keras import layers as kl
 from keras import ops
 
-from arachne.values import Array
+from arachne.model.values import Array
 from arachne_keras import layout
 from arachne_keras.convolution import Convolution, Depthwise, Separable, Transposed
-from arachne_keras.kinds import Kind, Layer, StandIns, Watcher
+from arachne_keras.kinds import Kind, Layer, Replacements, Watcher
+from arachne_keras.parameter_slice import Layout, ParameterSlice
 from arachne_keras.recurrent import Recurrent
-from arachne_keras.stored import Layout, Stored
-from arachne_keras.swapping import swapped
+from arachne_keras.swapping import swap_attributes
 
 
 class Einsum(Kind):
@@ -37,7 +37,7 @@ class Einsum(Kind):
 
     @staticmethod
     def equation(keras_layer: Any) -> tuple[str, str, str]:
-        """The letters of what enters, of the kernel, and of what leaves; an ellipsis is spelled out as digits."""
+        """Return the letters of the input, the kernel and the output; an ellipsis becomes digits."""
         before, gives = keras_layer.equation.replace(" ", "").split("->")
         takes, weight = before.split(",")
         elided = keras_layer.input_spec.ndim - len(takes.replace("...", "")) if "..." in takes else 0
@@ -46,23 +46,23 @@ class Einsum(Kind):
 
     @classmethod
     def accepts(cls, keras_layer: Any) -> bool:
-        """Whether it is one matrix: each axis of the kernel is either summed over or made, never both kept."""
+        """Whether it is one matrix: each axis of the kernel is an axis of either the input or the output."""
         takes, weight, gives = cls.equation(keras_layer)
         return all((letter in takes) != (letter in gives) for letter in weight)
 
-    def weight(self) -> Stored:
-        """What is made as rows, what is summed over as columns."""
+    def weight(self) -> ParameterSlice:
+        """Reshape to `(outputs, inputs)`."""
         weight, sizes = self._letters[1], dict(zip(self._letters[1], self.keras.kernel.shape, strict=True))
         axes = [weight.index(letter) for letter in (*self._out, *self._in)]
         shape = [int(np.prod([sizes[letter] for letter in letters])) for letters in (self._out, self._in)]
-        return Stored(self.keras.kernel, Layout.of(self.keras.kernel.shape, axes, shape))
+        return ParameterSlice(self.keras.kernel, Layout.of(self.keras.kernel.shape, axes, shape))
 
     def entering(self, layer: Layer, values: Array) -> Array:
-        """What is summed over in one last axis."""
+        """Flatten the summed axes into the last one."""
         return self._flat(values, self._letters[0], self._takes, len(self._in))
 
     def leaving(self, layer: Layer, values: Array) -> Array:
-        """What is made in one last axis."""
+        """Flatten the output axes into the last one."""
         return self._flat(values, self._letters[2], self._gives, len(self._out))
 
     def inverse(self, layer: Layer, values: Array) -> Array:
@@ -82,17 +82,17 @@ class Einsum(Kind):
 
 
 class Embedding(Kind):
-    """Rows looked up by number; the numbers are what enters."""
+    """Rows of a table; the inputs are row numbers."""
 
     name = "embedding"
 
     def find(self, name: str) -> Iterator[Layer]:
         """One table."""
         table = self.keras.embeddings
-        yield Layer(name, self, {"weight": Stored(table, Layout.of(table.shape, (0, 1)))})
+        yield Layer(name, self, {"weight": ParameterSlice(table, Layout.of(table.shape, (0, 1)))})
 
-    def stand_ins(self, watcher: Watcher) -> StandIns:
-        """A table has no activation that would have to be left out."""
+    def replacements(self, watcher: Watcher) -> Replacements:
+        """Replace the call; a table has no activation to leave out."""
 
         def call(inputs: Any, *args: Any, **kwargs: Any) -> Any:
             own = self.keras
@@ -107,7 +107,7 @@ class Norm(Kind):
     name = "norm"
 
     def find(self, name: str) -> Iterator[Layer]:
-        """What it stores of the two."""
+        """Yield a layer with the scale and bias that Keras stores, if any."""
         rms = isinstance(self.keras, kl.RMSNormalization)
         scale = self.keras.scale if rms else self.keras.gamma
         bias = None if rms else self.keras.beta
@@ -117,8 +117,8 @@ class Norm(Kind):
         if stored:
             yield Layer(name, self, stored)
 
-    def stand_ins(self, watcher: Watcher) -> StandIns:
-        """What enters the scale is the normalised input: the same layer without scale and bias."""
+    def replacements(self, watcher: Watcher) -> Replacements:
+        """Report the normalised input, computed by the layer without scale and bias, as the input of the scale."""
         if not self.layers:
             return {}
         own = self.keras
@@ -129,35 +129,35 @@ class Norm(Kind):
 
             entering = {}
             if "scale" in self.layers[0].stored:
-                entering["scale"] = self._normalised(compute)
+                entering["scale"] = self._normalise(compute)
             return watcher.use(self.layers[0], entering, compute)
 
         return {(own, "call"): call}
 
     def entering(self, layer: Layer, values: Array) -> Array:
-        """`(n, channels, *positions)` for batch and group normalisation, as it comes for the others."""
+        """Move the channels of batch and group normalisation to axis 1, as in `leaving`."""
         return self.leaving(layer, values)
 
     def leaving(self, layer: Layer, values: Array) -> Array:
-        """As `entering`."""
-        return np.ascontiguousarray(np.moveaxis(values, self._channels, 1)) if self._moved else values
+        """Move the channels of batch and group normalisation to axis 1."""
+        return np.ascontiguousarray(np.moveaxis(values, self._channels, 1)) if self._has_channel_axis else values
 
     def inverse(self, layer: Layer, values: Array) -> Array:
         """Channels where the model has them."""
-        return np.moveaxis(values, 1, self._channels) if self._moved else values
+        return np.moveaxis(values, 1, self._channels) if self._has_channel_axis else values
 
-    def _normalised(self, compute: Callable[[], Any]) -> Any:
+    def _normalise(self, compute: Callable[[], Any]) -> Any:
         own = self.keras
         plain: dict[tuple[Any, str], Any] = {(own, "scale"): False, (own, "center"): False}
         if isinstance(own, kl.RMSNormalization):
             plain = {(own, "scale"): ops.ones_like(own.scale)}
         elif isinstance(own, kl.LayerNormalization):  # it asks for the variables themselves
             plain = {(own, "gamma"): ops.ones_like(own.gamma), (own, "beta"): None}
-        with swapped(plain):
+        with swap_attributes(plain):
             return compute()
 
     @property
-    def _moved(self) -> bool:
+    def _has_channel_axis(self) -> bool:
         return isinstance(self.keras, (kl.BatchNormalization, kl.GroupNormalization))
 
     @property
@@ -197,9 +197,9 @@ def kinds_in(operation: Any, prefix: str, shape: Sequence[int | None] | None, to
 
     Args:
         operation: The layer, or an operation, which has none.
-        prefix: What stands before the names.
-        shape: Shape of what enters, where that is known.
-        top: Whether it is the whole model, whose name does not count.
+        prefix: The prefix of the names.
+        shape: Shape of its input, if known.
+        top: Whether it is the whole model, whose name is not part of layer names.
     """
     if not isinstance(operation, keras.Layer):
         return

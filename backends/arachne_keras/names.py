@@ -1,8 +1,8 @@
 """Which layer each tensor of a `.weights.h5` file belongs to, from the file alone.
 
 Keras calls a group after the class of its layer (`dense_1`) and keeps the layer's own name beside its tensors. That is
-enough for layers whose tensors can only lie in one way. An `EinsumDense`, what is in a `TimeDistributed`, and layers of
-somebody's own are left out: only their model tells what their axes mean.
+enough for layers with only one possible layout. An `EinsumDense`, layers in a `TimeDistributed` and custom layers are
+left out: only their model defines what their axes mean.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from typing import Any
 
 from arachne.errors import ModelError
 from arachne_keras import layout
-from arachne_keras.hdf5 import Place
-from arachne_keras.stored import Layout, Stored
+from arachne_keras.hdf5 import HDF5Location
+from arachne_keras.parameter_slice import Layout, ParameterSlice
 
-Parameters = dict[tuple[str, str], Stored]
-"""By `(layer, parameter)`; what is stored is a place in the file."""
+Parameters = dict[tuple[str, str], ParameterSlice]
+"""Slices by `(layer, parameter)`; `variable` is a location in the file."""
 
-Reading = Callable[[Sequence[Place]], Iterator[tuple[str, str, Stored]]]
-"""From a layer's tensors to its parameters, each with the part of the layer it is in."""
+Reading = Callable[[Sequence[HDF5Location]], Iterator[tuple[str, str, ParameterSlice]]]
+"""Maps a layer's tensors to its parameters, each with its part of the layer."""
 
 ATTENTION = ("query_dense", "key_dense", "value_dense", "output_dense")
 GATES = {4: (0, 1, 2, 3), 3: (1, 0, 2), 1: (0,)}
-"""By their number, the stored position of each canonical gate: i f g o, r z n."""
+"""The stored position of each canonical gate (i f g o, r z n), by the number of gates."""
 
 
-def addresses(file: Any, places: Mapping[str, Place], name: str) -> Parameters:
+def addresses(file: Any, places: Mapping[str, HDF5Location], name: str) -> Parameters:
     """Every parameter whose layer the file names, in the file's order.
 
     Args:
@@ -55,7 +55,7 @@ def addresses(file: Any, places: Mapping[str, Place], name: str) -> Parameters:
     return found
 
 
-def _read(file: Any, places: Mapping[str, Place], path: str) -> Iterator[tuple[str, str, Stored]]:
+def _read(file: Any, places: Mapping[str, HDF5Location], path: str) -> Iterator[tuple[str, str, ParameterSlice]]:
     tensors = [places[f"{path}/vars/{key}"] for key in sorted(file[f"{path}/vars"], key=int)]
     reading, owner = _reading(path)
     for part, parameter, stored in reading(tensors):
@@ -65,7 +65,7 @@ def _read(file: Any, places: Mapping[str, Place], path: str) -> Iterator[tuple[s
 
 
 def _reading(path: str) -> tuple[Reading, str]:
-    """How the tensors of a group are read, and the group of the layer they belong to."""
+    """Return the reader for the tensors of a group, and the group of their layer."""
     parent, _, last = path.rpartition("/")
     if last == "cell":
         return _recurrent, parent
@@ -79,7 +79,7 @@ def _class_of(path: str) -> str:
 
 
 def layer_name(file: Any, path: str, part: str = "") -> str:
-    """The names of a layer's parents, its own and its part's; groups that only gather others have none."""
+    """Join the names of a layer's parents, the layer and its part; container groups have no name."""
     parts = path.split("/")
     groups = ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
     own = [(file.get(f"{group}/vars"), group.rpartition("/")[2]) for group in groups]
@@ -87,8 +87,8 @@ def layer_name(file: Any, path: str, part: str = "") -> str:
     return "/".join([*names, part] if part else names)
 
 
-def _with_bias(weight: Callable[[Any], Stored]) -> Reading:
-    def reading(tensors: Sequence[Place]) -> Iterator[tuple[str, str, Stored]]:
+def _with_bias(weight: Callable[[Any], ParameterSlice]) -> Reading:
+    def reading(tensors: Sequence[HDF5Location]) -> Iterator[tuple[str, str, ParameterSlice]]:
         if len(tensors) > 2:  # more than a plain layer has: a quantised one, or one with an adapter
             return
         yield "", "weight", weight(tensors[0])
@@ -98,20 +98,20 @@ def _with_bias(weight: Callable[[Any], Stored]) -> Reading:
     return reading
 
 
-def _separable(tensors: Sequence[Place]) -> Iterator[tuple[str, str, Stored]]:
+def _separable(tensors: Sequence[HDF5Location]) -> Iterator[tuple[str, str, ParameterSlice]]:
     yield "depthwise", "weight", layout.depthwise_kernel(tensors[0])
     yield "pointwise", "weight", layout.kernel(tensors[1])
     if len(tensors) > 2:
         yield "pointwise", "bias", layout.plain(tensors[2])
 
 
-def _table(tensors: Sequence[Place]) -> Iterator[tuple[str, str, Stored]]:
+def _table(tensors: Sequence[HDF5Location]) -> Iterator[tuple[str, str, ParameterSlice]]:
     if len(tensors) == 1:
-        yield "", "weight", Stored(tensors[0], Layout.of(tensors[0].shape, (0, 1)))
+        yield "", "weight", ParameterSlice(tensors[0], Layout.of(tensors[0].shape, (0, 1)))
 
 
 def _norm(many: int) -> Reading:
-    def reading(tensors: Sequence[Place]) -> Iterator[tuple[str, str, Stored]]:
+    def reading(tensors: Sequence[HDF5Location]) -> Iterator[tuple[str, str, ParameterSlice]]:
         if len(tensors) == many:  # with fewer, a scale and a bias look the same
             yield from (
                 ("", parameter, layout.plain(tensor))
@@ -121,7 +121,7 @@ def _norm(many: int) -> Reading:
     return reading
 
 
-def _recurrent(tensors: Sequence[Place]) -> Iterator[tuple[str, str, Stored]]:
+def _recurrent(tensors: Sequence[HDF5Location]) -> Iterator[tuple[str, str, ParameterSlice]]:
     if len(tensors) not in (2, 3) or len(tensors[1].shape) != 2:
         return
     units, rows = tensors[1].shape
@@ -137,19 +137,19 @@ def _recurrent(tensors: Sequence[Place]) -> Iterator[tuple[str, str, Stored]]:
             yield "", "bias_hh", layout.gate_bias(tensors[2], order, 1)
 
 
-def _projection(tensors: Sequence[Place]) -> Iterator[tuple[str, str, Stored]]:
+def _projection(tensors: Sequence[HDF5Location]) -> Iterator[tuple[str, str, ParameterSlice]]:
     return _with_bias(lambda t: _flat(t, (1, 2, 0), (t.shape[1] * t.shape[2], t.shape[0])))(tensors)
 
 
-def _output(tensors: Sequence[Place]) -> Iterator[tuple[str, str, Stored]]:
+def _output(tensors: Sequence[HDF5Location]) -> Iterator[tuple[str, str, ParameterSlice]]:
     return _with_bias(lambda t: _flat(t, (2, 0, 1), (t.shape[2], t.shape[0] * t.shape[1])))(tensors)
 
 
-def _flat(tensor: Place, axes: Sequence[int], shape: Sequence[int]) -> Stored:
-    return Stored(tensor, Layout.of(tensor.shape, axes, shape))
+def _flat(tensor: HDF5Location, axes: Sequence[int], shape: Sequence[int]) -> ParameterSlice:
+    return ParameterSlice(tensor, Layout.of(tensor.shape, axes, shape))
 
 
-def _nothing(tensors: Sequence[Place]) -> Iterator[tuple[str, str, Stored]]:
+def _nothing(tensors: Sequence[HDF5Location]) -> Iterator[tuple[str, str, ParameterSlice]]:
     return iter(())
 
 

@@ -9,15 +9,15 @@ from keras import layers as kl
 from keras import ops
 
 from arachne_keras import layout
-from arachne_keras.kinds import Kind, Layer, StandIns, Watcher
+from arachne_keras.kinds import Kind, Layer, Replacements, Watcher
 
 
 class Recurrent(Kind):
     """LSTM, GRU and simple recurrent layers: `weight_ih` and `weight_hh`, one use for a whole sequence.
 
-    What enters and leaves has an axis of steps, in the order in which they are computed: `(n, steps, ...)`. What leaves
-    is what the gates are computed from. A GRU with `reset_after=False` multiplies the n rows of `weight_hh` with r × h;
-    what enters is given as h for all of them.
+    Inputs and outputs have an axis of steps, in order of computation: `(n, steps, ...)`. The outputs are the
+    pre-activations of the gates. A GRU with `reset_after=False` multiplies the n rows of `weight_hh` with r × h; the
+    input is reported as h for all of them.
     """
 
     name = "recurrent"
@@ -46,8 +46,8 @@ class Recurrent(Kind):
             stored["bias_hh"] = layout.gate_bias(cell.bias, order, 1)
         yield Layer(name, self, stored)
 
-    def stand_ins(self, watcher: Watcher) -> StandIns:
-        """A loop of our own: Keras' unrolled one misplaces the mask of a sequence that is read backwards."""
+    def replacements(self, watcher: Watcher) -> Replacements:
+        """Replace Keras' loop by ours: its unrolled loop misplaces the mask of a sequence that is read backwards."""
         own, layer = self.keras, self.layers[0]
 
         def inner_loop(sequences: Any, initial_state: Any, mask: Any, training: bool = False) -> tuple[Any, Any, Any]:
@@ -68,10 +68,10 @@ class Recurrent(Kind):
                 states = found
             return outputs[-1], ops.stack(outputs, axis=1), states
 
-        stand_ins: StandIns = {(own, "inner_loop"): inner_loop}
+        replacements: Replacements = {(own, "inner_loop"): inner_loop}
         if hasattr(own, "use_cudnn"):
-            stand_ins[own, "use_cudnn"] = False  # a bidirectional layer would go past both loops at once
-        return stand_ins
+            replacements[own, "use_cudnn"] = False  # a bidirectional layer would go past both loops at once
+        return replacements
 
     def _step(self, watcher: Watcher, entering: Mapping[str, Any], states: list[Any]) -> list[Any]:
         def show(gates: list[Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Running a Keras model: inputs in, class scores out, batch by batch, with other weights where asked."""
+"""Run a Keras model batch by batch, with its own or other weights."""
 
 from __future__ import annotations
 
@@ -14,23 +14,30 @@ from keras import ops
 
 from arachne.adapting.outputs import are_probabilities
 from arachne.errors import DataError, EnvironmentFaultError, ModelError
-from arachne.values import Array, Inputs, LayerInfo, batches, count, take
-from arachne_keras import ending
+from arachne.model.values import Array, Inputs, LayerInfo, batches, count, take
 from arachne_keras.autodiff import FRAMEWORK, to_array
-from arachne_keras.followers import followed_by
-from arachne_keras.functional import called_with, fed, fold_padding, input_names, opaque, opened
-from arachne_keras.graph import Graph, Step, Values, Whole, functional
+from arachne_keras.following_ops import followed_by
+from arachne_keras.functional import (
+    build_graph,
+    first_call_shapes,
+    input_names,
+    merge_padding,
+    opaque_graph,
+    with_inputs,
+)
+from arachne_keras.graph import Graph, OpCall, Values, WholeModelCall, functional
 from arachne_keras.kinds import Kind, Layer
 from arachne_keras.layers import kinds_in
+from arachne_keras.output_head import check_output_head, find_output_head, finish, without_activation
 from arachne_keras.watch import Watch
 
-NUMBERS = 1 << 24
-"""How many numbers the values of one batch may have together."""
+MAX_BATCH_NUMBERS = 1 << 24
+"""The largest total number of elements in the values of one batch."""
 
-ROWS = 1024
-"""How many inputs pass through at once, at most."""
+MAX_BATCH_ROWS = 1024
+"""The largest number of inputs in one batch."""
 
-ANY_LENGTH = 8
+TRIAL_LENGTH = 8
 """The length an axis of any length has in a trial pass."""
 
 
@@ -39,15 +46,15 @@ class Runner:
 
     Attributes:
         model: The Keras model.
-        graph: Its steps, ending in what the scores are made of.
+        graph: Its steps up to the input of the output head.
         kinds: Its Keras layers with repairable weights.
         layers: Its repairable layers, in order of execution.
         users: The numbers of the steps that use each layer.
-        ending: How it ends: `softmax`, `sigmoid`, `probabilities` or `logits`.
+        output_head: `softmax`, `sigmoid`, `probabilities` or `logits`.
         fixed: The only batch size it takes, if there is one.
-        rows: How many inputs pass through at once.
-        notes: What had to be assumed.
-        trainers: What trains it, by the optimiser, once something does.
+        rows: The number of inputs in one batch.
+        notes: Assumptions about the model.
+        trainers: Its trainers by optimiser, made on demand.
     """
 
     def __init__(self, model: Any, output: str | None = None, device: str | None = None) -> None:
@@ -58,49 +65,51 @@ class Runner:
         graph = functional(model)
         self.names: tuple[str, ...] | None = None if graph is None else input_names(graph)
         self._tensors = [] if graph is None else list(graph.inputs)
-        self.graph = opaque(model, output) if graph is None else opened(graph, output)
+        self.graph = opaque_graph(model, output) if graph is None else build_graph(graph, output)
         self._refuse_state()
-        self.ending = ending.find_ending(self.graph)
+        self.output_head = find_output_head(self.graph)
         self.fixed = next((t.shape[0] for t in self._tensors if t.shape[0] is not None), None)
         self.rows = self.fixed or affordable(self.graph, self.graph.steps)
         self.kinds, self.users = self._find()
-        fold_padding(self.graph, self.kinds)
+        merge_padding(self.graph, self.kinds)
         self.layers: dict[str, Layer] = {layer.name: layer for kind in self.kinds for layer in kind.layers}
         self._uses = {name: len(users) for name, users in self.users.items()}
         self._count_steps()
         if self._tensors:
-            ending.check_ending(self.graph.shapes[self.graph.output], self.ending)
-        if self.ending == "":
+            check_output_head(self.graph.shapes[self.graph.output], self.output_head)
+        if self.output_head == "":
             self._try()
 
     def infos(self) -> dict[str, LayerInfo]:
         """The `LayerInfo` of each layer."""
         return {
-            name: layer.info(uses=self._uses[name], followed_by=followed_by(self.graph, layer, self.users, self.ending))
+            name: layer.info(
+                uses=self._uses[name], followed_by=followed_by(self.graph, layer, self.users, self.output_head)
+            )
             for name, layer in self.layers.items()
         }
 
     def scores(self, inputs: Inputs, watch: Watch | None = None) -> Any:
-        """Class scores of one batch, as a tensor; rows that were added to fill a batch are still there."""
+        """Compute the class scores of one batch as a tensor, padded rows included."""
         values = self.graph_inputs(inputs)
-        return self.continued(values, self.graph.steps, watch)
+        return self.scores_from(values, self.graph.steps, watch)
 
-    def continued(self, values: Values, steps: Sequence[Step], watch: Watch | None = None) -> Any:
-        """Class scores out of the values before these steps."""
+    def scores_from(self, values: Values, steps: Sequence[OpCall], watch: Watch | None = None) -> Any:
+        """Run steps on given values and return the class scores."""
         with self.faults(), contextlib.nullcontext() if watch is None else watch.watching():
-            return ending.finish(self.graph.run(values, steps)[self.graph.output], self.ending)
+            return finish(self.graph.run(values, steps)[self.graph.output], self.output_head)
 
     def graph_inputs(self, inputs: Inputs) -> Values:
-        """The inputs of one batch as tensors, at their places."""
-        arrays = [self._padded(array) for array in self.checked(inputs)]
+        """Return the inputs of one batch as tensors, by their places in the graph."""
+        arrays = [self._pad_batch(array) for array in self.check_inputs(inputs)]
         dtypes = [tensor.dtype for tensor in self._tensors] or [None] * len(arrays)
         tensors = [ops.convert_to_tensor(a, dtype=d) for a, d in zip(arrays, dtypes, strict=True)]
         if not self._tensors:
-            self.graph = fed(self.graph, list(inputs) if isinstance(inputs, Mapping) else None, len(tensors))
+            self.graph = with_inputs(self.graph, list(inputs) if isinstance(inputs, Mapping) else None, len(tensors))
         return dict(zip(self.graph.inputs, tensors, strict=True))
 
-    def checked(self, inputs: Inputs) -> list[Array]:
-        """The inputs as arrays, in the model's order.
+    def check_inputs(self, inputs: Inputs) -> list[Array]:
+        """Check the inputs and return them as arrays, in the model's order.
 
         Raises:
             DataError: Another shape, dtype or set of names than the model takes.
@@ -108,10 +117,10 @@ class Runner:
         if isinstance(inputs, Mapping):
             named = {name: np.asarray(values) for name, values in inputs.items()}
             if self.names is not None and set(named) != set(self.names):
-                raise DataError(f"the model takes the inputs {_quoted(self.names)}, got {_quoted(named)}")
+                raise DataError(f"the model takes the inputs {_quote_names(self.names)}, got {_quote_names(named)}")
             arrays = [named[name] for name in self.names or named]
         elif self.names is not None and len(self.names) > 1:
-            raise DataError(f"the model takes a mapping with the inputs {_quoted(self.names)}, got one array")
+            raise DataError(f"the model takes a mapping with the inputs {_quote_names(self.names)}, got one array")
         else:
             arrays = [np.asarray(inputs)]
         shapes = [tensor.shape for tensor in self._tensors] or [None] * len(arrays)
@@ -120,7 +129,7 @@ class Runner:
         return arrays
 
     def halve(self) -> int | None:
-        """Take half as many rows at a time; how many that are, or None where it cannot be fewer."""
+        """Halve the batch size and return it; None if it is already minimal."""
         if self.fixed or self.rows <= 1:
             return None
         self.rows //= 2
@@ -128,33 +137,33 @@ class Runner:
 
     def batches(self, inputs: Inputs) -> Iterator[Inputs]:
         """The inputs in batches; one empty batch if there are none."""
-        self.checked(inputs)
+        self.check_inputs(inputs)
         for rows in batches(count(inputs), self.rows) if count(inputs) else [slice(0, 0)]:
             yield take(inputs, rows)
 
     def stateless(self, values: Mapping[int, Any], variables: Collection[Any]) -> Any:
-        """A block in which these tensors, by the identity of a variable, stand in for the model's variables."""
+        """Return a context that replaces the model's variables by these tensors, given by the id of a variable."""
         return keras.StatelessScope([(v, values[id(v)]) for v in variables if id(v) in values])
 
     def on_device(self) -> contextlib.AbstractContextManager[Any]:
-        """The device the user asked for."""
+        """Return a context for the requested device."""
         return contextlib.nullcontext() if self.device is None else keras.device(self.device)
 
     @contextlib.contextmanager
     def faults(self) -> Iterator[None]:
-        """An error inside the model is taken for the inputs' fault."""
+        """Report an error inside the model as a fault of the inputs."""
         try:
             with self.on_device():
                 yield
         except (ValueError, TypeError, RuntimeError, IndexError, ArithmeticError) as error:
-            raise _told(error) from error
+            raise _translate_error(error) from error
         except Exception as error:
             # TensorFlow's own errors share no base class with anything but Exception.
             if type(error).__module__.partition(".")[0] != "tensorflow":
                 raise
-            raise _told(error) from error
+            raise _translate_error(error) from error
 
-    def _padded(self, array: Array) -> Array:
+    def _pad_batch(self, array: Array) -> Array:
         missing = max((self.fixed or 1) - len(array), 0)
         if not missing:
             return array
@@ -166,7 +175,7 @@ class Runner:
         names: set[str] = set()
         for number, step in enumerate(self.graph.steps):
             shape = self.graph.shapes[next(iter(step.takes.values()))] if step.takes else None
-            for kind in kinds_in(step.operation, step.prefix, shape or None, isinstance(step, Whole)):
+            for kind in kinds_in(step.operation, step.prefix, shape or None, isinstance(step, WholeModelCall)):
                 known = kinds.setdefault(id(kind.keras), kind)
                 for layer in known.layers:
                     if layer.name not in users and layer.name in names:
@@ -188,40 +197,40 @@ class Runner:
                 self._uses[layer.name] = sum(shape[1] or 1 if len(shape) > 1 else 1 for shape in lengths)
 
     def _try(self) -> None:
-        """Learn from a trial pass what the graph does not show: the order of the layers, and how the model ends."""
-        shapes = [tuple(t.shape) for t in self._tensors] or called_with(self.model)
+        """Run a trial pass to find the order of the layers and the output head, which the graph does not show."""
+        shapes = [tuple(t.shape) for t in self._tensors] or first_call_shapes(self.model)
         if not shapes:
-            self.ending = "logits"
+            self.output_head = "logits"
             self.notes.append("the model tells no input shape, so its layers are in order of declaration")
             return
-        sizes = [[ANY_LENGTH if size is None else size for size in shape[1:]] for shape in shapes]
+        sizes = [[TRIAL_LENGTH if size is None else size for size in shape[1:]] for shape in shapes]
         rng = np.random.default_rng(0)
         arrays = [rng.normal(size=(self.fixed or 2, *size)).astype(np.float32) for size in sizes]
         watch = Watch(self.kinds, self.layers)
         try:
             inputs = arrays[0] if len(arrays) == 1 else dict(zip(self.names or (), arrays, strict=True))
-            self.ending = "logits"
+            self.output_head = "logits"
             with FRAMEWORK.no_gradients():
                 output = to_array(self.scores(inputs, watch))
         except DataError as error:
             self.notes.append(f"a trial pass failed, so layers are in order of declaration: {error}")
             return
         step = self.graph.steps[0]
-        if isinstance(step, Whole):
-            self.ending = self._behind(step, inputs, output)
+        if isinstance(step, WholeModelCall):
+            self.output_head = self._find_last_activation(step, inputs, output)
         elif are_probabilities(output):
-            self.ending = "probabilities"
-        ending.check_ending((None, *output.shape[1:]), self.ending)
-        if isinstance(step, Whole):
+            self.output_head = "probabilities"
+        check_output_head((None, *output.shape[1:]), self.output_head)
+        if isinstance(step, WholeModelCall):
             seen = {name: uses for name, uses in watch.uses.items() if uses}
             first = {name: uses[0].number for name, uses in seen.items()}
             self.layers = {name: self.layers[name] for name in sorted(seen, key=first.__getitem__)}
             self._uses = {name: len(uses) for name, uses in seen.items()}
 
-    def _behind(self, step: Whole, inputs: Inputs, output: Array) -> str:
-        """Look for the last activation of an opaque model: from what is left without it, its result must follow."""
+    def _find_last_activation(self, step: WholeModelCall, inputs: Inputs, output: Array) -> str:
+        """Find the last activation of an opaque model: applied to the output without it, it gives the output."""
         for layer in reversed(list(self.model._flatten_layers(include_self=False))):
-            ended, found = ending.without_activation(layer)
+            ended, found = without_activation(layer)
             if not ended:
                 continue
             self.graph.steps[0] = replace(step, takes=self.graph.steps[0].takes, ended=ended)
@@ -242,11 +251,11 @@ class Runner:
                 )
 
 
-def affordable(graph: Graph, steps: Sequence[Step], most: int = ROWS) -> int:
-    """How many inputs may pass through these steps at once."""
+def affordable(graph: Graph, steps: Sequence[OpCall], most: int = MAX_BATCH_ROWS) -> int:
+    """Return the batch size that these steps have memory for."""
     shapes = [graph.shapes[place] for step in steps for place in step.gives]
     numbers = sum(int(np.prod([64 if size is None else size for size in shape[1:]])) for shape in shapes)
-    return max(1, min(most, NUMBERS // max(numbers, 1)))
+    return max(1, min(most, MAX_BATCH_NUMBERS // max(numbers, 1)))
 
 
 def _check_array(array: Array, shape: tuple[int | None, ...] | None) -> None:
@@ -258,7 +267,7 @@ def _check_array(array: Array, shape: tuple[int | None, ...] | None) -> None:
         raise DataError(f"the model takes inputs of shape ({wanted}), got {array.shape}")
 
 
-def _told(error: Exception) -> DataError | EnvironmentFaultError:
+def _translate_error(error: Exception) -> DataError | EnvironmentFaultError:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     reason = (lines or ["no reason given"])[0].rstrip(".")
     if "ResourceExhausted" in type(error).__name__ or "allocate memory" in reason:
@@ -266,5 +275,5 @@ def _told(error: Exception) -> DataError | EnvironmentFaultError:
     return DataError(f"the model does not take these inputs: {reason}")
 
 
-def _quoted(names: Collection[str]) -> str:
+def _quote_names(names: Collection[str]) -> str:
     return ", ".join(f"'{name}'" for name in names)

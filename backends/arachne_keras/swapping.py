@@ -1,4 +1,4 @@
-"""Attributes of Keras objects that are something else for the length of a block."""
+"""Replace attributes of Keras objects for a while."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 
 @contextlib.contextmanager
-def swapped(stand_ins: Mapping[tuple[Any, str], Any]) -> Iterator[None]:
-    """Let other values stand in for attributes; they are back as they were when the block ends, however it ends.
+def swap_attributes(replacements: Mapping[tuple[Any, str], Any]) -> Iterator[None]:
+    """Replace attributes for a while, and restore them even after an error.
 
-    The objects' own dictionaries are written to, past Keras, which would take note of every assignment.
+    This writes to the objects' `__dict__`, because Keras tracks every ordinary assignment.
     """
     absent = object()
-    kept = [(vars(thing), name, vars(thing).get(name, absent)) for thing, name in stand_ins]
+    kept = [(vars(thing), name, vars(thing).get(name, absent)) for thing, name in replacements]
     try:
-        for (own, name, _), value in zip(kept, stand_ins.values(), strict=True):
+        for (own, name, _), value in zip(kept, replacements.values(), strict=True):
             own[name] = value
         yield
     finally:

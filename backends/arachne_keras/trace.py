@@ -1,4 +1,4 @@
-"""One pass kept open: activations of several layers, and as many gradients as asked for."""
+"""A trace: activations of several layers from one pass, and any number of gradients."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from arachne.adapting.outputs import joined_activations, joined_gradients
-from arachne.backend import Trace
-from arachne.values import Array, Inputs, count
+from arachne.adapting.outputs import join_activations, join_gradients
+from arachne.model.backend import Trace
+from arachne.model.values import Array, Inputs, count
 from arachne_keras.autodiff import FRAMEWORK, Mark, to_array
 from arachne_keras.running import Runner
 from arachne_keras.watch import Watch
 
 
 class KerasTrace(Trace):
-    """Activations of some layers and, if wanted, the passes that lead from their outputs to the scores.
+    """Activations of some layers and, for gradients, the recorded passes.
 
     Args:
         runner: The model.
@@ -30,7 +30,7 @@ class KerasTrace(Trace):
         fixed = {id(variable): FRAMEWORK.snapshot(variable) for variable in runner.model.variables}
         with runner.stateless(fixed, runner.model.variables):
             self._passes = [_Pass(runner, batch, layers, gradients) for batch in runner.batches(inputs)]
-        self.activations = joined_activations([one.activations for one in self._passes])
+        self.activations = join_activations([one.activations for one in self._passes])
         for one in self._passes:
             one.activations.clear()
 
@@ -45,11 +45,11 @@ class KerasTrace(Trace):
         for one in self._passes:
             found.append(one.gradients(seed[done : done + one.n]))
             done += one.n
-        return joined_gradients(found)
+        return join_gradients(found)
 
 
 class _Pass:
-    """One batch: what was seen of each layer, and the pass behind it."""
+    """One batch: the activations of each layer, and the recorded pass."""
 
     def __init__(self, runner: Runner, inputs: Inputs, layers: Sequence[str], gradients: bool) -> None:
         self.n = count(inputs)
@@ -69,7 +69,7 @@ class _Pass:
         self.activations = {layer: [use.activation(self.n) for use in uses] for layer, uses in self._watch.uses.items()}
 
     def gradients(self, seed: Array) -> dict[str, tuple[Array, ...]]:
-        """Vector-Jacobian products of this batch; rows that only fill it up have a seed of zeros."""
+        """Vector-Jacobian products of this batch; padded rows have a seed of zeros."""
         whole = np.zeros(tuple(self._recording.result.shape), np.float32)
         whole[: self.n] = seed
         found = self._recording.gradients(whole)

@@ -15,16 +15,16 @@ from typing import Any, Self
 import numpy as np
 from keras.src.saving import saving_lib
 
-from arachne.backend import WeightFile, Weights
-from arachne.dtypes import from_bfloat16, to_bfloat16
 from arachne.errors import ModelError
-from arachne.files import written
-from arachne.values import Array
-from arachne_keras.archive import Archive, opened
-from arachne_keras.hdf5 import Place, places, read_place
+from arachne.io.files import atomic_draft
+from arachne.model.values import Array, Weights
+from arachne.model.weight_file import WeightFile
+from arachne.weights.storage import BFLOAT16
+from arachne_keras.archive import Archive, open_hdf5
+from arachne_keras.hdf5 import HDF5Location, locate_tensors, read_tensor
 from arachne_keras.kinds import Layer
 from arachne_keras.names import addresses
-from arachne_keras.stored import Stored
+from arachne_keras.parameter_slice import ParameterSlice
 
 
 class KerasWeightFile(WeightFile):
@@ -37,7 +37,10 @@ class KerasWeightFile(WeightFile):
     """
 
     def __init__(
-        self, path: Path, stored: Mapping[tuple[str, str], tuple[Stored, Place]], archive: Archive | None = None
+        self,
+        path: Path,
+        stored: Mapping[tuple[str, str], tuple[ParameterSlice, HDF5Location]],
+        archive: Archive | None = None,
     ) -> None:
         self.path = path
         self._archive = archive
@@ -46,10 +49,10 @@ class KerasWeightFile(WeightFile):
 
     @classmethod
     def of_model(cls, path: Path, model: Any, layers: Mapping[str, Layer], archive: Archive | None = None) -> Self:
-        """With the repairable layers of the model that the file belongs to."""
+        """Open a file with the repairable layers of its model."""
         if archive is None:
-            with opened(path, path.name) as file:
-                there = places(file, path.name, path.stat().st_size)
+            with open_hdf5(path, path.name) as file:
+                there = locate_tensors(file, path.name, path.stat().st_size)
         else:
             there = archive.places
         paths = _paths(model)
@@ -64,9 +67,9 @@ class KerasWeightFile(WeightFile):
 
     @classmethod
     def of_names(cls, path: Path) -> Self:
-        """With the layers that a `.weights.h5` file names itself."""
-        with opened(path, path.name) as file:
-            there = places(file, path.name, path.stat().st_size)
+        """Open a `.weights.h5` file with the layers that it names itself."""
+        with open_hdf5(path, path.name) as file:
+            there = locate_tensors(file, path.name, path.stat().st_size)
             found = addresses(file, there, path.name)
         return cls(path, {key: (stored, stored.variable) for key, stored in found.items()})
 
@@ -77,7 +80,7 @@ class KerasWeightFile(WeightFile):
     def _read(self, layer: str, parameter: str) -> Array:
         """One parameter in the canonical layout."""
         stored, place = self._stored[layer, parameter]
-        return stored.canonical(self._tensor(place))
+        return stored.to_canonical(self._tensor(place))
 
     def _dtype(self, layer: str, parameter: str) -> str:
         """The dtype it is stored in."""
@@ -90,17 +93,17 @@ class KerasWeightFile(WeightFile):
             stored, place = self._stored[layer, parameter]
             whole = tensors.get(place.path)
             tensors[place.path] = stored.put(self._tensor(place) if whole is None else whole, np.asarray(values))
-        packed = {path: _packed(values, self._places[path]) for path, values in tensors.items()}
+        packed = {path: _to_stored(values, self._places[path]) for path, values in tensors.items()}
         if self._archive is not None:
             self._archive.write_copy(destination, packed)
         else:
             self._copy(destination, packed)
 
     def _copy(self, destination: Path, tensors: Mapping[str, Array]) -> None:
-        with written(destination, self.path) as temporary:
+        with atomic_draft(destination, self.path) as temporary:
             shutil.copyfile(self.path, temporary)
             if any(self._places[path].offset is None for path in tensors):
-                with opened(temporary, self.path.name, "r+") as file:
+                with open_hdf5(temporary, self.path.name, "r+") as file:
                     for path, values in tensors.items():
                         file[path][...] = values
                 return
@@ -109,24 +112,24 @@ class KerasWeightFile(WeightFile):
                     raw.seek(self._places[path].offset or 0)
                     raw.write(values.tobytes())
 
-    def _tensor(self, place: Place) -> Array:
+    def _tensor(self, place: HDF5Location) -> Array:
         values = self._stored_tensor(place)
         if place.name == "bfloat16":
-            return from_bfloat16(values.view(np.uint16))
+            return BFLOAT16.to_float(values.view(np.uint16))
         return values.astype(values.dtype.newbyteorder("="), copy=False)
 
-    def _stored_tensor(self, place: Place) -> Array:
+    def _stored_tensor(self, place: HDF5Location) -> Array:
         if self._archive is not None:
             return np.asarray(self._archive.tensor(place))
         if place.offset is None:
-            with opened(self.path, self.path.name) as file:
+            with open_hdf5(self.path, self.path.name) as file:
                 return np.array(file[place.path])
         with self.path.open("rb") as raw:
-            return read_place(raw, place.offset, place)
+            return read_tensor(raw, place.offset, place)
 
 
 class _Paths(saving_lib.H5IOStore):  # type: ignore[misc]  # Keras is untyped
-    """A store that keeps nothing but where each variable would go."""
+    """A store that records the path of each variable and nothing else."""
 
     def __init__(self) -> None:
         self.found: dict[int, str] = {}
@@ -136,7 +139,7 @@ class _Paths(saving_lib.H5IOStore):  # type: ignore[misc]  # Keras is untyped
         return True
 
     def make(self, path: str, metadata: Any = None) -> _Paths:
-        """A group begins."""
+        """Begin a group."""
         self._group = path
         return self
 
@@ -151,8 +154,8 @@ def _paths(model: Any) -> dict[int, str]:
     return store.found
 
 
-def _packed(values: Array, place: Place) -> Array:
-    """Values as the file stores them."""
+def _to_stored(values: Array, place: HDF5Location) -> Array:
+    """Convert values to the dtype of the file."""
     if place.name == "bfloat16":
-        return to_bfloat16(values).view(place.dtype)
+        return BFLOAT16.to_stored(values).view(place.dtype)
     return np.ascontiguousarray(values, dtype=place.dtype)

@@ -5,20 +5,19 @@ Training mode
 
 Layout
     Exporters store a matrix as `(in, out)` or `(out, in)`, stack the directions of a recurrent layer, order its gates
-    in ONNX's way. The canonical layout is the stored tensor moved about, through the transposes and reshapes that stand
-    between it and its node; writing goes the same way back.
+    in ONNX's way. The canonical layout is the stored tensor after the transposes and reshapes between it and its node;
+    writing reverses them.
 
 Copies
     The user's file or message is only read. What runs is a normalised copy of the graph; weights that were set are
     inputs of its sessions. Saving copies the original and changes the bytes of changed weights, nothing else.
 
 Devices
-    `device` names an execution provider (`cpu`, `cuda:0`, `tensorrt`); the one that a session really took is what
-    `describe` tells. Threads are set to the processors this process may use. Gradients of half-precision models are
-    computed in float32.
+    `device` names an execution provider (`cpu`, `cuda:0`, `tensorrt`); `describe` shows the one a session really uses.
+    Threads are set to the processors this process may use. Gradients of half-precision models are computed in float32.
 
 Outputs
-    Scores are what enters a final softmax, log-softmax or sigmoid, also in a scikit-learn export with labels and
+    Scores are the inputs of a final softmax, log-softmax or sigmoid, also in a scikit-learn export with labels and
     probabilities; other probabilities are recognised by their sum and become log-probabilities. One sigmoid output z
     is two classes with scores (0, z).
 """
@@ -35,21 +34,21 @@ import onnxruntime
 from onnx import helper
 
 from arachne.adapting.exporting import random_inputs
-from arachne.backend import Cut, ModelBackend, PlainCut, Pull, Trace, WeightFile, Weights
-from arachne.dtypes import CARRIERS
 from arachne.errors import ModelError, UsageError
-from arachne.values import Activation, Array, Description, Inputs, LayerInfo, batches, check_real, count
+from arachne.model.backend import Cut, LossGradient, ModelBackend, PlainCut, Trace, WeightFile, Weights
+from arachne.model.values import Activation, Array, Description, Inputs, LayerInfo, batches, check_real, count
+from arachne.weights.storage import carrier_of
 from arachne_onnx import io
 from arachne_onnx.cut import OnnxCut
-from arachne_onnx.ending import find_ending, unused_inputs
+from arachne_onnx.cut_cache import NotCuttableError
 from arachne_onnx.gradients import gradients_of
-from arachne_onnx.kept import NotCuttableError
 from arachne_onnx.layers import find_layers
-from arachne_onnx.quantise import quantised_scores
-from arachne_onnx.reasons import before_blocks, out_of_reach, unreached
-from arachne_onnx.running import Runner, taken
+from arachne_onnx.output_head import find_output_head, unused_inputs
+from arachne_onnx.quantise import quantise_copy
+from arachne_onnx.running import Runner, take_rows
 from arachne_onnx.sessions import BOTH_PACKAGES, Device, Program, both_packages
 from arachne_onnx.trace import OnnxTrace
+from arachne_onnx.unsupported import before_blocks, out_of_reach, unreached_parameters
 from arachne_onnx.weights import OnnxWeightFile
 
 
@@ -60,23 +59,23 @@ class OnnxBackend(ModelBackend):
     SUFFIXES = (".onnx",)
     OBJECT_MODULES = ("onnx",)
 
-    def __init__(self, model: io.Opened, device: str | None = None, output: str | None = None) -> None:
+    def __init__(self, model: io.LoadedModel, device: str | None = None, output: str | None = None) -> None:
         self._model = model
         self.native = model.model
         graph = io.read_graph(model)
-        ending = find_ending(model.model, graph, output)
-        self.class_names = ending.class_names
-        self._open(Runner(graph, ending, Device(device), unused_inputs(graph, ending)))
+        head = find_output_head(model.model, graph, output)
+        self.class_names = head.class_names
+        self._open(Runner(graph, head, Device(device), unused_inputs(graph, head)))
 
     def _open(self, runner: Runner) -> None:
-        """Find the layers of what a runner runs."""
+        """Find the layers of a runner's graph."""
         model, graph, unused = self._model, runner.graph, runner.unused
         self._runner = runner
-        found = find_layers(self._runner.graph, model.stored)
+        found = find_layers(self._runner.graph, model.float_tensors)
         io.check_finite(found, graph.constants)
         lost, operators = out_of_reach(self._runner.deep, found)
         self._layers = {name: layer for name, layer in found.items() if name not in lost}
-        self._unreached = unreached(self._runner.graph, model.places, found, lost, operators)
+        self._unreached = unreached_parameters(self._runner.graph, model.places, found, lost, operators)
         self._notes = io.shared_tensors(self._layers)
         if unused:
             self._notes.append(f"the scores do not depend on {_some(sorted(unused))}, which data need not hold")
@@ -113,23 +112,23 @@ class OnnxBackend(ModelBackend):
         return OnnxWeightFile(path)
 
     @classmethod
-    def quantised(cls, path: Path, kind: str) -> Callable[[Inputs], Array]:
-        """By onnxruntime's own quantisation."""
-        return quantised_scores(path, kind)
+    def quantise(cls, path: Path, kind: str) -> Callable[[Inputs], Array]:
+        """Quantise with onnxruntime's own tools."""
+        return quantise_copy(path, kind)
 
     @property
     def layers(self) -> Sequence[LayerInfo]:
-        """In order of execution; layers that no gradient reaches are left out and listed in the notes."""
+        """Return the layers in order of execution; the notes list the layers that no gradient reaches."""
         return tuple(layer.info for layer in self._layers.values())
 
     @property
     def unreachable(self) -> Mapping[str, str]:
-        """Stored tensors by their names in the file."""
+        """Map names of stored tensors in the file to reasons."""
         return dict(self._unreached)
 
     @property
     def unreachable_sizes(self) -> Mapping[str, int]:
-        """As the file tells their shapes."""
+        """Return the number of elements of every stored tensor that belongs to no layer."""
         return {name: math.prod(self._model.places[name].shape) for name in self._unreached}
 
     def _get_weights(self, layer: str) -> Mapping[str, Array]:
@@ -141,24 +140,24 @@ class OnnxBackend(ModelBackend):
         found = {}
         for name, place in self._layers[layer].stored.items():
             stored = self._runner.values[place.name]
-            found[name] = np.asarray(place.view(stored), CARRIERS.get(str(stored.dtype), stored.dtype))
+            found[name] = np.asarray(place.view(stored), carrier_of(str(stored.dtype)))
         return found
 
     def _set_weights(self, layer: str, parameter: str, values: Array) -> None:
-        """Put into a copy of the stored tensor, rounded to its dtype; the next run is fed with it."""
+        """Write into a copy of the stored tensor, rounded to its dtype; the next run takes it as an input."""
         place = self._layers[layer].stored[parameter]
         stored = np.array(self._runner.values[place.name])
         place.put(stored, values)
         self._runner.set(place.name, stored)
 
     def _look(self, inputs: Inputs) -> None:
-        """On the first inputs, find out what only a run can show: shapes, the model's ending, where the inputs lie."""
+        """Run the model on the first inputs to find shapes, its output head and the batch axes of its tensors."""
         if self._runner.looked:
             return
         self._runner.look(inputs)
-        if self._runner.ending.kind == "probabilities":
+        if self._runner.output_head.kind == "probabilities":
             self.score_kind = "log-probabilities"
-        found = find_layers(self._runner.graph, self._model.stored)
+        found = find_layers(self._runner.graph, self._model.float_tensors)
         self._layers = {name: found[name] for name in self._layers if name in found}
 
     def _forward(self, inputs: Inputs) -> Array:
@@ -166,23 +165,23 @@ class OnnxBackend(ModelBackend):
         return self._runner.scores(inputs)
 
     def _activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
-        """Tensors of the graph, inputs first."""
+        """Return tensors of the graph, batch first."""
         trace = OnnxTrace(self._runner, inputs, {layer: self._layers[layer]}, gradients=False)
         return trace.activations[layer]
 
     def _forward_through(self, inputs: Inputs, layer: str) -> tuple[Array, tuple[Activation, ...]]:
-        """One run that puts out both."""
+        """Compute both in one run."""
         trace = OnnxTrace(self._runner, inputs, {layer: self._layers[layer]}, gradients=False)
         return trace.scores, trace.activations[layer]
 
-    def _weight_gradients(self, inputs: Inputs, pull: Pull, parameters: Sequence[tuple[str, str]]) -> Weights:
+    def _weight_gradients(self, inputs: Inputs, pull: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
         """The forward nodes, then the backward nodes of the chosen weights, batch by batch; batches add up."""
         places = {(layer, name): self._layers[layer].stored[name] for layer, name in parameters}
         names = sorted({place.name for place in places.values()})
-        if parameters == self.chosen(None) and not self._runner.derivative(names).gradients:
+        if parameters == self.resolve_parameters(None) and not self._runner.derivative(names).gradients:
             raise ModelError("no gradient of the scores reaches a weight, so they are no class scores to repair")
         totals = {name: np.zeros(self._runner.deep.constants[name].shape, np.float32) for name in names}
-        for found, _ in self._runner.pulled_back(inputs, names, pull):
+        for found, _ in self._runner.loss_gradients(inputs, names, pull):
             for name, gradient in found.items():
                 totals[name] += gradient
         return gradients_of(places, totals)
@@ -191,11 +190,11 @@ class OnnxBackend(ModelBackend):
         """One pass forward and one back per batch, down to the layer and no further."""
         found = []
         for rows in _in_parts(count(inputs), self._runner.rows):
-            trace = OnnxTrace(self._runner, taken(inputs, rows), {layer: self._layers[layer]})
+            trace = OnnxTrace(self._runner, take_rows(inputs, rows), {layer: self._layers[layer]})
             found.append(trace.output_gradients(seed[rows])[layer])
         return tuple(np.concatenate(uses) for uses in zip(*found, strict=True))
 
-    def _input_gradients(self, inputs: Inputs, pull: Pull) -> Inputs:
+    def _input_gradients(self, inputs: Inputs, pull: LossGradient) -> Inputs:
         """The backward nodes down to the model's inputs."""
         feeds = self._runner.feeds(inputs)
         before, operators = before_blocks(self._runner.deep)
@@ -204,7 +203,7 @@ class OnnxBackend(ModelBackend):
             if name in before:
                 raise ModelError(f"no gradient reaches the input '{name}', because none passes {_some(operators)}")
         parts: dict[str, list[Array]] = {name: [] for name in feeds}
-        for found, n in self._runner.pulled_back(inputs, list(feeds), pull):
+        for found, n in self._runner.loss_gradients(inputs, list(feeds), pull):
             for name, gradient in found.items():
                 parts[name].append(np.array(gradient[:n], np.float32))
         joined = {
@@ -214,21 +213,21 @@ class OnnxBackend(ModelBackend):
         return {name: joined[name] for name in inputs} if isinstance(inputs, Mapping) else next(iter(joined.values()))
 
     def _trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
-        """One pass kept open; every gradient asked of it is one run of the backward nodes."""
+        """Record one pass; every gradient is one run of the backward nodes."""
         return OnnxTrace(self._runner, inputs, {layer: self._layers[layer] for layer in layers})
 
     def _cut(self, inputs: Inputs, layers: Sequence[str]) -> Cut:
-        """The nodes behind the layers; the plain cut where a tensor mixes the inputs."""
+        """Cut the graph before the layers; use the plain cut if a tensor mixes the inputs."""
         chosen = {name: layer for name, layer in self._layers.items() if name in layers}
         first = next(iter(chosen))
         frozen = dict(self._runner.values), frozenset(self._runner.touched)
 
         def outputs(rows: Array | None) -> Array:
-            with self._runner.standing(*frozen):
-                return self.activations(taken(inputs, rows), first)[0].leaving
+            with self._runner.temporary_weights(*frozen):
+                return self.activations(take_rows(inputs, rows), first)[0].leaving
 
         def plain() -> Cut:
-            with self._runner.standing(*frozen):
+            with self._runner.temporary_weights(*frozen):
                 return PlainCut(self, inputs, layers)
 
         try:
@@ -239,7 +238,7 @@ class OnnxBackend(ModelBackend):
             return super()._cut(inputs, layers)
 
     def halve_batches(self) -> int | None:
-        """Not where the model takes batches of one size only."""
+        """Halve the batch size; None if the model takes batches of one size only."""
         return self._runner.halve()
 
     def save(self, path: Path) -> None:
@@ -247,12 +246,12 @@ class OnnxBackend(ModelBackend):
         io.save(self._model, {name: self._runner.values[name] for name in sorted(self._runner.touched)}, Path(path))
 
     def fix_inputs(self, values: Mapping[str, Array]) -> None:
-        """They become constants of the graph that is run; the file stays as it is."""
+        """Make the values constants of the graph; the file does not change."""
         runner = self._runner
-        self._open(Runner(runner.with_fixed(values), runner.ending, runner.device, runner.unused))
+        self._open(Runner(runner.with_fixed(values), runner.output_head, runner.device, runner.unused))
 
     def example_inputs(self, n: int, *, seed: int = 0) -> Inputs:
-        """The graph declares the shape and dtype of every input."""
+        """Draw inputs of the declared shapes and dtypes."""
         taken = {
             name: (kind.shape[1:], str(helper.tensor_dtype_to_np_dtype(kind.element)))
             for name, kind in self._runner.graph.inputs.items()
@@ -263,7 +262,7 @@ class OnnxBackend(ModelBackend):
         return random_inputs(taken, n, self.layers, seed=seed)
 
     def describe(self) -> Description:
-        """The notes say what a patch touches twice, and which layers are out of reach."""
+        """Describe the model; the notes list shared tensors and layers that are out of reach."""
         path = self._model.path
         return Description(
             backend=self.NAME,
@@ -291,7 +290,7 @@ def _without_rule(operators: Sequence[str], lost: Sequence[str], left: Sequence[
     return f"no gradient passes {_some(operators)}, so these layers are out of reach: {_some(lost)}{remain}"
 
 
-def _largest(reasons: Mapping[str, str], model: io.Opened) -> str:
+def _largest(reasons: Mapping[str, str], model: io.LoadedModel) -> str:
     if not reasons:
         return "no floating-point weights stand before its scores"
     name = max(reasons, key=lambda name: math.prod(model.places[name].shape))

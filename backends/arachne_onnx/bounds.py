@@ -1,7 +1,7 @@
-"""How large a graph's tensors get and how much work they are, worked out without computing them.
+"""Estimate the sizes of a graph's tensors and the work they take, without computing them.
 
-Sizes in a graph may be numbers of its own, or made of the sizes of its inputs by a chain of nodes. So the inputs are
-given some sizes, chains of small whole numbers are worked out, and what remains is inferred.
+Sizes in a graph may be constants, or computed from the sizes of its inputs by a chain of nodes. So the inputs get
+assumed sizes, chains of small whole numbers are evaluated, and the remaining sizes are inferred.
 """
 
 from __future__ import annotations
@@ -13,32 +13,31 @@ from dataclasses import replace
 
 import numpy as np
 from onnx import NodeProto, helper
-from onnx.reference import ReferenceEvaluator
 
 from arachne.errors import UnsafeModelError
-from arachne.values import Array
+from arachne.model.values import Array
 from arachne_onnx.checks import every_node
 from arachne_onnx.graph import Graph, TensorType, infer_types, subgraphs
 
-SMALL = 128 * 2**20
+ALWAYS_ALLOWED_BYTES = 128 * 2**20
 PROPORTION = 256
-"""Bytes that a run's results may always take for each input, and how many times the bytes of weights and input."""
+"""Results per input may take this many bytes, or this many times the bytes of weights and input if that is more."""
 
-LEAST_WORK, WORK = 20 * 10**9, 2000
-"""Multiplications an input may always take, and how many for each byte of the weights."""
+ALWAYS_ALLOWED_PRODUCTS, PRODUCTS_PER_BYTE = 20 * 10**9, 2000
+"""An input may take this many multiplications, or this many per byte of the weights if that is more."""
 
-MOST_ROWS = 1 << 16
+MAX_BATCH_ROWS = 1 << 16
 """The largest batch that a model may ask for."""
 
-FEW = 4096
-"""How many numbers an array of sizes has at most."""
+MAX_SHAPE_NUMBERS = 4096
+"""The largest array of sizes that is evaluated, in numbers."""
 
-ROWS, UNKNOWN = 2, 16
-"""Sizes taken for the first axis of an input, and for others, where they are open."""
+ASSUMED_ROWS, ASSUMED_SIZE = 2, 16
+"""Assumed sizes of the first axis of an input, and of other axes, if they are not fixed."""
 
 GROWING = ("ConstantOfShape", "Expand", "Tile", "Range", "OneHot", "Pad", "Resize", "Upsample", "MaxUnpool",
            "CenterCropPad", "Col2Im", "HannWindow", "HammingWindow", "BlackmanWindow")  # fmt: skip
-"""Operators whose results are as large as the numbers they are given say."""
+"""Operators whose result sizes depend on the values of their arguments."""
 
 _SIMPLE = """
     Abs Add And Cast CastLike Ceil Clip Concat ConstantOfShape Div Equal Expand Flatten Floor Gather Greater
@@ -46,14 +45,16 @@ _SIMPLE = """
     ReduceSum Reshape Shape Sign Size Slice Sqrt Squeeze Sub Sum Tile Transpose Unsqueeze Where Xor
 """
 SIMPLE = frozenset(_SIMPLE.split())
-"""Operators that are worked out here: on a few numbers none of them takes any time."""
+"""Operators that are evaluated here; all are fast on a few numbers."""
 
 
-def worked_out(nodes: Iterable[NodeProto], values: Mapping[str, Array], opsets: Mapping[str, int]) -> dict[str, Array]:
-    """What small arrays the nodes make of known ones.
+def evaluate_small(
+    nodes: Iterable[NodeProto], values: Mapping[str, Array], opsets: Mapping[str, int]
+) -> dict[str, Array]:
+    """Evaluate the nodes that compute small arrays from known ones.
 
     Args:
-        nodes: In order; those that take something unknown or large, or are not simple, are passed over.
+        nodes: In order; nodes with unknown or large arguments, and operators that are not simple, are skipped.
         values: The known arrays by name.
         opsets: Version of each operator set.
 
@@ -63,24 +64,26 @@ def worked_out(nodes: Iterable[NodeProto], values: Mapping[str, Array], opsets: 
     found: dict[str, Array] = {}
     for node in nodes:
         given = [found.get(name, values.get(name)) for name in node.input if name]
-        arrays = [value for value in given if value is not None and value.size <= FEW]
+        arrays = [value for value in given if value is not None and value.size <= MAX_SHAPE_NUMBERS]
         if node.domain or node.op_type not in SIMPLE or not given or len(arrays) != len(given) or len(node.output) != 1:
             continue
+        from onnx.reference import ReferenceEvaluator  # only here, and large
+
         try:
-            if _grown(node.op_type, arrays) > FEW:
+            if _result_size(node.op_type, arrays) > MAX_SHAPE_NUMBERS:
                 continue
             names = [name for name in node.input if name]
             with np.errstate(all="ignore"):
                 result = ReferenceEvaluator(node, opsets=dict(opsets)).run(None, dict(zip(names, arrays, strict=True)))
         except Exception:  # the reference raises whatever NumPy raises for numbers that do not fit
             continue
-        if isinstance(result[0], np.ndarray | np.generic) and np.size(result[0]) <= FEW:
+        if isinstance(result[0], np.ndarray | np.generic) and np.size(result[0]) <= MAX_SHAPE_NUMBERS:
             found[node.output[0]] = np.asarray(result[0])
     return found
 
 
-def _grown(operator: str, arrays: list[Array]) -> float:
-    """How many numbers an operator gives, where it may give more than it takes."""
+def _result_size(operator: str, arrays: list[Array]) -> float:
+    """Estimate the number of elements of an operator's result."""
     match operator:
         case "ConstantOfShape" | "Expand":
             return max(math.prod(map(int, arrays[-1].reshape(-1))), arrays[0].size)
@@ -98,17 +101,20 @@ def check_sizes(graph: Graph) -> None:
     """Refuse a graph whose results would be out of proportion to its weights.
 
     Raises:
-        UnsafeModelError: It has such a node, or one whose size nothing tells.
+        UnsafeModelError: It has such a node, or one of unknown size.
     """
     for name, kind in graph.inputs.items():
         rows = kind.shape[0] if kind.shape else None
         # A batch that is fixed is filled up to that many inputs whenever the model runs.
-        if isinstance(rows, int) and (rows > MOST_ROWS or _bytes(kind) > 2 * SMALL):
+        if isinstance(rows, int) and (rows > MAX_BATCH_ROWS or _bytes(kind) > 2 * ALWAYS_ALLOWED_BYTES):
             raise UnsafeModelError(f"the model's input '{name}' takes batches of {rows:,}, too many at once")
-    sized = _sized(graph)
+    sized = _with_sizes(graph)
     weights = sum(value.nbytes for value in graph.constants.values())
     inputs = sum(_bytes(kind) for kind in sized.inputs.values())
-    room, work = max(SMALL, PROPORTION * (weights + inputs)), max(LEAST_WORK, WORK * weights)
+    room, work = (
+        max(ALWAYS_ALLOWED_BYTES, PROPORTION * (weights + inputs)),
+        max(ALWAYS_ALLOWED_PRODUCTS, PRODUCTS_PER_BYTE * weights),
+    )
     for node in sized.nodes:
         kinds = [sized.type_of(name) for name in node.output if name]
         unknown = any(kind is None or kind.shape is None or None in kind.shape for kind in kinds)
@@ -122,14 +128,14 @@ def check_sizes(graph: Graph) -> None:
             _check_body(list(every_node(body.node)), sized)
 
 
-def _sized(graph: Graph) -> Graph:
-    """A copy with sizes for its inputs, and with what can be worked out from them as constants."""
+def _with_sizes(graph: Graph) -> Graph:
+    """Copy a graph with sizes for its inputs, and with everything computed from sizes as constants."""
     names: dict[str, int] = {}
 
     def size(value: int | str | None, axis: int) -> int:
         if isinstance(value, int):
             return value
-        chosen = UNKNOWN if axis else ROWS
+        chosen = ASSUMED_SIZE if axis else ASSUMED_ROWS
         return names.setdefault(value, chosen) if value else chosen
 
     inputs = {
@@ -147,7 +153,7 @@ def _sized(graph: Graph) -> Graph:
             if node.op_type == "Shape" and not node.attribute and (kind := sized.type_of(node.input[0])) is not None
             if kind.shape is not None and all(isinstance(value, int) for value in kind.shape)
         }
-        found = {**shapes, **worked_out(sized.nodes, {**sized.constants, **shapes}, sized.opsets)}
+        found = {**shapes, **evaluate_small(sized.nodes, {**sized.constants, **shapes}, sized.opsets)}
         sized.nodes = [node for node in sized.nodes if not node.output or node.output[0] not in found]
         sized.constants |= found
         if not found:
@@ -156,7 +162,7 @@ def _sized(graph: Graph) -> Graph:
 
 
 def _bytes(kind: TensorType) -> int:
-    """What a tensor takes; sizes that are not known count as one."""
+    """Bytes of a tensor; unknown sizes count as one."""
     if kind.shape is None:
         return 0
     sizes = math.prod(size if isinstance(size, int) else 1 for size in kind.shape)
@@ -176,20 +182,20 @@ def _work(graph: Graph, node: NodeProto) -> int:
     by = [size if isinstance(size, int) else 1 for size in second.shape]
     gives = math.prod(size if isinstance(size, int) else 1 for size in result.shape)
     if node.op_type in ("Conv", "ConvTranspose"):
-        return gives * math.prod(by[1:]) // ROWS
-    return gives * (max(by) if node.op_type == "Gemm" else by[max(0, len(by) - 2)]) // ROWS
+        return gives * math.prod(by[1:]) // ASSUMED_ROWS
+    return gives * (max(by) if node.op_type == "Gemm" else by[max(0, len(by) - 2)]) // ASSUMED_ROWS
 
 
 def _check_body(nodes: list[NodeProto], graph: Graph) -> None:
-    """Sizes inside a body, where they are made of constants."""
-    known = {**graph.constants, **worked_out(nodes, graph.constants, graph.opsets)}
+    """Check the sizes inside a body that are computed from constants."""
+    known = {**graph.constants, **evaluate_small(nodes, graph.constants, graph.opsets)}
     for node in nodes:
         if node.op_type not in GROWING:
             continue
-        given = [known[name] for name in node.input if name in known and known[name].size <= FEW]
+        given = [known[name] for name in node.input if name in known and known[name].size <= MAX_SHAPE_NUMBERS]
         numbers = [float(np.abs(array).max(initial=0)) for array in given if array.dtype.kind in "iuf"]
         wanted = [
             math.prod(max(1, int(size)) for size in array.reshape(-1)) for array in given if array.dtype.kind in "iu"
         ]
-        if any(count * 4 > SMALL for count in itertools.chain(numbers, wanted)):
+        if any(count * 4 > ALWAYS_ALLOWED_BYTES for count in itertools.chain(numbers, wanted)):
             raise UnsafeModelError(f"the model's '{node.op_type}' in a body is out of proportion to its weights")

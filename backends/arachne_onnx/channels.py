@@ -1,4 +1,4 @@
-"""A shortcut for candidates: a few changed weights of a convolution change a few of its output channels, no others."""
+"""A shortcut for candidates: a few changed weights of a convolution change only a few of its output channels."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Mapping
 import numpy as np
 from onnx import NodeProto, helper
 
-from arachne.values import Array
+from arachne.model.values import Array
 from arachne_onnx.graph import Graph, TensorType
 from arachne_onnx.layers import Layer
 from arachne_onnx.sessions import Device, Program
 
-SHARE = 4
-"""The shortcut is taken when at most 1 / SHARE of the channels change."""
+MIN_CHANNEL_RATIO = 4
+"""The shortcut is taken if at least this many times as many channels exist as change."""
 
 
 class FewChannels:

@@ -1,8 +1,7 @@
-"""What an ONNX file may be, checked on the message itself before anything is computed from it.
+"""Check the message of an ONNX file before anything is computed from it.
 
-Every tensor, wherever it stands, has as many numbers as its sizes say, in one place and in a type that exists.
-Functions do not call themselves, and written out they are not more nodes than can be looked at. No operator draws
-random numbers.
+Every tensor must have as many numbers as its shape requires, in one place and of a known type. Functions must not call
+themselves, and inlined they must not exceed a number of nodes. No operator may draw random numbers.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 
 from arachne.errors import ModelError, UnsafeModelError
 
-MOST_NODES, DEEPEST = 20_000, 64
+MAX_NODES, MAX_DEPTH = 20_000, 64
 """How many nodes a model may have once its functions are written out, and how deep functions may call each other."""
 
-LARGEST_SIZE = 1 << 40
+MAX_SIZE = 1 << 40
 
 RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 
@@ -60,8 +59,8 @@ def check_model(model: ModelProto) -> None:
     """Refuse a message that is not sound.
 
     Raises:
-        ModelError: It is not.
-        UnsafeModelError: It reads what is not its own, or would grow out of proportion.
+        ModelError: It is damaged.
+        UnsafeModelError: It reads other files, or would grow out of proportion.
     """
     if model.training_info:
         raise ModelError("the model carries training information, expected one for inference; export it again")
@@ -172,10 +171,10 @@ def _tensors_in(attribute: AttributeProto) -> Iterator[TensorProto]:
 
 
 def _check_tensor(value: TensorProto, where: str, *, beside: bool) -> None:
-    """One tensor: its type, its sizes, and that its numbers stand in one place and are as many as the sizes say."""
+    """Check the type and shape of a tensor, and that its numbers are complete and in one place."""
     if value.data_type not in TensorProto.DataType.values() or value.data_type == TensorProto.UNDEFINED:
         raise ModelError(f"the model's tensor {where} has the unknown data type {value.data_type}")
-    if any(size < 0 or size > LARGEST_SIZE for size in value.dims) or len(value.dims) > 32 or value.HasField("segment"):
+    if any(size < 0 or size > MAX_SIZE for size in value.dims) or len(value.dims) > 32 or value.HasField("segment"):
         raise ModelError(f"the model's tensor {where} has sizes that no tensor has")
     filled = [name for name in FIELDS if len(getattr(value, name))]
     if value.data_location == TensorProto.EXTERNAL:
@@ -189,15 +188,15 @@ def _check_tensor(value: TensorProto, where: str, *, beside: bool) -> None:
     many = 1
     for size in value.dims:
         many *= size
-    expected, found = _stored(value, many)
+    expected, found = _count_numbers(value, many)
     if len(filled) > 1 or expected != found:
         raise ModelError(
             f"the model's tensor {where} should have {expected:,} numbers or bytes, the file has {found:,}"
         )
 
 
-def _stored(value: TensorProto, many: int) -> tuple[int, int]:
-    """How many numbers, or bytes of raw data, a tensor of `many` elements needs, and how many it has."""
+def _count_numbers(value: TensorProto, many: int) -> tuple[int, int]:
+    """Return the numbers, or bytes of raw data, that a tensor of `many` elements needs, and those it has."""
     bits = _bits(value.data_type)
     if len(value.raw_data):
         return -(-many * bits // 8), len(value.raw_data)
@@ -223,28 +222,28 @@ def _check_inputs(graph: GraphProto) -> None:
         kind = value.type.tensor_type
         if kind.elem_type not in TensorProto.DataType.values():
             raise ModelError(f"the model's '{value.name}' has the unknown data type {kind.elem_type}")
-        if any(size.dim_value < 0 or size.dim_value > LARGEST_SIZE for size in kind.shape.dim):
+        if any(size.dim_value < 0 or size.dim_value > MAX_SIZE for size in kind.shape.dim):
             raise ModelError(f"the model's '{value.name}' has sizes that no tensor has")
 
 
 def _check_count(model: ModelProto) -> None:
-    """Functions written out, one in another, are as many nodes as all their calls together."""
+    """Limit the number of nodes after all functions are inlined."""
     functions = {(function.domain, function.name, function.overload): function for function in model.functions}
     if len(functions) != len(model.functions):
         raise ModelError("the model has two functions of one name")
     known: dict[tuple[str, str, str], int] = {}
 
     def size(nodes: Sequence[NodeProto], depth: int) -> int:
-        if depth > DEEPEST:
-            raise ModelError(f"the model's functions call each other more than {DEEPEST} deep, or in a circle")
+        if depth > MAX_DEPTH:
+            raise ModelError(f"the model's functions call each other more than {MAX_DEPTH} deep, or in a circle")
         total = 0
         for node in every_node(nodes):
             key = (node.domain, node.op_type, node.overload)
             if key in functions and key not in known:
                 known[key] = size(functions[key].node, depth + 1)
             total += known[key] if key in functions else 1
-            if total > MOST_NODES:
-                raise ModelError(f"the model has more than {MOST_NODES:,} nodes with its functions written out")
+            if total > MAX_NODES:
+                raise ModelError(f"the model has more than {MAX_NODES:,} nodes with its functions written out")
         return total
 
     size(model.graph.node, 0)

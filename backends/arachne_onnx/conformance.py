@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from arachne.model.values import Array
 from arachne.testing import BackendConformance, Network, UnsupportedNetworkError, nodes
 from arachne.testing.checks.suite import MakeBackend
-from arachne.values import Array
 from arachne_onnx import OnnxBackend
 
 OPSET, IR_VERSION = 18, 10
@@ -105,7 +105,7 @@ class Writer:
         for parameter in layer.parameters:
             del self.weights[f"{layer.name}.{parameter}"]
         order = GATES[type(layer)]
-        stored = {name: ordered(values, order)[None] for name, values in layer.parameters.items()}
+        stored = {name: reorder_gates(values, order)[None] for name, values in layer.parameters.items()}
         tensors = {"W": stored["weight_ih"], "R": stored["weight_hh"]}
         if layer.bias_ih is not None:
             tensors["B"] = np.concatenate([stored["bias_ih"], stored["bias_hh"]], axis=1)
@@ -128,8 +128,8 @@ class Writer:
         self.nodes.append(helper.make_node(operator, inputs, [output], **options))
 
 
-def ordered(values: Array, order: Sequence[int]) -> Array:
-    """The gates of a recurrent layer's parameter in another order."""
+def reorder_gates(values: Array, order: Sequence[int]) -> Array:
+    """Reorder the gates of a recurrent layer's parameter."""
     gates = np.split(values, len(order))
     return np.concatenate([gates[place] for place in order])
 

@@ -1,8 +1,8 @@
 """The fast path: the model held open at a layer, everything that no candidate can change computed once.
 
 The nodes fall into two parts: those behind the tensors a search may change, and all others. The others run once for all
-inputs, and what the first part takes from them is kept, inputs first, so that rows can be chosen. A candidate runs the
-first part alone, with its own values for the tensors it touches as inputs of the session.
+inputs, and the results that the first part needs are stored, batch first, so that rows can be selected. A candidate
+runs the first part alone, with its own values for the tensors it touches as inputs of the session.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Callable, Collection, Hashable, Mapping
 import numpy as np
 from onnx import NodeProto, helper
 
-from arachne.backend import Cut, Pull, Weights
-from arachne.values import Array, Inputs, count
-from arachne_onnx.channels import SHARE, FewChannels, changed_channels
+from arachne.model.backend import Cut, LossGradient, Weights
+from arachne.model.values import Array, Inputs, count
+from arachne_onnx.channels import MIN_CHANNEL_RATIO, FewChannels, changed_channels
+from arachne_onnx.cut_cache import CutCache, NotCuttableError, select_rows
 from arachne_onnx.gradients import CutGradients
 from arachne_onnx.graph import TensorType
-from arachne_onnx.kept import Kept, NotCuttableError, chosen
 from arachne_onnx.layers import Layer
-from arachne_onnx.running import MEMORY, Runner, fill
+from arachne_onnx.running import MAX_BATCH_BYTES, Runner, fill
 from arachne_onnx.sessions import Program
 
 
@@ -27,11 +27,11 @@ class OnnxCut(Cut):
     """A graph held open at the earliest of some layers.
 
     Args:
-        runner: The model; it has been looked at.
-        inputs: The inputs, kept.
+        runner: The model, after `look`.
+        inputs: All inputs.
         layers: The layers by name, in order of execution.
-        trace_outputs: What leaves the first layer, for kinds whose outputs are no tensor of the forward graph.
-        plain: The plain cut of the same model as it is now.
+        trace_outputs: Computes outputs of the first layer, for kinds whose outputs are no tensor of the forward graph.
+        plain: Makes the plain cut with the present weights.
     """
 
     def __init__(
@@ -54,8 +54,8 @@ class OnnxCut(Cut):
             runner.values
         )  # `set` replaces arrays and never writes into them, so this keeps their present values
         self._graph = runner.graph
-        self._kept = Kept(runner, runner.graph, runner.feeds(inputs), runner.weights_for(runner.graph))
-        self._gradients = CutGradients(runner, self._kept, layers, runner.weights_for(runner.deep))
+        self._cache = CutCache(runner, runner.graph, runner.feeds(inputs), runner.weights_for(runner.graph))
+        self._gradients = CutGradients(runner, self._cache, layers, runner.weights_for(runner.deep))
         self._programs: dict[Hashable, Program] = {}
         self._leaving = first.uses[0].leaving.name
         self._plans: dict[frozenset[str], tuple[list[NodeProto], list[str]]] = {}
@@ -63,54 +63,54 @@ class OnnxCut(Cut):
         self._matrices = frozenset(
             layer.stored[name].name for layer in layers.values() for name in layer.info.weights or layer.stored
         )
-        self._kept.keep(self._plan(self._matrices)[1])
-        self._kept.tell_apart(
+        self._cache.keep(self._plan(self._matrices)[1])
+        self._cache.check_separable(
             self._plan(frozenset(p.name for layer in layers.values() for p in layer.stored.values()))[1]
         )
         made = {name for node in self._plan(self._matrices)[0] for name in node.output}
-        self._step = max(1, MEMORY // max(1, sum(runner.bytes_per_row.get(name, 0) for name in made)))
+        self._step = max(1, MAX_BATCH_BYTES // max(1, sum(runner.bytes_per_row.get(name, 0) for name in made)))
         self._first = {name: place.view(self._values[place.name]) for name, place in first.stored.items()}
         serves = FewChannels.serves(first) and first.uses[0].node.input[0] in self._plan(self._matrices)[1]
         self._channels = FewChannels(runner.device, self._graph, first) if serves else None
 
     def outputs(self, rows: Array | None = None) -> Array:
-        """Computed once for all rows when first asked for."""
+        """Compute the outputs of all rows at the first call."""
         if not self.continues_from_outputs:
             return self._trace_outputs(rows)
-        self._kept.keep([self._leaving])
-        return np.array(chosen(self._kept.arrays[self._leaving], rows), np.float32)
+        self._cache.keep([self._leaving])
+        return np.array(select_rows(self._cache.arrays[self._leaving], rows), np.float32)
 
     def _scores_from_outputs(self, outputs: Array, rows: Array | None) -> Array:
-        """The nodes behind what leaves the layer, fed with other values for it."""
+        """Run the nodes behind the layer on other outputs."""
         nodes, taken = self._plan(frozenset({self._leaving}))
         crossing = [name for name in taken if name != self._leaving]
-        self._kept.keep(crossing)
+        self._cache.keep(crossing)
         program = self._program("outputs", nodes, [*crossing, self._leaving], ())
-        dtype = self._kept.dtype_of(self._leaving)
+        dtype = self._cache.dtype_of(self._leaving)
         given = {self._leaving: np.asarray(outputs).astype(dtype, copy=False)}
         return self._run(program, crossing, given, {}, rows)
 
     def _scores_with(self, weights: Weights, rows: Array | None) -> Array:
-        """The nodes behind the touched tensors, fed with those the candidate changes."""
-        changed = self._changed(weights)
+        """Run the nodes behind the touched tensors, with the changed tensors as inputs."""
+        changed = self._replace_parameters(weights)
         few = self._few_channels(weights)
         if few is not None:
             return self._scores_with_channels(weights, few, rows)
         names = frozenset(changed)
         nodes, crossing = self._plan(self._matrices if names <= self._matrices else names)
-        self._kept.keep(crossing)
+        self._cache.keep(crossing)
         return self._run(self._program(names, nodes, crossing, changed), crossing, {}, changed, rows)
 
-    def _weight_gradients(self, weights: Weights, pull: Pull, rows: Array | None) -> Weights:
-        """The nodes behind the touched tensors and their derivatives; full passes where a tensor mixes the inputs."""
-        values = {**self._values, **self._changed(weights)}
+    def _weight_gradients(self, weights: Weights, pull: LossGradient, rows: Array | None) -> Weights:
+        """Run the nodes behind the touched tensors and their derivatives; full passes if a tensor mixes the inputs."""
+        values = {**self._values, **self._replace_parameters(weights)}
         try:
             return self._gradients.at(values, pull, rows, self._n if rows is None else len(rows))
         except NotCuttableError:
             return self._plain().weight_gradients(weights, pull, rows)
 
-    def _changed(self, weights: Weights) -> dict[str, Array]:
-        """The stored tensors that hold these parameters, with them in their places."""
+    def _replace_parameters(self, weights: Weights) -> dict[str, Array]:
+        """Return the stored tensors of these parameters with the new values."""
         changed: dict[str, Array] = {}
         for (layer, parameter), values in weights.items():
             values = np.asarray(values)
@@ -124,19 +124,19 @@ class OnnxCut(Cut):
         return changed
 
     def _plan(self, tensors: frozenset[str]) -> tuple[list[NodeProto], list[str]]:
-        """The nodes behind some tensors, and what they take from outside."""
+        """Return the nodes behind some tensors, and the tensors that cross the cut."""
         if tensors not in self._plans:
-            nodes = self._kept.behind(tensors)
-            self._plans[tensors] = nodes, self._kept.crossing(nodes)
+            nodes = self._cache.behind(tensors)
+            self._plans[tensors] = nodes, self._cache.crossing(nodes)
         return self._plans[tensors]
 
     def _few_channels(self, weights: Weights) -> Array | None:
-        """The output channels of the first layer a candidate changes, if it changes nothing else and few of them."""
+        """Return the changed output channels of the first layer, if only a few of them and nothing else changes."""
         if self._channels is None or any(layer != self.layer for layer, _ in weights):
             return None
         after = {parameter: np.asarray(values) for (_, parameter), values in weights.items()}
         channels = changed_channels(self._first, after)
-        return channels if len(channels) * SHARE <= len(self._first["weight"]) else None
+        return channels if len(channels) * MIN_CHANNEL_RATIO <= len(self._first["weight"]) else None
 
     def _scores_with_channels(self, weights: Weights, channels: Array, rows: Array | None) -> Array:
         if self._channels is None:
@@ -146,21 +146,21 @@ class OnnxCut(Cut):
             name = self._channels.input
             values = {**self._first, **{parameter: np.asarray(values) for (_, parameter), values in weights.items()}}
             parts = [
-                self._channels.run(self._kept.feed(name, rows, part, size), values, channels)[: part.stop - part.start]
-                for part, size in self._kept.parts(len(outputs), self._step)
+                self._channels.run(self._cache.feed(name, rows, part, size), values, channels)[: part.stop - part.start]
+                for part, size in self._cache.parts(len(outputs), self._step)
             ]
             outputs[:, channels] = np.concatenate(parts)
         return self.scores_from_outputs(outputs, rows)
 
     def _program(self, key: Hashable, nodes: list[NodeProto], crossing: list[str], fed: Collection[str]) -> Program:
         if key not in self._programs:
-            inputs = {name: self._kept.type_of(name) for name in crossing}
+            inputs = {name: self._cache.type_of(name) for name in crossing}
             for name in fed:
                 value = self._values[name]
                 inputs[name] = TensorType(helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
             outputs = [self._graph.scores]
             self._programs[key] = Program(
-                self._runner.device, self._graph, inputs, outputs, nodes=nodes, constants=self._kept.frozen
+                self._runner.device, self._graph, inputs, outputs, nodes=nodes, constants=self._cache.frozen
             )
         return self._programs[key]
 
@@ -174,12 +174,12 @@ class OnnxCut(Cut):
     ) -> Array:
         n = self._n if rows is None else len(rows)
         parts = []
-        for part, size in self._kept.parts(n, self._step):
+        for part, size in self._cache.parts(n, self._step):
             feeds: dict[str, Array] = dict(weights)
             for name in crossing:
-                feeds[name] = self._kept.feed(name, rows, part, size)
+                feeds[name] = self._cache.feed(name, rows, part, size)
             for name, array in given.items():
-                feeds[name] = self._kept.together(name, fill(array[part], size))
+                feeds[name] = self._cache.from_batch_first(name, fill(array[part], size))
             scores = program.run(feeds)[self._graph.scores]
             parts.append(scores if size == part.stop - part.start else np.array(scores[: part.stop - part.start]))
         return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 import numpy as np
 from onnx import TensorProto, helper
 
-from arachne.backend import Pull, pulled
-from arachne.values import Array
+from arachne.model.backend import LossGradient, compute_gradient
+from arachne.model.values import Array
 from arachne_onnx.graph import Graph, TensorType, reads
-from arachne_onnx.normalise import copied
+from arachne_onnx.normalise import copy_node
 from arachne_onnx.rules import Tape
 from arachne_onnx.sessions import Device, Program
 
@@ -22,7 +22,8 @@ class Derivative:
     """Vector-Jacobian products of the scores with respect to chosen tensors, as a graph.
 
     The seed depends on the scores (the loss is applied to them), so forward and backward nodes run in two sessions.
-    What the backward nodes read is an output of the first session and fed to the second; nothing is computed twice.
+    Tensors that the backward nodes read are outputs of the first session and inputs of the second; nothing is computed
+    twice.
 
     Attributes:
         graph: Forward and backward nodes together.
@@ -37,7 +38,7 @@ class Derivative:
         *,
         straight_through: Collection[str] = (),
     ) -> None:
-        nodes = [copied(node) for node in graph.needed([graph.scores])]
+        nodes = [copy_node(node) for node in graph.select_nodes([graph.scores])]
         forward = Graph(nodes, graph.constants, graph.inputs, graph.opsets, graph.types, graph.scores)
         tape = Tape(forward, straight_through=straight_through)
         self.gradients = tape.backward({graph.scores: SEED}, wanted)
@@ -71,7 +72,7 @@ def backward_program(
         constants: Other values for constants of the graph, by name.
     """
     outputs = sorted(set(derivative.gradients.values()))
-    nodes = derivative.graph.needed(outputs, {*derivative.saved, SEED})
+    nodes = derivative.graph.select_nodes(outputs, {*derivative.saved, SEED})
     read = {name for node in nodes for name in reads(node)}
     inputs = {
         name: TensorType(helper.np_dtype_to_tensor_dtype(values[name].dtype), (None,) * values[name].ndim)
@@ -82,20 +83,20 @@ def backward_program(
     return Program(device, derivative.graph, inputs, outputs, nodes=nodes, constants=constants)
 
 
-def pulled_back(
+def loss_gradients(
     runs: Iterable[tuple[Mapping[str, Array], int, int]],
     derivative: Derivative,
     forward: Program,
     backward: Callable[[Mapping[str, Array]], Program],
-    pull: Pull,
+    pull: LossGradient,
 ) -> Iterator[tuple[dict[str, Array], int]]:
-    """Batch by batch, the gradients by name, and how many rows the batch has.
+    """Yield the gradients of each batch by name, and its number of rows.
 
     Args:
-        runs: What is fed for each batch, how many rows of it count, and how many it was filled up to.
-        derivative: The gradients that are taken.
-        forward: Gives the scores and what the backward nodes read.
-        backward: The session of the backward nodes, from the values of a batch.
+        runs: The inputs of each batch, its number of rows, and its size with padding.
+        derivative: The gradient graph.
+        forward: Computes the scores and the tensors that the backward nodes read.
+        backward: Makes the session of the backward nodes from the values of a batch.
         pull: The loss.
     """
     done = 0
@@ -104,7 +105,7 @@ def pulled_back(
         scores = np.asarray(values[derivative.graph.scores][:n], np.float32)
         seed = np.zeros((size, scores.shape[1]), np.float32)  # rows that only fill a batch keep their zeros
         if n:
-            seed[:n] = pulled(pull, scores, slice(done, done + n))
+            seed[:n] = compute_gradient(pull, scores, slice(done, done + n))
         if derivative.gradients:
             yield backward(values).run({**values, SEED: seed}), n
         done += n

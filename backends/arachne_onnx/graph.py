@@ -1,4 +1,4 @@
-"""A normalised graph, held as nodes and arrays: what the layers, the gradients and the cut all work on."""
+"""A normalised graph of nodes and arrays, used by the layers, the gradients and the cut."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from arachne.values import Array
+from arachne.model.values import Array
 
 IR_VERSION = 10
 """Written into every model we make: the newest `onnx` writes versions the newest `onnxruntime` refuses."""
 
 SCORES = "arachne/scores/"
-"""How the names of the tensors begin that turn a model's output into class scores."""
+"""Prefix of the names of tensors that turn a model's output into class scores."""
 
-LARGEST = (1 << 31) - (1 << 24)
-"""Bytes of constants that go into one message, which holds 2 GB; of more, the large ones are handed over beside it."""
+MAX_MESSAGE_BYTES = (1 << 31) - (1 << 24)
+"""Bytes of constants in one message, which holds 2 GB; beyond that, large constants are passed beside it."""
 
-LARGE = 1 << 20
-"""Bytes from which on a tensor is large."""
+LARGE_TENSOR_BYTES = 1 << 20
+"""The size in bytes from which a tensor is passed beside the message."""
 
 FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE})
 
 
 @dataclass(frozen=True)
 class TensorType:
-    """What is known of a tensor before it is computed: element type, and its shape with None or names where unknown."""
+    """The element type and shape of a tensor; unknown sizes are None or names."""
 
     element: int
     shape: tuple[int | str | None, ...] | None = None
@@ -52,9 +52,9 @@ class Graph:
     Attributes:
         nodes: Every node, in topological order.
         constants: Initialisers by name, in the layout and dtype of the file.
-        inputs: What the caller feeds, by name.
+        inputs: The types of the inputs, by name.
         opsets: Version of each operator set, by domain.
-        types: What static inference (or a run) found out, by tensor.
+        types: Types found by static inference or by a run, by tensor.
         scores: The tensor that holds the class scores.
     """
 
@@ -78,21 +78,21 @@ class Graph:
 
     def fresh(self, stem: str) -> str:
         """A tensor name that is not taken."""
-        taken = self._taken()
+        taken = self._used_names()
         number = 0
         while f"{stem}_{number}" in taken:
             number += 1
         return f"{stem}_{number}"
 
-    def _taken(self) -> set[str]:
+    def _used_names(self) -> set[str]:
         names = set(self.constants) | set(self.inputs)
         for node in self.nodes:
             names.update(node.output)
             names.update(node.input)
         return names
 
-    def needed(self, outputs: Iterable[str], available: Collection[str] = ()) -> list[NodeProto]:
-        """The nodes that compute `outputs` from `available` tensors, inputs and constants, in order."""
+    def select_nodes(self, outputs: Iterable[str], available: Collection[str] = ()) -> list[NodeProto]:
+        """Select the nodes that compute `outputs` from `available` tensors, inputs and constants, in order."""
         wanted = set(outputs) - set(available)
         kept = []
         for node in reversed(self.nodes):
@@ -109,15 +109,17 @@ class Graph:
         outputs: Iterable[str],
         constants: Mapping[str, Array] | None = None,
     ) -> ModelProto:
-        """A model of these nodes; constants that are not inputs come along as initialisers."""
+        """Build a model of these nodes; constants that are not inputs become initialisers."""
         nodes = list(nodes)
         outputs = list(outputs)
         known = self.constants if constants is None else {**self.constants, **constants}
         read = {name for node in nodes for name in reads(node)} | set(outputs)
         wanted = [name for name in sorted(read) if name in known and name not in inputs]
-        whole = sum(known[name].nbytes for name in wanted) <= LARGEST
+        whole = sum(known[name].nbytes for name in wanted) <= MAX_MESSAGE_BYTES
         tensors = [
-            tensor(name, known[name]) if whole or known[name].nbytes < LARGE else beside(name, known[name])
+            tensor(name, known[name])
+            if whole or known[name].nbytes < LARGE_TENSOR_BYTES
+            else external_tensor(name, known[name])
             for name in wanted
         ]
         graph = helper.make_graph(
@@ -140,7 +142,7 @@ def reads(node: NodeProto) -> set[str]:
 
 
 def captures(graph: GraphProto) -> set[str]:
-    """What a subgraph reads from around it."""
+    """Return the outer tensors that a subgraph reads."""
     own = {value.name for value in graph.input} | {value.name for value in graph.initializer}
     free: set[str] = set()
     for node in graph.node:
@@ -172,8 +174,8 @@ def tensor(name: str, value: Array) -> TensorProto:
     return numpy_helper.from_array(np.ascontiguousarray(value).reshape(np.shape(value)), name)
 
 
-def beside(name: str, value: Array) -> TensorProto:
-    """An initialiser whose numbers are handed over beside the message; no file has its name."""
+def external_tensor(name: str, value: Array) -> TensorProto:
+    """Return an initialiser whose numbers are passed beside the message, without a file."""
     made = TensorProto(name=name, dims=value.shape, data_type=helper.np_dtype_to_tensor_dtype(value.dtype))
     made.data_location = TensorProto.EXTERNAL
     made.external_data.add(key="location", value="arachne-has-it")
@@ -206,7 +208,7 @@ def _dimension(dimension: Any) -> int | str | None:
 
 def infer_types(graph: Graph) -> None:
     """Fill `graph.types` by static inference where it succeeds; large weights are replaced by inputs of their shape."""
-    large = {name: kind for name in graph.constants if (kind := _stand_in(graph, name)) is not None}
+    large = {name: kind for name in graph.constants if (kind := _large_weight_type(graph, name)) is not None}
     model = graph.model(graph.nodes, {**graph.inputs, **large}, [graph.scores] if graph.scores else [])
     try:
         inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
@@ -218,6 +220,6 @@ def infer_types(graph: Graph) -> None:
             graph.types[info.name] = kind
 
 
-def _stand_in(graph: Graph, name: str) -> TensorType | None:
+def _large_weight_type(graph: Graph, name: str) -> TensorType | None:
     kind = graph.type_of(name)
     return kind if kind is not None and kind.is_float and graph.constants[name].size > 256 else None

@@ -1,4 +1,4 @@
-"""Opening and saving models: files with their external data, and `ModelProto` objects; nothing in them is run."""
+"""Open and save models: files with their external data, and `ModelProto` objects; nothing in them is run."""
 
 from __future__ import annotations
 
@@ -10,53 +10,54 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
-import onnxruntime
 from onnx import GraphProto, ModelProto, TensorProto, helper
 
-from arachne.dtypes import CARRIERS
 from arachne.errors import EnvironmentFaultError, ModelError, UnsafeModelError
-from arachne.files import atomic_write, environment_faults, same_file
-from arachne.values import Array
+from arachne.io.files import atomic_write, environment_faults, same_file
+from arachne.model.values import Array
+from arachne.weights.storage import STORAGES
 from arachne_onnx.bounds import check_sizes
 from arachne_onnx.checks import check_model, check_operators, check_signatures
-from arachne_onnx.graph import LARGE, LARGEST, Graph, subgraphs
+from arachne_onnx.graph import LARGE_TENSOR_BYTES, MAX_MESSAGE_BYTES, Graph, subgraphs
 from arachne_onnx.layers import Layer
 from arachne_onnx.normalise import normalise
-from arachne_onnx.sessions import Device
-from arachne_onnx.surgery import RAW_ELEMENTS, Place, external_span, find_places, rewrite
+from arachne_onnx.surgery import RAW_ELEMENTS, TensorLocation, external_span, locate_tensors, rewrite
 
-SMALL = 64 * 2**20
-"""Bytes that may be read out of files beside the model, however small they are."""
+ALWAYS_ALLOWED_BYTES = 64 * 2**20
+"""Bytes that may always be read from files beside the model, even from small ones."""
+
+OLD_IR_VERSIONS, OLD_OPSETS = range(3, 11), range(7, 22)
+"""Every onnxruntime from 1.20 on takes these; it is loaded and asked about others only."""
 
 
 @dataclass(frozen=True)
-class Opened:
+class LoadedModel:
     """A model and where it came from.
 
     Attributes:
         model: The message, external data read in.
         path: The file; None for an object.
-        content: The bytes of an object, as it would be written.
-        places: Where every stored tensor is.
-        beside: The files beside the model that hold weights, by the names it has for them.
-        outside: Large tensors that are not in the message, because it would not hold all; mapped, not read.
+        content: The serialised bytes of an object.
+        places: The location of every stored tensor.
+        beside: The files beside the model that hold weights, by their names in the model.
+        outside: Large tensors that do not fit into the message; memory-mapped, not read.
     """
 
     model: ModelProto
     path: Path | None
     content: bytes | None
-    places: Mapping[str, Place]
+    places: Mapping[str, TensorLocation]
     beside: Mapping[str, Path] = field(default_factory=dict)
     outside: Mapping[str, Array] = field(default_factory=dict)
 
     @property
-    def stored(self) -> frozenset[str]:
-        """The names of the stored tensors of floating-point numbers."""
+    def float_tensors(self) -> frozenset[str]:
+        """Return the names of the stored floating-point tensors."""
         return frozenset(name for name, place in self.places.items() if place.element in RAW_ELEMENTS)
 
 
-def open_model(source: Any) -> Opened:
-    """The model behind a path or an object, checked.
+def open_model(source: Any) -> LoadedModel:
+    """Open a path or an object, and check the model.
 
     Raises:
         ModelError: No ONNX model, or one that nothing here can run.
@@ -70,7 +71,7 @@ def open_model(source: Any) -> Opened:
         model = ModelProto()
         model.CopyFrom(source)
         check_model(model)
-        opened = Opened(model, None, content, find_places(content))
+        opened = LoadedModel(model, None, content, locate_tensors(content))
         if any(place.external for place in opened.places.values()):
             raise ModelError("the model keeps weights in files beside it, so open its file, not the object")
     elif isinstance(source, (str, Path)):
@@ -81,7 +82,7 @@ def open_model(source: Any) -> Opened:
     return opened
 
 
-def _open_file(path: Path) -> Opened:
+def _open_file(path: Path) -> LoadedModel:
     try:
         _check_size(path.stat().st_size)
         content = path.read_bytes()
@@ -95,15 +96,15 @@ def _open_file(path: Path) -> Opened:
     if not model.graph.node or not model.opset_import:
         raise ModelError(f"'{path.name}' is no ONNX model, or it was cut short: it holds no graph")
     check_model(model)
-    places = find_places(content)
+    places = locate_tensors(content)
     beside, outside = _read_external(model.graph, path, len(content))
     if not {place.external.get("location") for place in places.values() if place.external} <= set(beside):
         raise UnsafeModelError(f"'{path.name}' says in two ways which files beside it hold its weights")
-    return Opened(model, path, None, places, beside, outside)
+    return LoadedModel(model, path, None, places, beside, outside)
 
 
 def _check_size(size: int) -> None:
-    if size > LARGEST:
+    if size > MAX_MESSAGE_BYTES:
         raise ModelError(
             f"the model takes {size / 1e9:.1f} GB without the weights that lie beside it, and a message holds 2 GB at "
             "most; save it with external data"
@@ -111,19 +112,23 @@ def _check_size(size: int) -> None:
 
 
 def _check_memory(size: int) -> None:
-    """Refuse what would only be swapped in and out, before any of it is read."""
-    if size > LARGEST and hasattr(os, "sysconf") and size > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
+    """Refuse a model larger than the memory before any of it is read."""
+    if (
+        size > MAX_MESSAGE_BYTES
+        and hasattr(os, "sysconf")
+        and size > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    ):
         raise EnvironmentFaultError(
             f"the model takes {size / 1e9:.1f} GB with its weights, more than this machine has memory"
         )
 
 
 def _read_external(graph: GraphProto, path: Path, size: int) -> tuple[dict[str, Path], dict[str, Array]]:
-    """Read tensors from the files beside the model, after checking that they are beside it and not larger than they.
+    """Read tensors from the files beside the model, after checking that the files are there and large enough.
 
     Returns:
-        These files, by the names the model has for them; and the tensors that stay in them, mapped into memory, where
-        all together are more than a message holds.
+        These files, by their names in the model; and the memory-mapped tensors that stay in them if all together do
+        not fit into a message.
     """
     spans, files, beside = [], dict[Path, int](), dict[str, Path]()
     for value in _tensors(graph):
@@ -132,22 +137,22 @@ def _read_external(graph: GraphProto, path: Path, size: int) -> tuple[dict[str, 
         entries = {entry.key: entry.value for entry in value.external_data}
         location = entries.get("location", "")
         if location not in beside:
-            beside[location] = contained(path.parent, location)
+            beside[location] = resolve_external(path.parent, location)
             files[beside[location]] = beside[location].stat().st_size
         file = beside[location]
-        place = Place(value.data_type, tuple(value.dims), external=entries)
+        place = TensorLocation(value.data_type, tuple(value.dims), external=entries)
         spans.append((value, file, *external_span(place, files[file])))
     total = sum(length for *_, length in spans)
-    if total > 2 * sum(files.values()) + SMALL:
+    if total > 2 * sum(files.values()) + ALWAYS_ALLOWED_BYTES:
         raise UnsafeModelError(f"the model reads {total:,} bytes out of files beside it that have far fewer")
     _check_memory(size + total)
-    own = {value.name for value in graph.initializer} if size + total > LARGEST else set()
-    stays = [span for span in spans if span[0].name in own and span[-1] >= LARGE]
+    own = {value.name for value in graph.initializer} if size + total > MAX_MESSAGE_BYTES else set()
+    stays = [span for span in spans if span[0].name in own and span[-1] >= LARGE_TENSOR_BYTES]
     _check_size(size + total - sum(length for *_, length in stays))
     outside: dict[str, Array] = {}
     for value, file, offset, length in spans:
-        if value.name in own and length >= LARGE:
-            dtype = Place(value.data_type).dtype
+        if value.name in own and length >= LARGE_TENSOR_BYTES:
+            dtype = TensorLocation(value.data_type).dtype
             outside[value.name] = np.memmap(file, dtype, "r", offset, tuple(value.dims))
             continue
         with open(file, "rb") as stream:
@@ -158,8 +163,8 @@ def _read_external(graph: GraphProto, path: Path, size: int) -> tuple[dict[str, 
     return beside, outside
 
 
-def contained(folder: Path, location: str) -> Path:
-    """The external file of that name, if it is inside the model's folder.
+def resolve_external(folder: Path, location: str) -> Path:
+    """Return the path of an external file, if it is inside the model's folder.
 
     Raises:
         UnsafeModelError: It is elsewhere, by its name or through a link.
@@ -189,17 +194,23 @@ def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
 
 
 def _check_operators(model: ModelProto) -> None:
-    """Refuse what the installed runtime cannot know, with the reason."""
+    """Refuse versions and operators that the installed runtime does not support."""
     opsets = {entry.domain: entry.version for entry in model.opset_import}
     if model.ir_version < 1:
         raise ModelError(f"the model has IR version {model.ir_version}, which there never was")
-    _check_versions(model.ir_version, opsets.get("", opsets.get("ai.onnx", 0)))
+    opset = opsets.get("", opsets.get("ai.onnx", 0))
+    if model.ir_version not in OLD_IR_VERSIONS or opset not in OLD_OPSETS:
+        _check_versions(model.ir_version, opset)
     check_operators(model.graph.node, model.functions)
-    check_signatures(model.graph.node, opsets.get("", opsets.get("ai.onnx", 0)))
+    check_signatures(model.graph.node, opset)
 
 
 @functools.cache
 def _check_versions(ir_version: int, opset: int) -> None:
+    import onnxruntime
+
+    from arachne_onnx.sessions import Device
+
     node = helper.make_node("Identity", ["x"], ["y"])
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
     graph = helper.make_graph([node], "probe", ends[:1], ends[1:])
@@ -215,8 +226,8 @@ def _check_versions(ir_version: int, opset: int) -> None:
             ) from error
 
 
-def read_graph(opened: Opened) -> Graph:
-    """The normalised graph, its weights checked.
+def read_graph(opened: LoadedModel) -> Graph:
+    """Normalise the graph and check its weights.
 
     Raises:
         ModelError: A weight that is not a number.
@@ -230,7 +241,7 @@ def read_graph(opened: Opened) -> Graph:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ModelError(f"the model is not valid ONNX: {reason[:160]}") from error
     for name, value in graph.constants.items():
-        if str(value.dtype) in CARRIERS and np.isnan(value.astype(np.float32, copy=False)).any():
+        if str(value.dtype) in STORAGES and np.isnan(value.astype(np.float32, copy=False)).any():
             raise ModelError(f"the model's weight '{name}' holds a value that is not a number")
     return graph
 
@@ -243,11 +254,11 @@ def check_finite(layers: Mapping[str, Layer], constants: Mapping[str, Array]) ->
                 raise ModelError(f"the model's weight '{place.name}' holds a value that is not finite")
 
 
-def save(opened: Opened, changed: Mapping[str, Array], path: Path) -> None:
-    """A copy of the model in which only the bytes of changed weights differ.
+def save(opened: LoadedModel, changed: Mapping[str, Array], path: Path) -> None:
+    """Write a copy of the model in which only the bytes of changed weights differ.
 
     Raises:
-        ModelError: The path is the model's own file, or has an ending that other models have.
+        ModelError: The path is the model's own file, or has another suffix.
     """
     if path.suffix.lower() != ".onnx":
         raise ModelError(f"an ONNX model is saved as '.onnx', not as '{path.name}'")
@@ -263,13 +274,13 @@ def save(opened: Opened, changed: Mapping[str, Array], path: Path) -> None:
 
 
 def write_files(files: Mapping[Path, bytes], model: Path, source: Path | None) -> None:
-    """Write a model's files, the one that names the others last; those are never written over what is there.
+    """Write a model's files, the model itself last; existing weight files are never overwritten.
 
     Raises:
         ModelError: A file is in the way of another one's content, or a link would lead out of the model's folder.
     """
     folder = model.parent.resolve()
-    new = {file: content for file, content in files.items() if file == model or not _there(file, content)}
+    new = {file: content for file, content in files.items() if file == model or not _is_written(file, content)}
     for file in new:
         if file != model and not file.parent.resolve().is_relative_to(folder):
             raise ModelError(f"'{file.parent}' leads out of the folder that '{model.name}' goes to; choose another")
@@ -279,8 +290,12 @@ def write_files(files: Mapping[Path, bytes], model: Path, source: Path | None) -
         atomic_write(file, content, source=source)
 
 
-def _there(file: Path, content: bytes) -> bool:
-    """Whether a file is there already as it should be."""
+def _is_written(file: Path, content: bytes) -> bool:
+    """Whether a file exists with this content.
+
+    Raises:
+        ModelError: It exists with another content.
+    """
     if not os.path.lexists(file):
         return False
     if file.is_file() and file.read_bytes() == content:
@@ -291,7 +306,7 @@ def _there(file: Path, content: bytes) -> bool:
 
 
 def shared_tensors(layers: Mapping[str, Layer]) -> list[str]:
-    """Sentences about stored tensors that several layers, or several places, use."""
+    """Describe stored tensors that several layers use, and layers that are used several times."""
     users: dict[str, list[str]] = {}
     for name, layer in layers.items():
         for parameter, place in layer.stored.items():

@@ -1,4 +1,4 @@
-"""The kinds of layers: how each operator that multiplies with a stored tensor is read as one.
+"""The kinds of layers: read each operator that multiplies with a stored tensor as a layer.
 
 `KINDS` in `layers.py` tells for each operator which of these functions reads it.
 """
@@ -10,23 +10,25 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
-from arachne.values import Array, Geometry
+from arachne.model.values import Array, Geometry
 from arachne_onnx.graph import Graph, attributes
 from arachne_onnx.names import is_packed
-from arachne_onnx.reader import Found, Reader, Signal, Use
-from arachne_onnx.rules.recurrent import GATES, unfolded
-from arachne_onnx.stored import Stored
+from arachne_onnx.parameter_slice import ParameterSlice
+from arachne_onnx.reader import FoundLayer, LayerUse, Reader, Signal
+from arachne_onnx.rules.recurrent import GATES, unfolded_names
 
-Kind = Callable[[Reader, NodeProto], Iterator[Found]]
+Kind = Callable[[Reader, NodeProto], Iterator[FoundLayer]]
 """Reads a node as uses of layers; none where it is no layer of the kind."""
 
 NORMS = ("BatchNormalization", "InstanceNormalization", "LayerNormalization", "GroupNormalization", "RMSNormalization")
 
 GATE_ORDER = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2), "RNN": (0,)}
-"""Where the canonical gates (i f g o, r z n) stand in ONNX's order (i o f c, z r h)."""
+"""Positions of the canonical gates (i f g o, r z n) in ONNX's order (i o f c, z r h)."""
 
 
-def _dense(reader: Reader, node: NodeProto, weight: Stored, bias: str | None, leaving: str) -> Iterator[Found]:
+def _dense(
+    reader: Reader, node: NodeProto, weight: ParameterSlice, bias: str | None, leaving: str
+) -> Iterator[FoundLayer]:
     parameters = {"weight": weight}
     vector = reader.vector(bias, reader.shape(weight)[0])
     if vector is not None:
@@ -40,11 +42,11 @@ def _dense(reader: Reader, node: NodeProto, weight: Stored, bias: str | None, le
             name: place if signal.part is None else place.then(("rows", signal.part))
             for name, place in parameters.items()
         }
-        use = Use(node, entering, signal, signal)
-        yield Found("dense", own, use, suffix=suffix if signal.part else "")
+        use = LayerUse(node, entering, signal, signal)
+        yield FoundLayer("dense", own, use, suffix=suffix if signal.part else "")
 
 
-def gemm(reader: Reader, node: NodeProto) -> Iterator[Found]:
+def gemm(reader: Reader, node: NodeProto) -> Iterator[FoundLayer]:
     """A dense layer with its bias in one node, the matrix stored either way round."""
     options, weight = attributes(node), reader.source(node.input[1])
     if weight is None or options.get("transA", 0) or len(reader.shape(weight)) != 2:
@@ -55,20 +57,20 @@ def gemm(reader: Reader, node: NodeProto) -> Iterator[Found]:
     yield from _dense(reader, node, weight, bias, node.output[0])
 
 
-def matmul(reader: Reader, node: NodeProto) -> Iterator[Found]:
+def matmul(reader: Reader, node: NodeProto) -> Iterator[FoundLayer]:
     """A product with a stored matrix, and the bias that is added behind it."""
     weight = reader.source(node.input[1])
     if weight is None or len(reader.shape(weight)) != 2:
         return
     weight = weight.then(("transpose", (1, 0)))
-    bias, leaving = reader.added(node.output[0], 0)
+    bias, leaving = reader.find_added_bias(node.output[0], 0)
     if reader.vector(bias, reader.shape(weight)[0]) is None:
         bias, leaving = None, node.output[0]
     yield from _dense(reader, node, weight, bias, leaving)
 
 
-def conv(reader: Reader, node: NodeProto) -> Iterator[Found]:
-    """A convolution, also a transposed one, with a bias of its own or one added behind it."""
+def conv(reader: Reader, node: NodeProto) -> Iterator[FoundLayer]:
+    """A convolution, also a transposed one, with a bias in the node or added behind it."""
     weight = reader.source(node.input[1])
     if weight is None:
         return
@@ -84,16 +86,18 @@ def conv(reader: Reader, node: NodeProto) -> Iterator[Found]:
     transposed = node.op_type == "ConvTranspose"
     outputs = shape[1] * geometry.groups if transposed else shape[0]
     parameters = {"weight": weight}
-    name, leaving = (node.input[2], node.output[0]) if len(node.input) > 2 else reader.added(node.output[0], axes)
+    name, leaving = (
+        (node.input[2], node.output[0]) if len(node.input) > 2 else reader.find_added_bias(node.output[0], axes)
+    )
     bias = reader.vector(name, outputs)
     if bias is not None:
         parameters["bias"] = bias
     signal = Signal(leaving if bias is not None else node.output[0])
-    use = Use(node, {"weight": Signal(node.input[0])}, signal, signal)
-    yield Found("conv_transpose" if transposed else "conv", parameters, use, geometry)
+    use = LayerUse(node, {"weight": Signal(node.input[0])}, signal, signal)
+    yield FoundLayer("conv_transpose" if transposed else "conv", parameters, use, geometry)
 
 
-def recurrent(reader: Reader, node: NodeProto) -> Iterator[Found]:
+def recurrent(reader: Reader, node: NodeProto) -> Iterator[FoundLayer]:
     """An LSTM, GRU or simple recurrent layer: one layer for each direction."""
     places = [reader.source(name) if name else None for name in [*node.input, ""][1:4]]
     if places[0] is None or places[1] is None:
@@ -111,27 +115,27 @@ def recurrent(reader: Reader, node: NodeProto) -> Iterator[Found]:
             for name, start in (("bias_ih", 0), ("bias_hh", rows)):
                 cut = ("rows", (start, start + rows))
                 parameters[name] = places[2].then(("take", direction), cut, ("blocks", order))
-        names = unfolded(node, direction)
-        use = Use(
+        names = unfolded_names(node, direction)
+        use = LayerUse(
             node,
             {"weight_ih": Signal(names.inputs), "weight_hh": Signal(names.states)},
             Signal(names.gates, order),
             Signal(names.products, order),
         )
-        yield Found("recurrent", parameters, use, suffix=suffix)
+        yield FoundLayer("recurrent", parameters, use, suffix=suffix)
 
 
-def embedding(reader: Reader, node: NodeProto) -> Iterator[Found]:
+def embedding(reader: Reader, node: NodeProto) -> Iterator[FoundLayer]:
     """Rows of a stored table, looked up by numbers that depend on the inputs."""
     table = reader.source(node.input[0])
     fixed = node.input[1] in reader.graph.constants
     if table is None or fixed or attributes(node).get("axis", 0) != 0 or len(reader.shape(table)) != 2:
         return
     signal = Signal(node.output[0])
-    yield Found("embedding", {"weight": table}, Use(node, {"weight": Signal(node.input[1])}, signal, signal))
+    yield FoundLayer("embedding", {"weight": table}, LayerUse(node, {"weight": Signal(node.input[1])}, signal, signal))
 
 
-def norm(reader: Reader, node: NodeProto) -> Iterator[Found]:
+def norm(reader: Reader, node: NodeProto) -> Iterator[FoundLayer]:
     """A scale and a bias for each channel, behind a normalisation."""
     scale = reader.source(node.input[1]) if len(node.input) > 1 else None
     if scale is None:
@@ -141,12 +145,12 @@ def norm(reader: Reader, node: NodeProto) -> Iterator[Found]:
     if bias is not None:
         parameters["bias"] = bias
     signal = Signal(node.output[0])
-    use = Use(node, {"scale": Signal(f"{node.output[0]}/arachne/normal")}, signal, signal)
-    yield Found("norm", parameters, use)
+    use = LayerUse(node, {"scale": Signal(f"{node.output[0]}/arachne/normal")}, signal, signal)
+    yield FoundLayer("norm", parameters, use)
 
 
-def plain_norm(use: Use, graph: Graph) -> tuple[NodeProto, dict[str, Array]]:
-    """A norm's node without its scale and shift: what the scale is multiplied with."""
+def plain_norm(use: LayerUse, graph: Graph) -> tuple[NodeProto, dict[str, Array]]:
+    """Return a norm's node without scale and shift, which computes the input of the scale."""
     node = use.node
     copy = NodeProto()
     copy.CopyFrom(node)

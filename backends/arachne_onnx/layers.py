@@ -1,4 +1,4 @@
-"""From nodes to layers: which nodes are layers, what they are called, and what follows them.
+"""From nodes to layers: which nodes are layers, their names, and the operations behind them.
 
 A layer is a node that multiplies with a stored tensor. `KINDS` tells for each operator which kind of layer it is; a new
 kind of layer is a new entry there and a new function in `kinds.py`.
@@ -10,14 +10,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from arachne.values import LayerInfo, ParameterInfo
-from arachne_onnx.followers import follower
+from arachne.model.values import LayerInfo, ParameterInfo
+from arachne_onnx.following_ops import op_name
 from arachne_onnx.graph import Graph
 from arachne_onnx.kinds import NORMS, Kind, conv, embedding, gemm, matmul, norm, recurrent
 from arachne_onnx.names import layer_names
-from arachne_onnx.reader import Found, Reader, Use
+from arachne_onnx.parameter_slice import ParameterSlice
+from arachne_onnx.reader import FoundLayer, LayerUse, Reader
 from arachne_onnx.rules.recurrent import GATES
-from arachne_onnx.stored import Stored
 
 KINDS: Mapping[str, Kind] = {
     "Gemm": gemm,
@@ -36,15 +36,15 @@ class Layer:
     """A repairable layer: its `LayerInfo`, where its parameters are stored, where it is used."""
 
     info: LayerInfo
-    stored: Mapping[str, Stored]
-    uses: tuple[Use, ...]
+    stored: Mapping[str, ParameterSlice]
+    uses: tuple[LayerUse, ...]
 
 
 def find_layers(graph: Graph, stored: Collection[str]) -> dict[str, Layer]:
     """The layers of a graph in order of execution; `stored` names the tensors the file keeps."""
     reader = Reader(graph, stored)
     found = [one for node in graph.nodes if node.op_type in KINDS for one in KINDS[node.op_type](reader, node)]
-    groups: dict[Any, list[Found]] = {}
+    groups: dict[Any, list[FoundLayer]] = {}
     for one in found:
         main = next(iter(one.stored.values()))
         groups.setdefault((main.name, main.moves) if main.is_part else main.name, []).append(one)
@@ -54,20 +54,20 @@ def find_layers(graph: Graph, stored: Collection[str]) -> dict[str, Layer]:
     return {name: _layer(name, group, reader) for name, group in zip(names, groups.values(), strict=True)}
 
 
-def _layer(name: str, group: Sequence[Found], reader: Reader) -> Layer:
+def _layer(name: str, group: Sequence[FoundLayer], reader: Reader) -> Layer:
     first = group[0]
     parameters = {
         parameter: ParameterInfo(reader.shape(place), str(reader.graph.constants[place.name].dtype))
         for parameter, place in first.stored.items()
     }
     alone = len(group) == 1 and first.use.leaving.part is None
-    followed = _followers(reader, first.use.leaving.name) if alone else None
+    followed = _following_ops(reader, first.use.leaving.name) if alone else None
     info = LayerInfo(name, first.kind, parameters, first.geometry, len(group), followed)
     return Layer(info, first.stored, tuple(one.use for one in group))
 
 
-def _followers(reader: Reader, name: str) -> tuple[str, ...] | None:
-    """What stands between a tensor and the next layer or the scores; None where it forks, joins or has no name."""
+def _following_ops(reader: Reader, name: str) -> tuple[str, ...] | None:
+    """Name the nodes from a tensor to the next layer or the scores; None at a fork, a join or an unknown node."""
     found: list[str] = []
     while name != reader.graph.scores:
         takers = reader.takers.get(name, [])
@@ -79,7 +79,7 @@ def _followers(reader: Reader, name: str) -> tuple[str, ...] | None:
             return None
         if layer and node.op_type not in NORMS:
             return tuple(found)
-        word = follower(reader.graph, node)
+        word = op_name(reader.graph, node)
         if word is None:
             return None
         found += [word] if word else []

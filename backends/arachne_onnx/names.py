@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from onnx import NodeProto
 
-from arachne_onnx.stored import Stored
+from arachne_onnx.parameter_slice import ParameterSlice
 
 SUFFIXES = (
     *("weight", "bias", "kernel", "gamma", "beta", "scale", "embeddings", "table", "W", "B", "R", "w", "b"),
@@ -46,7 +46,7 @@ def is_packed(name: str) -> bool:
     return name.rpartition(".")[2] in PACKED
 
 
-def layer_names(layers: Sequence[tuple[NodeProto, Sequence[Stored], str]]) -> list[str]:
+def layer_names(layers: Sequence[tuple[NodeProto, Sequence[ParameterSlice], str]]) -> list[str]:
     """A unique name for each layer, from its node, its parameters and a suffix."""
     taken: set[str] = set()
     names = []
@@ -61,7 +61,7 @@ def layer_names(layers: Sequence[tuple[NodeProto, Sequence[Stored], str]]) -> li
 
 
 def layer_name(node: NodeProto, parameters: Sequence[str]) -> str:
-    """What one layer is called: after the first parameter whose name was not made up, or else after its node."""
+    """Name a layer after its first parameter whose name the exporter has not made up, or else after its node."""
     for parameter in parameters:
         name = from_parameter(parameter)
         if name:

@@ -1,8 +1,8 @@
 """From any ONNX model to a graph that can be analysed; the user's model stays as it is.
 
 `normalise` puts a copy's nodes in order, brings it to opset 18 or newer, writes out local functions and branches that
-are always taken, and makes `Constant` nodes initialisers. What it gives computes exactly what the model computes, and
-forward passes and cuts run it. `differentiable` goes on to what gradients need: half precision becomes single,
+are always taken, and makes `Constant` nodes initialisers. The result computes exactly what the model computes, and
+forward passes and cuts run it. `differentiable` prepares it for gradients: half precision becomes single,
 operators without a rule that are made of others are written out, recurrent layers become a Scan, automatic padding
 becomes numbers.
 """
@@ -19,7 +19,7 @@ import onnx.version_converter
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from arachne.errors import ModelError
-from arachne.values import Array
+from arachne.model.values import Array
 from arachne_onnx.graph import IR_VERSION, Graph, TensorType, attributes, infer_types, subgraphs, type_from, value_info
 from arachne_onnx.order import sort_nodes, take_constant_branches
 from arachne_onnx.rules import FLAT, RULES
@@ -71,7 +71,7 @@ def normalise(model: ModelProto, outside: Mapping[str, Array] | None = None) -> 
 def differentiable(graph: Graph) -> Graph:
     """A copy of a graph in which every gradient that can be taken is taken by a rule."""
     copy = Graph(
-        [copied(node) for node in graph.nodes],
+        [copy_node(node) for node in graph.nodes],
         dict(graph.constants),
         dict(graph.inputs),
         dict(graph.opsets),
@@ -105,7 +105,7 @@ def learn_types(graph: Graph, runs: Sequence[Mapping[str, Array]]) -> None:
 
 
 def _leave_out_own_name(model: ModelProto) -> None:
-    """ONNX' own operators may be called by their domain's name or by none; only none is known everywhere."""
+    """Drop the domain name of ONNX' own operators, which is optional and not supported everywhere."""
     for function in model.functions:
         _rename_domain(function.node)
     _rename_domain(model.graph.node)
@@ -152,7 +152,7 @@ def _graph(model: ModelProto, outside: Mapping[str, Array] | None = None) -> Gra
         if value is not None:
             constants[node.output[0]] = value
             continue
-        nodes.append(copied(node))
+        nodes.append(copy_node(node))
         for body in subgraphs(nodes[-1]):
             _hoist(body, constants)
     opsets = {entry.domain: entry.version for entry in model.opset_import}
@@ -177,7 +177,7 @@ def _hoist(body: GraphProto, constants: dict[str, Array]) -> None:
         if value is not None and node.output[0] not in constants:
             constants[node.output[0]] = value
             continue
-        nodes.append(copied(node))
+        nodes.append(copy_node(node))
         for inner in subgraphs(nodes[-1]):
             _hoist(inner, constants)
     del body.node[:]
@@ -185,7 +185,7 @@ def _hoist(body: GraphProto, constants: dict[str, Array]) -> None:
 
 
 def constant_value(node: NodeProto) -> Array | None:
-    """What a `Constant` node holds; None for other nodes, and for strings and sparse tensors."""
+    """Return the value of a `Constant` node; None for other nodes, and for strings and sparse tensors."""
     if node.op_type != "Constant" or not node.attribute:
         return None
     attribute = node.attribute[0]
@@ -200,8 +200,8 @@ def constant_value(node: NodeProto) -> Array | None:
     return None
 
 
-def copied(node: NodeProto) -> NodeProto:
-    """A copy of a node."""
+def copy_node(node: NodeProto) -> NodeProto:
+    """Copy a node."""
     copy = NodeProto()
     copy.CopyFrom(node)
     return copy
@@ -247,7 +247,7 @@ def _has_body(graph: Graph, node: NodeProto) -> bool:
 
 
 def _to_single(graph: Graph) -> None:
-    """Half precision loses small gradients: compute them in float32. What is fed in stays as it is."""
+    """Compute in float32, since half precision loses small gradients; the inputs keep their types."""
     halves = {name for name, value in graph.constants.items() if _element(value) in HALVES}
     feeds = {name: kind for name, kind in graph.inputs.items() if kind.element in HALVES}
     casts = any(_casts_to_half(node) for node in graph.nodes)
@@ -335,7 +335,7 @@ def _kernel(graph: Graph, node: NodeProto) -> list[int] | None:
 
 
 def _same(mode: str, sizes: list[int], kernel: list[int], options: dict[str, object], operator: str) -> list[int]:
-    """The padding `SAME` stands for: as many outputs as steps fit into the input."""
+    """Compute the padding of `SAME`: as many outputs as strides fit into the input."""
     axes = len(sizes)
     strides, dilations = options.get("strides") or [1] * axes, options.get("dilations") or [1] * axes
     if not isinstance(strides, list) or not isinstance(dilations, list):

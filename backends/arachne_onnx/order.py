@@ -13,8 +13,8 @@ import numpy as np
 from onnx import GraphProto, NodeProto, helper, numpy_helper
 
 from arachne.errors import ModelError
-from arachne.values import Array
-from arachne_onnx.bounds import worked_out
+from arachne.model.values import Array
+from arachne_onnx.bounds import evaluate_small
 from arachne_onnx.graph import Graph, TensorType, infer_types, reads, subgraphs
 
 SIZES = (1, 2, 3, 7, 1024)
@@ -70,7 +70,11 @@ def _order(nodes: Sequence[NodeProto]) -> list[int]:
 def take_constant_branches(graph: Graph) -> None:
     """Replace every `If` whose condition is the same for any inputs by the branch it takes."""
     while True:
-        taken = {index: answer for index, node in enumerate(graph.nodes) if (answer := _taken(graph, node)) is not None}
+        taken = {
+            index: answer
+            for index, node in enumerate(graph.nodes)
+            if (answer := _constant_condition(graph, node)) is not None
+        }
         if not taken:
             return
         nodes: list[NodeProto] = []
@@ -80,20 +84,20 @@ def take_constant_branches(graph: Graph) -> None:
                 continue
             wanted = "then_branch" if taken[index] else "else_branch"
             branch = next(attribute.g for attribute in node.attribute if attribute.name == wanted)
-            nodes += _written_out(graph, node, branch)
+            nodes += _inline_branch(graph, node, branch)
         graph.nodes = nodes
         infer_types(graph)
 
 
-def _taken(graph: Graph, node: NodeProto) -> bool | None:
-    """What the condition of an `If` always is; None when it depends on the inputs, or for other nodes."""
+def _constant_condition(graph: Graph, node: NodeProto) -> bool | None:
+    """Return the condition of an `If` if it is constant; None if it depends on the inputs, or for other nodes."""
     if node.op_type != "If" or node.domain:
         return None
     if node.input[0] in graph.constants:
         return bool(graph.constants[node.input[0]].reshape(-1)[0])
     # Only conditions made of shapes and constants are known without inputs.
     shapes = {other.output[0]: other for other in graph.nodes if other.op_type == "Shape"}
-    nodes = graph.needed([node.input[0]], shapes)
+    nodes = graph.select_nodes([node.input[0]], shapes)
     read = {name for other in nodes for name in reads(other)}
     made = {name for other in nodes for name in other.output}
     kinds = {name: kind for name in read & set(shapes) if (kind := graph.type_of(shapes[name].input[0])) is not None}
@@ -102,7 +106,7 @@ def _taken(graph: Graph, node: NodeProto) -> bool | None:
     answers = set()
     for size in SIZES:
         tried = {name: _sizes(shapes[name], kind, size) for name, kind in kinds.items()}
-        answer = worked_out(nodes, {**graph.constants, **tried}, graph.opsets).get(node.input[0])
+        answer = evaluate_small(nodes, {**graph.constants, **tried}, graph.opsets).get(node.input[0])
         answers.add(None if answer is None or not answer.size else bool(answer.reshape(-1)[0]))
     return answers.pop() if len(answers) == 1 else None
 
@@ -113,8 +117,8 @@ def _sizes(node: NodeProto, kind: TensorType, unknown: int) -> Array:
     return np.array(sizes[options.get("start", 0) : options.get("end", len(sizes))], np.int64)
 
 
-def _written_out(graph: Graph, node: NodeProto, branch: GraphProto) -> list[NodeProto]:
-    """The nodes of a branch, what they compute renamed: two branches may use the same names."""
+def _inline_branch(graph: Graph, node: NodeProto, branch: GraphProto) -> list[NodeProto]:
+    """Return the nodes of a branch with new tensor names: two branches may use the same names."""
     stem = next(name for name in node.output if name)
     names = {name: f"{stem}/{name}" for inner in branch.node for name in inner.output if name}
     for value in branch.initializer:  # their names are also used outside
@@ -126,7 +130,7 @@ def _written_out(graph: Graph, node: NodeProto, branch: GraphProto) -> list[Node
         if outer and inner in computed:
             names[inner] = outer
             computed.discard(inner)
-    nodes = [_renamed(inner, names) for inner in branch.node]
+    nodes = [_rename_tensors(inner, names) for inner in branch.node]
     made = {name for inner in nodes for name in inner.output}
     for inner, outer in zip(ends, node.output, strict=True):
         if outer and outer not in made:  # given as it came, or twice
@@ -134,7 +138,7 @@ def _written_out(graph: Graph, node: NodeProto, branch: GraphProto) -> list[Node
     return nodes
 
 
-def _renamed(node: NodeProto, names: dict[str, str]) -> NodeProto:
+def _rename_tensors(node: NodeProto, names: dict[str, str]) -> NodeProto:
     copy = NodeProto()
     copy.CopyFrom(node)
     for field in (copy.input, copy.output):
@@ -143,7 +147,7 @@ def _renamed(node: NodeProto, names: dict[str, str]) -> NodeProto:
     for body in subgraphs(copy):
         own = {value.name for value in body.input} | {name for inner in body.node for name in inner.output}
         outer = {name: new for name, new in names.items() if name not in own}
-        renamed = [_renamed(inner, outer) for inner in body.node]
+        renamed = [_rename_tensors(inner, outer) for inner in body.node]
         del body.node[:]
         body.node.extend(renamed)
         for value in body.output:

@@ -18,17 +18,17 @@ from onnxruntime.transformers.float16 import convert_float_to_float16
 from onnxruntime.transformers.onnx_model import OnnxModel
 
 from arachne.errors import ModelError, UsageError
-from arachne.values import Array, Inputs
+from arachne.model.values import Array, Inputs
 from arachne_onnx import io
-from arachne_onnx.ending import find_ending
+from arachne_onnx.output_head import find_output_head
 from arachne_onnx.running import Runner
 from arachne_onnx.sessions import Device
 
 KINDS = ("int8", "fp16")
 
 
-def quantised_scores(path: Path, kind: str) -> Callable[[Inputs], Array]:
-    """Class scores of a quantised copy of a model; the copy is deleted afterwards.
+def quantise_copy(path: Path, kind: str) -> Callable[[Inputs], Array]:
+    """Quantise a copy of a model and return a function that computes its class scores.
 
     Raises:
         UsageError: No such kind.
@@ -46,11 +46,11 @@ def quantised_scores(path: Path, kind: str) -> Callable[[Inputs], Array]:
             raise ModelError(f"onnxruntime cannot quantise '{path.name}' to {kind}: {error}") from error
         opened = io.open_model(copy)
         graph = io.read_graph(opened)
-        return Runner(graph, find_ending(opened.model, graph, None), Device(None)).scores
+        return Runner(graph, find_output_head(opened.model, graph, None), Device(None)).scores
 
 
 def _without_shapes(model: ModelProto) -> ModelProto:
-    """A copy that says nothing of the shapes inside: exporters leave stale ones, at which onnxruntime's tools stop."""
+    """Copy a model without its inner shapes: exporters leave wrong ones, at which onnxruntime's tools fail."""
     copy = ModelProto()
     copy.CopyFrom(model)
     del copy.graph.value_info[:]

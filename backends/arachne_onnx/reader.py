@@ -1,7 +1,7 @@
-"""Looking around in a graph: which stored tensor stands behind a name, and what a node does as part of a layer.
+"""Read a graph: find the stored tensor behind a name, and the role of a node in a layer.
 
-Weights are found through the nodes exporters put in between (transposes, reshapes, casts), and what those do is undone,
-so that the canonical layout is a view of the stored tensor.
+Weights are found through the nodes that exporters insert (transposes, reshapes, casts); these are undone, so that the
+canonical layout is a view of the stored tensor.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import NodeProto
 
-from arachne.values import Array, Geometry
+from arachne.model.values import Array, Geometry
 from arachne_onnx.graph import FLOATS, Graph, attributes
-from arachne_onnx.stored import Stored
+from arachne_onnx.parameter_slice import ParameterSlice
 
 
 @dataclass(frozen=True)
 class Signal:
-    """A tensor of the graph that carries activations, and how its last axis is read once inputs come first.
+    """A tensor of the graph with activations of a layer.
 
     Attributes:
         name: The tensor.
         gates: The canonical order of its gates.
-        part: Where the layer's own numbers are, of a tensor that holds those of several.
+        part: The layer's range of the last axis, if the tensor holds several layers.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Signal:
     part: tuple[int, int] | None = None
 
     def read(self, array: Array) -> Array:
-        """The layer's activations with canonical gates, given inputs first."""
+        """Return the layer's activations with canonical gates, from an array with the batch first."""
         if self.part is not None:
             return array[..., self.part[0] : self.part[1]]
         if self.gates is None or len(self.gates) == 1:
@@ -43,13 +43,13 @@ class Signal:
 
 
 @dataclass(frozen=True)
-class Use:
+class LayerUse:
     """One node that uses a layer.
 
     Attributes:
         node: The node.
-        entering: What each weight parameter is multiplied with.
-        leaving: What leaves the layer before the non-linearity.
+        entering: The tensor that each weight parameter is multiplied with.
+        leaving: The layer's output before the non-linearity.
         gradient: The tensor whose gradient is that of `leaving`.
     """
 
@@ -60,18 +60,18 @@ class Use:
 
 
 @dataclass(frozen=True)
-class Found:
-    """A node read as a use of a layer, before names are given."""
+class FoundLayer:
+    """A node recognised as a use of a layer, without a name yet."""
 
     kind: str
-    stored: Mapping[str, Stored]
-    use: Use
+    stored: Mapping[str, ParameterSlice]
+    use: LayerUse
     geometry: Geometry | None = None
     suffix: str = ""
 
 
 class Reader:
-    """Looks around in a graph on behalf of the kinds of layers."""
+    """Answers the questions about a graph that the kinds of layers have."""
 
     def __init__(self, graph: Graph, stored: Collection[str]) -> None:
         self.graph = graph
@@ -82,23 +82,23 @@ class Reader:
             for name in node.input:
                 self.takers.setdefault(name, []).append(node)
 
-    def source(self, name: str) -> Stored | None:
-        """The stored float tensor behind a name, through nodes that only move or cast it."""
+    def source(self, name: str) -> ParameterSlice | None:
+        """Find the stored float tensor behind a name, through nodes that only move or cast it."""
         if name in self.graph.constants:
             kind = self.graph.type_of(name)
-            return Stored(name) if name in self.stored and kind is not None and kind.element in FLOATS else None
+            return ParameterSlice(name) if name in self.stored and kind is not None and kind.element in FLOATS else None
         node = self.producers.get(name)
         if node is None or node.op_type not in MOVERS:
             return None
         before = self.source(node.input[0])
         return None if before is None else MOVERS[node.op_type](self, node, before)
 
-    def shape(self, place: Stored) -> tuple[int, ...]:
+    def shape(self, place: ParameterSlice) -> tuple[int, ...]:
         """The canonical shape of a stored parameter."""
         return place.view(self.graph.constants[place.name]).shape
 
-    def vector(self, name: str | None, size: int) -> Stored | None:
-        """A stored tensor that is one row of `size` numbers, with any axes of length 1 beside it."""
+    def vector(self, name: str | None, size: int) -> ParameterSlice | None:
+        """Find a stored vector of `size` numbers, with any additional axes of length 1."""
         place = self.source(name) if name else None
         if place is None:
             return None
@@ -107,8 +107,13 @@ class Reader:
             return None
         return place if shape == (size,) else place.then(("reshape", (size,)))
 
-    def added(self, name: str, axes: int) -> tuple[str | None, str]:
-        """What the only node behind a tensor adds to its channels, with `axes` behind them, and what comes of it."""
+    def find_added_bias(self, name: str, axes: int) -> tuple[str | None, str]:
+        """Return the bias that the only node behind a tensor adds to its channels, and the result's name.
+
+        Args:
+            name: The tensor.
+            axes: How many axes follow the channels.
+        """
         takers = self.takers.get(name, [])
         if len(takers) != 1 or takers[0].op_type != "Add" or name == self.graph.scores:
             return None, name
@@ -119,21 +124,21 @@ class Reader:
         return (other, takers[0].output[0]) if place is not None and channels else (None, name)
 
 
-def _transposed(reader: Reader, node: NodeProto, place: Stored) -> Stored:
+def _transpose(reader: Reader, node: NodeProto, place: ParameterSlice) -> ParameterSlice:
     rank = len(reader.shape(place))
     return place.then(("transpose", tuple(attributes(node).get("perm", range(rank)[::-1]))))
 
 
-def _reshaped(reader: Reader, node: NodeProto, place: Stored) -> Stored | None:
+def _reshape(reader: Reader, node: NodeProto, place: ParameterSlice) -> ParameterSlice | None:
     kind = reader.graph.type_of(node.output[0])
     if kind is None or kind.shape is None or not all(isinstance(size, int) for size in kind.shape):
         return None
     return place.then(("reshape", kind.shape))
 
 
-MOVERS: Mapping[str, Callable[[Reader, NodeProto, Stored], Stored | None]] = {
+MOVERS: Mapping[str, Callable[[Reader, NodeProto, ParameterSlice], ParameterSlice | None]] = {
     **dict.fromkeys(("Identity", "Cast", "QuantizeLinear", "DequantizeLinear"), lambda reader, node, place: place),
-    "Transpose": _transposed,
-    **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze", "Flatten"), _reshaped),
+    "Transpose": _transpose,
+    **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze", "Flatten"), _reshape),
 }
-"""Nodes through which a weight is recognised."""
+"""Nodes that only move a weight."""

@@ -1,4 +1,4 @@
-"""Running a graph: inputs in batches, changed weights as session inputs, and what a first run shows about the model."""
+"""Run a graph: inputs in batches, changed weights as session inputs, and a first run that analyses the model."""
 
 from __future__ import annotations
 
@@ -9,48 +9,48 @@ from dataclasses import replace
 import numpy as np
 from onnx import NodeProto, helper
 
-from arachne.adapting.folds import Fold, MixedInputsError
+from arachne.adapting.batch_axis import BatchAxis, MixedInputsError
 from arachne.adapting.outputs import are_probabilities
-from arachne.backend import Pull
 from arachne.errors import DataError, ModelError, UsageError, did_you_mean
-from arachne.values import Array, Inputs, batches, count, take
-from arachne_onnx.derivative import Derivative, backward_program, pulled_back
-from arachne_onnx.ending import Ending, append_scores, check_ending
-from arachne_onnx.folds import find_fixed_fold, find_fold, linear_in_n
+from arachne.model.backend import LossGradient
+from arachne.model.values import Array, Inputs, batches, count, take
+from arachne_onnx.batch_axis import find_batch_axis, guess_batch_axis, linear_in_n
+from arachne_onnx.derivative import Derivative, backward_program, loss_gradients
 from arachne_onnx.graph import Graph, TensorType, infer_types, reads
 from arachne_onnx.normalise import differentiable, learn_types, make_padding_explicit
 from arachne_onnx.order import take_constant_branches
+from arachne_onnx.output_head import OutputHead, append_scores, check_output_head
 from arachne_onnx.rules import UnknownShapeError
 from arachne_onnx.sessions import Device, Program
 
-ROWS = 1024
-"""Inputs in one run at most."""
+MAX_BATCH_ROWS = 1024
+"""The largest number of inputs in one run."""
 
-SESSIONS = 12
-"""Sessions kept at most; the oldest goes first."""
+MAX_SESSIONS = 12
+"""The largest number of sessions; the oldest is dropped first."""
 
-MEMORY = 1 << 28
-"""Bytes that the intermediate results of one run may take, roughly."""
+MAX_BATCH_BYTES = 1 << 28
+"""The intermediate results of one run may take about this many bytes."""
 
 
 class Runner:
     """A graph on a device: the forward graph, the differentiable one, and their sessions.
 
     Weights live in `values`. Those that differ from the file are inputs of the sessions, so that setting them again
-    costs no new session; all others stay constants, which is faster. Once weights are put back, the first sessions run
+    costs no new session; all others stay constants, which is faster. Once weights are restored, the first sessions run
     again and give the same bits as before.
     """
 
-    def __init__(self, graph: Graph, ending: Ending, device: Device, unused: Collection[str] = ()) -> None:
+    def __init__(self, graph: Graph, head: OutputHead, device: Device, unused: Collection[str] = ()) -> None:
         self.device = device
-        self.ending = ending
+        self.output_head = head
         self.unused = frozenset(unused)
         self._bare = replace(graph, inputs={name: kind for name, kind in graph.inputs.items() if name not in unused})
         self.values: dict[str, Array] = dict(graph.constants)
         self.touched: set[str] = set()
         self.fixed = _fixed_batch(self._bare)
-        self.rows = self.fixed or ROWS
-        self.folds: dict[str, Fold] = {}
+        self.rows = self.fixed or MAX_BATCH_ROWS
+        self.batch_axes: dict[str, BatchAxis] = {}
         self.shapes_by_n: dict[str, tuple[Array, Array]] = {}
         self.bytes_per_row: dict[str, int] = {}
         self.looked = False
@@ -61,7 +61,7 @@ class Runner:
 
     def _prepare(self) -> None:
         self.graph = replace(self._bare, nodes=list(self._bare.nodes), types=dict(self._bare.types))
-        append_scores(self.graph, self.ending)
+        append_scores(self.graph, self.output_head)
         infer_types(self.graph)
         self.deep = differentiable(self.graph)
         self._programs.clear()
@@ -97,7 +97,7 @@ class Runner:
         return graph
 
     def set(self, name: str, value: Array) -> None:
-        """Give a stored tensor another value; the array is kept and must not be changed afterwards."""
+        """Set a stored tensor; the array is not copied and must not change afterwards."""
         self.values[name] = value
         if np.array_equal(value, self._bare.constants[name]):
             self.touched.discard(name)
@@ -105,16 +105,16 @@ class Runner:
             self.touched.add(name)
 
     def program(self, key: Hashable, make: Callable[[], Program]) -> Program:
-        """A session, made when it is first asked for with the tensors that are touched now."""
+        """Return the session of a key for the tensors that are touched now, made at the first call."""
         full = (key, frozenset(self.touched))
         if full not in self._programs:
-            if len(self._programs) >= SESSIONS:
+            if len(self._programs) >= MAX_SESSIONS:
                 self._programs.pop(next(iter(self._programs)))
             self._programs[full] = make()
         return self._programs[full]
 
     def derivative(self, wanted: Sequence[str]) -> Derivative:
-        """The gradient graph with respect to some tensors; setting weights does not change it."""
+        """Return the gradient graph for some tensors; it does not depend on the weights."""
         key = tuple(wanted)
         if key not in self._derivatives:
             try:
@@ -123,8 +123,10 @@ class Runner:
                 raise ModelError(f"no gradient can be taken: {error}") from error
         return self._derivatives[key]
 
-    def pulled_back(self, inputs: Inputs, wanted: Sequence[str], pull: Pull) -> Iterator[tuple[dict[str, Array], int]]:
-        """Batch by batch, the gradients of a loss with respect to some tensors, and how many rows the batch has."""
+    def loss_gradients(
+        self, inputs: Inputs, wanted: Sequence[str], pull: LossGradient
+    ) -> Iterator[tuple[dict[str, Array], int]]:
+        """Yield the gradients of a loss with respect to some tensors for each batch, and its number of rows."""
         derivative, key = self.derivative(wanted), tuple(wanted)
         outputs = sorted({self.deep.scores, *derivative.saved} - set(self.deep.inputs))
         forward = self.program(("forward", key), lambda: self.whole(derivative.graph, outputs))
@@ -136,12 +138,12 @@ class Runner:
             )
 
         runs = (({**feeds, **weights}, n, self.fixed or max(n, 1)) for feeds, n in self.batches(inputs))
-        for found, n in pulled_back(runs, derivative, forward, backward, pull):
+        for found, n in loss_gradients(runs, derivative, forward, backward, pull):
             yield {name: found[gradient] for name, gradient in derivative.gradients.items()}, n
 
     @contextmanager
-    def standing(self, values: Mapping[str, Array], touched: Collection[str]) -> Iterator[None]:
-        """Other values for the stored tensors, for the duration."""
+    def temporary_weights(self, values: Mapping[str, Array], touched: Collection[str]) -> Iterator[None]:
+        """Replace the values of the stored tensors for a while."""
         kept = dict(self.values), set(self.touched)
         try:
             self.values, self.touched = dict(values), set(touched)
@@ -150,7 +152,7 @@ class Runner:
             self.values, self.touched = kept
 
     def inputs_of(self, graph: Graph, nodes: Sequence[NodeProto]) -> dict[str, TensorType]:
-        """What a session of these nodes is fed: the model's inputs, and the touched weights among what they read."""
+        """Return the inputs of a session of these nodes: model inputs, and the touched weights that they read."""
         read = {name for node in nodes for name in reads(node)}
         fed = {name: kind for name, kind in graph.inputs.items() if name in read}
         for name in sorted(self.touched & read):
@@ -170,7 +172,7 @@ class Runner:
     def whole(self, graph: Graph, outputs: Sequence[str], extra: Graph | None = None) -> Program:
         """A session from the model's inputs to some tensors."""
         source = extra or graph
-        nodes = source.needed(outputs)
+        nodes = source.select_nodes(outputs)
         return Program(self.device, source, self.inputs_of(source, nodes), outputs, nodes=nodes)
 
     def scores(self, inputs: Inputs) -> Array:
@@ -183,14 +185,14 @@ class Runner:
         return np.concatenate(parts)
 
     def halve(self) -> int | None:
-        """Take half as many rows at a time; how many that are, or None where it cannot be fewer."""
+        """Halve the batch size and return it; None if it is already minimal."""
         if self.fixed or self.rows <= 1:
             return None
         self.rows //= 2
         return self.rows
 
     def batches(self, inputs: Inputs, rows: int | None = None) -> Iterator[tuple[dict[str, Array], int]]:
-        """Feeds in batches, with how many of their rows count; a batch is never empty, rows to fill it are zeros."""
+        """Yield inputs in batches, each with its number of rows without padding; a batch has at least one row."""
         feeds = self.feeds(inputs)
         n = count(inputs)
         for part in batches(n, rows or self.rows) if n else [slice(0, 0)]:
@@ -222,7 +224,7 @@ class Runner:
         return {name: _feed(name, np.asarray(inputs[name]), kind) for name, kind in wanted.items()}
 
     def look(self, inputs: Inputs) -> None:
-        """Run the model once on a few inputs: learn shapes, where tensors hold their inputs, how it ends, its memory.
+        """Run the model on a few inputs to find shapes, batch axes, its output head and its memory.
 
         Raises:
             ModelError: The outputs are not class scores.
@@ -235,15 +237,15 @@ class Runner:
             feeds = _probe(self.feeds(inputs), self.fixed or 3)
         longer, shorter = self._look_at(feeds)
         self._check_scores(longer)
-        if self.ending.kind == "logits" and are_probabilities(longer[self.graph.scores]):
-            self.ending = replace(self.ending, kind="probabilities")
+        if self.output_head.kind == "logits" and are_probabilities(longer[self.graph.scores]):
+            self.output_head = replace(self.output_head, kind="probabilities")
             self._prepare()
             longer, shorter = self._look_at(feeds)
         learn_types(self.deep, [longer, shorter])
         learn_types(self.graph, [longer, shorter])
         make_padding_explicit(self.deep)
         make_padding_explicit(self.graph)
-        self._learn_folds(longer, shorter)
+        self._learn_batch_axes(longer, shorter)
         self.classes = longer[self.graph.scores].shape[1]
         self._programs.clear()
         self.looked = True
@@ -263,27 +265,27 @@ class Runner:
         return runs[0], runs[1]
 
     def _check_scores(self, seen: Mapping[str, Array]) -> None:
-        raw = seen.get(self.ending.tensor, seen[self.graph.scores])
-        check_ending(self.ending, seen[self.graph.scores].shape, self.fixed or 3, raw.shape)
+        raw = seen.get(self.output_head.tensor, seen[self.graph.scores])
+        check_output_head(self.output_head, seen[self.graph.scores].shape, self.fixed or 3, raw.shape)
 
-    def _learn_folds(self, longer: Mapping[str, Array], shorter: Mapping[str, Array]) -> None:
+    def _learn_batch_axes(self, longer: Mapping[str, Array], shorter: Mapping[str, Array]) -> None:
         for name, array in longer.items():
             if self.fixed is not None:
-                fold = find_fixed_fold(array, shorter[name], self.fixed)
+                batch_axis = guess_batch_axis(array, shorter[name], self.fixed)
             else:
-                fold = find_fold(array, shorter[name])
-                by_n = linear_in_n(array, shorter[name]) if fold is None else None
+                batch_axis = find_batch_axis(array, shorter[name])
+                by_n = linear_in_n(array, shorter[name]) if batch_axis is None else None
                 if by_n is not None:
                     self.shapes_by_n[name] = by_n
-            if fold is not None:
-                self.folds[name] = fold
+            if batch_axis is not None:
+                self.batch_axes[name] = batch_axis
             self.bytes_per_row[name] = array.nbytes // (self.fixed or 3)
         if self.fixed is None:
             total = sum(self.bytes_per_row.values())
-            self.rows = max(1, min(ROWS, MEMORY // max(total, 1)))
+            self.rows = max(1, min(MAX_BATCH_ROWS, MAX_BATCH_BYTES // max(total, 1)))
 
     def _try_any_batch(self, feeds: Mapping[str, Array]) -> None:
-        """Many models declare a batch of 1 and take any: leave it open if two batches at once give the same scores."""
+        """Drop a declared batch size if the model accepts two batches at once and gives the same scores."""
         fixed, kept = self.fixed, self._bare
         alone = self.whole(self.graph, [self.graph.scores]).run({**feeds, **self.weights_for(self.graph)}, first=True)
         single = alone[self.graph.scores]
@@ -292,7 +294,7 @@ class Runner:
         }
         twice = {name: np.concatenate([array, np.roll(array, 1, axis=0)]) for name, array in feeds.items()}
         if fixed == 1:
-            twice = {name: np.concatenate([array, _varied(array)]) for name, array in feeds.items()}
+            twice = {name: np.concatenate([array, _vary(array)]) for name, array in feeds.items()}
         self._bare = replace(kept, inputs=free, types={})
         self.fixed = None
         try:
@@ -308,26 +310,26 @@ class Runner:
             self._bare, self.fixed = kept, fixed
             self._prepare()
 
-    def apart(self, name: str, array: Array, n: int, padded: int) -> Array:
-        """What a tensor holds for each of the first `n` inputs, inputs first."""
-        fold = self.folds.get(name)
+    def to_batch_first(self, name: str, array: Array, n: int, padded: int) -> Array:
+        """Return the rows of the first `n` inputs, batch first."""
+        batch_axis = self.batch_axes.get(name)
         try:
-            if fold is not None:
-                return fold.apart(array, padded)[:n]
+            if batch_axis is not None:
+                return batch_axis.to_batch_first(array, padded)[:n]
         except MixedInputsError:
             pass
         raise DataError(f"cannot tell which part of '{name}' belongs to which input")
 
 
 def fill(array: Array, size: int) -> Array:
-    """Rows of zeros behind an array up to a size."""
+    """Pad an array with rows of zeros to a size."""
     if len(array) == size:
         return np.ascontiguousarray(array)
     return np.concatenate([array, np.zeros((size - len(array), *array.shape[1:]), array.dtype)])
 
 
 def _fixed_batch(graph: Graph) -> int | None:
-    """The only batch size the model says it takes."""
+    """Return the batch size that the model declares, if it is fixed."""
     for kind in graph.inputs.values():
         if kind.shape and isinstance(kind.shape[0], int) and kind.shape[0] > 0:
             return kind.shape[0]
@@ -354,7 +356,7 @@ def _whole_numbers(array: Array) -> bool:
 
 
 def _probe(feeds: Mapping[str, Array], n: int) -> dict[str, Array]:
-    """The first `n` rows; a little noise on real numbers makes sure that no two rows are equal."""
+    """Take the first `n` rows, with a little noise on real numbers so that no two rows are equal."""
     rng = np.random.default_rng(0)
     probes = {}
     for name, array in feeds.items():
@@ -366,10 +368,10 @@ def _probe(feeds: Mapping[str, Array], n: int) -> dict[str, Array]:
     return probes
 
 
-def _varied(array: Array) -> Array:
+def _vary(array: Array) -> Array:
     return (array * np.asarray(0.5, array.dtype)) if array.dtype.kind == "f" else array
 
 
-def taken(inputs: Inputs, rows: Array | None) -> Inputs:
-    """The chosen rows, or all."""
+def take_rows(inputs: Inputs, rows: Array | None) -> Inputs:
+    """Take some rows, or all."""
     return inputs if rows is None else take(inputs, rows)

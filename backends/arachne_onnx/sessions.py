@@ -13,7 +13,7 @@ import onnxruntime as ort
 from onnx import ModelProto, NodeProto, TensorProto
 
 from arachne.errors import DataError, EnvironmentFaultError, ModelError, UsageError, did_you_mean
-from arachne.values import Array
+from arachne.model.values import Array
 from arachne_onnx.checks import every_node
 from arachne_onnx.graph import Graph, TensorType
 
@@ -27,13 +27,13 @@ PROVIDERS = {
     "coreml": "CoreMLExecutionProvider",
     "openvino": "OpenVINOExecutionProvider",
 }
-"""Device names as a user writes them, and what onnxruntime calls them."""
+"""Device names of the command line, and their names in onnxruntime."""
 
-FIRST_RUN = 4.0
-"""Seconds that a model's first run may always take, on a few inputs."""
+FIRST_RUN_SECONDS = 4.0
+"""Seconds that a model's first run, on a few inputs, may always take."""
 
 BYTES_A_SECOND, SECONDS_A_ROW = 10e6, 0.1
-"""And more of them for its weights, and for each input."""
+"""The first run may take longer by the bytes of the weights over this speed, and by this much per input."""
 
 RuntimeFault = (
     ort.capi.onnxruntime_pybind11_state.Fail,
@@ -46,11 +46,11 @@ RuntimeFault = (
     ort.capi.onnxruntime_pybind11_state.NoModel,
     ort.capi.onnxruntime_pybind11_state.EPFail,
 )
-"""What onnxruntime raises; its classes have no common base class."""
+"""Exceptions of onnxruntime; its classes have no common base class."""
 
 
 class Device:
-    """An execution provider, chosen by the user and checked against what the session really took."""
+    """An execution provider, chosen by the user and compared with the one the session really uses."""
 
     def __init__(self, name: str | None = None) -> None:
         kind, _, number = (name or "cpu").partition(":")
@@ -78,7 +78,7 @@ class Device:
         # Inherited thread counts ignore the affinity mask and every other session; both are set here.
         options.intra_op_num_threads = threads()
         options.inter_op_num_threads = 1
-        # Threads that spin while they wait take the processor from whoever else runs, other sessions of ours first.
+        # Threads that spin while they wait take the processor from other work, our other sessions first.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.log_severity_level = 4
         outside = [value.name for value in model.graph.initializer if value.data_location == TensorProto.EXTERNAL]
@@ -114,7 +114,7 @@ class Program:
         nodes: Iterable[NodeProto] | None = None,
         constants: Mapping[str, Array] | None = None,
     ) -> None:
-        chosen = graph.needed(outputs, inputs) if nodes is None else list(nodes)
+        chosen = graph.select_nodes(outputs, inputs) if nodes is None else list(nodes)
         self._loops = any(node.op_type == "Loop" for node in every_node(chosen))
         self._room = sum(value.nbytes for value in graph.constants.values()) / BYTES_A_SECOND
         known = {**graph.constants, **(constants or {})}
@@ -127,7 +127,7 @@ class Program:
 
         Args:
             feeds: The inputs by name.
-            first: Whether this is the first run of a model that nobody knows; it may take as long as its weights allow.
+            first: Whether this is the first run of a model; its time limit depends on the size of the weights.
 
         Raises:
             DataError: The runtime cannot compute these arrays.
@@ -135,7 +135,7 @@ class Program:
         """
         given = {name: feeds[name] for name in self.inputs}
         rows = max((len(array) for array in given.values() if array.ndim), default=0)
-        limit = FIRST_RUN + self._room + SECONDS_A_ROW * rows if first or self._loops else None
+        limit = FIRST_RUN_SECONDS + self._room + SECONDS_A_ROW * rows if first or self._loops else None
         options = ort.RunOptions()
         ended = threading.Timer(limit or 0, setattr, (options, "terminate", True))
         try:
@@ -152,15 +152,15 @@ class Program:
 
     @property
     def providers(self) -> tuple[str, ...]:
-        """What the session really runs on, the first choice first."""
+        """The execution providers of the session, in order of preference."""
         return tuple(self._session.get_providers())
 
 
 def threads() -> int:
-    """The number of processors this process may use; a worker that shares a machine is told how many."""
-    told = os.environ.get("ARACHNE_THREADS")
-    if told is not None:
-        return int(told)
+    """The number of processors this process may use; a worker that shares a machine gets a share."""
+    given = os.environ.get("ARACHNE_THREADS")
+    if given is not None:
+        return int(given)
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # no affinity masks on this system
@@ -193,7 +193,7 @@ def _remedy() -> str:
 
 
 def reason(error: Exception) -> str:
-    """What onnxruntime said, in one line, without its codes and source positions."""
+    """Shorten an error of onnxruntime to one line without codes and source positions."""
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     text = re.sub(r"^\[ONNXRuntimeError\]\s*:\s*\d+\s*:\s*\w+\s*:\s*", "", text)
     text = re.sub(r"\S*onnxruntime::\S+(\([^)]*\))?\s*", "", text)

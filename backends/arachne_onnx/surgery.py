@@ -1,4 +1,4 @@
-"""Changing weights in an ONNX file byte by byte: where in the file every stored number is.
+"""Change weights in an ONNX file byte by byte: find the bytes of every stored number.
 
 A model is a protobuf message: fields of a number, a kind and a content, nested. Walking the lengths leads to every
 tensor and to the bytes of its numbers, so a patched copy differs from the original in those bytes alone; nothing is
@@ -16,7 +16,7 @@ import numpy as np
 from onnx import StringStringEntryProto, TensorProto, helper
 
 from arachne.errors import ModelError
-from arachne.values import Array
+from arachne.model.values import Array
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
@@ -43,15 +43,15 @@ def metadata_entry(key: str, value: str) -> bytes:
 
 
 @dataclass
-class Place:
-    """Where a tensor's numbers are.
+class TensorLocation:
+    """The location of a tensor's numbers.
 
     Attributes:
         element: ONNX's number of the element type.
         shape: Its sizes.
         starts: The first byte of each run of numbers in the file, with the number of bytes.
-        varints: The first byte and length of each number, where half precision is stored as variable-length integers.
-        external: File, offset and length, where the numbers are in another file.
+        varints: The first byte and length of each number, if half precision is stored as variable-length integers.
+        external: File, offset and length, if the numbers are in another file.
     """
 
     element: int = 0
@@ -67,13 +67,13 @@ class Place:
         return dtype
 
 
-def find_places(content: bytes | memoryview) -> dict[str, Place]:
-    """Every tensor stored in a model, by name: initialisers and `Constant` nodes, also of bodies.
+def locate_tensors(content: bytes | memoryview) -> dict[str, TensorLocation]:
+    """Locate every tensor stored in a model, by name: initialisers and `Constant` nodes, also of bodies.
 
     Raises:
         ModelError: The bytes are no ONNX model, or it ends early.
     """
-    places: dict[str, Place] = {}
+    places: dict[str, TensorLocation] = {}
     view = memoryview(content)
     for number, kind, start, end in fields(view, 0, len(view)):
         if number == GRAPH_IN_MODEL and kind == BYTES:
@@ -118,7 +118,7 @@ def varint(view: memoryview, at: int, end: int) -> tuple[int, int]:
     raise ModelError("the file is no whole ONNX model: it ends inside a number")
 
 
-def _graph(view: memoryview, start: int, end: int, places: dict[str, Place]) -> None:
+def _graph(view: memoryview, start: int, end: int, places: dict[str, TensorLocation]) -> None:
     for number, kind, first, behind in fields(view, start, end):
         if kind != BYTES:
             continue
@@ -128,7 +128,7 @@ def _graph(view: memoryview, start: int, end: int, places: dict[str, Place]) -> 
             _node(view, first, behind, places)
 
 
-def _node(view: memoryview, start: int, end: int, places: dict[str, Place]) -> None:
+def _node(view: memoryview, start: int, end: int, places: dict[str, TensorLocation]) -> None:
     outputs, attributes = [], []
     for number, kind, first, behind in fields(view, start, end):
         if kind == BYTES and number == OUTPUTS:
@@ -143,13 +143,13 @@ def _node(view: memoryview, start: int, end: int, places: dict[str, Place]) -> N
                 _graph(view, first, behind, places)
 
 
-def _enter(places: dict[str, Place], name: str, place: Place) -> None:
+def _enter(places: dict[str, TensorLocation], name: str, place: TensorLocation) -> None:
     # Two bodies may store different tensors under one name: an address could mean either, so it means none.
     places[name] = replace(place, element=TensorProto.UNDEFINED) if name in places else place
 
 
-def _tensor(view: memoryview, start: int, end: int) -> tuple[str, Place]:
-    place, name, shape = Place(), "", []
+def _tensor(view: memoryview, start: int, end: int) -> tuple[str, TensorLocation]:
+    place, name, shape = TensorLocation(), "", []
     for number, kind, first, behind in fields(view, start, end):
         if number == DIMS and kind == VARINT:
             shape.append(varint(view, first, behind)[0])
@@ -177,8 +177,8 @@ def _tensor(view: memoryview, start: int, end: int) -> tuple[str, Place]:
     return name, place
 
 
-def write_tensor(content: bytearray, place: Place, values: Array, name: str) -> None:
-    """Put a tensor's numbers into their place in a copy of the file."""
+def write_tensor(content: bytearray, place: TensorLocation, values: Array, name: str) -> None:
+    """Write a tensor's numbers into a copy of the file."""
     stored = np.ascontiguousarray(values.astype(place.dtype, copy=False))
     data = (
         stored.astype(stored.dtype.newbyteorder("<"), copy=False).tobytes()
@@ -188,7 +188,7 @@ def write_tensor(content: bytearray, place: Place, values: Array, name: str) -> 
     if place.varints:
         bits = np.frombuffer(data, "<u2")
         for (start, length), value in zip(place.varints, bits.tolist(), strict=True):
-            content[start : start + length] = _encoded(value, length, name)
+            content[start : start + length] = _encode_varint(value, length, name)
         return
     if sum(length for _, length in place.starts) != len(data):
         raise ModelError(f"weight '{name}' takes {len(data)} bytes, the file has another number of them for it")
@@ -198,8 +198,8 @@ def write_tensor(content: bytearray, place: Place, values: Array, name: str) -> 
         done += length
 
 
-def _encoded(value: int, length: int, name: str) -> bytes:
-    """A variable-length integer of exactly `length` bytes; the format allows leading zeros."""
+def _encode_varint(value: int, length: int, name: str) -> bytes:
+    """Encode a variable-length integer in exactly `length` bytes; the format allows leading zeros."""
     digits = []
     for position in range(length):
         more = 0x80 if position < length - 1 else 0
@@ -213,7 +213,7 @@ def _encoded(value: int, length: int, name: str) -> bytes:
     return bytes(digits)
 
 
-def external_span(place: Place, size: int) -> tuple[int, int]:
+def external_span(place: TensorLocation, size: int) -> tuple[int, int]:
     """Offset and length of an external tensor's numbers in a file of `size` bytes."""
     try:
         offset = int(place.external.get("offset") or 0)
@@ -229,16 +229,16 @@ def external_span(place: Place, size: int) -> tuple[int, int]:
 def rewrite(
     source: Path | bytes, beside: Mapping[str, Path], destination: Path, tensors: Mapping[str, Array]
 ) -> dict[Path, bytes]:
-    """The files of a patched copy: what each must hold, by where it goes, the one that names the others last.
+    """Return the contents of the files of a patched copy by destination, the model itself last.
 
     Args:
         source: The model's file, or its bytes.
-        beside: The files beside it that hold weights, by the names it has for them; no other file is read or written.
+        beside: The files beside it that hold weights, by their names in the model; no other file is touched.
         destination: Where the copy goes.
         tensors: The new values, by name.
     """
     content = bytearray(source if isinstance(source, bytes) else source.read_bytes())
-    places = find_places(bytes(content))
+    places = locate_tensors(bytes(content))
     data = {location: bytearray(file.read_bytes()) for location, file in beside.items()}
     for name, values in tensors.items():
         place = places[name]

@@ -1,4 +1,4 @@
-"""One pass kept open: activations of several layers, and as many gradients as asked for."""
+"""A trace: activations of several layers from one pass, and any number of gradients."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from dataclasses import replace
 
 import numpy as np
 
-from arachne.adapting.outputs import joined_activations, joined_gradients
-from arachne.backend import Trace
-from arachne.values import Activation, Array, Inputs, count
+from arachne.adapting.outputs import join_activations, join_gradients
+from arachne.model.backend import Trace
+from arachne.model.values import Activation, Array, Inputs, count
 from arachne_onnx.derivative import SEED, Derivative, backward_program
 from arachne_onnx.graph import Graph
 from arachne_onnx.kinds import plain_norm
 from arachne_onnx.layers import Layer
-from arachne_onnx.reader import Signal, Use
+from arachne_onnx.reader import LayerUse, Signal
 from arachne_onnx.running import Runner, fill
 
 
 class OnnxTrace(Trace):
-    """Activations of some layers and, if wanted, the tensors from which gradients at their outputs are computed.
+    """Activations of some layers and, for gradients, the tensors that the backward nodes read.
 
-    A forward session puts out the activations and all that the backward nodes read; a second session holds the backward
-    nodes alone, so every further gradient costs no forward pass.
+    A forward session returns the activations and these tensors; a second session runs the backward nodes alone, so
+    further gradients need no forward pass.
 
     Args:
-        runner: The model; it has been looked at.
+        runner: The model, after `look`.
         inputs: `n` inputs.
         layers: The layers by name.
         gradients: Whether `output_gradients` will be asked for.
@@ -61,20 +61,20 @@ class OnnxTrace(Trace):
             scores.append(np.asarray(values[runner.deep.scores][:n], np.float32))
             if gradients:
                 self._kept.append(({name: values[name] for name in saved}, n, size))
-        self.activations = joined_activations(seen)
+        self.activations = join_activations(seen)
         self.scores = np.concatenate(scores)
         """Class scores `(n, classes)` of the pass."""
 
     def _output_gradients(self, seed: Array) -> Mapping[str, tuple[Array, ...]]:
-        """One run of the backward nodes per batch, for all layers together."""
+        """Run the backward nodes once per batch, for all layers together."""
         if self._derivative is None:
             raise RuntimeError("this trace was made without gradients")
-        with self._runner.standing(*self._then):
+        with self._runner.temporary_weights(*self._then):
             parts = self._backward(self._derivative, seed)
-        return joined_gradients(parts)
+        return join_gradients(parts)
 
     def _backward(self, derivative: Derivative, seed: Array) -> list[dict[str, list[Array]]]:
-        """Batch by batch, the gradients of each layer's uses."""
+        """Compute the gradients of each layer's uses for every batch."""
         runner, names = self._runner, derivative.gradients
         program = runner.program(
             ("backward of a trace", tuple(self._layers)),
@@ -86,13 +86,13 @@ class OnnxTrace(Trace):
         for saved, n, size in self._kept:
             rows = slice(done, done + n)
             found = program.run({**saved, **weights, SEED: fill(np.asarray(seed[rows], np.float32), size)})
-            gradients = {name: runner.apart(name, found[names[name]], n, size) for name in names}
+            gradients = {name: runner.to_batch_first(name, found[names[name]], n, size) for name in names}
             parts.append({name: self._read(layer, gradients, rows) for name, layer in self._layers.items()})
             done += n
         return parts
 
     def _read(self, layer: Layer, gradients: Mapping[str, Array], rows: slice) -> list[Array]:
-        """The gradients at a layer's uses; zeros where the scores do not depend on one."""
+        """Return the gradients at a layer's uses; zeros if the scores do not depend on a use."""
         return [
             np.array(use.gradient.read(gradients[use.gradient.name]))
             if use.gradient.name in gradients
@@ -101,12 +101,12 @@ class OnnxTrace(Trace):
         ]
 
 
-def _signals(use: Use) -> list[Signal]:
+def _signals(use: LayerUse) -> list[Signal]:
     return [use.leaving, *use.entering.values()]
 
 
 def _with_norms(graph: Graph, layers: Mapping[str, Layer], types: Graph) -> Graph:
-    """The graph, with added nodes that compute what the scales of norms are multiplied with."""
+    """Add nodes that compute the normalised inputs of norms."""
     nodes, constants = list(graph.nodes), dict(graph.constants)
     added = []
     for layer in layers.values():
@@ -118,9 +118,9 @@ def _with_norms(graph: Graph, layers: Mapping[str, Layer], types: Graph) -> Grap
     return replace(graph, nodes=[*nodes, *added], constants=constants) if added else graph
 
 
-def _activation(runner: Runner, use: Use, values: Mapping[str, Array], n: int, size: int) -> Activation:
+def _activation(runner: Runner, use: LayerUse, values: Mapping[str, Array], n: int, size: int) -> Activation:
     def read(signal: Signal, like: str | None = None) -> Array:
-        array = signal.read(runner.apart(like or signal.name, values[signal.name], n, size))
+        array = signal.read(runner.to_batch_first(like or signal.name, values[signal.name], n, size))
         return np.array(array, np.float32 if array.dtype.kind == "f" else array.dtype)
 
     norm = "scale" in use.entering

@@ -1,8 +1,8 @@
-"""Loop and Scan written out step by step, where the number of steps is known and their bodies hold layers.
+"""Unroll a Loop or Scan step by step, if the number of steps is known and its body holds layers.
 
-A layer inside a body is then a layer that is used once in every step, and everything that works on layers works on it.
-The number of steps is known where the model declares the length of what it walks over, or says it as a constant; also
-conditions that only count steps are worked out. What depends on the inputs' values stays a Loop.
+A layer inside a body then is a layer that is used once in every step, and is treated like any other. The number of
+steps is known if the model declares the length of the sequence or has it as a constant; conditions that only count
+steps are evaluated. A Loop whose steps depend on the inputs' values is not unrolled.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import GraphProto, NodeProto, ValueInfoProto, helper
 
-from arachne.values import Array
+from arachne.model.values import Array
 from arachne_onnx.graph import Graph, attributes, infer_types, subgraphs
 
-MOST_STEPS = 512
-MOST_NODES = 8192
-"""How far a body is written out; a longer one stays as it is."""
+MAX_STEPS = 512
+MAX_NODES = 8192
+"""Limits of unrolling; a longer loop stays as it is."""
 
 LAYERS = ("Gemm", "MatMul", "Conv", "ConvTranspose", "LSTM", "GRU", "RNN", "LayerNormalization", "BatchNormalization")
 """Operators that make a body worth writing out."""
@@ -27,10 +27,10 @@ COUNTING = (
     *("Add", "Sub", "Mul", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "And", "Or", "Not"),
     *("Cast", "Identity", "Squeeze", "Unsqueeze", "Concat", "Gather", "Reshape", "Min", "Max", "Slice", "Shape"),
 )
-"""Operators that are worked out where all they are given is known and small."""
+"""Operators that are evaluated if all their arguments are known and small."""
 
-SMALL = 64
-"""Numbers a tensor may have to be worked out."""
+MAX_NUMBERS = 64
+"""The largest tensor that is evaluated, in numbers."""
 
 
 class StaysError(Exception):
@@ -41,7 +41,7 @@ def unroll(graph: Graph) -> None:
     """Write out every Loop and Scan of a graph that can be, in place."""
     if not any(node.op_type in ("Loop", "Scan") and _holds_layers(node) for node in graph.nodes):
         return
-    known = _Known(graph)
+    known = _KnownValues(graph)
     nodes: list[NodeProto] = []
     for node in graph.nodes:
         written = None
@@ -62,7 +62,7 @@ def _holds_layers(node: NodeProto) -> bool:
     return any(inner.op_type in LAYERS for body in subgraphs(node) for inner in body.node)
 
 
-class _Known:
+class _KnownValues:
     """The values of small whole-number tensors that do not depend on the inputs' values."""
 
     def __init__(self, graph: Graph) -> None:
@@ -81,13 +81,13 @@ class _Known:
             return None
         found = self._size(node) if node.op_type == "Gather" else None
         if found is None:
-            found = self.worked_out(node, [self.value(given) if given else None for given in node.input])
+            found = self.evaluate(node, [self.value(given) if given else None for given in node.input])
         if found is not None:
             self.values[name] = found
         return found
 
     def _size(self, node: NodeProto) -> Array | None:
-        """One length out of a shape of which others may be unknown."""
+        """Return one length from a shape whose other lengths may be unknown."""
         shape, index = self._producers.get(node.input[0]), self.value(node.input[1])
         if shape is None or shape.op_type != "Shape" or index is None or index.size != 1:
             return None
@@ -97,8 +97,8 @@ class _Known:
         size = sizes[place] if -len(sizes) <= place < len(sizes) else None
         return np.full(index.shape, size, np.int64) if isinstance(size, int) and size > 0 else None
 
-    def worked_out(self, node: NodeProto, given: Sequence[Array | None]) -> Array | None:
-        """What a node gives for known values; None where it is no operator that counts, or not all are known."""
+    def evaluate(self, node: NodeProto, given: Sequence[Array | None]) -> Array | None:
+        """Evaluate a node on known values; None if the operator is not supported or a value is unknown."""
         if node.op_type == "Shape":
             kind = self._graph.type_of(node.input[0])
             sizes = None if kind is None or kind.shape is None else kind.shape
@@ -111,10 +111,10 @@ class _Known:
             return None
         if not all(map(_counts, present)):
             return None
-        return _computed(node, present, self._graph.opsets.get("", 18))
+        return _evaluate(node, present, self._graph.opsets.get("", 18))
 
 
-def _computed(node: NodeProto, given: Sequence[Array], opset: int) -> Array | None:
+def _evaluate(node: NodeProto, given: Sequence[Array], opset: int) -> Array | None:
     from onnx.reference import ReferenceEvaluator  # only here, and large
 
     names = [name for name in node.input if name]
@@ -134,7 +134,7 @@ def _computed(node: NodeProto, given: Sequence[Array], opset: int) -> Array | No
 
 def _counts(value: Array) -> bool:
     """Whether a value may be a number of steps: a few whole numbers, or one that an exporter made real to compare."""
-    return value.size <= (SMALL if value.dtype.kind in "iub" else int(value.dtype.kind == "f"))
+    return value.size <= (MAX_NUMBERS if value.dtype.kind in "iub" else int(value.dtype.kind == "f"))
 
 
 @dataclass
@@ -142,7 +142,7 @@ class _Writer:
     """Writes one Loop or Scan out."""
 
     graph: Graph
-    known: _Known
+    known: _KnownValues
     node: NodeProto
     nodes: list[NodeProto] = field(default_factory=list)
     constants: dict[str, Array] = field(default_factory=dict)
@@ -157,13 +157,13 @@ class _Writer:
 
     @property
     def stem(self) -> str:
-        """How the names of what is made here begin."""
+        """Prefix of the names of new tensors."""
         return f"{next(name for name in self.node.output if name)}/arachne"
 
     def loop(self) -> list[NodeProto]:
         """A Loop: a number of steps or a condition, then the states."""
         body = self.body
-        most = self.known.value(self.node.input[0]) if self.node.input[0] else np.array(MOST_STEPS + 1)
+        most = self.known.value(self.node.input[0]) if self.node.input[0] else np.array(MAX_STEPS + 1)
         going = self.known.value(self.node.input[1]) if self.node.input[1] else np.array(True)
         if most is None or going is None:
             raise StaysError
@@ -183,7 +183,7 @@ class _Writer:
             going = condition
             states = [found(name) for name in leaving[1 : 1 + len(states)]]
             rows.append([found(name) for name in leaving[1 + len(states) :]])
-        return self._finished(states, rows, [(0, 0)] * (len(leaving) - 1 - len(states)))
+        return self._stack_results(states, rows, [(0, 0)] * (len(leaving) - 1 - len(states)))
 
     def scan(self) -> list[NodeProto]:
         """A Scan: the states, then the sequences it walks over."""
@@ -208,7 +208,7 @@ class _Writer:
         results = len(leaving) - count
         stacked = options.get("scan_output_axes") or [0] * results
         turned = options.get("scan_output_directions") or [0] * results
-        return self._finished(states, rows, list(zip(stacked, turned, strict=True)))
+        return self._stack_results(states, rows, list(zip(stacked, turned, strict=True)))
 
     def _length(self, name: str, axis: int) -> int:
         kind = self.graph.type_of(name)
@@ -229,8 +229,8 @@ class _Writer:
         return full
 
     def _step(self, body: GraphProto, step: int, names: dict[str, str]) -> _Names:
-        """The body's nodes once, reading what stands in `names` for its inputs."""
-        if step >= MOST_STEPS or len(self.nodes) > MOST_NODES:
+        """Add the body's nodes once, with its inputs replaced by `names`."""
+        if step >= MAX_STEPS or len(self.nodes) > MAX_NODES:
             raise StaysError
         found = _Names(names)
         for node in body.node:
@@ -244,17 +244,17 @@ class _Writer:
             copy.name = f"{node.name}/arachne/step/{step}" if node.name else ""
             value = None
             if len(copy.output) == 1:
-                value = self.known.worked_out(copy, [self.known.value(name) if name else None for name in copy.input])
+                value = self.known.evaluate(copy, [self.known.value(name) if name else None for name in copy.input])
             if value is None:
                 self.nodes.append(copy)
             else:
                 self.constants[copy.output[0]] = self.known.values[copy.output[0]] = value
         return found
 
-    def _finished(
+    def _stack_results(
         self, states: Sequence[str], rows: Sequence[Sequence[str]], stacking: Sequence[tuple[int, int]]
     ) -> list[NodeProto]:
-        """What the node gives: the last states, and the steps' results one behind the other."""
+        """Add the node's outputs: the last states, and the stacked results of the steps."""
         if not rows:
             raise StaysError
         results = list(self.node.output)
@@ -276,7 +276,7 @@ class _Writer:
 
 @dataclass(frozen=True)
 class _Names:
-    """What a body's names stand for in one step; others are read from around it."""
+    """Maps a body's names to those of one step; other names are outer tensors."""
 
     names: dict[str, str]
 

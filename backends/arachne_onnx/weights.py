@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from arachne.backend import WeightFile, Weights
-from arachne.dtypes import CARRIERS
-from arachne.values import Array
+from arachne.model.values import Array, Weights
+from arachne.model.weight_file import WeightFile
+from arachne.weights.storage import carrier_of
 from arachne_onnx import io
 from arachne_onnx.layers import find_layers
 from arachne_onnx.surgery import metadata_entry
@@ -26,19 +26,19 @@ class OnnxWeightFile(WeightFile):
         self._opened = io.open_model(self.path)
         graph = io.read_graph(self._opened)
         self._constants = graph.constants
-        self._layers = find_layers(graph, self._opened.stored)
+        self._layers = find_layers(graph, self._opened.float_tensors)
 
     def parameters(self) -> Sequence[tuple[str, str]]:
-        """In order of execution."""
+        """Return all parameters in order of execution."""
         return [(name, parameter) for name, layer in self._layers.items() for parameter in layer.stored]
 
     def name_patch(self, copy: Path, digest: str) -> None:
-        """An entry of the model's metadata, at the end of the file: every byte before it stays where it is."""
+        """Append an entry to the model's metadata at the end of the file; all bytes before it stay unchanged."""
         with copy.open("ab") as stream:
             stream.write(metadata_entry(PATCH_KEY, digest))
 
     def forget_patch(self, copy: Path, digest: str) -> None:
-        """The entry is taken off the end of the file."""
+        """Remove the entry from the end of the file."""
         entry = metadata_entry(PATCH_KEY, digest)
         with copy.open("rb+") as stream:
             start = stream.seek(0, 2) - len(entry)
@@ -49,14 +49,14 @@ class OnnxWeightFile(WeightFile):
         """A copy in the canonical layout."""
         place = self._layers[layer].stored[parameter]
         stored = self._constants[place.name]
-        return np.array(place.view(stored), CARRIERS.get(str(stored.dtype), stored.dtype), order="C")
+        return np.array(place.view(stored), carrier_of(str(stored.dtype)), order="C")
 
     def _dtype(self, layer: str, parameter: str) -> str:
         """The dtype in the file."""
         return str(self._constants[self._layers[layer].stored[parameter].name].dtype)
 
     def _rewrite(self, destination: Path, weights: Weights) -> None:
-        """Only the bytes of these weights differ, in the model or in the file beside it."""
+        """Write a copy in which only the bytes of these weights differ, in the model or in the file beside it."""
         changed: dict[str, Array] = {}
         for (layer, parameter), values in weights.items():
             place = self._layers[layer].stored[parameter]

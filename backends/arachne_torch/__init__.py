@@ -7,6 +7,18 @@ finds tensors in files, on top of `archive` and `pickles`; `program` checks expo
 
 from __future__ import annotations
 
-from arachne_torch.adapter import TorchBackend
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from arachne_torch.adapter import TorchBackend
 
 __all__ = ["TorchBackend"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the adapter when it is first asked for: patching a file needs none of it."""
+    if name != "TorchBackend":
+        raise AttributeError(f"module 'arachne_torch' has no attribute '{name}'")
+    from arachne_torch.adapter import TorchBackend
+
+    return TorchBackend

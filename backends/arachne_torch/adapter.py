@@ -10,20 +10,21 @@ Layout
     matrix stored as `(in, out)`; its canonical form is the transpose, seen as a view. Packed attention is three layers,
     `attention.q`, `attention.k` and `attention.v`, each a row slice of `in_proj_weight`. A recurrent module is a layer
     for each of its layers and directions, `lstm.l0` and `lstm.l0_reverse`; an LSTM's projection is a dense layer,
-    `lstm.l0.projection`. A weight that weight norm or another parametrisation computes is a weight like others where
-    it can become anything: setting it sets what it is made from (`derived.py`).
+    `lstm.l0.projection`. A weight that weight norm or another parametrisation computes is a weight like others if
+    it can take any value: setting it sets its originals (`derived.py`).
 
 Copies
     The user's module is wrapped, not copied: `set_weights` writes into it and nothing else about it ever changes, not
-    even `requires_grad` or `.grad`, because gradients are taken on tensors that stand in for the parameters while it
+    even `requires_grad` or `.grad`, because gradients are taken on tensors that replace the parameters while it
     runs. Only a module asked for on another device is copied there first.
 
 Devices
     Everything runs where the weights are. Arrays come and go through the CPU; half precision crosses as float32.
 
 Outputs
-    Scores are what enters a final softmax, log-softmax or sigmoid, whoever calls it; other probabilities are recognised
-    by their sum and become log-probabilities. One sigmoid output z is two classes with scores (0, z).
+    Scores are the inputs of a final softmax, log-softmax or sigmoid, in a module or in functional code; other
+    probabilities are recognised by their sum and become log-probabilities. One sigmoid output z is two classes with
+    scores (0, z).
 """
 
 from __future__ import annotations
@@ -35,21 +36,31 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from arachne.adapting.outputs import class_names, joined_gradients
-from arachne.backend import Cut, ModelBackend, Observer, Pull, Seeds, Trace, WeightFile, Weights
+from arachne.adapting.outputs import class_names, join_gradients
 from arachne.errors import DataError, ModelError
-from arachne.fitting import OnStep, Plan
-from arachne.values import Activation, Array, Description, Inputs, LayerInfo, count, take
+from arachne.model.backend import (
+    ActivationAccumulator,
+    Cut,
+    LossGradient,
+    ModelBackend,
+    Seeds,
+    Trace,
+    WeightFile,
+    Weights,
+)
+from arachne.model.fitting import OnStep, Plan
+from arachne.model.values import Activation, Array, Description, Inputs, LayerInfo, count, take
 from arachne_torch import export, io
 from arachne_torch.cut import TorchCut
-from arachne_torch.fitting import fitted
+from arachne_torch.fitting import fit_weights
 from arachne_torch.gradients import gradients_of, input_gradients, pull_back
-from arachne_torch.layers import declared, gather
+from arachne_torch.layers import declared_uses, gather
 from arachne_torch.names import layer_name
-from arachne_torch.reasons import SAME, unreached
-from arachne_torch.running import FEW, Runner, as_tensor, lent, to_array
+from arachne_torch.running import FIRST_LOOK_ROWS, Runner, as_tensor, as_view, to_array
 from arachne_torch.tape import NotRecordableError
 from arachne_torch.trace import TorchTrace, observe
+from arachne_torch.unsupported import SAME, unreached_parameters
+from arachne_torch.weights import open_weights
 
 
 class TorchBackend(ModelBackend):
@@ -65,7 +76,7 @@ class TorchBackend(ModelBackend):
     OBJECT_MODULES = ("torch",)
     SUPPORTS_FIT = True
 
-    def __init__(self, model: io.Opened, output: str | None = None) -> None:
+    def __init__(self, model: io.LoadedModel, output: str | None = None) -> None:
         self._model = model
         self._runner = Runner(model.module, output, model.program)
         self._parameters = self._runner.parameters
@@ -77,9 +88,9 @@ class TorchBackend(ModelBackend):
                 raise ModelError(f"layer '{layer_name(name)}' has no weights yet; run the model once before its repair")
             if not bool(torch.isfinite(tensor).all()):
                 raise ModelError(f"layer '{layer_name(name)}' has weights that are not finite, in '{name}'")
-        with self._runner.standing():
-            self._layers = gather(declared(model.module, self._parameters), self._parameters)
-        self._runner.unreached = unreached(model.module, self._layers, None, derived=self._runner.derived)
+        with self._runner.override_derived():
+            self._layers = gather(declared_uses(model.module, self._parameters), self._parameters)
+        self._runner.unreached = unreached_parameters(model.module, self._layers, None, derived=self._runner.derived)
 
     @classmethod
     def load(
@@ -97,21 +108,21 @@ class TorchBackend(ModelBackend):
     @classmethod
     def weight_file(cls, path: Path) -> WeightFile:
         """The weights of a `.safetensors`, `.pt`, `.pth` or `.pt2` file."""
-        return io.open_weights(path)
+        return open_weights(path)
 
     @property
     def layers(self) -> Sequence[LayerInfo]:
-        """In order of execution once inputs were seen; before that, a module's are in order of declaration."""
+        """Return the layers in order of execution, or in order of declaration before the first inputs."""
         return tuple(layer.info for layer in self._layers.values())
 
     @property
     def unreachable(self) -> Mapping[str, str]:
-        """Parameters by their names in the state dict; the reasons are better once inputs were seen."""
+        """Map names of the state dict to reasons; the reasons are more precise after the first inputs."""
         return dict(self._runner.unreached)
 
     @property
     def unreachable_sizes(self) -> Mapping[str, int]:
-        """Of all parameters that belong to no layer."""
+        """Return the number of elements of every parameter that belongs to no layer."""
         return {name: self.native.get_parameter(name).numel() for name in self._runner.unreached}
 
     def _get_weights(self, layer: str) -> Mapping[str, Array]:
@@ -122,7 +133,7 @@ class TorchBackend(ModelBackend):
     def _read_weights(self, layer: str) -> Mapping[str, Array]:
         """The tensors' own memory, on the CPU."""
         stored = self._layers[layer].stored
-        return {name: lent(place.view(self._parameters[place.name])) for name, place in stored.items()}
+        return {name: as_view(place.view(self._parameters[place.name])) for name, place in stored.items()}
 
     def _set_weights(self, layer: str, parameter: str, values: Array) -> None:
         """Written into the stored tensor, rounded to its dtype."""
@@ -130,7 +141,7 @@ class TorchBackend(ModelBackend):
         self._runner.put(place.name, lambda stored: place.view(stored).copy_(as_tensor(values)))
 
     def _look(self, inputs: Inputs) -> None:
-        """On the first inputs, find out what only a run can show: order and uses of the layers, the model's ending."""
+        """Run the model on the first inputs to find the order and uses of its layers, and its output head."""
         if self._runner.looked:
             return
         layers = self._runner.look(inputs)
@@ -138,11 +149,11 @@ class TorchBackend(ModelBackend):
             largest = sorted(self._runner.unreached, key=lambda name: -self.native.get_parameter(name).numel())
             reason = self._runner.unreached[largest[0]]
             raise ModelError(f"the model uses no layer that can be repaired: {reason}")
-        if self._runner.ending == "probabilities":
+        if self._runner.output_head == "probabilities":
             self.score_kind = "log-probabilities"
         self._layers = layers
-        for layer, uses in self._runner.folds.items():
-            if layer in layers and any(fold.axis is None for folds in uses for fold in folds.values()):
+        for layer, uses in self._runner.batch_axes.items():
+            if layer in layers and any(fold.axis is None for batch_axes in uses for fold in batch_axes.values()):
                 self._try(layer, inputs)
 
     def _forward(self, inputs: Inputs) -> Array:
@@ -152,7 +163,7 @@ class TorchBackend(ModelBackend):
         return np.concatenate(parts)
 
     def _activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
-        """Taken from the calls that use the layer's weight."""
+        """Capture the calls that use the layer's weight."""
         return TorchTrace(self._runner, inputs, [layer], gradients=False).activations[layer]
 
     def _forward_through(self, inputs: Inputs, layer: str) -> tuple[Array, tuple[Activation, ...]]:
@@ -160,13 +171,13 @@ class TorchBackend(ModelBackend):
         trace = TorchTrace(self._runner, inputs, [layer], gradients=False)
         return trace.scores, trace.activations[layer]
 
-    def _weight_gradients(self, inputs: Inputs, pull: Pull, parameters: Sequence[tuple[str, str]]) -> Weights:
+    def _weight_gradients(self, inputs: Inputs, pull: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
         """Batches add up in one set of buffers, as large as the chosen weights, which become the arrays."""
         places = {(layer, name): self._layers[layer].stored[name] for layer, name in parameters}
         leaves = {name: tensor.detach() for name, tensor in self._parameters.items()}
         wanted = {place.name: leaves[place.name].requires_grad_() for place in places.values()}
         done = 0
-        with self._runner.swapped(leaves), torch.enable_grad():
+        with self._runner.swap_parameters(leaves), torch.enable_grad():
             for batch in self._runner.batches(inputs, gradients=True):
                 pull_back(self._runner.scores(batch), pull, done, list(wanted.values()))
                 done += count(batch)
@@ -179,13 +190,13 @@ class TorchBackend(ModelBackend):
             trace = TorchTrace(self._runner, batch, [layer])
             found.append(trace.output_gradients(seed[done : done + count(batch)]))
             done += count(batch)
-        return joined_gradients(found)[layer]
+        return join_gradients(found)[layer]
 
-    def _input_gradients(self, inputs: Inputs, pull: Pull) -> Inputs:
-        """One backward pass per batch, to tensors that stand in for the inputs."""
+    def _input_gradients(self, inputs: Inputs, pull: LossGradient) -> Inputs:
+        """Run one backward pass per batch, down to copies of the inputs."""
         fixed = {name: tensor.detach() for name, tensor in self._parameters.items()}
         parts, done = [], 0
-        with self._runner.swapped(fixed), torch.enable_grad():
+        with self._runner.swap_parameters(fixed), torch.enable_grad():
             for batch in self._runner.batches(inputs, gradients=True):
                 parts.append(input_gradients(self._runner, batch, pull, done))
                 done += count(batch)
@@ -194,16 +205,18 @@ class TorchBackend(ModelBackend):
         return np.concatenate([part[""] for part in parts])
 
     def _fit(self, inputs: Inputs, labels: Array, plan: Plan, on_step: OnStep) -> Weights:
-        """By an optimiser of torch, on tensors that stand in for the parameters."""
-        places = {(layer, name): self._layers[layer].stored[name] for layer, name in self.chosen(None)}
-        return fitted(self._runner, places, inputs, labels, plan, on_step)
+        """Train copies of the parameters with an optimiser of torch."""
+        places = {(layer, name): self._layers[layer].stored[name] for layer, name in self.resolve_parameters(None)}
+        return fit_weights(self._runner, places, inputs, labels, plan, on_step)
 
     def _trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
         """One pass kept open; every gradient asked of it is one backward pass."""
         return TorchTrace(self._runner, inputs, layers, weights=self._runner.snapshot())
 
-    def _observe(self, inputs: Inputs, layers: Sequence[str], observer: Observer, seeds: Seeds | None) -> None:
-        """From inside the forward and backward passes."""
+    def _observe(
+        self, inputs: Inputs, layers: Sequence[str], observer: ActivationAccumulator, seeds: Seeds | None
+    ) -> None:
+        """Show activations and gradients from inside the forward and backward passes."""
         observe(self._runner, inputs, layers, observer, seeds)
 
     def _cut(self, inputs: Inputs, layers: Sequence[str]) -> Cut:
@@ -217,7 +230,7 @@ class TorchBackend(ModelBackend):
             return super()._cut(inputs, layers)
 
     def halve_batches(self) -> int | None:
-        """Not where the model takes batches of one size only."""
+        """Halve the batch size; None if the model takes batches of one size only."""
         return self._runner.halve()
 
     def save(self, path: Path) -> None:
@@ -226,7 +239,7 @@ class TorchBackend(ModelBackend):
 
     @property
     def suffix(self) -> str:
-        """That of the file the model came from; an object is saved as a safe state dict."""
+        """Return the suffix of the model's file; an object is saved as a safe state dict."""
         return ".safetensors" if self._model.path is None else self._model.path.suffix
 
     def example_inputs(self, n: int, *, seed: int = 0) -> Inputs:
@@ -234,12 +247,12 @@ class TorchBackend(ModelBackend):
         return export.example_inputs(self.native, self.layers, n, seed=seed)
 
     def export_onnx(self, path: Path, *, inputs: Inputs | None = None, opset: int = 18) -> None:
-        """By torch's own exporter."""
+        """Export with torch's own exporter."""
         given = self.example_inputs(2) if inputs is None else inputs
         export.export_onnx(self.native, given, Path(path), opset=opset, batch=self._runner.fixed)
 
     def describe(self) -> Description:
-        """The notes say what had to be done to the model to run it."""
+        """Describe the model; the notes list what was changed to make it runnable."""
         return Description(
             backend=self.NAME,
             framework=f"torch {torch.__version__}",
@@ -251,8 +264,8 @@ class TorchBackend(ModelBackend):
         )
 
     def _try(self, layer: str, inputs: Inputs) -> None:
-        """Whether a layer that gives the same for all inputs (positions) can give each input its own; else drop it."""
-        few = take(inputs, np.linspace(0, max(count(inputs) - 1, 0), FEW).astype(np.int64))
+        """Drop a layer with one output for all inputs (positions) if the model fails with one output per input."""
+        few = take(inputs, np.linspace(0, max(count(inputs) - 1, 0), FIRST_LOOK_ROWS).astype(np.int64))
         with torch.no_grad():
             expected = to_array(self._runner.scores(few).float())
         try:

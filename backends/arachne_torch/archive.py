@@ -8,15 +8,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from arachne.adapting.zips import Zip, open_zip
 from arachne.errors import ModelError, UnsafeModelError
-from arachne.files import written
-from arachne.reading import parse_json
-from arachne.zips import Zip, opened_zip
+from arachne.io.files import atomic_draft
+from arachne.io.reading import parse_json
 
-LARGEST_MEMBER_READ = 64 * 2**20
+MAX_MEMBER_BYTES = 64 * 2**20
 """Members larger than this hold weights and are never read whole."""
 
-LARGEST_CODE = 64 * 2**20
+MAX_CODE_BYTES = 64 * 2**20
 """Bytes that all the code of a TorchScript archive may grow to; it is compressed, and never read."""
 
 
@@ -43,11 +43,11 @@ class Archive:
             UnsafeModelError: Names that reach outside, or members that would grow when read.
             ModelError: No zip archive, or a damaged one.
         """
-        with opened_zip(path, "an archive that torch has written") as file:
-            found = Zip.checked(file, path)
+        with open_zip(path, "an archive that torch has written") as file:
+            found = Zip.read_directory(file, path)
             for info in found.members.values():
                 _check_stored(path, info)
-            if sum(info.file_size for info in found.members.values() if _is_code(info)) > LARGEST_CODE:
+            if sum(info.file_size for info in found.members.values() if _is_code(info)) > MAX_CODE_BYTES:
                 raise UnsafeModelError(f"'{path.name}' holds code that would grow out of proportion")
             found.check_checksums(file)
             return cls(found)
@@ -68,7 +68,7 @@ class Archive:
     def read(self, member: str) -> bytes:
         """The bytes of a member that holds no weights."""
         start, size = self.extent(member)
-        if size > LARGEST_MEMBER_READ:
+        if size > MAX_MEMBER_BYTES:
             raise ModelError(f"'{self.path.name}' holds a member '{member}' of {size} bytes, too large to be read")
         with self.path.open("rb") as file:
             file.seek(start)
@@ -109,7 +109,7 @@ def write_copy(
     source: Path, destination: Path, edits: Mapping[int, bytes | bytearray], archive: Archive | None = None
 ) -> None:
     """A copy of a file with other bytes at some offsets, and the checksums of its archive set right."""
-    with written(destination, source) as temporary:
+    with atomic_draft(destination, source) as temporary:
         shutil.copyfile(source, temporary)
         with temporary.open("r+b") as file:
             for offset, data in edits.items():

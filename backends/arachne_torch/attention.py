@@ -38,7 +38,7 @@ def multi_head_attention_forward(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """As torch's function of this name outside training; q, k and v are three calls of `linear`."""
+    """Compute torch's function of this name in evaluation mode; q, k and v are three calls of `linear`."""
     batched = query.dim() == 3
     if not batched:
         query, key, value = (tensor.unsqueeze(1) for tensor in (query, key, value))
@@ -79,7 +79,7 @@ def multi_head_attention_forward(
 
 
 def _mask(attn_mask: Tensor | None, padding: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
-    """What is added to the scores of `(n, heads, steps, keys)`: both masks together, widened by appended keys."""
+    """Add both masks up to one for scores `(n, heads, steps, keys)`, and widen it for appended keys."""
     n, heads, steps, _ = q.shape
     total: Any = None
     for mask, shape in ((attn_mask, None), (padding, (n, 1, 1, -1))):

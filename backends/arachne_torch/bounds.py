@@ -1,7 +1,7 @@
 """The first pass of a program from a file, in which no call may make a tensor out of proportion.
 
-Sizes in a program are whatever its file says. Before each call its results' sizes are worked out on tensors without
-memory, which costs little and is done once.
+Sizes in a program come from its file. Before each call, the sizes of its results are computed on tensors without
+memory, which is cheap and done once.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from arachne.errors import ModelError
 
-SMALL = 256 * 2**20
+ALWAYS_ALLOWED_BYTES = 256 * 2**20
 PROPORTION = 64
-"""Bytes that the results of a pass may always take, and how many times the bytes of weights and inputs otherwise."""
+"""Results of a pass may take this many bytes, or this many times the bytes of weights and inputs if that is more."""
 
-MOST_ROWS = 1 << 16
+MAX_PROGRAM_ROWS = 1 << 16
 """The largest batch that a program may ask for."""
 
 BY_VALUES = ("repeat_interleave", "one_hot")
-"""Calls whose results may be of any size, told only by the numbers they are given."""
+"""Calls whose result sizes depend on the values of their arguments."""
 
 
 class Bounded(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's base class is untyped
-    """While it is entered, results that take more than a share of memory are refused before they are made.
+    """Refuse results that take more than a share of memory, before they are allocated.
 
     Args:
-        tensors: What is there already: the weights and the inputs.
+        tensors: The weights and the inputs.
     """
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # as above
-        self._left = max(SMALL, PROPORTION * sum(tensor.nbytes for tensor in tensors))
+        self._left = max(ALWAYS_ALLOWED_BYTES, PROPORTION * sum(tensor.nbytes for tensor in tensors))
 
     supports_higher_order_operators = True
 
@@ -52,7 +52,7 @@ class Bounded(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's ba
         return func(*args, **(kwargs or {}))
 
     def _inside(self, func: Any, args: Any) -> Any:
-        """A call that is given graphs: what they call is bounded too."""
+        """Run a call that takes graphs, with the bound on the calls inside them too."""
         match str(func):
             case "cond":
                 decided, then, otherwise, given = args
@@ -69,7 +69,7 @@ class Bounded(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's ba
 
 
 def _bytes_of(func: Any, args: Any, kwargs: Any) -> int:
-    """Memory the results of a call take, views of its arguments none; 0 where only the call itself could tell."""
+    """Bytes that a call allocates for its results (views count nothing); 0 if that cannot be computed beforehand."""
     seen: dict[int, Tensor] = {}
 
     def empty(value: Any) -> Any:

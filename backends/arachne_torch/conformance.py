@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from arachne.backend import ModelBackend
+from arachne.model.backend import ModelBackend
+from arachne.model.values import Array
 from arachne.testing import BackendConformance, Network, UnsupportedNetworkError, nodes
 from arachne.testing.checks.suite import MakeBackend
-from arachne.values import Array
 from arachne_torch import TorchBackend
 
 Make = Callable[..., nn.Module]
@@ -52,7 +52,7 @@ class TorchConformance(BackendConformance):
     def reload(self, path: Path, backend: ModelBackend, network: Network) -> TorchBackend:
         """A state dict back into a model, through a factory whose own weights are all zero."""
         factory = ModuleType("torch_networks_factory")
-        factory.make = lambda: _emptied(SpecModule(network))  # type: ignore[attr-defined]  # a module made on the spot
+        factory.make = lambda: _zero_weights(SpecModule(network))  # type: ignore[attr-defined]  # a module made on the spot
         sys.modules[factory.__name__] = factory
         return TorchBackend.load(f"{factory.__name__}:make", weights=path)
 
@@ -94,7 +94,7 @@ class SpecModule(nn.Module):
 
 
 def module_name(node: nodes.Node) -> str:
-    """What a node's module is called: PyTorch adds `.l0` to the parameters of a recurrent one itself."""
+    """Name a node's module: PyTorch itself adds `.l0` to the parameters of a recurrent module."""
     return node.name.removesuffix(".l0")
 
 
@@ -103,21 +103,21 @@ def module_of(node: nodes.Node) -> nn.Module | None:
     match node:
         case nodes.Dense():
             out, features = node.weight.shape
-            return _filled(nn.Linear(features, out, bias=node.bias is not None), node)
+            return _fill_weights(nn.Linear(features, out, bias=node.bias is not None), node)
         case nodes.Conv() | nodes.ConvTranspose():
-            return _filled(_convolution(node), node)
+            return _fill_weights(_convolution(node), node)
         case nodes.Embedding():
-            return _filled(nn.Embedding(*node.weight.shape), node)
+            return _fill_weights(nn.Embedding(*node.weight.shape), node)
         case nodes.BatchNorm():
             module = nn.BatchNorm2d(len(node.scale), eps=node.epsilon)  # the suite normalises images
             module.load_state_dict({"running_mean": torch.from_numpy(node.mean)}, strict=False)
             module.load_state_dict({"running_var": torch.from_numpy(node.variance)}, strict=False)
-            return _filled(module, node)
+            return _fill_weights(module, node)
         case nodes.LayerNorm():
-            return _filled(nn.LayerNorm(len(node.scale), eps=node.epsilon), node)
+            return _fill_weights(nn.LayerNorm(len(node.scale), eps=node.epsilon), node)
         case nodes.Lstm() | nodes.Gru():
             width, biases = node.weight_ih.shape[1], node.bias_ih is not None
-            return _filled(RECURRENT[type(node)](width, node.units, bias=biases, batch_first=True), node)
+            return _fill_weights(RECURRENT[type(node)](width, node.units, bias=biases, batch_first=True), node)
         case nodes.MaxPool() | nodes.AveragePool():
             return POOLS[type(node)][len(node.size) - 1](node.size, node.geometry.stride)
         case nodes.Relu() | nodes.Tanh() | nodes.Sigmoid() | nodes.Softmax() | nodes.Flatten():
@@ -144,7 +144,7 @@ def _convolution(node: nodes.Conv | nodes.ConvTranspose) -> nn.Module:
     )
 
 
-def _filled(module: nn.Module, layer: nodes.Layer) -> nn.Module:
+def _fill_weights(module: nn.Module, layer: nodes.Layer) -> nn.Module:
     # PyTorch stores weights in the canonical layout, and calls the scale of a norm its weight.
     parameters = {"weight": layer.parameters.get("scale"), **layer.parameters}
     with torch.no_grad():
@@ -154,7 +154,7 @@ def _filled(module: nn.Module, layer: nodes.Layer) -> nn.Module:
     return module
 
 
-def _emptied(module: nn.Module) -> nn.Module:
+def _zero_weights(module: nn.Module) -> nn.Module:
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.zero_()

@@ -1,8 +1,8 @@
 """The fast path: the model held open at a layer, everything that no candidate can change computed once.
 
 The model's pass is recorded (`tape.py`) and its steps fall into two parts: those behind the layers a search may change,
-and all others. The others run once for all inputs, and what the first part takes from them is kept. A candidate then
-runs the first part alone, with its own values in the slots of the parameters it changes.
+and all others. The others run once for all inputs, and the results that the first part needs are stored. A candidate
+then runs the first part alone, with its own values in the slots of the parameters it changes.
 """
 
 from __future__ import annotations
@@ -15,44 +15,44 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from arachne.adapting.folds import Fold
-from arachne.backend import Cut, Pull, Weights, pulled
-from arachne.values import Array, Inputs, batches, count, take
-from arachne_torch.ending import find_ending
+from arachne.adapting.batch_axis import BatchAxis
+from arachne.model.backend import Cut, LossGradient, Weights, compute_gradient
+from arachne.model.values import Array, Inputs, batches, count, take
 from arachne_torch.gradients import gradients_of, pull_back, push
 from arachne_torch.layers import Layer
-from arachne_torch.running import MEMORY, Runner, as_tensor, to_array
-from arachne_torch.tape import NotRecordableError, Step, Tape, Values, run
-from arachne_torch.taping import Picker, Recording, record
+from arachne_torch.output_head import find_output_head
+from arachne_torch.recorder import Picker, Recording, record
+from arachne_torch.running import MAX_BATCH_BYTES, Runner, as_tensor, to_array
+from arachne_torch.tape import NotRecordableError, RecordedCall, Tape, Values, run
 from arachne_torch.trace import TorchTrace
 from arachne_torch.watch import Recorder
 
-SMALL, LARGE = 3, 5
+SMALL_BATCH_ROWS, LARGE_BATCH_ROWS = 3, 5
 """The two batch sizes a model is recorded with."""
 
 TOLERANCE = 1e-4
 """How far, relative to the largest score, a recording's scores may lie from the model's own."""
 
 
-LARGEST = 1 << 14
-"""How many rows pass behind a cut at once, at most, when gradients are taken."""
+MAX_GRADIENT_ROWS = 1 << 14
+"""The largest number of rows that run behind a cut at once when gradients are taken."""
 
-TOGETHER = 64
-"""Where fewer rows than this pass the whole model at once, more may pass behind a cut: it is a part of the model, and
-what its weights cost to read is shared by them."""
+MIN_ROWS_PER_CALL = 64
+"""If the whole model takes fewer rows than this at once, run up to this many behind a cut: that part of the model needs
+less memory, and larger batches share the cost of reading its weights."""
 
-HALF = 0.5
-"""Where a loss pulls at fewer rows than this share, the others are found out by a pass without gradients."""
+MIN_SEEDED_SHARE = 0.5
+"""If fewer rows than this share have a loss gradient, find those rows first by a pass without gradients."""
 
-SINGLES = 16
-"""How many inputs are tried one by one where a model's course depends on values."""
+SINGLE_ROW_TRIALS = 16
+"""How many inputs are tried one by one if a model's control flow depends on values."""
 
 
 class TorchCut(Cut):
     """A recorded model, cut at the earliest use of some layers.
 
     Args:
-        runner: The model; it has been looked at.
+        runner: The model, after `look`.
         inputs: `n` inputs.
         layers: The layers a search may change.
 
@@ -63,66 +63,66 @@ class TorchCut(Cut):
     def __init__(self, runner: Runner, inputs: Inputs, layers: Mapping[str, Layer]) -> None:
         self._runner, self._layers, self._n = runner, layers, count(inputs)
         self._no_scores = np.empty((0, runner.classes), np.float32)
-        self._tape = tape = _recorded(runner, inputs)
+        self._tape = tape = _record_model(runner, inputs)
         at = next(at for at, step in enumerate(tape.steps) if not layers.keys().isdisjoint(step.layers))
         head = tape.steps[at]
         self._leaving = head.gives[0][0]
-        leaving = tape.folds[self._leaving] if head.continues else None
-        self._fold = leaving if leaving is not None and leaving.axis is not None else None
+        leaving = tape.batch_axes[self._leaving] if head.continues else None
+        self._batch_axis = leaving if leaving is not None and leaving.axis is not None else None
         layer = next(layer for layer in head.layers if layer in layers)
         infos = [one.info for one in layers.values()]
-        super().__init__(layer, infos, continues_from_outputs=self._fold is not None)
+        super().__init__(layer, infos, continues_from_outputs=self._batch_axis is not None)
         self._inputs = inputs
-        self._then = {} if self._fold else runner.snapshot()
+        self._then = {} if self._batch_axis else runner.snapshot()
         touched = {tape.named[place.name] for layer in layers.values() for place in layer.stored.values()}
-        before, behind = _parted(tape, at, touched)
-        self._all = _needed(behind, {tape.output})
-        self._up_to_head = _needed(behind[: behind.index(head) + 1], {self._leaving})
-        self._from_head = _needed([step for step in behind if step is not head], {tape.output})
+        before, behind = _split_steps(tape, at, touched)
+        self._all = _select_needed(behind, {tape.output})
+        self._up_to_head = _select_needed(behind[: behind.index(head) + 1], {self._leaving})
+        self._from_head = _select_needed([step for step in behind if step is not head], {tape.output})
         self._in_place = any(step.mutates for step in behind)
-        crossing = _entering(self._all, tape.output) | _entering(self._up_to_head, self._leaving)
+        crossing = _required_slots(self._all, tape.output) | _required_slots(self._up_to_head, self._leaving)
         with torch.no_grad():
             self._own = {
                 number: runner.parameters[name].detach().clone()
                 for name, number in tape.named.items()
                 if number in crossing
             }
-            self._kept = self._computed(before, inputs, crossing)
+            self._crossing = self._compute_crossing(before, inputs, crossing)
         self._check(inputs)
 
     def outputs(self, rows: Array | None = None) -> Array:
-        """The kept tensors through the layer's own call; step by step where the call shows no outputs."""
+        """Run the layer's own call on the stored tensors; step by step if the call shows no outputs."""
         if rows is not None and not len(rows):
             return self.outputs(np.array([0]))[:0]
-        if self._fold is None:
-            return self._traced(rows)
+        if self._batch_axis is None:
+            return self._trace_outputs(rows)
         found = [
-            self._fold.apart(self._run(self._up_to_head, self._leaving, part, {}), len(part))
+            self._batch_axis.to_batch_first(self._run(self._up_to_head, self._leaving, part, {}), len(part))
             for part in self._parts(rows)
         ]
         return np.concatenate(found)
 
     def _scores_from_outputs(self, outputs: Array, rows: Array | None) -> Array:
-        """Everything behind the layer, with these outputs in its place."""
-        if self._fold is None:
+        """Run everything behind the layer on these outputs."""
+        if self._batch_axis is None:
             raise NotImplementedError
         found, done = [self._no_scores], 0
         for part in self._parts(rows):
-            given = self._tensor(self._fold.together(outputs[done : done + len(part)]))
+            given = self._tensor(self._batch_axis.from_batch_first(outputs[done : done + len(part)]))
             found.append(self._run(self._from_head, self._tape.output, part, {self._leaving: given}))
             done += len(part)
         return np.concatenate(found)
 
     def _scores_with(self, weights: Weights, rows: Array | None) -> Array:
-        """Everything behind the layer and the layer itself, with these weights in their slots."""
+        """Run the layer and everything behind it with these weights."""
         changed: dict[int, Tensor] = {}
         for (layer, parameter), values in weights.items():
             self._change(changed, layer, parameter, values)
         found = [self._run(self._all, self._tape.output, part, changed) for part in self._parts(rows)]
         return np.concatenate([self._no_scores, *found])
 
-    def _weight_gradients(self, weights: Weights, pull: Pull, rows: Array | None) -> Weights:
-        """The recorded calls behind the layer, run again with tensors that gradients are taken by."""
+    def _weight_gradients(self, weights: Weights, pull: LossGradient, rows: Array | None) -> Weights:
+        """Run the recorded calls behind the layer again, with weights that require gradients."""
         changed: dict[int, Tensor] = {}
         for (layer, parameter), values in weights.items():
             self._change(changed, layer, parameter, values)
@@ -134,10 +134,10 @@ class TorchCut(Cut):
         given, done = {number: leaves[name] for name, number in numbers.items()}, 0
         wanted, pulled_at = list(leaves.values()), 1.0
         for part in self._parts(rows, self._affordable):
-            if self._runner.rows < TOGETHER and pulled_at < HALF:
+            if self._runner.rows < MIN_ROWS_PER_CALL and pulled_at < MIN_SEEDED_SHARE:
                 break
             with torch.enable_grad():
-                scores = self._runner.finish(self._filled(self._all, part, given)[self._tape.output])
+                scores = self._runner.finish(self._run_steps(self._all, part, given)[self._tape.output])
             seed = pull_back(scores, pull, done, wanted)
             pulled_at = float(seed.any(axis=1).mean())
             done += len(part)
@@ -147,27 +147,27 @@ class TorchCut(Cut):
         return gradients_of(places, leaves)
 
     def _pull_where_needed(
-        self, pull: Pull, rows: Array, start: int, given: Mapping[int, Tensor], wanted: Sequence[Tensor]
+        self, pull: LossGradient, rows: Array, start: int, given: Mapping[int, Tensor], wanted: Sequence[Tensor]
     ) -> None:
-        """Add the gradients of the rows from number `start` on; those that a loss does not pull at pass once, alone."""
+        """Add the gradients of the rows from `start` on; rows without a loss gradient skip the backward pass."""
         seeds, done = [], start
         for part in self._parts(rows[start:]):
             scores = self._run(self._all, self._tape.output, part, {at: leaf.detach() for at, leaf in given.items()})
-            seeds.append(pulled(pull, scores, slice(done, done + len(part))))
+            seeds.append(compute_gradient(pull, scores, slice(done, done + len(part))))
             done += len(part)
         seed = np.concatenate(seeds)
         needed = np.flatnonzero(seed.any(axis=1))
         for some in batches(len(needed), self._affordable):
             own = needed[some]
             with torch.enable_grad():
-                slots = self._filled(self._all, rows[start + own], given)
+                slots = self._run_steps(self._all, rows[start + own], given)
             push(self._runner.finish(slots[self._tape.output]), seed[own], wanted)
 
     @cached_property
     def _affordable(self) -> int:
-        """How many rows may pass behind the cut at once when every result is kept for gradients."""
-        few = range(min(self._n, SMALL))
-        values: Values = {**self._tape.constants, **self._own, **self._chosen(few)}
+        """How many rows fit into memory behind the cut when every result is kept for gradients."""
+        few = range(min(self._n, SMALL_BATCH_ROWS))
+        values: Values = {**self._tape.constants, **self._own, **self._select_rows(few)}
         size = 0
         with torch.no_grad():
             for step in self._all:
@@ -175,9 +175,9 @@ class TorchCut(Cut):
                 results = (values[number] for number, _ in step.gives)
                 size += sum(result.nbytes for result in results if isinstance(result, Tensor))
         own = sum(tensor.nbytes for tensor in self._own.values())
-        return max(1, min(LARGEST, max(MEMORY // 4, own) * len(few) // max(size, 1)))
+        return max(1, min(MAX_GRADIENT_ROWS, max(MAX_BATCH_BYTES // 4, own) * len(few) // max(size, 1)))
 
-    def _traced(self, rows: Array | None) -> Array:
+    def _trace_outputs(self, rows: Array | None) -> Array:
         chosen = self._inputs if rows is None else take(self._inputs, rows)
         trace = TorchTrace(self._runner, chosen, [self.layer], gradients=False, weights=self._then)
         return trace.activations[self.layer][0].leaving
@@ -198,30 +198,36 @@ class TorchCut(Cut):
         return tensor.clone() if self._in_place else tensor
 
     def _parts(self, rows: Array | None, size: int | None = None) -> Iterator[Array | range]:
-        """The rows in batches; a range stands for rows that lie side by side."""
+        """Yield the rows in batches, as a range if they are adjacent."""
         if size is None:
-            size = self._runner.rows if self._runner.rows >= TOGETHER else min(TOGETHER, self._affordable)
+            size = (
+                self._runner.rows
+                if self._runner.rows >= MIN_ROWS_PER_CALL
+                else min(MIN_ROWS_PER_CALL, self._affordable)
+            )
         if rows is None:
             yield from (range(part.start, part.stop) for part in batches(self._n, size))
         else:
             yield from (rows[part] for part in batches(len(rows), size))
 
-    def _run(self, steps: Sequence[Step], wanted: int, rows: Array | range, given: Mapping[int, Tensor]) -> Array:
+    def _run(
+        self, steps: Sequence[RecordedCall], wanted: int, rows: Array | range, given: Mapping[int, Tensor]
+    ) -> Array:
         with torch.no_grad():
-            result = self._filled(steps, rows, given)[wanted]
+            result = self._run_steps(steps, rows, given)[wanted]
             return to_array(self._runner.finish(result).float() if wanted == self._tape.output else result)
 
-    def _filled(self, steps: Sequence[Step], rows: Array | range, given: Mapping[int, Tensor]) -> Values:
-        """What stands in the slots once these steps have run on these rows."""
-        values = {**self._tape.constants, **self._own, **self._chosen(rows), **given}
+    def _run_steps(self, steps: Sequence[RecordedCall], rows: Array | range, given: Mapping[int, Tensor]) -> Values:
+        """Run steps on some rows and return the values of all slots."""
+        values = {**self._tape.constants, **self._own, **self._select_rows(rows), **given}
         run(steps, values, len(rows))
         return values
 
-    def _chosen(self, rows: Array | range) -> Values:
-        """The kept tensors of these rows."""
+    def _select_rows(self, rows: Array | range) -> Values:
+        """Select some rows of every stored tensor."""
         index = None if isinstance(rows, range) else torch.from_numpy(np.array(rows, dtype=np.int64))
         chosen: Values = {}
-        for number, kept in self._kept.items():
+        for number, kept in self._crossing.items():
             tensor = kept.tensor
             if kept.axis is not None and index is not None:
                 tensor = tensor.index_select(kept.axis, index.to(tensor.device))
@@ -231,39 +237,41 @@ class TorchCut(Cut):
             chosen[number] = tensor.clone() if self._in_place else tensor
         return chosen
 
-    def _computed(self, before: Sequence[Step], inputs: Inputs, crossing: set[int]) -> dict[int, _Kept]:
-        """Every tensor that crosses the cut, for all inputs."""
+    def _compute_crossing(
+        self, before: Sequence[RecordedCall], inputs: Inputs, crossing: set[int]
+    ) -> dict[int, _CrossingTensor]:
+        """Compute every tensor that crosses the cut, for all inputs."""
         crossing = crossing - self._tape.constants.keys() - set(self._tape.named.values())
         parts: dict[int, list[Tensor]] = {number: [] for number in crossing}
-        steps = _needed(before, crossing)
+        steps = _select_needed(before, crossing)
         named = {number: self._runner.parameters[name].detach() for name, number in self._tape.named.items()}
         opaque = any(step.opaque for step in steps)
         for part in batches(self._n, self._runner.rows):
             batch = take(inputs, part)
             if opaque:
-                values = self._picked(batch, crossing)
+                values = self._pick_from_pass(batch, crossing)
             else:
-                values = {**self._tape.constants, **named, **_given(self._tape, self._runner, batch)}
+                values = {**self._tape.constants, **named, **_input_slots(self._tape, self._runner, batch)}
                 run(steps, values, part.stop - part.start)
             for number in crossing:
                 parts[number].append(values[number])
-        return {number: _joined(found, self._tape.folds[number]) for number, found in parts.items()}
+        return {number: _concatenate(found, self._tape.batch_axes[number]) for number, found in parts.items()}
 
-    def _picked(self, inputs: Inputs, crossing: set[int]) -> Values:
-        """From a pass of the model itself, where a step before the cut cannot be run again."""
-        picker = Picker(self._tape, crossing, self._runner.known())
+    def _pick_from_pass(self, inputs: Inputs, crossing: set[int]) -> Values:
+        """Take crossing tensors from a pass of the model itself, because a step before the cut cannot be run again."""
+        picker = Picker(self._tape, crossing, self._runner.tensor_ids())
         tensors = self._runner.tensors(inputs)
         with picker:
             self._runner.choose(self._runner.call(tensors))
-        return {**picker.values, **_given(self._tape, self._runner, inputs)}
+        return {**picker.values, **_input_slots(self._tape, self._runner, inputs)}
 
     def _check(self, inputs: Inputs) -> None:
-        """The recording must give what the model gives, for batches of other sizes and orders than it was made with."""
+        """Compare the recording with the model, on batches of other sizes and orders than it was recorded with."""
         trials = [np.unique(np.array([self._n - 1, 0]))[::-1]]
         if any(
             step.expects is not None or step.opaque for step in self._tape.steps
         ):  # another row alone may take another course
-            trials += list(np.unique(np.linspace(0, self._n - 1, SINGLES).astype(np.int64))[:, None])
+            trials += list(np.unique(np.linspace(0, self._n - 1, SINGLE_ROW_TRIALS).astype(np.int64))[:, None])
         if any(step.opaque for step in self._tape.steps):  # sizes follow the inputs' values: try all of them
             trials += [np.arange(self._n)[part] for part in batches(self._n, self._runner.rows)]
         for rows in trials:
@@ -277,41 +285,40 @@ class TorchCut(Cut):
                 raise NotRecordableError("running its recorded calls again gives other scores")
 
 
-def _recorded(runner: Runner, inputs: Inputs) -> Tape:
+def _record_model(runner: Runner, inputs: Inputs) -> Tape:
     if runner.fixed:
         raise NotRecordableError("it takes one batch size only")
     if not count(inputs):
         raise NotRecordableError("there are no inputs")
     # Rows from all over the data, so that what differs between inputs (lengths, masks) is seen.
-    rows = np.linspace(0, count(inputs) - 1, LARGE).astype(np.int64)
-    small, large = (_recording(runner, take(inputs, chosen)) for chosen in (rows[:SMALL], rows))
+    rows = np.linspace(0, count(inputs) - 1, LARGE_BATCH_ROWS).astype(np.int64)
+    small, large = (_record_pass(runner, take(inputs, chosen)) for chosen in (rows[:SMALL_BATCH_ROWS], rows))
     return record(small, large, runner.parameters)
 
 
-def _recording(runner: Runner, inputs: Inputs) -> Recording:
+def _record_pass(runner: Runner, inputs: Inputs) -> Recording:
     tensors = runner.tensors(inputs)
-    recorder = Recorder(runner.known())
+    recorder = Recorder(runner.tensor_ids())
     with torch.no_grad(), recorder:
         output = runner.choose(runner.call(tensors))
-    _, scored = find_ending(recorder.calls, output)
+    _, scored = find_output_head(recorder.calls, output)
     return Recording(recorder.calls, tensors if isinstance(tensors, dict) else {"": tensors}, scored, count(inputs))
 
 
-def _given(tape: Tape, runner: Runner, inputs: Inputs) -> Values:
+def _input_slots(tape: Tape, runner: Runner, inputs: Inputs) -> Values:
     tensors = runner.tensors(inputs)
     named = tensors if isinstance(tensors, dict) else {"": tensors}
     return {number: named[name] for name, number in tape.inputs.items()}
 
 
 @dataclass(frozen=True, eq=False)
-class _Kept:
+class _CrossingTensor:
     """A tensor that crosses the cut.
 
     Attributes:
         tensor: Its values for all inputs.
         axis: The axis the inputs lie on; None if it is the same for all of them.
-        folded: Where several entries per input stand on an axis of their own here, the first of the two axes that are
-            one for the model.
+        folded: The first of two axes that are a single axis in the model, if several entries belong to one input.
     """
 
     tensor: Tensor
@@ -319,34 +326,33 @@ class _Kept:
     folded: int | None = None
 
 
-def _joined(parts: Sequence[Tensor], fold: Fold | None) -> _Kept:
-    if fold is None:
+def _concatenate(parts: Sequence[Tensor], batch_axis: BatchAxis | None) -> _CrossingTensor:
+    if batch_axis is None:
         raise NotRecordableError("a tensor that crosses the cut mixes its inputs with each other")
-    if fold.axis is None:
-        return _Kept(parts[0], None)
-    axis, folded = fold.axis, None
-    if fold.each > 1:
-        sizes = (fold.each, -1) if fold.strided else (-1, fold.each)
+    if batch_axis.axis is None:
+        return _CrossingTensor(parts[0], None)
+    axis, folded = batch_axis.axis, None
+    if batch_axis.each > 1:
+        sizes = (batch_axis.each, -1) if batch_axis.strided else (-1, batch_axis.each)
         parts = [torch.unflatten(part, axis, sizes) for part in parts]
-        axis, folded = axis + int(fold.strided), axis
+        axis, folded = axis + int(batch_axis.strided), axis
     try:
         whole = parts[0] if len(parts) == 1 else torch.cat(list(parts), axis)
     except RuntimeError:
         raise NotRecordableError("a tensor that crosses the cut has other sizes for other inputs") from None
-    return _Kept(whole, axis, folded)
+    return _CrossingTensor(whole, axis, folded)
 
 
-def _parted(tape: Tape, start: int, touched: set[int]) -> tuple[list[Step], list[Step]]:
-    """Steps that no candidate can change, and steps behind the cut.
+def _split_steps(tape: Tape, start: int, touched: set[int]) -> tuple[list[RecordedCall], list[RecordedCall]]:
+    """Split the steps into those that no candidate can change and those behind the cut.
 
-    Behind are those that depend on touched parameters. Where steps behind the cut work in place, order matters, and
-    everything from the cut on is taken to be behind it. What depends on the number of rows alone (`arange(n)`) stands
-    on both sides.
+    Steps that depend on touched parameters are behind the cut. If one of them works in place, order matters, and all
+    steps from the cut on are behind it. Steps that depend on the number of rows alone (`arange(n)`) are on both sides.
     """
     ordered = any(step.mutates for step in tape.steps[start:])
     hot = set(touched)
-    before: list[Step] = []
-    behind: list[Step] = []
+    before: list[RecordedCall] = []
+    behind: list[RecordedCall] = []
     for at, step in enumerate(tape.steps):
         if step.expects is not None and step.takes & hot:
             raise NotRecordableError("its course depends on what the layers give")
@@ -357,13 +363,13 @@ def _parted(tape: Tape, start: int, touched: set[int]) -> tuple[list[Step], list
             hot.update(number for number, _ in step.gives)
             continue
         before.append(step)
-        if not step.follows and any(tape.folds[number] != Fold(None) for number, _ in step.gives):
+        if not step.follows and any(tape.batch_axes[number] != BatchAxis(None) for number, _ in step.gives):
             behind.append(step)
     return before, behind
 
 
-def _entering(steps: Sequence[Step], wanted: int) -> set[int]:
-    """The slots that have to be filled before some steps can run and one slot be read."""
+def _required_slots(steps: Sequence[RecordedCall], wanted: int) -> set[int]:
+    """List the slots that some steps read before they fill them."""
     entering: set[int] = set()
     given: set[int] = set()
     for step in steps:
@@ -372,10 +378,10 @@ def _entering(steps: Sequence[Step], wanted: int) -> set[int]:
     return entering | ({wanted} - given)
 
 
-def _needed(steps: Sequence[Step], wanted: set[int]) -> list[Step]:
-    """The steps that some slots need, each with the slots it uses last."""
+def _select_needed(steps: Sequence[RecordedCall], wanted: set[int]) -> list[RecordedCall]:
+    """Select the steps that some slots need, and note after which step each slot can be dropped."""
     alive = set(wanted)
-    kept: list[Step] = []
+    kept: list[RecordedCall] = []
     for step in reversed(steps):
         if step.mutates or step.expects is not None or any(number in alive for number, _ in step.gives):
             around = step.takes | {number for number, _ in step.gives}

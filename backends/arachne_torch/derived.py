@@ -1,9 +1,9 @@
 """Weights that a module computes from other parameters: weight norm, old and new, and parametrisations.
 
-A layer's weight is then no parameter. Where the parameters it is made from can be chosen so that it becomes whatever is
-asked for, it is repaired like any other: gradients are those of the weight itself, and setting it sets what it is made
-from. So a patch names the weight, and fits an export that has it as it is. Where they cannot (spectral norm, orthogonal
-matrices: any other weight would break what the parametrisation is for), the parameters stay out of reach.
+A layer's weight is then no parameter. If the parameters it is made from can be chosen so that it takes any value, it is
+repaired like any other: gradients are those of the weight itself, and setting it sets those parameters. So a patch
+names the weight, and fits an export that stores the weight itself. If they cannot (spectral norm, orthogonal matrices:
+another weight would violate the constraint), the parameters stay out of reach.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NEW_STYLE = "parametrizations"
 """The part of a module in which parametrisations live, and so of the names of their parameters."""
 
 
-class Derived(ABC):
+class DerivedWeight(ABC):
     """One weight that a module computes.
 
     Attributes:
@@ -43,14 +43,14 @@ class Derived(ABC):
 
     @abstractmethod
     def inverse(self, weight: Tensor) -> tuple[Tensor, ...]:
-        """What the originals have to be for another weight, in their order."""
+        """Compute the originals, in their order, that give this weight."""
 
     @abstractmethod
-    def standing(self, weight: Tensor) -> contextlib.AbstractContextManager[None]:
-        """Let the module use a tensor in place of what it would compute."""
+    def override(self, weight: Tensor) -> contextlib.AbstractContextManager[None]:
+        """Replace the computed weight by a tensor for a while."""
 
     def put(self, weight: Tensor) -> None:
-        """Set the originals for a weight; for the one the model came with, to what they were."""
+        """Set the originals so that they give this weight; the initial weight restores the initial originals."""
         made: tuple[Tensor, ...] = tuple(self._found.values())
         if not torch.equal(weight, self._first):
             made = self.inverse(weight)
@@ -59,7 +59,7 @@ class Derived(ABC):
                 original.copy_(values)
 
 
-class Normed(Derived):
+class WeightNormed(DerivedWeight):
     """Old weight norm, which computes the weight in a hook before the module's call."""
 
     def __init__(self, holder: nn.Module, hook: WeightNorm, originals: Mapping[str, Tensor]) -> None:
@@ -72,10 +72,10 @@ class Normed(Derived):
 
     def inverse(self, weight: Tensor) -> tuple[Tensor, ...]:
         g, v = (tensor.detach() for tensor in self.originals.values())
-        return taken_apart(weight, g, v, self._hook.dim)
+        return decompose_weight(weight, g, v, self._hook.dim)
 
     @contextlib.contextmanager
-    def standing(self, weight: Tensor) -> Iterator[None]:
+    def override(self, weight: Tensor) -> Iterator[None]:
         kept = self.holder.__dict__.get(self.member)
         self._hook.__dict__["compute_weight"] = lambda module: weight
         self.holder.__dict__[self.member] = weight
@@ -86,7 +86,7 @@ class Normed(Derived):
             self.holder.__dict__[self.member] = kept
 
 
-class Parametrised(Derived):
+class ParametrisedWeight(DerivedWeight):
     """A weight with one or more of torch's parametrisations, weight norm among them."""
 
     def __init__(self, holder: nn.Module, member: str, originals: Mapping[str, Tensor]) -> None:
@@ -94,7 +94,7 @@ class Parametrised(Derived):
         super().__init__(holder, member, originals)
 
     def value(self) -> Tensor:
-        return self._made(*(tensor.detach() for tensor in self.originals.values()))
+        return self._build_weight(*(tensor.detach() for tensor in self.originals.values()))
 
     def inverse(self, weight: Tensor) -> tuple[Tensor, ...]:
         first = self._steps[0]
@@ -103,22 +103,22 @@ class Parametrised(Derived):
                 weight = step.right_inverse(weight)
             if type(first).__name__ == "_WeightNorm":
                 g, v = (tensor.detach() for tensor in self.originals.values())
-                return taken_apart(weight, g, v, first.dim)
+                return decompose_weight(weight, g, v, first.dim)
             made = first.right_inverse(weight)
         return (made,) if isinstance(made, Tensor) else tuple(made)
 
     def is_free(self) -> bool:
-        """Whether the weight can become anything: tried on another one, far from what it is."""
+        """Whether the weight can take any value; tested with one far from the current value."""
         weight = self.value()
         noise = torch.randn(weight.shape, generator=torch.Generator().manual_seed(0)).to(weight)
         wanted = weight.roll(1, 0) + noise * weight.std(correction=0).clamp_min(1e-3)
         try:
-            made = self._made(*self.inverse(wanted))
+            made = self._build_weight(*self.inverse(wanted))
         except Exception:  # a parametrisation is the user's code: it may refuse a weight in any way, or have no inverse
             return False
         return made.shape == wanted.shape and torch.allclose(made, wanted, rtol=1e-4, atol=1e-6)
 
-    def _made(self, *originals: Tensor) -> Tensor:
+    def _build_weight(self, *originals: Tensor) -> Tensor:
         flags = [(part, part.training) for part in self._steps.modules()]
         try:
             self._steps.eval()
@@ -132,7 +132,7 @@ class Parametrised(Derived):
         return weight
 
     @contextlib.contextmanager
-    def standing(self, weight: Tensor) -> Iterator[None]:
+    def override(self, weight: Tensor) -> Iterator[None]:
         self._steps.__dict__["forward"] = lambda: weight
         try:
             yield
@@ -140,21 +140,21 @@ class Parametrised(Derived):
             del self._steps.__dict__["forward"]
 
 
-def find_derived(module: nn.Module) -> dict[str, Derived]:
-    """The weights that can become anything, by the names they would have as parameters."""
-    found: dict[str, Derived] = {}
+def find_derived(module: nn.Module) -> dict[str, DerivedWeight]:
+    """Find the derived weights that can take any value, by the names they would have as parameters."""
+    found: dict[str, DerivedWeight] = {}
     for path, part in module.named_modules():
         prefix = f"{path}." if path else ""
         if parametrize.is_parametrized(part):
             for member, steps in part.get_submodule(NEW_STYLE).named_children():
                 names = {f"{prefix}{NEW_STYLE}.{member}.{name}": tensor for name, tensor in _originals(steps)}
-                derived = Parametrised(part, member, names)
+                derived = ParametrisedWeight(part, member, names)
                 if all(tensor.is_floating_point() for tensor in names.values()) and derived.is_free():
                     found[prefix + member] = derived
         for hook in part._forward_pre_hooks.values():
             if isinstance(hook, WeightNorm):
                 own = {f"{prefix}{hook.name}{end}": getattr(part, hook.name + end) for end in ("_g", "_v")}
-                found[prefix + hook.name] = Normed(part, hook, own)
+                found[prefix + hook.name] = WeightNormed(part, hook, own)
     return found
 
 
@@ -163,8 +163,8 @@ def _originals(steps: nn.Module) -> list[tuple[str, Tensor]]:
     return [(name, tensor) for name, tensor in steps.named_parameters(recurse=False) if name.startswith("original")]
 
 
-def taken_apart(weight: Tensor, g: Tensor, v: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Length and direction for weight norm to make a weight of, bit for bit; rows that stay keep what they have.
+def decompose_weight(weight: Tensor, g: Tensor, v: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Decompose a weight into length and direction, bit for bit; unchanged rows keep their length and direction.
 
     Args:
         weight: The weight that is wanted.

@@ -13,23 +13,23 @@ from torch import Tensor, nn
 
 from arachne.adapting.exporting import exporter_faults, quiet_exporter, random_inputs
 from arachne.errors import ModelError
-from arachne.files import atomic_write
-from arachne.values import Array, Inputs, LayerInfo, count, take
+from arachne.io.files import atomic_write
+from arachne.model.values import Array, Inputs, LayerInfo, count, take
 
-LARGEST_BATCH = 1 << 16
+MAX_BATCH_ROWS = 1 << 16
 
 
 def export_onnx(module: nn.Module, inputs: Inputs, destination: Path, *, opset: int, batch: int | None) -> None:
-    """As `ModelBackend.export_onnx`, for any number of inputs unless the model takes only batches of one size."""
+    """Export a module for any batch size, unless the model takes batches of one size only."""
     given = take(inputs, np.arange(batch or 2) % count(inputs))
     example = {name: _tensor(array) for name, array in given.items()} if isinstance(given, Mapping) else _tensor(given)
     with quiet_exporter(), _evaluating(module), exporter_faults():
-        content = _exported(module, example, opset, free=batch is None)
+        content = _export(module, example, opset, free=batch is None)
     atomic_write(destination, content)
 
 
 def example_inputs(module: nn.Module, layers: Sequence[LayerInfo], n: int, *, seed: int) -> Inputs:
-    """As `ModelBackend.example_inputs`; an exported program tells what it takes, a module does not."""
+    """Draw random inputs for an exported program, which declares its inputs; a module does not."""
     taken = {
         node.name: (node.meta["val"].shape[1:], "float32" if node.meta["val"].is_floating_point() else "int64")
         for node in getattr(getattr(module, "graph", None), "nodes", [])
@@ -40,8 +40,8 @@ def example_inputs(module: nn.Module, layers: Sequence[LayerInfo], n: int, *, se
     return random_inputs(taken, n, layers, seed=seed)
 
 
-def _exported(module: nn.Module, example: Tensor | dict[str, Tensor], opset: int, *, free: bool) -> bytes:
-    batch = torch.export.Dim("n", min=1, max=LARGEST_BATCH)
+def _export(module: nn.Module, example: Tensor | dict[str, Tensor], opset: int, *, free: bool) -> bytes:
+    batch = torch.export.Dim("n", min=1, max=MAX_BATCH_ROWS)
     named = isinstance(example, dict)
     shapes: Any = None
     if free:
@@ -68,7 +68,7 @@ def _tensor(array: Array) -> Tensor:
 
 @contextlib.contextmanager
 def _evaluating(module: nn.Module) -> Iterator[None]:
-    """Out of training mode, each part with its own flag back afterwards."""
+    """Run in evaluation mode, and restore the flag of every submodule afterwards."""
     flags = [(part, part.training) for part in module.modules()]
     try:
         for part, _ in flags:

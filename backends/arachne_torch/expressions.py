@@ -10,8 +10,8 @@ from __future__ import annotations
 import ast
 import re
 
-LONGEST, MOST_PARTS, MOST_POWERS, LARGEST_POWER = 500, 120, 2, 8
-LARGEST_NUMBER, MOST_BITS = 1 << 63, 64
+MAX_CHARACTERS, MAX_PARTS, MAX_POWERS, MAX_POWER = 500, 120, 2, 8
+MAX_NUMBER, MAX_BITS = 1 << 63, 64
 
 NUMBERS = ("Integer", "Rational", "Float")
 SYMBOLS = ("Symbol", "Dummy")
@@ -29,21 +29,21 @@ COMPARISONS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 def is_quick(text: str) -> bool:
     """Whether an expression is of the form that sizes have, short, and quickly worked out."""
-    if len(text) > LONGEST or not text.isascii():
+    if len(text) > MAX_CHARACTERS or not text.isascii():
         return False
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return False
     parts = list(ast.walk(tree))
-    powers = sum(isinstance(part, ast.Pow) or _called(part) in POWERS for part in parts)
-    return len(parts) <= MOST_PARTS and powers <= MOST_POWERS and _is_fine(tree.body)
+    powers = sum(isinstance(part, ast.Pow) or _callee(part) in POWERS for part in parts)
+    return len(parts) <= MAX_PARTS and powers <= MAX_POWERS and _is_fine(tree.body)
 
 
 def _is_fine(part: ast.expr) -> bool:
     match part:
         case ast.Constant():
-            return type(part.value) is int and part.value <= LARGEST_NUMBER
+            return type(part.value) is int and part.value <= MAX_NUMBER
         case ast.Name():
             return bool(WORDS.fullmatch(part.id))
         case ast.UnaryOp():
@@ -60,7 +60,7 @@ def _is_fine(part: ast.expr) -> bool:
 
 
 def _is_fine_call(part: ast.Call) -> bool:
-    name, plain = _called(part), not part.keywords
+    name, plain = _callee(part), not part.keywords
     if name in SYMBOLS:
         return all(_is_setting(keyword.value) for keyword in part.keywords) and all(
             isinstance(given, ast.Constant) and isinstance(given.value, str) and WORDS.fullmatch(given.value)
@@ -74,8 +74,8 @@ def _is_fine_call(part: ast.Call) -> bool:
 
 
 def _is_setting(part: ast.expr) -> bool:
-    """What is assumed of a symbol, or how many bits a number has."""
-    return isinstance(part, ast.Constant) and isinstance(part.value, int) and part.value <= MOST_BITS
+    """Whether this is an assumption about a symbol, or the precision of a number in bits."""
+    return isinstance(part, ast.Constant) and isinstance(part.value, int) and part.value <= MAX_BITS
 
 
 def _is_number(part: ast.expr) -> bool:
@@ -86,17 +86,17 @@ def _is_number(part: ast.expr) -> bool:
         return False
     if isinstance(part.value, str):
         return bool(re.fullmatch(r"-?\d{1,20}(\.\d{1,40})?(e-?\d{1,2})?", part.value, re.ASCII))
-    return type(part.value) is int and part.value <= LARGEST_NUMBER
+    return type(part.value) is int and part.value <= MAX_NUMBER
 
 
 def _is_small(part: ast.expr) -> bool:
     """An exponent that is written out and small."""
-    if _called(part) == "Integer" and isinstance(part, ast.Call) and len(part.args) == 1:
+    if _callee(part) == "Integer" and isinstance(part, ast.Call) and len(part.args) == 1:
         part = part.args[0]
     if isinstance(part, ast.UnaryOp) and isinstance(part.op, ast.USub):
         part = part.operand
-    return isinstance(part, ast.Constant) and type(part.value) is int and part.value <= LARGEST_POWER
+    return isinstance(part, ast.Constant) and type(part.value) is int and part.value <= MAX_POWER
 
 
-def _called(part: ast.AST) -> str:
+def _callee(part: ast.AST) -> str:
     return part.func.id if isinstance(part, ast.Call) and isinstance(part.func, ast.Name) else ""

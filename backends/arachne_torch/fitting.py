@@ -1,4 +1,4 @@
-"""Training by torch's own optimisers, on tensors that stand in for the parameters; the model keeps its weights."""
+"""Train copies of the parameters with torch's own optimisers; the model keeps its weights."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from arachne.backend import Weights
 from arachne.errors import UsageError
-from arachne.fitting import BETAS, EPSILON, MOMENTUM, OnStep, Plan, Step
-from arachne.values import Array, Inputs, count, read, take
+from arachne.model.backend import Weights
+from arachne.model.fitting import BETAS, EPSILON, MOMENTUM, OnStep, Plan, Step
+from arachne.model.values import Array, Inputs, count, read, take
+from arachne_torch.parameter_slice import ParameterSlice
 from arachne_torch.running import Runner, as_tensor, to_array
-from arachne_torch.stored import Stored
 
 
-def fitted(
+def fit_weights(
     runner: Runner,
-    places: Mapping[tuple[str, str], Stored],
+    places: Mapping[tuple[str, str], ParameterSlice],
     inputs: Inputs,
     labels: Array,
     plan: Plan,
     on_step: OnStep,
 ) -> Weights:
-    """The weights that training reaches, in the canonical layout; a batch too large for memory is run in parts."""
+    """Train and return the weights in the canonical layout; a batch too large for memory is run in parts."""
     leaves = {name: tensor.detach().clone() for name, tensor in runner.parameters.items()}
     wanted = {place.name for place in places.values()} - _frozen(runner)
     if not wanted:
         raise UsageError("every weight of the model is frozen (requires_grad=False), so there is nothing to train")
     optimiser = _optimiser([leaves[name].requires_grad_() for name in leaves if name in wanted], plan)
     steps, answers = plan.steps(count(inputs)), as_tensor(labels).to(runner.device)
-    with runner.swapped(leaves), torch.enable_grad():
+    with runner.swap_parameters(leaves), torch.enable_grad():
         for number, rows in enumerate(plan.batches(count(inputs)), start=1):
             optimiser.zero_grad()
             loss, done = 0.0, 0
@@ -52,7 +52,7 @@ def _optimiser(tensors: list[Tensor], plan: Plan) -> torch.optim.Optimizer:
 
 
 def _frozen(runner: Runner) -> set[str]:
-    """The parameters that the model's author has taken out of training."""
+    """The parameters that the model's author has excluded from training."""
     return {
         name
         for name, tensor in runner.parameters.items()

@@ -14,17 +14,17 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from arachne.errors import EnvironmentFaultError, ModelError, UnsafeModelError, UsageError, did_you_mean
-from arachne.files import written
-from arachne.user_code import call_factory, current_directory_importable, user_code
+from arachne.io.files import atomic_draft
+from arachne.io.user_code import call_factory, current_directory_importable, user_code
 from arachne_torch.program import Program, load_program, runnable
 from arachne_torch.replay import Replay, load_script
-from arachne_torch.weights import TorchWeightFile, open_program, open_safetensors, open_state_dict
+from arachne_torch.weights import TorchWeightFile, open_weights
 
 STATE_DICTS = (".safetensors", ".pt", ".pth")
 
 
 @dataclass(frozen=True)
-class Opened:
+class LoadedModel:
     """A model and where it came from.
 
     Attributes:
@@ -40,37 +40,28 @@ class Opened:
     program: Program | None = None
 
 
-def open_model(source: Any, *, weights: Path | None, device: str | None, trust_code: bool) -> Opened:
-    """The model behind a path, a `module:factory` or an object, on the device asked for."""
+def open_model(source: Any, *, weights: Path | None, device: str | None, trust_code: bool) -> LoadedModel:
+    """Open a path, a `module:factory` or an object, on the requested device."""
     if isinstance(source, (nn.Module, ExportedProgram)):
         opened = _from_object(source)
     elif isinstance(source, Path) or Path(str(source)).exists():
         opened = _from_file(Path(source), trust_code)
     elif isinstance(source, str) and ":" in source:
-        opened = Opened(call_factory(source, nn.Module, "an nn.Module"), "module")
+        opened = LoadedModel(call_factory(source, nn.Module, "an nn.Module"), "module")
     else:
         raise ModelError(f"expected an nn.Module, a model file or 'module:factory', got '{source}'")
     if weights is not None:
         if opened.path is not None or opened.program is not None:
             raise UsageError(f"weights '{weights.name}' need a module or a factory to load them into")
-        opened = Opened(_load_weights(opened.module, open_weights(weights)), "state dict", weights)
+        opened = LoadedModel(_load_weights(opened.module, open_weights(weights)), "state dict", weights)
     return opened if device is None else _on_device(opened, device)
 
 
-def open_weights(path: Path) -> TorchWeightFile:
-    """The weights of a file, by its ending."""
-    openers = {".safetensors": open_safetensors, ".pt": open_state_dict, ".pth": open_state_dict, ".pt2": open_program}
-    suffix = path.suffix.lower()
-    if suffix not in openers:
-        raise ModelError(f"'{path.name}' is no weight file of torch; known endings: {', '.join(openers)}")
-    return openers[suffix](path)
-
-
-def save(opened: Opened, path: Path) -> None:
-    """Write the model with its current weights, in the kind it came in.
+def save(opened: LoadedModel, path: Path) -> None:
+    """Write the model with its current weights, in the format it came in.
 
     Raises:
-        ModelError: The ending is of another kind.
+        ModelError: The suffix does not fit the model's format.
     """
     suffix = path.suffix.lower()
     state = opened.module.state_dict()
@@ -86,28 +77,28 @@ def save(opened: Opened, path: Path) -> None:
             "an exported program in memory is not saved; write it with torch.export.save and open the file"
         )
     elif suffix == ".safetensors":
-        with written(path) as temporary:
+        with atomic_draft(path) as temporary:
             safetensors.torch.save_file(_once(opened.module), temporary)
     elif suffix in (".pt", ".pth"):
-        with written(path) as temporary:
+        with atomic_draft(path) as temporary:
             torch.save(state, temporary)
     else:
         raise ModelError(f"a module is saved as a state dict, '.safetensors' or '.pt', not as '{suffix}'")
 
 
-def _from_object(source: nn.Module | ExportedProgram) -> Opened:
+def _from_object(source: nn.Module | ExportedProgram) -> LoadedModel:
     if isinstance(source, ExportedProgram):
         program = runnable(source)
-        return Opened(program.module, "exported program", program=program)
+        return LoadedModel(program.module, "exported program", program=program)
     if isinstance(source, torch.jit.ScriptModule):
-        return Opened(Replay(source, source.inlined_graph), "TorchScript")
-    return Opened(getattr(source, "_orig_mod", source), "module")
+        return LoadedModel(Replay(source, source.inlined_graph), "TorchScript")
+    return LoadedModel(getattr(source, "_orig_mod", source), "module")
 
 
-def _from_file(path: Path, trust_code: bool) -> Opened:
+def _from_file(path: Path, trust_code: bool) -> LoadedModel:
     if path.suffix.lower() == ".pt2":
         program = load_program(path)
-        return Opened(program.module, "exported program", path, program)
+        return LoadedModel(program.module, "exported program", path, program)
     if path.suffix.lower() not in STATE_DICTS:
         raise ModelError(f"'{path.name}' is no model of torch; known endings: .pt2, {', '.join(STATE_DICTS)}")
     try:
@@ -121,7 +112,7 @@ def _from_file(path: Path, trust_code: bool) -> Opened:
             return _from_object(model)
         scripted = False
     if scripted and trust_code:
-        return Opened(load_script(path), "TorchScript", path)
+        return LoadedModel(load_script(path), "TorchScript", path)
     if scripted:
         raise ModelError(
             f"'{path.name}' is TorchScript, which holds code of its own: give 'module:factory' as the model and this "
@@ -176,7 +167,7 @@ def _reason(error: Exception) -> str:
     return str(error).splitlines()[0].rstrip(".")
 
 
-def _on_device(opened: Opened, device: str) -> Opened:
+def _on_device(opened: LoadedModel, device: str) -> LoadedModel:
     try:
         where = torch.device(device)
     except RuntimeError as error:

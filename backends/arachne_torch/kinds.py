@@ -1,4 +1,4 @@
-"""The kinds of layers: which parameters a call uses, what enters them, how the call walks.
+"""The kinds of layers: the parameters, inputs and geometry of a call.
 
 `Kind` describes a layer whose outputs are the results of one torch call. Recurrent layers, whose calls compute many
 steps and show none of them, are in `recurrent.py`.
@@ -14,17 +14,17 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from arachne.values import Geometry
-from arachne_torch.known import Known
+from arachne.model.values import Geometry
 from arachne_torch.names import PACKED, layer_name, packed_parts
-from arachne_torch.stored import Stored
+from arachne_torch.parameter_slice import ParameterSlice
+from arachne_torch.tensor_ids import TensorIds
 
 Bound = Mapping[str, Any]
 """A call's arguments by name."""
 
 
 @dataclass(frozen=True, eq=False)
-class Use:
+class LayerUse:
     """One use of a layer by a call; a call can be several.
 
     Attributes:
@@ -39,31 +39,31 @@ class Use:
 
     kind: Kind
     layer: str
-    owned: Mapping[str, Stored]
+    owned: Mapping[str, ParameterSlice]
     call: Callable[..., Any]
     bound: Bound
     columns: tuple[int, int] | None = None
     way: int = 0
 
     def part(self, result: Any) -> Tensor:
-        """What leaves this layer, out of the call's result."""
+        """Select this layer's output from the call's result."""
         whole: Tensor = result[0] if isinstance(result, tuple) else result
         return whole if self.columns is None else whole[..., self.columns[0] : self.columns[1]]
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
-    """What was seen of one use.
+class ObservedUse:
+    """The tensors of one use of a layer.
 
     Attributes:
         use: The use.
-        entering: What each weight parameter is multiplied with.
-        leaving: What leaves the layer before the non-linearity.
+        entering: The tensor that each weight parameter is multiplied with.
+        leaving: The layer's output before the non-linearity.
         handle: The tensor of the graph whose gradient is that of `leaving`, `columns` of it.
-        by_input: Whether all of these are `(n, ...)` already, whatever the model does with its batch.
+        by_input: Whether all of these are `(n, ...)` already, wherever the model has its batch axis.
     """
 
-    use: Use
+    use: LayerUse
     entering: Mapping[str, Tensor]
     leaving: Tensor
     handle: Tensor
@@ -76,7 +76,7 @@ class Kind:
 
     Attributes:
         name: The kind's name in `LayerInfo`.
-        arguments: The names of a call's positional arguments, where torch does not tell them.
+        arguments: The names of a call's positional arguments, for calls without a signature.
         weight: The canonical name of the tensor torch calls `weight`.
         transposed: Whether the call takes its weight as `(in, out)`.
     """
@@ -87,58 +87,60 @@ class Kind:
     transposed: bool = False
 
     continues: ClassVar[bool] = True
-    """Whether a pass can be continued from the call's result, because that is what leaves the layer."""
+    """Whether the call's result is the layer's output, so that a pass can continue from it."""
 
     def bind(self, call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Bound:
         """The arguments by name."""
         names = call.__code__.co_varnames if isinstance(call, FunctionType) else self.arguments.split()
         return {**dict(zip(names, args, strict=False)), **kwargs}
 
-    def find(self, call: Callable[..., Any], bound: Bound, known: Known) -> tuple[Use, ...]:
+    def find(self, call: Callable[..., Any], bound: Bound, tensor_ids: TensorIds) -> tuple[LayerUse, ...]:
         """The uses of layers that a call is."""
-        weight = known.stored(bound.get("weight"))
+        weight = tensor_ids.slice_of(bound.get("weight"))
         if weight is None or not self.accepts(bound):
             return ()
         if self.transposed:
-            weight = Stored(weight.name, not weight.transposed, weight.rows)
-        return self.uses(call, bound, weight, known)
+            weight = ParameterSlice(weight.name, not weight.transposed, weight.rows)
+        return self.uses(call, bound, weight, tensor_ids)
 
-    def uses(self, call: Callable[..., Any], bound: Bound, weight: Stored, known: Known) -> tuple[Use, ...]:
+    def uses(
+        self, call: Callable[..., Any], bound: Bound, weight: ParameterSlice, tensor_ids: TensorIds
+    ) -> tuple[LayerUse, ...]:
         """One use, unless the weight is a part of a tensor."""
-        bias = known.stored(bound.get("bias"))
+        bias = tensor_ids.slice_of(bound.get("bias"))
         if weight.rows is not None:
             return ()
         owned = {self.weight: weight} | ({} if bias is None else {"bias": bias})
-        return (Use(self, layer_name(weight.name), owned, call, bound),)
+        return (LayerUse(self, layer_name(weight.name), owned, call, bound),)
 
     def accepts(self, bound: Bound) -> bool:
         """Whether this call is a layer of the kind at all."""
         return True
 
     def geometry(self, bound: Bound) -> Geometry | None:
-        """How it walks over its input."""
+        """Return stride, padding, dilation and groups, if the layer has them."""
         return None
 
-    def entering(self, use: Use) -> Mapping[str, Tensor]:
-        """What each weight parameter is multiplied with."""
+    def entering(self, use: LayerUse) -> Mapping[str, Tensor]:
+        """Return the tensor that each weight parameter is multiplied with."""
         return {"weight": use.bound["input"]}
 
     def watch(
-        self, uses: Sequence[Use], compute: Callable[[], Any], known: Known, *, probed: bool
-    ) -> tuple[Any, list[Seen]]:
-        """Run the call and see its uses.
+        self, uses: Sequence[LayerUse], compute: Callable[[], Any], tensor_ids: TensorIds, *, probed: bool
+    ) -> tuple[Any, list[ObservedUse]]:
+        """Run the call and return its result and the tensors of its uses.
 
         Args:
             uses: Those uses of the call that are asked for.
             compute: Runs the call.
-            known: What is known of the pass.
+            tensor_ids: The model's tensors by identity.
             probed: Whether gradients will be asked for, so that handles have to be part of the graph.
         """
         result = compute()
         with torch.no_grad():
             entering = [self.entering(use) for use in uses]
         whole = result[0] if isinstance(result, tuple) else result
-        return result, [Seen(use, e, use.part(result), whole) for use, e in zip(uses, entering, strict=True)]
+        return result, [ObservedUse(use, e, use.part(result), whole) for use, e in zip(uses, entering, strict=True)]
 
 
 class Dense(Kind):
@@ -148,30 +150,32 @@ class Dense(Kind):
         """Products of two activations, or with a batch of matrices, are no layers."""
         return bool(bound["weight"].ndim == 2)
 
-    def uses(self, call: Callable[..., Any], bound: Bound, weight: Stored, known: Known) -> tuple[Use, ...]:
+    def uses(
+        self, call: Callable[..., Any], bound: Bound, weight: ParameterSlice, tensor_ids: TensorIds
+    ) -> tuple[LayerUse, ...]:
         """One use, or one for each of q, k and v that the matrix covers."""
         if weight.name.rpartition(".")[2] not in PACKED:
-            return super().uses(call, bound, weight, known)
-        bias = known.stored(bound.get("bias"))
+            return super().uses(call, bound, weight, tensor_ids)
+        bias = tensor_ids.slice_of(bound.get("bias"))
         if weight.transposed:
             return ()
-        rows = known.rows(weight.name)
+        rows = tensor_ids.rows(weight.name)
         first, last = weight.rows or (0, rows)
         found = []
         for part, (start, stop) in enumerate(packed_parts(weight.name, rows)):
             if first <= start and stop <= last:
-                owned = {"weight": Stored(weight.name, rows=(start, stop))}
+                owned = {"weight": ParameterSlice(weight.name, rows=(start, stop))}
                 if bias is not None and bias.name.rpartition(".")[2] in PACKED:
-                    owned["bias"] = Stored(bias.name, rows=(start, stop))
+                    owned["bias"] = ParameterSlice(bias.name, rows=(start, stop))
                 columns = None if (first, last) == (start, stop) else (start - first, stop - first)
-                found.append(Use(self, layer_name(weight.name, part), owned, call, bound, columns))
+                found.append(LayerUse(self, layer_name(weight.name, part), owned, call, bound, columns))
         return tuple(found)
 
 
 class Convolution(Kind):
-    """`conv1d`, `conv2d`, `conv3d`, also grouped and depthwise; what enters is what the kernel walks over.
+    """`conv1d`, `conv2d`, `conv3d`, also grouped and depthwise.
 
-    A padding mode other than zeros is a call of its own before the convolution, so its padding is part of what enters.
+    A padding mode other than zeros is a separate call before the convolution, so the padding is part of its input.
     Transposed convolutions are stored as the convolution they are the gradient of, and walk as that one does.
     """
 
@@ -186,7 +190,7 @@ class Convolution(Kind):
 
 
 class Embedding(Kind):
-    """Rows looked up by number; the numbers are what enters."""
+    """Rows of a table; the inputs are row numbers."""
 
     def accepts(self, bound: Bound) -> bool:
         """A table with `max_norm` is changed by torch whenever it is read."""
@@ -196,8 +200,8 @@ class Embedding(Kind):
 class Norm(Kind):
     """Batch, layer, group and instance norm: a scale and a bias for each channel."""
 
-    def entering(self, use: Use) -> Mapping[str, Tensor]:
-        """The normalised input, which is what the scale is multiplied with."""
+    def entering(self, use: LayerUse) -> Mapping[str, Tensor]:
+        """Return the normalised input, which the scale is multiplied with."""
         plain = {name: None if name in ("weight", "bias") else value for name, value in use.bound.items()}
         if isinstance(use.call, FunctionType):
             result = use.call(**plain)

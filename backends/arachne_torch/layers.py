@@ -1,4 +1,4 @@
-"""From torch calls to layers: which calls are layers, what they are called, and how their weights lie.
+"""From torch calls to layers: which calls are layers, their names, and where their weights are stored.
 
 A layer is recognised by the *call* that uses its weight (`linear(x, weight, bias)`), not by the class of a module: so
 modules, functional code, shared weights and exported programs are one case. `KINDS` tells for each call which kind of
@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
-from arachne.values import LayerInfo, ParameterInfo
+from arachne.model.values import LayerInfo, ParameterInfo
 from arachne_torch.attention import multi_head_attention_forward
-from arachne_torch.kinds import Convolution, Dense, Embedding, Kind, Norm, Use
-from arachne_torch.known import SLICES, TRANSPOSES, Known, operation
+from arachne_torch.kinds import Convolution, Dense, Embedding, Kind, LayerUse, Norm
+from arachne_torch.parameter_slice import ParameterSlice
 from arachne_torch.recurrent import Cell, Recurrent, one_by_one
-from arachne_torch.stored import Stored
+from arachne_torch.tensor_ids import SLICES, TRANSPOSES, TensorIds, operation
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Layer:
     """A repairable layer: its `LayerInfo`, and where its parameters are stored."""
 
     info: LayerInfo
-    stored: Mapping[str, Stored]
+    stored: Mapping[str, ParameterSlice]
 
 
 _CONV = "input weight bias stride padding dilation groups"
@@ -79,7 +79,7 @@ KINDS: Mapping[str, tuple[Kind, ...]] = {
 
 
 def written_out(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[[], Any] | None:
-    """For a call that hides layers inside it, the same in calls that show them; None for any other."""
+    """Rewrite a call that hides several layers as calls that show them; None for any other call."""
     if call is functional.multi_head_attention_forward and not kwargs.get("training", len(args) > 13 and args[13]):
         return lambda: multi_head_attention_forward(*args, **kwargs)
     kind = KINDS.get(operation(call), (None,))[0]
@@ -91,29 +91,29 @@ def written_out(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[s
 
 
 def recognise(
-    call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], known: Known
-) -> tuple[Use, ...]:
+    call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], tensor_ids: TensorIds
+) -> tuple[LayerUse, ...]:
     """The uses of layers that a call is, if any."""
     for kind in KINDS.get(operation(call), ()):
-        found = kind.find(call, kind.bind(call, args, kwargs), known)
+        found = kind.find(call, kind.bind(call, args, kwargs), tensor_ids)
         if found:
             return found
     return ()
 
 
-def parameter_info(stored: Stored, tensor: Tensor) -> ParameterInfo:
+def parameter_info(stored: ParameterSlice, tensor: Tensor) -> ParameterInfo:
     """Shape in the canonical layout, and the dtype as NumPy calls it."""
     return ParameterInfo(tuple(stored.view(tensor).shape), str(tensor.dtype).removeprefix("torch."))
 
 
-def gather(uses: Iterable[Use], tensors: Mapping[str, Tensor]) -> dict[str, Layer]:
+def gather(uses: Iterable[LayerUse], tensors: Mapping[str, Tensor]) -> dict[str, Layer]:
     """The layers behind some uses, each listed once at its first use; a tensor belongs to the first layer using it."""
     layers: dict[str, Layer] = {}
     taken: set[tuple[str, tuple[int, int] | None]] = set()
     for use in uses:
-        known = layers.get(use.layer)
-        if known is not None:
-            layers[use.layer] = replace(known, info=replace(known.info, uses=known.info.uses + 1))
+        seen = layers.get(use.layer)
+        if seen is not None:
+            layers[use.layer] = replace(seen, info=replace(seen.info, uses=seen.info.uses + 1))
             continue
         stored = {name: place for name, place in use.owned.items() if (place.name, place.rows) not in taken}
         taken.update((place.name, place.rows) for place in stored.values())
@@ -123,29 +123,29 @@ def gather(uses: Iterable[Use], tensors: Mapping[str, Tensor]) -> dict[str, Laye
     return layers
 
 
-def declared(module: nn.Module, tensors: Mapping[str, Tensor]) -> Iterator[Use]:
-    """The uses known without running the model: an exported program's all, else one per module, in its order.
+def declared_uses(module: nn.Module, tensors: Mapping[str, Tensor]) -> Iterator[LayerUse]:
+    """Yield the uses known without running the model: all of an exported program, else one per module.
 
     Args:
         module: The model.
         tensors: Its tensors by name.
     """
-    known = Known(tensors)
+    tensor_ids = TensorIds(tensors)
     if isinstance(module, fx.GraphModule):
-        yield from _in_graph(module, known)
+        yield from _in_graph(module, tensor_ids)
         return
     for part in module.modules():
         if isinstance(part, nn.RNNBase):
             kind = KINDS["lstm"][0]
             settings = (part.bias, part.num_layers, 0.0, False, part.bidirectional, part.batch_first)
             bound = kind.bind(torch.lstm, (None, None, part._flat_weights, *settings), {})
-            yield from kind.find(torch.lstm, bound, known)
+            yield from kind.find(torch.lstm, bound, tensor_ids)
         elif isinstance(part, nn.MultiheadAttention):
-            yield from _projections(part, known)
+            yield from _projections(part, tensor_ids)
         else:
             call = next((call for kinds, call in _MODULES if isinstance(part, kinds)), None)
             if call is not None:
-                yield from recognise(call, (), _arguments(part), known)
+                yield from recognise(call, (), _arguments(part), tensor_ids)
 
 
 _MODULES: Sequence[tuple[tuple[type[nn.Module], ...], Callable[..., Any]]] = (
@@ -171,21 +171,21 @@ def _arguments(part: nn.Module) -> dict[str, Any]:
     return given
 
 
-def _projections(part: nn.MultiheadAttention, known: Known) -> Iterator[Use]:
+def _projections(part: nn.MultiheadAttention, tensor_ids: TensorIds) -> Iterator[LayerUse]:
     weights: Sequence[Tensor] = [part.q_proj_weight, part.k_proj_weight, part.v_proj_weight]
     biases: Sequence[Tensor | None] = [None] * 3
     with torch.no_grad():
         if part.in_proj_weight is not None:
             weights = part.in_proj_weight.chunk(3)
-            known.note(Tensor.chunk, [part.in_proj_weight], weights)
+            tensor_ids.note(Tensor.chunk, [part.in_proj_weight], weights)
         if part.in_proj_bias is not None:
             biases = part.in_proj_bias.chunk(3)
-            known.note(Tensor.chunk, [part.in_proj_bias], biases)
+            tensor_ids.note(Tensor.chunk, [part.in_proj_bias], biases)
     for weight, bias in zip(weights, biases, strict=True):
-        yield from recognise(functional.linear, (), {"weight": weight, "bias": bias}, known)
+        yield from recognise(functional.linear, (), {"weight": weight, "bias": bias}, tensor_ids)
 
 
-def _in_graph(module: fx.GraphModule, known: Known) -> Iterator[Use]:
+def _in_graph(module: fx.GraphModule, tensor_ids: TensorIds) -> Iterator[LayerUse]:
     parameters = dict(module.named_parameters())
     values: dict[fx.Node, Any] = {}
     for node in module.graph.nodes:
@@ -198,6 +198,6 @@ def _in_graph(module: fx.GraphModule, known: Known) -> Iterator[Use]:
                 if not any(isinstance(arg, fx.Node) for arg in args):
                     with torch.no_grad():
                         values[node] = node.target(*args)
-                    known.note(node.target, args, values[node])
+                    tensor_ids.note(node.target, args, values[node])
             else:
-                yield from recognise(node.target, args, node.kwargs, known)
+                yield from recognise(node.target, args, node.kwargs, tensor_ids)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from arachne.errors import ModelError
-from arachne_torch.pickles import LARGEST_PICKLE, read_pickles
+from arachne_torch.pickles import MAX_PICKLE_BYTES, read_pickles
 
 MAGIC = 0x1950A86A20F9469CFC6C
 """The number in the first pickle."""
@@ -34,14 +34,14 @@ def is_legacy(path: Path) -> bool:
 
 
 def read_legacy(path: Path) -> tuple[Any, Extents]:
-    """What was saved, tensors as records of where they lie, and where the storages are.
+    """Read a file: its content, with a record of the location of each tensor, and the extents of its storages.
 
     Raises:
         UnsafeModelError: A pickle names what would run code.
         ModelError: The file is damaged, or of a machine with another byte order.
     """
     with path.open("rb") as file:
-        (_, protocol, system, content, keys), end, dtypes = read_pickles(file.read(LARGEST_PICKLE), path.name, 5)
+        (_, protocol, system, content, keys), end, dtypes = read_pickles(file.read(MAX_PICKLE_BYTES), path.name, 5)
         if protocol != PROTOCOL or not isinstance(system, Mapping) or not isinstance(keys, list):
             raise ModelError(f"'{path.name}' is of an old format of torch that is not known: version {protocol}")
         if system.get("little_endian") is not True:

@@ -1,4 +1,4 @@
-"""The steps of an LSTM as one call with a derivative of its own.
+"""The steps of an LSTM as one call with a hand-written derivative.
 
 Recorded step by step, a backward pass through an LSTM runs some fifteen small calls for each step, and localisation
 takes one such pass for each class. Here all factors that do not depend on the seed are computed once, for all steps
@@ -15,7 +15,7 @@ from torch.nn import functional
 
 
 class LSTMSteps(torch.autograd.Function):
-    """From what the inputs bring to the gates to the states; weights are not differentiated by."""
+    """Maps the inputs' part of the gates to the states; it has no gradients of weights."""
 
     @staticmethod
     def forward(
@@ -82,7 +82,7 @@ class LSTMSteps(torch.autograd.Function):
 
 
 def _factors(gates: Tensor, old: Tensor, new: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What gradients are multiplied with at each step.
+    """Compute the factors of the gradients at each step.
 
     Args:
         gates: What the gates are computed from, `(steps, n, 4 * units)`.

@@ -3,7 +3,7 @@
 torch stores a recurrent layer's matrices as `lstm.weight_ih_l0_reverse` and packs the three projections of attention
 into `attention.in_proj_weight`. One canonical layer stands for each recurrent layer and direction (`lstm.l0_reverse`),
 one for each projection (`attention.q`, `attention.k`, `attention.v`), and one for the map behind an LSTM with
-projections (`lstm.l0.projection`), which multiplies what the gates have made and is therefore a dense layer.
+projections (`lstm.l0.projection`), which multiplies the new state and is therefore a dense layer.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from arachne_torch.stored import Stored
+from arachne_torch.parameter_slice import ParameterSlice
 
 ROOT = "model"
-"""What a layer is called that is itself the whole model, and therefore has no name in torch."""
+"""The name of a layer that is the whole model, which has no name in torch."""
 
 MEMBERS = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
 """Tensors that belong to the module before their last dot; any other name is a layer by itself."""
@@ -51,7 +51,7 @@ def packed_parts(tensor: str, rows: int) -> list[tuple[int, int]]:
 
 def addresses(
     tensor: str, shape: Sequence[int], bias_shape: Sequence[int] | None
-) -> list[tuple[tuple[str, str], Stored]]:
+) -> list[tuple[tuple[str, str], ParameterSlice]]:
     """The `(layer, parameter)` pairs a tensor of a bare state dict holds, and where each lies in it.
 
     Args:
@@ -63,9 +63,10 @@ def addresses(
     parts = packed_parts(tensor, shape[0]) if shape else []
     if parts:
         return [
-            ((layer_name(tensor, part), PACKED[member]), Stored(tensor, rows=rows)) for part, rows in enumerate(parts)
+            ((layer_name(tensor, part), PACKED[member]), ParameterSlice(tensor, rows=rows))
+            for part, rows in enumerate(parts)
         ]
-    return [((layer_name(tensor), _parameter(tensor, member, shape, bias_shape)), Stored(tensor))]
+    return [((layer_name(tensor), _parameter(tensor, member, shape, bias_shape)), ParameterSlice(tensor))]
 
 
 def _parameter(tensor: str, member: str, shape: Sequence[int], bias_shape: Sequence[int] | None) -> str:

@@ -1,7 +1,7 @@
-"""The operators an exported program may use: those that touch no memory but their own and always give the same.
+"""The operators an exported program may use: those that are deterministic and touch only their own memory.
 
-An operator that is not listed is refused, whatever it does. Left out on purpose: memory that is handed over as it was
-found (`empty`), tensors made from indices that nobody checks (`_sparse_coo_tensor_unsafe`, `set_`, `resize_`,
+An operator that is not listed is refused. Left out on purpose: uninitialised memory (`empty`), tensors made from
+unchecked indices (`_sparse_coo_tensor_unsafe`, `set_`, `resize_`,
 `_reshape_alias`), random numbers, files, loops without an end (`while_loop`), and everything that only backward passes,
 other devices or other formats of tensors need.
 """
@@ -73,7 +73,7 @@ MADE = """
 """
 
 TURNED_OFF = "dropout feature_dropout alpha_dropout feature_alpha_dropout native_dropout"
-"""Random, but what an exported program has of them is turned off before it runs."""
+"""Random operators, which are turned off in an exported program before it runs."""
 
 ASKED = """
     sym_size sym_stride sym_numel sym_storage_offset size stride numel dim is_floating_point _assert_async
@@ -98,7 +98,7 @@ _OTHERS = re.compile(
 
 
 def is_allowed(target: str) -> bool:
-    """Whether a program may call what it names so, as in `torch.ops.aten.relu.default`."""
+    """Whether a program may call an operator of this name, such as `torch.ops.aten.relu.default`."""
     found = _ATEN.fullmatch(target)
     if found is None:
         return bool(_OTHERS.fullmatch(target))

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from arachne.errors import ModelError, UnsafeModelError
 
 SCRIPTED = "__torch__"
-"""How the names of the classes begin whose objects TorchScript pickles; their code is in the archive, not in Python."""
+"""Prefix of the class names of objects that TorchScript pickles; their code is in the archive, not in Python."""
 
 STORAGES = {
     "DoubleStorage": "float64",
@@ -55,7 +55,7 @@ class _Storage:
 
 
 class _Dict(dict[Any, Any]):
-    """Stands in for an ordered dict; what a pickle would set as its attributes is left out."""
+    """Replaces an ordered dict, and ignores attributes that a pickle sets."""
 
     __slots__ = ()
 
@@ -69,7 +69,7 @@ class _Dict(dict[Any, Any]):
 
 
 class Inert:
-    """Stands in for an object of any other class: takes whatever the pickle gives it, and does nothing with it.
+    """Replaces an object of any other class: accepts any arguments and does nothing.
 
     Attributes:
         state: The attributes it would have had.
@@ -84,10 +84,10 @@ class Inert:
         self.state = state
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """As a mapping would; nothing is kept."""
+        """Accept an item like a mapping, and ignore it."""
 
     def append(self, value: Any) -> None:
-        """As a list would; nothing is kept."""
+        """Accept an item like a list, and ignore it."""
 
 
 def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> TensorRecord:
@@ -131,25 +131,25 @@ ALLOWED: Mapping[tuple[str, str], Callable[..., Any] | str] = {
     ("torch.jit._pickle", "restore_type_tag"): _first,
     **{(module, name): dtype for name, dtype in STORAGES.items() for module in ("torch", "torch.cuda")},
 }
-"""What a pickle may name, and what stands in for it; none of it is torch's own."""
+"""The names a pickle may use, and our replacement of each; none of them is torch's own."""
 
 
-LARGEST_PICKLE = 32 << 20
+MAX_PICKLE_BYTES = 32 << 20
 """Bytes of a pickle that are read: some hundred thousand tensors' places."""
 
-MOST_STEPS = 2_000_000
+MAX_OPCODES = 2_000_000
 """How many instructions a pickle may have; each of them may make an object."""
 
 
 class _Counted(io.BytesIO):
-    """Bytes that are handed out only so often."""
+    """Bytes with a limit on the number of reads."""
 
     steps = 0
 
     def read(self, size: int | None = -1, /) -> bytes:
         self.steps += 1
-        if self.steps > MOST_STEPS:
-            raise ModelError(f"it has more than {MOST_STEPS:,} instructions")
+        if self.steps > MAX_OPCODES:
+            raise ModelError(f"it has more than {MAX_OPCODES:,} instructions")
         return super().read(size)
 
 
@@ -203,21 +203,21 @@ class _Reader(pickle._Unpickler):  # in Python: the one in C makes room for as m
     dispatch[pickle.SETITEMS[0]] = load_setitems
 
     def load_dict(self) -> None:
-        """The same, for a mapping that is made of them."""
+        """Build a mapping from keys and values."""
         items = self.pop_mark()
         self.append({_plain(key): value for key, value in zip(items[::2], items[1::2], strict=True)})
 
     dispatch[pickle.DICT[0]] = load_dict
 
     def load_additems(self) -> None:
-        """What a set holds."""
+        """Add elements to the set below them."""
         items = self.pop_mark()
         self.stack[-1].update(map(_plain, items))
 
     dispatch[pickle.ADDITEMS[0]] = load_additems
 
     def load_frozenset(self) -> None:
-        """The same, for one that does not change."""
+        """Build a frozen set from its elements."""
         self.append(frozenset(map(_plain, self.pop_mark())))
 
     dispatch[pickle.FROZENSET[0]] = load_frozenset
@@ -253,19 +253,19 @@ def read_pickle(data: bytes, name: str, *, scripted: bool = False) -> Any:
         UnsafeModelError: It names anything else.
         ModelError: It cannot be read.
     """
-    if len(data) > LARGEST_PICKLE:
+    if len(data) > MAX_PICKLE_BYTES:
         raise ModelError(f"'{name}' holds a pickle of {len(data):,} bytes, too large to be read")
     with _readable(data, name):
         return _Reader(_Counted(data), name, scripted=scripted).load()
 
 
 def read_pickles(data: bytes, name: str, number: int) -> tuple[list[Any], int, Mapping[str, str]]:
-    """As `read_pickle`, of several pickles one after the other.
+    """Read several pickles one after the other.
 
     Returns:
         What they hold, where the last of them ends, and the dtype of every storage they name by its key.
     """
-    stream = _Counted(data[:LARGEST_PICKLE])
+    stream = _Counted(data[:MAX_PICKLE_BYTES])
     storages: dict[str, str] = {}
     found = []
     with _readable(data, name):
@@ -278,11 +278,11 @@ def read_pickles(data: bytes, name: str, number: int) -> tuple[list[Any], int, M
 
 @contextmanager
 def _readable(data: bytes, name: str) -> Iterator[None]:
-    """Turn whatever goes wrong while a pickle is read into one sentence."""
+    """Turn any error in reading a pickle into one sentence."""
     try:
         yield
     except UnsafeModelError as error:
-        if not WHOLE_MODULE.search(data[:LARGEST_PICKLE]):
+        if not WHOLE_MODULE.search(data[:MAX_PICKLE_BYTES]):
             raise UnsafeModelError(f"{error}; save model.state_dict() alone, or a program with torch.export") from error
         raise UnsafeModelError(
             f"{error}: it is a whole pickled module, not its weights; where its code can be imported, run "
@@ -294,4 +294,4 @@ def _readable(data: bytes, name: str) -> Iterator[None]:
 
 
 WHOLE_MODULE = re.compile(rb"_parameters.*_modules|_modules.*_parameters", re.DOTALL)
-"""What the pickle of any module holds: the names of the two tables that `nn.Module` keeps."""
+"""Matches the pickle of any module: the names of two tables of `nn.Module`."""

@@ -1,4 +1,4 @@
-"""Exported programs (`.pt2`): their description is checked, then torch builds the program from what was checked.
+"""Exported programs (`.pt2`): their description is checked, then torch builds the program from it.
 
 `torch.export.load` trusts its file: it unpickles weights, constants and sample inputs, looks operators up by any dotted
 name (`torch.os.system` is one), evaluates symbolic sizes as Python and writes names into source code that it runs. So
@@ -25,10 +25,10 @@ from torch.export import ExportedProgram
 
 from arachne.errors import ModelError, UnsafeModelError
 from arachne_torch.archive import Archive
-from arachne_torch.bounds import MOST_ROWS, SMALL
+from arachne_torch.bounds import ALWAYS_ALLOWED_BYTES, MAX_PROGRAM_ROWS
 from arachne_torch.expressions import is_quick
-from arachne_torch.known import operation
 from arachne_torch.operators import is_allowed
+from arachne_torch.tensor_ids import operation
 from arachne_torch.weights import TorchWeightFile, open_program
 
 MEMBERS = re.compile(
@@ -36,13 +36,13 @@ MEMBERS = re.compile(
     r"|data/(weights|constants)/(model_(weights|constants)_config\.json|\w+)|data/sample_inputs/model\.pt|extra/.*",
     re.ASCII,
 )
-"""What an exported program consists of. Anything else, compiled code above all, is refused."""
+"""The members of an exported program. Anything else, compiled code above all, is refused."""
 
-MOST_PARTS, MOST_EXPRESSIONS = 80_000, 500
+MAX_PARTS, MAX_EXPRESSIONS = 80_000, 500
 """How many parts a description may have, and how many different symbolic sizes; torch takes its time over each."""
 
 OFF = {"train": False, "training": False, "dropout_p": 0.0}
-"""What an operator calls that which makes it random, and what turns it off."""
+"""Arguments that make operators random, and the values that turn this off."""
 
 NAME = re.compile(r"[A-Za-z_]\w*|", re.ASCII)
 PATH = re.compile(r"[\w.\-]*", re.ASCII)
@@ -64,7 +64,7 @@ def load_program(path: Path) -> Program:
     for member in archive.members:
         if not MEMBERS.fullmatch(member.removeprefix(f"{root}/")):
             raise UnsafeModelError(f"'{path.name}' holds '{member}', which is no part of an exported program")
-    description = _checked(archive.json(f"{root}/models/model.json"), path.name)
+    description = _check_description(archive.json(f"{root}/models/model.json"), path.name)
     weights, constants = (_tensors(open_program(path, part)) for part in ("weights", "constants"))
     made: Any = (json.dumps(description).encode(), weights, constants, b"")  # torch takes mappings where it says bytes
     with _readable(path.name):
@@ -83,8 +83,8 @@ def _readable(name: str) -> Iterator[None]:
         raise ModelError(f"'{name}' is an exported program that torch cannot read: {reason[:160]}") from error
 
 
-def _checked(description: Any, name: str) -> Any:
-    """The description without notes, if nothing in it could run code, read elsewhere or take for ever.
+def _check_description(description: Any, name: str) -> Any:
+    """Check that nothing in a description could run code, read files or take for ever; return it without notes.
 
     Raises:
         UnsafeModelError: Something could.
@@ -97,7 +97,7 @@ def _checked(description: Any, name: str) -> Any:
         parts, expressions = _size(description)
     except RecursionError as error:
         raise ModelError(f"'{name}' has a description that is nested too deeply") from error
-    if parts > MOST_PARTS or expressions > MOST_EXPRESSIONS:
+    if parts > MAX_PARTS or expressions > MAX_EXPRESSIONS:
         raise ModelError(f"'{name}' has {parts:,} parts and {expressions:,} symbolic sizes, more than can be read")
     return description
 
@@ -147,7 +147,7 @@ def runnable(program: ExportedProgram) -> Program:
     sizes = [shape[0] for shape in shapes if len(shape)]
     fixed = len(sizes) == len(shapes) > 0 and all(isinstance(size, int) and size == sizes[0] for size in sizes)
     known = [math.prod(shape) for shape in shapes if all(isinstance(size, int) for size in shape)]
-    if fixed and (int(sizes[0]) > MOST_ROWS or max(known, default=0) * 4 > SMALL):
+    if fixed and (int(sizes[0]) > MAX_PROGRAM_ROWS or max(known, default=0) * 4 > ALWAYS_ALLOWED_BYTES):
         raise ModelError(f"the program takes batches of {int(sizes[0]):,}, too many at once")
     positional = names[: program.call_spec.in_spec.child(0).num_leaves] if program.call_spec.in_spec else ()
     return Program(module, int(sizes[0]) if fixed else None, positional, notes)
@@ -192,7 +192,7 @@ def _tensors(file: TorchWeightFile) -> dict[str, Tensor]:
 
 
 def _without_notes(value: Any) -> Any:
-    """The description without what only debuggers read, and without guards, which are source code."""
+    """Remove debug information and guards, which are source code, from a description."""
     if isinstance(value, list):
         return [_without_notes(item) for item in value]
     if isinstance(value, Mapping):
@@ -204,7 +204,7 @@ def _without_notes(value: Any) -> Any:
 
 
 def _objections(value: Any, key: str = "") -> Iterator[str]:
-    """What speaks against a part of the description."""
+    """Yield every reason to refuse a part of the description."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             if not isinstance(name, str) or not PATH.fullmatch(name):

@@ -1,15 +1,15 @@
 """Recurrent layers: torch computes all their steps in one call and shows none, so they are computed again step by step.
 
-One layer and direction is one canonical layer, `lstm.l0` or `lstm.l0_reverse`, used once for a whole sequence. What
-enters is `(n, steps, in)` and `(n, steps, units)`, the state before each step; what leaves is what the gates are
-computed from, `(n, steps, gates * units)`, in the order i f g o or r z n. A step stands at its place in the sequence,
-also in the direction that reads backwards. In a GRU what leaves for n is the input's part plus r times the state's.
+One layer and direction is one canonical layer, `lstm.l0` or `lstm.l0_reverse`, used once for a whole sequence. Its
+inputs are `(n, steps, in)` and the states before each step, `(n, steps, units)`; its output is the pre-activations of
+the gates, `(n, steps, gates * units)`, in the order i f g o or r z n. Steps are in the order of the sequence, also in
+the direction that reads backwards. The output for n of a GRU is the input's part plus r times the state's.
 
 An LSTM with projections multiplies its new state with one more matrix. That is a separate dense layer,
-`lstm.l0.projection`, since what enters it is not what enters the gates.
+`lstm.l0.projection`, since its inputs are not those of the gates.
 
-Packed sequences are unpacked first: steps behind a sequence's end are zeros, and inputs stand in the order in which the
-model was given them, also where packing sorted them by length.
+Packed sequences are unpacked first: steps behind a sequence's end are zeros, and rows are in the order of the model's
+inputs, even if packing sorted them by length.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from arachne_torch.kinds import Bound, Kind, Seen, Use
-from arachne_torch.known import Known, operation
+from arachne_torch.kinds import Bound, Kind, LayerUse, ObservedUse
 from arachne_torch.lstm import LSTMSteps
 from arachne_torch.names import layer_name
+from arachne_torch.tensor_ids import TensorIds, operation
 
 PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
-Step = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor | None]]
-"""From what inputs and state bring to a step, the probe and the cell (or state): gates, new state, new cell."""
+CellFunction = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor | None]]
+"""Maps the products of inputs and state, the probe and the cell (or state) to gates, new state and new cell."""
 
 
 def _lstm(inputs: Tensor, state: Tensor, probe: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -58,25 +58,25 @@ def _relu(inputs: Tensor, state: Tensor, probe: Tensor, _: Tensor) -> tuple[Tens
     return gates, gates.relu(), None
 
 
-STEPS: Mapping[str, Step] = {"lstm": _lstm, "gru": _gru, "rnn_tanh": _tanh, "rnn_relu": _relu}
+STEPS: Mapping[str, CellFunction] = {"lstm": _lstm, "gru": _gru, "rnn_tanh": _tanh, "rnn_relu": _relu}
 
 
 class Cell(Kind):
-    """One step of a recurrent layer as a call of its own (`nn.LSTMCell`): a use for every step."""
+    """One step of a recurrent layer as a separate call (`nn.LSTMCell`): one use per step."""
 
     continues: ClassVar[bool] = False
 
-    def find(self, call: Callable[..., Any], bound: Bound, known: Known) -> tuple[Use, ...]:
+    def find(self, call: Callable[..., Any], bound: Bound, tensor_ids: TensorIds) -> tuple[LayerUse, ...]:
         """The four tensors by name."""
-        places = {name: known.stored(bound.get(name)) for name in PARAMETERS}
+        places = {name: tensor_ids.slice_of(bound.get(name)) for name in PARAMETERS}
         owned = {name: place for name, place in places.items() if place is not None and place.rows is None}
         if not {"weight_ih", "weight_hh"} <= owned.keys():
             return ()
-        return (Use(self, layer_name(owned["weight_ih"].name), owned, call, bound),)
+        return (LayerUse(self, layer_name(owned["weight_ih"].name), owned, call, bound),)
 
     def watch(
-        self, uses: Sequence[Use], compute: Callable[[], Any], known: Known, *, probed: bool
-    ) -> tuple[Any, list[Seen]]:
+        self, uses: Sequence[LayerUse], compute: Callable[[], Any], tensor_ids: TensorIds, *, probed: bool
+    ) -> tuple[Any, list[ObservedUse]]:
         """The step's own arithmetic in place of torch's call."""
         (use,) = uses
         bound, name = use.bound, operation(use.call).removesuffix("_cell")
@@ -86,7 +86,7 @@ class Cell(Kind):
         from_state = functional.linear(h, bound["weight_hh"], bound.get("bias_hh"))
         probe = torch.zeros_like(from_input, requires_grad=probed)
         gates, new, new_cell = STEPS[name](from_input, from_state, probe, cell)
-        seen = Seen(use, {"weight_ih": x, "weight_hh": h}, gates, probe)
+        seen = ObservedUse(use, {"weight_ih": x, "weight_hh": h}, gates, probe)
         return (new, new_cell) if name == "lstm" else new, [seen]
 
 
@@ -102,28 +102,30 @@ class Recurrent(Kind):
         names += " has_biases num_layers dropout train bidirectional batch_first"
         return {**dict(zip(names.split(), args, strict=False)), **kwargs}
 
-    def find(self, call: Callable[..., Any], bound: Bound, known: Known) -> tuple[Use, ...]:
+    def find(self, call: Callable[..., Any], bound: Bound, tensor_ids: TensorIds) -> tuple[LayerUse, ...]:
         """One use for each layer and direction, and one for each projection."""
-        found: list[Use] = []
+        found: list[LayerUse] = []
         if getattr(bound["input"], "ndim", 3) == 2 and "batch_sizes" not in bound:
             return ()  # a single sequence, so the batch is its steps
         for way, parameters in enumerate(groups(bound)):
-            places = [known.stored(parameter) for parameter in parameters.values()]
+            places = [tensor_ids.slice_of(parameter) for parameter in parameters.values()]
             if any(place is None or place.rows is not None for place in places):
                 return ()
             owned = {name: place for name, place in zip(parameters, places, strict=True) if place is not None}
             projection = owned.pop("weight_hr", None)
-            found.append(Use(self, layer_name(owned["weight_ih"].name), owned, call, bound, way=way))
+            found.append(LayerUse(self, layer_name(owned["weight_ih"].name), owned, call, bound, way=way))
             if projection is not None:
-                found.append(Use(PROJECTION, layer_name(projection.name), {"weight": projection}, call, bound, way=way))
+                found.append(
+                    LayerUse(PROJECTION, layer_name(projection.name), {"weight": projection}, call, bound, way=way)
+                )
         return tuple(found)
 
     def watch(
-        self, uses: Sequence[Use], compute: Callable[[], Any], known: Known, *, probed: bool
-    ) -> tuple[Any, list[Seen]]:
+        self, uses: Sequence[LayerUse], compute: Callable[[], Any], tensor_ids: TensorIds, *, probed: bool
+    ) -> tuple[Any, list[ObservedUse]]:
         """Every step of the one layer of this call, in place of torch's call."""
-        call = Unrolled(operation(uses[0].call), uses[0].bound, known, probed)
-        return call.result, [call.seen(use) for use in uses]
+        call = Unrolled(operation(uses[0].call), uses[0].bound, tensor_ids, probed)
+        return call.result, [call.observe(use) for use in uses]
 
 
 class Projection(Recurrent):
@@ -144,7 +146,7 @@ def groups(bound: Bound) -> list[dict[str, Tensor]]:
 
 
 def one_by_one(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """A call of several layers as several calls of one layer each."""
+    """Run a call of several layers as one call per layer."""
     bound = Recurrent("recurrent", "").bind(call, args, kwargs)
     ways, per = 2 if bound["bidirectional"] else 1, len(bound["params"]) // int(bound["num_layers"])
     states = bound["hx"] if isinstance(bound["hx"], (tuple, list)) else (bound["hx"],)
@@ -164,7 +166,7 @@ def one_by_one(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
 
 @dataclass(eq=False)
 class _Direction:
-    """What one direction gave: all `(steps, n, ...)`, the states `(n, ...)`."""
+    """Results of one direction: all are `(steps, n, ...)`, the last states `(n, ...)`."""
 
     states: Tensor
     gates: Tensor
@@ -174,7 +176,7 @@ class _Direction:
     probes: Mapping[str, Tensor]
 
 
-def _differentiated(parameters: Mapping[str, Tensor]) -> bool:
+def _needs_gradients(parameters: Mapping[str, Tensor]) -> bool:
     return any(parameter.requires_grad for parameter in parameters.values()) and torch.is_grad_enabled()
 
 
@@ -184,17 +186,17 @@ class Unrolled:
     Args:
         name: The call's name.
         bound: Its arguments.
-        known: What is known of the pass.
+        tensor_ids: The model's tensors by identity.
         probed: Whether gradients will be asked for.
 
     Attributes:
         result: What the call gives.
     """
 
-    def __init__(self, name: str, bound: Bound, known: Known, probed: bool) -> None:
+    def __init__(self, name: str, bound: Bound, tensor_ids: TensorIds, probed: bool) -> None:
         self._step, self._bound, self._probed = STEPS[name], bound, probed
         self._sizes = bound.get("batch_sizes")
-        self._order = None if self._sizes is None else known.order(self._sizes)
+        self._order = None if self._sizes is None else tensor_ids.order(self._sizes)
         self._x = x = self._steps_first(bound["input"])
         self._there = None
         if self._sizes is not None:  # (steps, n, 1): whether a sequence is that long
@@ -210,15 +212,15 @@ class Unrolled:
         last = [torch.stack(states) for states in zip(*(way.last for way in self._ways), strict=True)]
         self.result = (self._as_given(outputs), *last)
 
-    def seen(self, use: Use) -> Seen:
-        """What was seen of a layer of this call."""
+    def observe(self, use: LayerUse) -> ObservedUse:
+        """Return the tensors of one use in this call."""
         way = self._ways[use.way]
         if use.kind is PROJECTION:
             entering, leaving, handle = {"weight": way.hidden}, way.outputs, way.probes["outputs"]
         else:
             entering, leaving, handle = {"weight_ih": self._x, "weight_hh": way.states}, way.gates, way.probes["gates"]
         shown = {name: self._by_input(values) for name, values in entering.items()}
-        return Seen(use, shown, self._by_input(leaving), handle, by_input=True)
+        return ObservedUse(use, shown, self._by_input(leaving), handle, by_input=True)
 
     def _direction(self, parameters: Mapping[str, Tensor], start: list[Tensor], backwards: bool) -> _Direction:
         steps, n = self._x.shape[:2]
@@ -227,14 +229,14 @@ class Unrolled:
         probes = {"gates": self._probe(n, steps, from_inputs.shape[-1])}
         if projection is not None:
             probes["outputs"] = self._probe(n, steps, len(projection))
-        if self._step is _lstm and projection is None and self._there is None and not _differentiated(parameters):
+        if self._step is _lstm and projection is None and self._there is None and not _needs_gradients(parameters):
             weight, bias = parameters["weight_hh"], parameters.get("bias_hh")
             outputs, states, gates, *last = LSTMSteps.apply(  # type: ignore[no-untyped-call]  # torch has no type for it
                 from_inputs, probes["gates"], start[0], start[1], weight, bias, backwards
             )
             return _Direction(states, gates, outputs, outputs, last, probes)
         # Taken apart once: a step's gradient is then as large as the step, not as the sequence.
-        x, added = from_inputs.unbind(0), {name: self._sorted(probe).unbind(1) for name, probe in probes.items()}
+        x, added = from_inputs.unbind(0), {name: self._sort_rows(probe).unbind(1) for name, probe in probes.items()}
         h, cell = start[0], start[-1]
         seen: list[tuple[Tensor, ...]] = []
         for t in reversed(range(steps)) if backwards else range(steps):
@@ -242,23 +244,26 @@ class Unrolled:
             gates, hidden, new_cell = self._step(x[t], from_state, added["gates"][t], cell)
             new = hidden if projection is None else functional.linear(hidden, projection) + added["outputs"][t]
             seen.append((h, gates, hidden, new))
-            h, cell = self._kept(t, new, h), self._kept(t, new if new_cell is None else new_cell, cell)
+            h, cell = (
+                self._advance_state(t, new, h),
+                self._advance_state(t, new if new_cell is None else new_cell, cell),
+            )
         if backwards:
             seen.reverse()
-        states, gates, hidden, outputs = (self._zeroed(torch.stack(values)) for values in zip(*seen, strict=True))
+        states, gates, hidden, outputs = (self._zero_padding(torch.stack(values)) for values in zip(*seen, strict=True))
         return _Direction(states, gates, hidden, outputs, [h, cell][: len(start)], probes)
 
     def _probe(self, n: int, steps: int, width: int) -> Tensor:
-        """Zeros in the order of the inputs; their gradient is that of what they are added to."""
+        """Return zeros in the order of the inputs; their gradient is that of the tensor they are added to."""
         return torch.zeros(n, steps, width, dtype=self._x.dtype, device=self._x.device, requires_grad=self._probed)
 
-    def _kept(self, t: int, new: Tensor, before: Tensor) -> Tensor:
+    def _advance_state(self, t: int, new: Tensor, before: Tensor) -> Tensor:
         return new if self._there is None else torch.where(self._there[t], new, before)
 
-    def _zeroed(self, values: Tensor) -> Tensor:
+    def _zero_padding(self, values: Tensor) -> Tensor:
         return values if self._there is None else torch.where(self._there, values, torch.zeros_like(values))
 
-    def _sorted(self, values: Tensor) -> Tensor:
+    def _sort_rows(self, values: Tensor) -> Tensor:
         return values if self._order is None else values.index_select(0, self._order)
 
     def _by_input(self, values: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 TorchScript computes where no call can be watched. Its graph is known, though: `Replay` walks through it and makes every
 call itself, with the module's own tensors as ordinary parameters and buffers. Only a file whose code is trusted comes
-here, since TorchScript can do what it likes while it is loaded.
+here, since loading TorchScript can run any code.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import torch
 from torch import Tensor, nn
 
 from arachne.errors import DataError, ModelError
-from arachne.user_code import user_code
+from arachne.io.user_code import user_code
 
 Values = dict[str, Any]
-"""What the graph's values are, by their names in it."""
+"""The graph's values by name."""
 
 
 def load_script(path: Path) -> nn.Module:
     """The module of a TorchScript file, its training behaviour switched off.
 
     Raises:
-        ModelError: torch cannot load it, or it does what nothing here can make a call of.
+        ModelError: torch cannot load it, or it has an unsupported node.
     """
     with user_code(f"the code in '{path.name}'", ModelError):
         script = torch.jit.load(path, map_location="cpu").eval()  # type: ignore[no-untyped-call]  # torch's
@@ -90,7 +90,7 @@ class Replay(nn.Module):
         return _call(node)(given)
 
     def _loop(self, node: Any, given: Sequence[Any], values: Values) -> list[Any]:
-        """At most the first value's number of rounds, as long as the second and what each round says is true."""
+        """Run a loop of at most the first value's number of rounds, while its condition is true."""
         most, going, *carried = given
         (block,) = node.blocks()
         names = [value.debugName() for value in block.inputs()]
@@ -102,7 +102,7 @@ class Replay(nn.Module):
         return list(carried)
 
     def _attribute(self, path: Any, name: str, output: Any) -> Any:
-        """A part of the module by its path, or what it holds: our parameters and buffers, never in training."""
+        """Return a submodule or a value by path: our parameters and buffers, with training switched off."""
         full = f"{path}.{name}" if path else name
         if output.type().kind() == "ClassType":
             return full
@@ -180,7 +180,7 @@ STEPS: Mapping[str, Callable[..., Any]] = {
 """The steps that are plain Python."""
 
 PLAIN = frozenset({"__getitem__", "eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "mul", "floordiv", "neg"})
-"""Calls that are Python's where no tensor is among what they are given: sizes and lists of them."""
+"""Calls that run in Python if no argument is a tensor, such as those on sizes."""
 
 
 def _call(node: Any) -> Callable[[Sequence[Any]], Any]:
@@ -203,7 +203,7 @@ def _call(node: Any) -> Callable[[Sequence[Any]], Any]:
 
 
 def _check(block: Any) -> None:
-    """Refuse what no call can be made of, before anything runs."""
+    """Refuse unsupported nodes before anything runs."""
     for node in block.nodes():
         kind = node.kind()
         known = kind in STEPS or kind in ("prim::GetAttr", "prim::Constant", "prim::If", "prim::Loop")

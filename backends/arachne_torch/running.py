@@ -12,25 +12,25 @@ from torch import Tensor, nn
 
 from arachne.adapting.outputs import are_probabilities
 from arachne.errors import ArachneError, DataError, EnvironmentFaultError, ModelError, UsageError, did_you_mean
-from arachne.values import Array, Inputs, batches, count, take
+from arachne.model.values import Array, Inputs, batches, count, take
+from arachne_torch.batch_axis import BatchAxes, find_batch_axes
 from arachne_torch.bounds import Bounded
-from arachne_torch.derived import Derived, find_derived
-from arachne_torch.ending import check_ending, find_ending, finish
-from arachne_torch.folds import Folds, find_folds
-from arachne_torch.known import Known
+from arachne_torch.derived import DerivedWeight, find_derived
 from arachne_torch.layers import Layer
+from arachne_torch.output_head import check_output_head, find_output_head, finish
 from arachne_torch.program import Program
-from arachne_torch.reasons import unreached
+from arachne_torch.tensor_ids import TensorIds
+from arachne_torch.unsupported import unreached_parameters
 from arachne_torch.watch import Recorder, Watch
 
-ROWS = 1024
+MAX_BATCH_ROWS = 1024
 """The largest number of inputs in one batch."""
 
-MEMORY = 64 * 2**20
-"""Bytes that the intermediate results of one batch may take, or as much as the weights if that is more."""
+MAX_BATCH_BYTES = 64 * 2**20
+"""The intermediate results of one batch may take this many bytes, or as many as the weights if that is more."""
 
-FEW = 4
-"""How many inputs the first look at a model takes."""
+FIRST_LOOK_ROWS = 4
+"""How many inputs the first run of a model takes."""
 
 
 class Runner:
@@ -42,17 +42,17 @@ class Runner:
         program: What is known of the model if it is an exported program.
 
     Attributes:
-        parameters: The floating-point parameters by name, a tied one under its first; weights that are computed from
-            others stand for those.
-        derived: Those that are computed.
+        parameters: The floating-point parameters by name, a tied one under its first; a derived weight replaces the
+            parameters it is computed from.
+        derived: The weights that are computed from other parameters.
         fixed: The only batch size the model takes, if there is one.
         rows: How many inputs go into one batch.
-        ending: What the model ends in: `logits`, `softmax`, `sigmoid` or `probabilities`; None before the first look.
+        output_head: `logits`, `softmax`, `sigmoid` or `probabilities`; None before the first run.
         classes: How many classes there are.
         looked: Whether inputs have been seen.
         in_place: Whether some call of a pass changes a tensor it was given.
-        folds: For every use of every layer, where its tensors hold their inputs.
-        turned: For every layer, whether its weight is stored transposed.
+        batch_axes: The batch axes of the tensors of every use of every layer.
+        turned: Whether the weight of each layer is stored transposed.
         unreached: Parameters that belong to no layer, with the reason.
     """
 
@@ -63,75 +63,79 @@ class Runner:
         self._positional = () if program is None else program.positional
         self.derived = find_derived(module)
         self.parameters = _parameters(module, self.derived)
-        self._standing = {name: self.parameters[name] for name in self.derived}
+        self._derived_values = {name: self.parameters[name] for name in self.derived}
         if not self.parameters:
             raise ModelError("the model has no floating-point weights, so there is nothing to repair")
         first = next(iter(self.parameters.values()))
         self.device, self.dtype = first.device, first.dtype
-        self.rows = self.fixed or ROWS
-        self.ending: str | None = None
+        self.rows = self.fixed or MAX_BATCH_ROWS
+        self.output_head: str | None = None
         self.classes = 0
         self.looked = False
         self.in_place = True
-        self.folds: dict[str, list[Folds]] = {}
+        self.batch_axes: dict[str, list[BatchAxes]] = {}
         self.turned: dict[str, bool] = {}
         self.unreached: dict[str, str] = {}
         self._output = output
 
-    def known(self, swapped: Mapping[str, Tensor] | None = None) -> Known:
-        """The model's tensors by identity, or what stands in for them."""
-        return Known({**self.parameters, **(swapped or {})})
+    def tensor_ids(self, swapped: Mapping[str, Tensor] | None = None) -> TensorIds:
+        """Return the model's tensors, or their replacements, by identity."""
+        return TensorIds({**self.parameters, **(swapped or {})})
 
     def snapshot(self) -> dict[str, Tensor]:
-        """A copy of every parameter by name, which weights set afterwards do not reach."""
+        """Copy every parameter, by name."""
         return {name: tensor.detach().clone() for name, tensor in self.parameters.items()}
 
     def look(self, inputs: Inputs) -> dict[str, Layer]:
-        """Run the model once on a few inputs: its layers in order of execution, its ending, the memory it needs."""
-        rows = min(count(inputs), self.fixed or FEW, FEW)
-        recorder, output = self._recorded(inputs, _spaced(inputs, rows))
-        ending, _ = find_ending(recorder.calls, output)
-        check_ending(output, ending, self.fixed or max(rows, 1))
-        ending = ending or ("probabilities" if are_probabilities(to_array(output)) else "logits")
+        """Run the model on a few inputs to find its layers in order of execution, its output head and its memory."""
+        rows = min(count(inputs), self.fixed or FIRST_LOOK_ROWS, FIRST_LOOK_ROWS)
+        recorder, output = self._record(inputs, _evenly_spaced_rows(inputs, rows))
+        head, _ = find_output_head(recorder.calls, output)
+        check_output_head(output, head, self.fixed or max(rows, 1))
+        head = head or ("probabilities" if are_probabilities(to_array(output)) else "logits")
         self.looked = rows > 0
         self.in_place = any(call.mutates for call in recorder.calls)
-        self.ending, self.classes = ending, 2 if ending == "sigmoid" else output.shape[1]
+        self.output_head, self.classes = head, 2 if head == "sigmoid" else output.shape[1]
         weights = sum(tensor.nbytes for tensor in self.parameters.values())
         if not self.fixed:
-            self.rows = max(1, min(ROWS, max(MEMORY, weights) * max(rows, 1) // max(recorder.size(), 1)))
+            self.rows = max(
+                1, min(MAX_BATCH_ROWS, max(MAX_BATCH_BYTES, weights) * max(rows, 1) // max(recorder.size(), 1))
+            )
         layers = recorder.layers(self.parameters)
         mixed: set[str] = set()
         if rows:
             # A batch of another size shows what depends on the batch, unless there is no other size.
             fewer = self.fixed or (rows - 1 if rows > 1 else 2)
             other = (
-                recorder if self.fixed else self._recorded(inputs, _spaced(inputs, rows)[np.arange(fewer) % rows])[0]
+                recorder
+                if self.fixed
+                else self._record(inputs, _evenly_spaced_rows(inputs, rows)[np.arange(fewer) % rows])[0]
             )
-            self.folds, mixed = find_folds(recorder.calls, other.calls, (self.fixed or rows, fewer))
+            self.batch_axes, mixed = find_batch_axes(recorder.calls, other.calls, (self.fixed or rows, fewer))
         self.turned = {
             name: next(iter(layer.stored.values())).transposed for name, layer in layers.items() if layer.stored
         }
-        self.unreached = unreached(self.module, layers, recorder.calls, mixed, self.derived)
+        self.unreached = unreached_parameters(self.module, layers, recorder.calls, mixed, self.derived)
         return {name: layer for name, layer in layers.items() if name not in mixed}
 
-    def _recorded(self, inputs: Inputs, rows: Array) -> tuple[Recorder, Tensor]:
-        recorder, given = Recorder(self.known()), self.tensors(take(inputs, rows))
-        with torch.no_grad(), self._bounded(given), recorder:
+    def _record(self, inputs: Inputs, rows: Array) -> tuple[Recorder, Tensor]:
+        recorder, given = Recorder(self.tensor_ids()), self.tensors(take(inputs, rows))
+        with torch.no_grad(), self._limit_memory(given), recorder:
             output = self.choose(self.call(given))
         return recorder, output
 
-    def _bounded(self, given: Tensor | dict[str, Tensor]) -> contextlib.AbstractContextManager[object]:
-        """Sizes in a program come from its file, those in a module from the user's own code."""
+    def _limit_memory(self, given: Tensor | dict[str, Tensor]) -> contextlib.AbstractContextManager[object]:
+        """Limit the results of a program, whose sizes come from its file; a module is the user's own code."""
         tensors = list(given.values()) if isinstance(given, dict) else [given]
         return Bounded([*tensors, *self.parameters.values()]) if self._from_file else contextlib.nullcontext()
 
     def scores(self, inputs: Inputs, watch: Watch | None = None) -> Tensor:
         """Class scores `(n, classes)` of one batch, as a tensor; `look` has been called before."""
-        return self.scored(self.tensors(inputs), count(inputs), watch)
+        return self.score_tensors(self.tensors(inputs), count(inputs), watch)
 
-    def scored(self, tensors: Tensor | dict[str, Tensor], n: int, watch: Watch | None = None) -> Tensor:
+    def score_tensors(self, tensors: Tensor | dict[str, Tensor], n: int, watch: Watch | None = None) -> Tensor:
         """Class scores of the first `n` rows of a batch that is already made of tensors."""
-        hidden = self.ending in ("softmax", "sigmoid")
+        hidden = self.output_head in ("softmax", "sigmoid")
         watch = Watch() if hidden and watch is None else watch
         with watch or contextlib.nullcontext():
             output = self.choose(self.call(tensors))
@@ -142,11 +146,11 @@ class Runner:
         return scores[:n]
 
     def finish(self, output: Tensor) -> Tensor:
-        """From what the model gives, or what stood before its last call, to class scores."""
-        return finish(output, self.ending)
+        """Turn the model's output, or the input of its last call, into class scores."""
+        return finish(output, self.output_head)
 
     def halve(self) -> int | None:
-        """Take half as many rows at a time; how many that are, or None where it cannot be fewer."""
+        """Halve the batch size and return it; None if it is already minimal."""
         if self.fixed or self.rows <= 1:
             return None
         self.rows //= 2
@@ -179,9 +183,9 @@ class Runner:
         return tensor.to(self.device, torch.int64 if array.dtype.kind in "iu" else tensor.dtype)
 
     def call(self, inputs: Tensor | dict[str, Tensor]) -> Any:
-        """The model's own answer; an error inside it is taken for the inputs' fault."""
+        """Call the model; an error inside it is reported as a fault of the inputs."""
         try:
-            with _as_found(self.module, self.device), self.standing():
+            with _as_found(self.module, self.device), self.override_derived():
                 if not isinstance(inputs, dict):
                     return self.module(inputs)
                 named = dict(inputs)
@@ -223,8 +227,8 @@ class Runner:
         return chosen
 
     @contextlib.contextmanager
-    def swapped(self, tensors: Mapping[str, Tensor]) -> Iterator[None]:
-        """Let other tensors stand in for the model's parameters; the parameters themselves are not touched."""
+    def swap_parameters(self, tensors: Mapping[str, Tensor]) -> Iterator[None]:
+        """Replace the model's parameters for a while; the parameters themselves do not change."""
         names = {id(tensor): name for name, tensor in self.parameters.items()}
         kept = [
             (part, key, parameter)
@@ -235,21 +239,21 @@ class Runner:
         try:
             for part, key, parameter in kept:
                 part._parameters[key] = tensors[names[id(parameter)]]  # type: ignore[assignment]  # no Parameter needed
-            self._standing |= {name: tensors[name] for name in self.derived if name in tensors}
+            self._derived_values |= {name: tensors[name] for name in self.derived if name in tensors}
             _refresh(self.module)
             yield
         finally:
             for part, key, parameter in kept:
                 part._parameters[key] = parameter
-            self._standing = {name: self.parameters[name] for name in self.derived}
+            self._derived_values = {name: self.parameters[name] for name in self.derived}
             _refresh(self.module)
 
     @contextlib.contextmanager
-    def standing(self) -> Iterator[None]:
-        """Let the module use our tensors for the weights it would compute."""
+    def override_derived(self) -> Iterator[None]:
+        """Replace the weights that the module computes by our tensors for a while."""
         with contextlib.ExitStack() as stack:
             for name, derived in self.derived.items():
-                stack.enter_context(derived.standing(self._standing[name]))
+                stack.enter_context(derived.override(self._derived_values[name]))
             listing = {found.holder for found in self.derived.values() if isinstance(found.holder, nn.RNNBase)}
             kept = [(part, part._flat_weights) for part in listing]
             try:
@@ -261,7 +265,7 @@ class Runner:
                     part._flat_weights = flat
 
     def put(self, name: str, change: Callable[[Tensor], object]) -> None:
-        """Change one of the model's tensors in place; of a weight that is computed, what it is made from."""
+        """Change one of the model's tensors in place; for a derived weight, change its originals."""
         tensor = self.parameters[name]
         with torch.no_grad():
             change(tensor)
@@ -270,8 +274,8 @@ class Runner:
                 tensor.copy_(self.derived[name].value())
 
 
-def _parameters(module: nn.Module, derived: Mapping[str, Derived]) -> dict[str, Tensor]:
-    """What can be set: the parameters, and for those that a weight is computed from that weight, at their place."""
+def _parameters(module: nn.Module, derived: Mapping[str, DerivedWeight]) -> dict[str, Tensor]:
+    """List the tensors that can be set: parameters, and derived weights in place of their originals."""
     made = {original: name for name, found in derived.items() for original in found.originals}
     tensors: dict[str, Tensor] = {}
     for name, tensor in module.named_parameters():
@@ -292,7 +296,7 @@ def _refresh(module: nn.Module) -> None:
 
 @contextlib.contextmanager
 def _as_found(module: nn.Module, device: torch.device) -> Iterator[None]:
-    """Evaluation mode for the duration; training flags and the random state come back as they were.
+    """Run in evaluation mode, and restore training flags and the random state afterwards.
 
     The fused kernel torch has for attention in evaluation mode is left out: it rounds in another way than the calls we
     see, and a cut would then not give the bits of a full pass.
@@ -311,8 +315,8 @@ def _as_found(module: nn.Module, device: torch.device) -> Iterator[None]:
                 part.training = flag
 
 
-def _spaced(inputs: Inputs, n: int) -> Array:
-    """Rows from all over the data, so that what differs between inputs (lengths, masks) is seen."""
+def _evenly_spaced_rows(inputs: Inputs, n: int) -> Array:
+    """Pick rows from all over the data, so that differences between inputs (lengths, masks) show."""
     return np.linspace(0, max(count(inputs) - 1, 0), n).astype(np.int64)
 
 
@@ -324,11 +328,11 @@ def as_tensor(array: Array) -> Tensor:
 
 def to_array(tensor: Tensor) -> Array:
     """A fresh array; bfloat16 and half precision become float32."""
-    return np.array(lent(tensor), order="C")
+    return np.array(as_view(tensor), order="C")
 
 
-def lent(tensor: Tensor) -> Array:
-    """As `to_array`, in the tensor's own memory where that can be."""
+def as_view(tensor: Tensor) -> Array:
+    """Return a tensor as an array that shares its memory if possible."""
     tensor = tensor.detach()
     if tensor.dtype in (torch.bfloat16, torch.float16):
         tensor = tensor.float()

@@ -8,7 +8,7 @@ from arachne.errors import ModelError
 from arachne_torch.archive import Archive
 from arachne_torch.pickles import Inert, TensorRecord, read_pickle
 
-MOST_NAMES = 100_000
+MAX_NAMES = 100_000
 """Names that tensors and modules may have together; a module can lie in itself, so there is no end without one."""
 
 
@@ -24,8 +24,8 @@ def read_script(archive: Archive) -> dict[str, Any]:
     waiting = [("", content)]
     while waiting:
         name, value = waiting.pop()
-        if len(found) + len(waiting) > MOST_NAMES:
-            raise ModelError(f"'{archive.path.name}' is TorchScript with more than {MOST_NAMES} names")
+        if len(found) + len(waiting) > MAX_NAMES:
+            raise ModelError(f"'{archive.path.name}' is TorchScript with more than {MAX_NAMES} names")
         if isinstance(value, TensorRecord):
             found[name] = value
         elif isinstance(value, Inert) and isinstance(value.state, dict):

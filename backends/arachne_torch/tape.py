@@ -1,7 +1,7 @@
 """A pass as a list of steps that can be run again on any number of inputs.
 
 Steps are torch calls. Single steps whose arguments depend on the inputs' values (packing sequences by their lengths)
-are marked as *opaque*: they cannot be run again, but what they give can be taken from a pass of the model itself.
+are marked as *opaque*: they cannot be run again, but their results can be taken from a pass of the model itself.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 
 from torch import Tensor
 
-from arachne.adapting.folds import Fold
+from arachne.adapting.batch_axis import BatchAxis
 
 Values = dict[int, Any]
-"""What stands in each slot."""
+"""The value of each slot."""
 
 
 class NotRecordableError(Exception):
@@ -38,8 +38,8 @@ class Multiple:
 
 
 @dataclass(eq=False)
-class Step:
-    """One call: what it takes from slots, and the slots of what it gives.
+class RecordedCall:
+    """One call with its arguments from slots and the slots of its results.
 
     Attributes:
         takes: The slots among its arguments.
@@ -47,7 +47,7 @@ class Step:
         follows: Whether it depends on the inputs; one that does not is run anew for every number of rows.
         number: Its place among the calls of the pass.
         layers: The layers it uses.
-        continues: Whether what it gives is what leaves its one layer.
+        continues: Whether its result is the output of its one layer.
         mutates: Whether it changes a tensor it was given.
         expects: The value Python read, if this call hands one out; for any other value the recording does not hold.
         opaque: Why it cannot be run again, if it cannot.
@@ -70,63 +70,63 @@ class Step:
 
     def run(self, values: Values, n: int) -> None:
         """Run the call and put its results into their slots."""
-        args = [filled(argument, values, n) for argument in self.args]
-        result = self.func(*args, **{name: filled(value, values, n) for name, value in self.kwargs.items()})
+        args = [fill_slots(argument, values, n) for argument in self.args]
+        result = self.func(*args, **{name: fill_slots(value, values, n) for name, value in self.kwargs.items()})
         for number, path in self.gives:
-            values[number] = at(result, path)
+            values[number] = value_at(result, path)
         if self.expects is not None and result != self.expects:
             raise NotRecordableError("its course depends on the inputs")
 
 
 @dataclass
 class Tape:
-    """The steps of a pass, and what its slots are.
+    """The steps of a pass, and its slots.
 
     Attributes:
         steps: In order of execution.
         inputs: Slots of the model's inputs, by name (`` for a single one).
         named: Slots of the model's parameters, by name.
         constants: Tensors that are the same in every pass.
-        folds: For each slot, where it holds its inputs; None where it does not tell them apart.
+        batch_axes: The batch axis of each slot; None if it mixes its inputs.
         names: The names of all calls of the pass.
         output: The slot the class scores are made from.
     """
 
-    steps: list[Step] = field(default_factory=list)
+    steps: list[RecordedCall] = field(default_factory=list)
     inputs: dict[str, int] = field(default_factory=dict)
     named: dict[str, int] = field(default_factory=dict)
     constants: dict[int, Tensor] = field(default_factory=dict)
-    folds: dict[int, Fold | None] = field(default_factory=dict)
+    batch_axes: dict[int, BatchAxis | None] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
     output: int = -1
 
 
-def filled(template: Any, values: Values, n: int) -> Any:
-    """An argument with its slots and sizes filled in for a batch of `n`."""
+def fill_slots(template: Any, values: Values, n: int) -> Any:
+    """Fill the slots and sizes of an argument for a batch of `n`."""
     kind = type(template)
     if kind is Slot:
         return values[template.number]
     if kind is Multiple:
         return int(template.factor * n)
     if kind is tuple or kind is list:
-        return kind(filled(item, values, n) for item in template)
+        return kind(fill_slots(item, values, n) for item in template)
     if kind is dict:
-        return {name: filled(item, values, n) for name, item in template.items()}
+        return {name: fill_slots(item, values, n) for name, item in template.items()}
     if kind is slice:
-        return slice(*(filled(getattr(template, at), values, n) for at in ("start", "stop", "step")))
+        return slice(*(fill_slots(getattr(template, at), values, n) for at in ("start", "stop", "step")))
     return template
 
 
-def run(steps: Iterable[Step], values: Values, n: int) -> None:
-    """Run steps one after the other, letting go of every tensor behind its last use."""
+def run(steps: Iterable[RecordedCall], values: Values, n: int) -> None:
+    """Run steps one after the other, and drop every tensor after its last use."""
     for step in steps:
         step.run(values, n)
         for number in step.drops:
             values.pop(number, None)
 
 
-def at(result: Any, path: tuple[int, ...]) -> Any:
-    """What stands at a path inside a call's result."""
+def value_at(result: Any, path: tuple[int, ...]) -> Any:
+    """Return the value at a path inside a call's result."""
     for position in path:
         result = result[position]
     return result

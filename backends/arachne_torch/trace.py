@@ -1,4 +1,4 @@
-"""One pass kept open: activations of several layers, and as many gradients as asked for."""
+"""A trace: activations of several layers from one pass, and any number of gradients."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from arachne.adapting.folds import Fold, MixedInputsError
-from arachne.adapting.outputs import joined_activations, joined_gradients
-from arachne.backend import Observer, Seeds, Trace
+from arachne.adapting.batch_axis import BatchAxis, MixedInputsError
+from arachne.adapting.outputs import join_activations, join_gradients
 from arachne.errors import ModelError
-from arachne.values import Activation, Array, Inputs, count
-from arachne_torch.folds import Folds, apart
-from arachne_torch.kinds import Seen, Use
-from arachne_torch.running import Runner, as_tensor, lent, to_array
+from arachne.model.backend import ActivationAccumulator, Seeds, Trace
+from arachne.model.values import Activation, Array, Inputs, count
+from arachne_torch.batch_axis import BatchAxes, to_batch_first
+from arachne_torch.kinds import LayerUse, ObservedUse
+from arachne_torch.running import Runner, as_tensor, as_view, to_array
 from arachne_torch.watch import Watch
 
 
 class TorchTrace(Trace):
-    """Activations of some layers and, if wanted, the graphs that lead from their outputs to the scores.
+    """Activations of some layers and, for gradients, the graphs from their outputs to the scores.
 
     Args:
-        runner: The model; it has been looked at.
+        runner: The model, after `look`.
         inputs: `n` inputs.
         layers: Names of the layers.
         gradients: Whether `output_gradients` will be asked for.
-        weights: Tensors that stand in for all of the model's, by name.
+        weights: Tensors that replace all of the model's, by name.
     """
 
     def __init__(
@@ -44,9 +44,9 @@ class TorchTrace(Trace):
         self.n = count(inputs)
         # Weights need no gradient here, so no graph is kept before the first of the layers.
         fixed = weights or {name: tensor.detach() for name, tensor in runner.parameters.items()}
-        with runner.swapped(fixed), torch.set_grad_enabled(gradients):
+        with runner.swap_parameters(fixed), torch.set_grad_enabled(gradients):
             self._passes = [_Pass(runner, batch, layers, fixed) for batch in runner.batches(inputs)]
-        self.activations = joined_activations([one.seen for one in self._passes])
+        self.activations = join_activations([one.seen for one in self._passes])
         for one in self._passes:
             one.seen.clear()
 
@@ -61,17 +61,17 @@ class TorchTrace(Trace):
         for one in self._passes:
             found.append(one.gradients(seed[done : done + one.n]))
             done += one.n
-        return joined_gradients(found)
+        return join_gradients(found)
 
 
 def observe(
-    runner: Runner, inputs: Inputs, layers: Sequence[str], observer: Observer, seeds: Seeds | None = None
+    runner: Runner, inputs: Inputs, layers: Sequence[str], observer: ActivationAccumulator, seeds: Seeds | None = None
 ) -> None:
-    """Show what flows through layers while it is computed; beside the graph of one batch nothing is held."""
+    """Show activations and gradients of layers as they are computed; only the graph of one batch is held."""
     fixed = {name: tensor.detach() for name, tensor in runner.parameters.items()}
     done = 0
     for batch in runner.batches(inputs, gradients=seeds is not None):
-        with runner.swapped(fixed), torch.set_grad_enabled(seeds is not None):
+        with runner.swap_parameters(fixed), torch.set_grad_enabled(seeds is not None):
             one = _Pass(runner, batch, layers, fixed, observer)
         if seeds is not None:
             one.show(list(seeds(slice(done, done + one.n))))
@@ -80,7 +80,7 @@ def observe(
 
 
 class _Handle:
-    """What to differentiate by for one use."""
+    """The tensor of one use whose gradient is taken."""
 
     def __init__(self, tensor: Tensor, reader: _Reader) -> None:
         self.tensor, self.read = tensor, reader
@@ -90,33 +90,33 @@ class _Reader:
     """How to read the gradient of one use; it holds no tensor.
 
     Args:
-        fold: Where the tensor holds its inputs.
+        batch_axis: The batch axis of the tensor.
         columns: Which columns of it belong to the layer; all when None.
         size: How many rows the model was given.
         n: How many of them are inputs.
     """
 
-    def __init__(self, fold: Fold, columns: tuple[int, int] | None, size: int, n: int) -> None:
-        self._fold, self._size, self._n = fold, size, n
+    def __init__(self, batch_axis: BatchAxis, columns: tuple[int, int] | None, size: int, n: int) -> None:
+        self._batch_axis, self._size, self._n = batch_axis, size, n
         self._columns = slice(None) if columns is None else slice(*columns)
 
     def __call__(self, gradient: Array) -> Array:
-        return apart(self._fold, gradient, self._size)[: self._n][..., self._columns]
+        return to_batch_first(self._batch_axis, gradient, self._size)[: self._n][..., self._columns]
 
-    def show(self, observer: Observer, layer: str, use: int, gradient: Tensor) -> None:
+    def show(self, observer: ActivationAccumulator, layer: str, use: int, gradient: Tensor) -> None:
         """Called with a gradient as soon as a backward pass has it."""
-        observer.gradient(layer, use, self(lent(gradient)))
+        observer.gradient(layer, use, self(as_view(gradient)))
 
 
 class _Pass:
-    """One batch: what was seen of each layer, and what leaves it as part of the graph.
+    """One batch: the activations of each layer, and its outputs as part of the graph.
 
     Args:
         runner: The model.
         inputs: The batch.
         layers: Names of the layers.
-        fixed: Tensors that stand in for the model's.
-        observer: Is shown what is seen, which is then not kept.
+        fixed: Tensors that replace the model's.
+        observer: Receives the activations, which are then not stored.
     """
 
     def __init__(
@@ -125,22 +125,22 @@ class _Pass:
         inputs: Inputs,
         layers: Sequence[str],
         fixed: Mapping[str, Tensor],
-        observer: Observer | None = None,
+        observer: ActivationAccumulator | None = None,
     ) -> None:
         self.n = count(inputs)
         self._size = runner.size(inputs)
         self._runner = runner
         self._observer = observer
-        self._known = runner.known(fixed)
+        self._tensor_ids = runner.tensor_ids(fixed)
         self.seen: dict[str, list[Activation]] = {layer: [] for layer in layers}
         self._uses = dict.fromkeys(layers, 0)
         self._handles: dict[str, list[_Handle | None]] = {layer: [] for layer in layers}
-        self.scores = runner.scores(inputs, Watch(self._known, self._watch))
+        self.scores = runner.scores(inputs, Watch(self._tensor_ids, self._watch))
 
     def show(self, seeds: Sequence[Array]) -> None:
         """Show the gradients for some seeds as the backward passes reach them; the last one uses up the graph.
 
-        Only what a pass begins with is asked for here: all else is shown from inside of it.
+        Only gradients of leaf tensors are read here; hooks show all others during the pass.
         """
         ends = [
             (layer, use, handle) for layer, own in self._handles.items() for use, handle in enumerate(own) if handle
@@ -171,22 +171,22 @@ class _Pass:
             for layer, handles in kept.items()
         }
 
-    def _watch(self, uses: Sequence[Use], compute: Callable[[], Any]) -> Any:
+    def _watch(self, uses: Sequence[LayerUse], compute: Callable[[], Any]) -> Any:
         wanted = [use for use in uses if use.layer in self.seen]
         if not wanted:
             return compute()
         probed = torch.is_grad_enabled()
-        result, seen = wanted[0].kind.watch(wanted, compute, self._known, probed=probed)
+        result, seen = wanted[0].kind.watch(wanted, compute, self._tensor_ids, probed=probed)
         for one in seen:
             result = self._keep(one, result, probed)
         return result
 
-    def _keep(self, seen: Seen, result: Any, probed: bool) -> Any:
+    def _keep(self, seen: ObservedUse, result: Any, probed: bool) -> Any:
         layer = seen.use.layer
-        folds = {} if seen.by_input else self._folds(layer)
-        entering = {name: self._array(tensor, folds, name) for name, tensor in seen.entering.items()}
+        batch_axes = {} if seen.by_input else self._batch_axes(layer)
+        entering = {name: self._array(tensor, batch_axes, name) for name, tensor in seen.entering.items()}
         transposed = next(iter(seen.use.owned.values())).transposed != self._runner.turned.get(layer, False)
-        activation = Activation(entering, self._array(seen.leaving, folds, ""), transposed)
+        activation = Activation(entering, self._array(seen.leaving, batch_axes, ""), transposed)
         if self._observer is None:
             self.seen[layer].append(activation)
         else:
@@ -194,20 +194,23 @@ class _Pass:
         self._uses[layer] += 1
         if not probed:
             return result
-        handle, fold = seen.handle, folds.get("", Fold())
+        handle, batch_axis = seen.handle, batch_axes.get("", BatchAxis())
         whole = result[0] if isinstance(result, tuple) else result
         if handle is whole:
             onwards = whole
-            if fold.axis is None:  # every input gets a copy, so that each has a gradient of its own
+            if batch_axis.axis is None:  # every input gets a copy, so that each has a separate gradient
                 wide = (self._size, *whole.shape[1:]) if len(whole) == 1 else (self._size, *whole.shape)
-                handle, fold = torch.zeros(wide, dtype=whole.dtype, device=whole.device, requires_grad=True), Fold()
+                handle, batch_axis = (
+                    torch.zeros(wide, dtype=whole.dtype, device=whole.device, requires_grad=True),
+                    BatchAxis(),
+                )
                 onwards = whole + handle
             elif not whole.requires_grad:
                 whole.requires_grad_()
             if self._runner.in_place and onwards is whole:
                 onwards = whole.clone()  # what follows works in place, but the tensor we differentiate by must stay
             result = (onwards, *result[1:]) if isinstance(result, tuple) else onwards
-        reader = _Reader(fold, None if seen.by_input else seen.use.columns, self._size, self.n)
+        reader = _Reader(batch_axis, None if seen.by_input else seen.use.columns, self._size, self.n)
         if self._observer is None or handle.is_leaf:
             self._handles[layer].append(_Handle(handle, reader))
         else:  # seen from inside a backward pass, so the tensor itself need not live until then
@@ -215,17 +218,19 @@ class _Pass:
             self._handles[layer].append(None)
         return result
 
-    def _folds(self, layer: str) -> Folds:
-        found, number = self._runner.folds.get(layer, ()), self._uses[layer]
+    def _batch_axes(self, layer: str) -> BatchAxes:
+        found, number = self._runner.batch_axes.get(layer, ()), self._uses[layer]
         if number >= len(found):
             raise ModelError(f"the model uses layer '{layer}' more often for these inputs than for the first ones")
         return found[number]
 
-    def _array(self, tensor: Tensor, folds: Folds, name: str) -> Array:
+    def _array(self, tensor: Tensor, batch_axes: BatchAxes, name: str) -> Array:
         """One row per input, without padded rows; a copy unless an observer is there to see it now."""
         shown = self._observer is not None
         try:
-            rows = apart(folds.get(name, Fold()), lent(tensor) if shown else to_array(tensor), self._size)[: self.n]
+            rows = to_batch_first(
+                batch_axes.get(name, BatchAxis()), as_view(tensor) if shown else to_array(tensor), self._size
+            )[: self.n]
         except MixedInputsError:
             raise ModelError(
                 "a layer's values do not have one row per input; the batch must be an axis of its own"

@@ -14,27 +14,27 @@ from typing import Any
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from arachne_torch.ending import ENDINGS, RESHAPES
-from arachne_torch.followers import follower
-from arachne_torch.kinds import Use
-from arachne_torch.known import Known, operation, tensors_in
+from arachne_torch.following_ops import op_name
+from arachne_torch.kinds import LayerUse
 from arachne_torch.layers import Layer, gather, recognise, written_out
+from arachne_torch.output_head import OUTPUT_HEADS, RESHAPES
+from arachne_torch.tensor_ids import TensorIds, operation, tensors_in
 
-OnUses = Callable[[Sequence[Use], Callable[[], Any]], Any]
+OnUses = Callable[[Sequence[LayerUse], Callable[[], Any]], Any]
 """Called with the uses of layers that a call is, and a function that runs the call; gives the call's result."""
 
 
 class Watch(TorchFunctionMode):
-    """Sees the calls of one pass: remembers what stood before a softmax or sigmoid, hands on the uses of layers.
+    """Watches the calls of one pass: remembers the input of a softmax or sigmoid, reports the uses of layers.
 
     Args:
-        known: What is known of the model's tensors.
+        tensor_ids: The model's tensors by identity.
         on_uses: Takes the place of calls that use layers.
     """
 
-    def __init__(self, known: Known | None = None, on_uses: OnUses | None = None) -> None:
+    def __init__(self, tensor_ids: TensorIds | None = None, on_uses: OnUses | None = None) -> None:
         super().__init__()
-        self._known = known
+        self._tensor_ids = tensor_ids
         self._on_uses = on_uses
         self._behind: dict[int, tuple[Tensor, Tensor]] = {}
 
@@ -42,26 +42,26 @@ class Watch(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if self._known is not None and self._on_uses is not None:
+        if self._tensor_ids is not None and self._on_uses is not None:
             shown = written_out(func, args, kwargs)
             if shown is not None:
                 with self:
                     return shown()
-            uses = recognise(func, args, kwargs, self._known)
+            uses = recognise(func, args, kwargs, self._tensor_ids)
             if uses:
                 return self._on_uses(uses, lambda: func(*args, **kwargs))
         result = func(*args, **kwargs)
-        if self._known is not None:
-            self._known.note(func, args, result)
+        if self._tensor_ids is not None:
+            self._tensor_ids.note(func, args, result)
         name = operation(func)
-        if name in ENDINGS and result.ndim < 4:  # those with more axes are attention's
+        if name in OUTPUT_HEADS and result.ndim < 4:  # those with more axes are attention's
             self._behind[id(result)] = (result, args[0] if args else kwargs["input"])
         elif name in RESHAPES and args and id(args[0]) in self._behind:
             self._behind[id(result)] = (result, self._behind[id(args[0])][1])
         return result
 
     def behind(self, output: Tensor) -> Tensor:
-        """What the softmax or sigmoid was given whose result this is, in the shape of the result."""
+        """Return the input of the softmax or sigmoid that made this output, in the shape of the output."""
         return self._behind[id(output)][1].reshape(output.shape)
 
 
@@ -73,7 +73,7 @@ class Call:
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
     result: Any
-    uses: tuple[Use, ...]
+    uses: tuple[LayerUse, ...]
     mutates: bool
 
     @property
@@ -83,18 +83,18 @@ class Call:
 
 
 class Listener(TorchFunctionMode, ABC):
-    """Hears every call of one pass, attention written out.
+    """Is called after every call of one pass, with attention written out.
 
     Args:
-        known: What is known of the model's tensors.
+        tensor_ids: The model's tensors by identity.
     """
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, tensor_ids: TensorIds) -> None:
         super().__init__()
-        self._known = known
+        self._tensor_ids = tensor_ids
 
     @abstractmethod
-    def heard(self, call: Call) -> None:
+    def on_call(self, call: Call) -> None:
         """Called after each call, before its result is handed on."""
 
     def __torch_function__(
@@ -105,27 +105,27 @@ class Listener(TorchFunctionMode, ABC):
         if shown is not None:
             with self:
                 return shown()
-        call = self._ran(func, args, kwargs)
-        self.heard(call)
+        call = self._run_call(func, args, kwargs)
+        self.on_call(call)
         return call.result
 
-    def _ran(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+    def _run_call(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
         before = [(tensor, tensor._version) for tensor in tensors_in((args, kwargs))]
         result = func(*args, **kwargs)
         mutates = any(tensor._version != version for tensor, version in before)
-        uses = recognise(func, args, kwargs, self._known)
-        self._known.note(func, args, result)
+        uses = recognise(func, args, kwargs, self._tensor_ids)
+        self._tensor_ids.note(func, args, result)
         return Call(func, args, kwargs, result, uses, mutates)
 
 
 class Recorder(Listener):
     """Keeps every call of one pass; meant for a handful of inputs, since every tensor stays alive."""
 
-    def __init__(self, known: Known) -> None:
-        super().__init__(known)
+    def __init__(self, tensor_ids: TensorIds) -> None:
+        super().__init__(tensor_ids)
         self.calls: list[Call] = []
 
-    def heard(self, call: Call) -> None:
+    def on_call(self, call: Call) -> None:
         self.calls.append(call)
 
     def layers(self, tensors: Mapping[str, Tensor]) -> dict[str, Layer]:
@@ -154,7 +154,7 @@ class Recorder(Listener):
         return takers
 
     def _followed_by(self, position: int, takers: Mapping[int, Sequence[int]]) -> tuple[str, ...] | None:
-        """What stands between a use and the next linear layer or the end; None where it forks, joins or has no word."""
+        """Name the calls from a use to the next linear layer or the end; None at a fork, a join or an unknown call."""
         found: list[str] = []
         while True:
             tensor = self.calls[position].result
@@ -170,7 +170,7 @@ class Recorder(Listener):
                 return tuple(found)
             if call.uses or any(given is not tensor for given in tensors_in((call.args, call.kwargs))):
                 return None
-            word = follower(call.name, call.args, call.kwargs, tensor, call.result)
+            word = op_name(call.name, call.args, call.kwargs, tensor, call.result)
             if word is None:
                 return None
             found += [word] if word else []

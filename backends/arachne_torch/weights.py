@@ -17,13 +17,13 @@ import safetensors
 import torch
 from safetensors import SafetensorError
 
-from arachne.backend import WeightFile, Weights
-from arachne.dtypes import from_bfloat16, to_bfloat16
 from arachne.errors import ModelError, UnsafeModelError, WeightShapeError
-from arachne.reading import parse_json
-from arachne.values import Array
+from arachne.io.reading import parse_json
+from arachne.model.values import Array, Weights
+from arachne.model.weight_file import WeightFile
+from arachne.weights.storage import BFLOAT16
 from arachne_torch.archive import Archive, write_copy
-from arachne_torch.derived import axis_of, normed_pairs, taken_apart
+from arachne_torch.derived import axis_of, decompose_weight, normed_pairs
 from arachne_torch.legacy import is_legacy, read_legacy
 from arachne_torch.names import addresses
 from arachne_torch.pickles import TensorRecord, read_pickle
@@ -46,7 +46,7 @@ DTYPES = {
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 
 EXACT = ("float64", "float32")
-"""Dtypes in which what weight norm makes can be told from the file alone, bit for bit."""
+"""Dtypes in which weight norm can be computed from the file alone, bit for bit."""
 
 SAFETENSORS = {
     "F64": "float64",
@@ -67,18 +67,18 @@ EXPORTED = {1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float
 }
 """The numbers exported programs give to dtypes (`torch._export.serde.schema.ScalarType`)."""
 
-MOST_AXES, LARGEST_NUMBER = 32, 1 << 48
+MAX_AXES, MAX_NUMBER = 32, 1 << 48
 """How many axes a tensor may have, and how large a size, a stride or an offset."""
 
-LARGEST_HEADER = 100 * 2**20
+MAX_HEADER_BYTES = 100 * 2**20
 
-SMALL = 64 * 2**20
-"""Bytes that a file's tensors may always take."""
+ALWAYS_ALLOWED_BYTES = 64 * 2**20
+"""A file's tensors may always take this many bytes."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a tensor lies in the file.
+class TensorLocation:
+    """The location of a tensor in the file.
 
     Attributes:
         dtype: As it is stored.
@@ -93,8 +93,8 @@ class Place:
     offset: int
 
     def __post_init__(self) -> None:
-        """Refuse what no tensor has, however few bytes it would take."""
-        if len(self.shape) > MOST_AXES or max((*self.shape, *self.strides, self.offset), default=0) > LARGEST_NUMBER:
+        """Refuse impossible shapes and offsets, even if they would take few bytes."""
+        if len(self.shape) > MAX_AXES or max((*self.shape, *self.strides, self.offset), default=0) > MAX_NUMBER:
             raise ValueError("a tensor has more axes, or a larger size, than any tensor can have")
 
     @property
@@ -107,7 +107,7 @@ class Place:
 
     @property
     def nbytes(self) -> int:
-        """Bytes it takes once it is read, which are more than its span where one number stands for many."""
+        """Bytes it takes in memory: more than its span if one number is stored for many elements."""
         return math.prod(self.shape) * np.dtype(DTYPES[self.dtype]).itemsize
 
     def over(self, data: bytearray | memoryview) -> Array:
@@ -131,7 +131,7 @@ class TorchWeightFile(WeightFile):
     def __init__(
         self,
         path: Path,
-        places: Mapping[str, Place],
+        places: Mapping[str, TensorLocation],
         archive: Archive | None = None,
         trainable: Collection[str] = (),
         *,
@@ -186,7 +186,7 @@ class TorchWeightFile(WeightFile):
         for name in [name for name in tensors if name in self._normed]:
             weight = torch.from_numpy(tensors.pop(name))
             g, v = (torch.from_numpy(self.tensor(part)) for part in self._normed[name])
-            made = taken_apart(weight, g, v, axis_of(g, v))
+            made = decompose_weight(weight, g, v, axis_of(g, v))
             tensors |= dict(zip(self._normed[name], (np.asarray(part) for part in made), strict=True))
         self.rewrite_tensors(destination, tensors)
 
@@ -196,10 +196,10 @@ class TorchWeightFile(WeightFile):
         with self.path.open("rb") as file:
             file.seek(place.offset)
             stored = place.over(bytearray(file.read(place.span)))
-        return from_bfloat16(stored) if place.dtype == "bfloat16" else np.array(stored, order="C")
+        return BFLOAT16.to_float(stored) if place.dtype == "bfloat16" else np.array(stored, order="C")
 
     def rewrite_tensors(self, destination: Path, tensors: Mapping[str, Array]) -> None:
-        """As `rewrite`, by names of the state dict."""
+        """Write a copy of the file with other values of some tensors, by their names in the state dict."""
         edits: dict[int, bytearray] = {}
         for name, values in tensors.items():
             place = self.places[name]
@@ -207,12 +207,12 @@ class TorchWeightFile(WeightFile):
             with self.path.open("rb") as file:
                 file.seek(place.offset)
                 data = bytearray(file.read(place.span))
-            place.over(data)[...] = to_bfloat16(values) if place.dtype == "bfloat16" else values
+            place.over(data)[...] = BFLOAT16.to_stored(values) if place.dtype == "bfloat16" else values
             if edits.setdefault(place.offset, data) != data:
                 raise ModelError(f"'{name}' shares its bytes with another weight that is given another value")
         write_copy(self.path, destination, edits, self._archive)
 
-    def _check(self, name: str, place: Place, values: Array) -> None:
+    def _check(self, name: str, place: TensorLocation, values: Array) -> None:
         if values.shape != place.shape:
             raise WeightShapeError(f"'{name}' has shape {place.shape}, got values of shape {values.shape}")
         # An axis longer than 1 with stride 0: one stored number stands for many.
@@ -225,7 +225,7 @@ def open_safetensors(path: Path) -> TorchWeightFile:
     total = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
-        if total < 8 or length > min(LARGEST_HEADER, total - 8):
+        if total < 8 or length > min(MAX_HEADER_BYTES, total - 8):
             raise ModelError(f"'{path.name}' is no safetensors file: its header does not fit into it")
         text = file.read(length)
     try:
@@ -233,7 +233,7 @@ def open_safetensors(path: Path) -> TorchWeightFile:
         with safetensors.safe_open(path, "numpy"):
             pass
         places = {
-            name: _safetensors_place(name, entry, 8 + length)
+            name: _locate_safetensor(name, entry, 8 + length)
             for name, entry in header.items()
             if name != "__metadata__"
         }
@@ -242,12 +242,14 @@ def open_safetensors(path: Path) -> TorchWeightFile:
     return TorchWeightFile(path, places)
 
 
-def _safetensors_place(name: str, entry: Mapping[str, Any], start: int) -> Place:
+def _locate_safetensor(name: str, entry: Mapping[str, Any], start: int) -> TensorLocation:
     if entry["dtype"] not in SAFETENSORS:
         raise ValueError(f"tensor '{name}' has the unknown dtype '{entry['dtype']}'")
+    if len(entry["shape"]) > MAX_AXES:  # before their product is taken from every axis on
+        raise ValueError(f"tensor '{name}' has {len(entry['shape']):,} axes, expected {MAX_AXES} at most")
     shape = tuple(int(size) for size in entry["shape"])
     begin, end = (int(value) for value in entry["data_offsets"])
-    place = Place(SAFETENSORS[entry["dtype"]], shape, _contiguous(shape), start + begin)
+    place = TensorLocation(SAFETENSORS[entry["dtype"]], shape, _contiguous(shape), start + begin)
     if end - begin != place.span:
         raise ValueError(f"tensor '{name}' does not lie where the header says")
     return place
@@ -257,8 +259,8 @@ def open_state_dict(path: Path) -> TorchWeightFile:
     """Read the pickle of a `.pt` file with an interpreter that builds tensors' places and nothing else."""
     if is_legacy(path):
         content, extents = read_legacy(path)
-        records = _required(state_dict_in(content), path)
-        return TorchWeightFile(path, _places(path, records, lambda record: extents[record.key]))
+        records = _require_records(state_dict_in(content), path)
+        return TorchWeightFile(path, _locate_tensors(path, records, lambda record: extents[record.key]))
     archive = Archive.open(path)
     root = archive.root()
     archive.require_little_endian()
@@ -266,11 +268,13 @@ def open_state_dict(path: Path) -> TorchWeightFile:
     content = (
         read_script(archive) if scripted else state_dict_in(read_pickle(archive.read(f"{root}/data.pkl"), path.name))
     )
-    places = _places(path, _required(content, path), lambda record: archive.extent(f"{root}/data/{record.key}"))
+    places = _locate_tensors(
+        path, _require_records(content, path), lambda record: archive.extent(f"{root}/data/{record.key}")
+    )
     return TorchWeightFile(path, places, archive, scripted=scripted)
 
 
-def _required(records: Mapping[str, Any] | None, path: Path) -> Mapping[str, Any]:
+def _require_records(records: Mapping[str, Any] | None, path: Path) -> Mapping[str, Any]:
     if records is None:
         raise ModelError(f"'{path.name}' holds no state dict: a mapping from names to tensors was expected")
     if not records:
@@ -290,15 +294,15 @@ def open_program(path: Path, part: str = "weights") -> TorchWeightFile:
     try:
         if any(entry["use_pickle"] or entry["tensor_meta"] is None for entry in config["config"].values()):
             raise UnsafeModelError(f"'{path.name}' holds pickled {part}, and opening them would run code")
-        records = {name: _exported(entry) for name, entry in config["config"].items()}
+        records = {name: _program_record(entry) for name, entry in config["config"].items()}
         trainable = {name for name, entry in config["config"].items() if entry["is_param"]}
     except (LookupError, TypeError, AttributeError) as error:
         raise ModelError(f"'{path.name}' has a table of {part} that cannot be read: {str(error)[:160]}") from error
-    places = _places(path, records, lambda record: archive.extent(f"{root}/data/{part}/{record.key}"))
+    places = _locate_tensors(path, records, lambda record: archive.extent(f"{root}/data/{part}/{record.key}"))
     return TorchWeightFile(path, places, archive, trainable)
 
 
-def _exported(entry: Mapping[str, Any]) -> TensorRecord:
+def _program_record(entry: Mapping[str, Any]) -> TensorRecord:
     meta = entry["tensor_meta"]
     numbers = {name: tuple(_whole(size["as_int"]) for size in meta[name]) for name in ("sizes", "strides")}
     dtype = EXPORTED.get(_whole(meta["dtype"]), f"dtype {meta['dtype']}")
@@ -307,7 +311,7 @@ def _exported(entry: Mapping[str, Any]) -> TensorRecord:
 
 
 def _whole(value: Any) -> int:
-    if type(value) is not int or abs(value) > LARGEST_NUMBER:
+    if type(value) is not int or abs(value) > MAX_NUMBER:
         raise TypeError(f"a whole number was expected, got {str(value)[:60]!r}")
     return value
 
@@ -326,10 +330,10 @@ def state_dict_in(content: Any) -> Mapping[str, Any] | None:
     return None
 
 
-def _places(
+def _locate_tensors(
     path: Path, records: Mapping[str, Any], extent: Callable[[TensorRecord], tuple[int, int]]
-) -> dict[str, Place]:
-    """Where the tensors lie, checked against the start and size of the storage each one names."""
+) -> dict[str, TensorLocation]:
+    """Locate the tensors and check that each lies inside its storage."""
     places = {}
     for name, record in records.items():
         if not isinstance(record, TensorRecord) or record.dtype not in DTYPES:
@@ -338,7 +342,7 @@ def _places(
         offset = start + record.offset * np.dtype(DTYPES[record.dtype]).itemsize
         negative = record.offset < 0 or min((*record.shape, *record.strides), default=0) < 0
         try:
-            places[name] = Place(record.dtype, record.shape, record.strides, offset)
+            places[name] = TensorLocation(record.dtype, record.shape, record.strides, offset)
             outside = negative or offset + places[name].span > start + size
         except ValueError:
             outside = True
@@ -348,7 +352,7 @@ def _places(
     return places
 
 
-def _check_total(places: Mapping[str, Place], path: Path) -> None:
+def _check_total(places: Mapping[str, TensorLocation], path: Path) -> None:
     """Refuse tensors that take far more memory than the file: one number repeated, one range under many names.
 
     Raises:
@@ -357,9 +361,18 @@ def _check_total(places: Mapping[str, Place], path: Path) -> None:
     size = path.stat().st_size
     once = sum(place.nbytes for place in set(places.values()))
     total = sum(place.nbytes for place in places.values())
-    if once > 2 * size + SMALL or total > 8 * size + SMALL:
+    if once > 2 * size + ALWAYS_ALLOWED_BYTES or total > 8 * size + ALWAYS_ALLOWED_BYTES:
         raise UnsafeModelError(f"'{path.name}' has {size:,} bytes, its tensors would take {max(once, total):,}")
 
 
 def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def open_weights(path: Path) -> TorchWeightFile:
+    """The weights of a file, by its ending."""
+    openers = {".safetensors": open_safetensors, ".pt": open_state_dict, ".pth": open_state_dict, ".pt2": open_program}
+    suffix = path.suffix.lower()
+    if suffix not in openers:
+        raise ModelError(f"'{path.name}' is no weight file of torch; known endings: {', '.join(openers)}")
+    return openers[suffix](path)

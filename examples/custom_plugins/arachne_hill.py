@@ -22,14 +22,14 @@ class HillClimbing(Searcher):
     def step(self, problem, state, *, rng):
         values, deficits = state.arrays["values"], state.arrays["deficits"]
         change = self.reach * problem.suspects.deviations * rng.standard_normal(len(values))
-        trial = problem.stored(values + change)
+        trial = problem.round_to_storage(values + change)
         cost = problem.evaluator.evaluate(trial[None])[0]
         if cost.sum() < deficits.sum():
             values, deficits = trial, cost
         return self._state(problem, values, deficits, state.history)
 
     def result(self, problem, state):
-        found = Candidate(problem.suspects.addresses, state.arrays["values"], state.arrays["deficits"])
+        found = Candidate(problem.suspects, state.arrays["values"], state.arrays["deficits"])
         return problem.result(state, found)
 
     @property

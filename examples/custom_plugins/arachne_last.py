@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from arachne import Address, Localisation, Localiser, option
-from arachne.localise import Suspects
+from arachne.localise import Selection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,4 +24,4 @@ class LastLayer(Localiser):
         addresses = [
             Address(info.name, parameter, tuple(int(i) for i in np.unravel_index(number, shape))) for number in chosen
         ]
-        return Localisation(self.name, Suspects.of(backend, addresses), (), size, int(np.prod(shape)))
+        return Localisation(self.name, Selection.of(backend, addresses), (), size, int(np.prod(shape)))

@@ -11,7 +11,7 @@ from arachne_lopsided import Lopsided
 
 import arachne
 from arachne.causes import rule_from
-from arachne.plugins import FINDERS, LOCALISERS, OBJECTIVES, SEARCHERS
+from arachne.plugins.table import FINDERS, LOCALISERS, OBJECTIVES, SEARCHERS
 
 MODEL = str(resources.files("arachne.demo").joinpath("digits.onnx"))
 

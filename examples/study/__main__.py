@@ -128,7 +128,9 @@ def parser_of_commands() -> argparse.ArgumentParser:
     measuring = commands.add_parser("budgets", help="repair every fault that has a trained network, at every budget")
     measuring.add_argument("--part", action="append", choices=(DECIDE, JUDGE), help="a set of faults; both by default")
     measuring.add_argument("--subject", action="append", default=[], choices=sorted(SUBJECTS), help="a subject")
-    measuring.add_argument("--searcher", action="append", choices=budgets.RUNS, help="a searcher; both by default")
+    measuring.add_argument(
+        "--searcher", action="append", choices=budgets.RECIPES, help="a searcher; auto and de by default"
+    )
     measuring.add_argument("--seeds", type=int, default=5, help="how many, from 0 on (5)")
     measuring.add_argument("--minutes", type=float, help="begin no run after so much time; the next call goes on")
     measuring.add_argument("--results", type=Path, default=RESULTS, help="the folder of the result files")

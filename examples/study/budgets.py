@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import arachne
+from arachne.choose.select import select_point
 from arachne.data.split import Part
 from arachne.errors import NothingWithinBudgetError
-from arachne.search import Pool
-from arachne.search.choose import choose
-from arachne.search.standing import Point
+from arachne.search import Erase, Pool
+from arachne.search.measured import MeasuredCandidate
 from arachne.settings import make_localiser
 from examples.study.cases import Case, cases
 from examples.study.faults import DECIDE, JUDGE
@@ -32,11 +32,12 @@ BUDGETS = (0.001, 0.005, 0.01, 0.02)
 DEFAULT_BUDGET = 0.005
 """What a repair is asked to keep; the other budgets are chosen from the same front. Only this patch is minimised."""
 
-AUTO, DE = "auto", "de"
+AUTO, DE, ERASE = "auto", "de", "erase"
 MEMBERS = Pool().members
 RUNS = (AUTO, DE)
+"""What the report is about; `erase` runs where it is asked for."""
 
-RECIPES = {AUTO: 2, DE: 1}
+RECIPES = {AUTO: 2, DE: 1, ERASE: 1}
 """Raise one when that repair changes what it finds: all its runs are then made again."""
 
 DE_SUBJECTS = ("fm-mlp", "fm-cnn", "c10-cnn", "gtsrb-cnn")
@@ -59,7 +60,7 @@ class Job:
     Attributes:
         case: The fault.
         seed: Of the halves and of the repair.
-        searcher: `auto` or `de`.
+        searcher: `auto`, `de` or `erase`.
         folder: Where its file goes.
     """
 
@@ -105,7 +106,7 @@ def measure(
     Args:
         parts: `decide`, `judge` or both.
         subjects: Of these subjects; of all if none is named.
-        searchers: `auto`, `de` or both.
+        searchers: `auto`, `de` or `erase`; the first two by default.
         seeds: How many, from 0 on.
         minutes: No run is begun after so much time.
         folder: Where the files go.
@@ -177,6 +178,8 @@ def _settings(job: Job, backend: arachne.ModelBackend) -> arachne.Settings:
     common: dict[str, Any] = {"seed": job.seed, "drop_overlap": True, "budget": arachne.Budget(DEFAULT_BUDGET)}
     if job.searcher == AUTO:
         return arachne.Settings(**common)
+    if job.searcher == ERASE:
+        return arachne.Settings(searcher=Erase(), **common)
     others = tuple(layer.name for layer in backend.layers if layer.kind != "dense")
     return arachne.Settings(
         localiser=make_localiser("bl", exclude=others), searcher=arachne.DifferentialEvolution(), **common
@@ -191,20 +194,20 @@ def _rows(result: arachne.RepairResult, searcher: str) -> Iterator[Row]:
         if not points and who != searcher:  # the pool has left this member out
             continue
         for budget in BUDGETS:
-            taken = choose(points, arachne.Budget(budget), names).index
+            taken = select_point(points, arachne.Budget(budget), names).index
             if who == searcher and budget == DEFAULT_BUDGET and result.choice is not None:
                 taken = result.choice.index
             yield _row(who, budget, points, taken, result.split.held_out)
 
 
-def _row(who: str, budget: float, points: Sequence[Point], taken: int | None, held_out: Part) -> Row:
+def _row(who: str, budget: float, points: Sequence[MeasuredCandidate], taken: int | None, held_out: Part) -> Row:
     found = [point.held_out for point in points if point.held_out is not None]
     possible = max((one.repair.count for one in found if one.breakage.value <= budget), default=0)
     if taken is None:
         return Row(who, budget, None, 0, len(held_out.negatives), 0, len(held_out.positives), 0, None, None, possible)
     point, standing = points[taken], found[taken]
     repair, damage = standing.repair, standing.breakage
-    expected = (round(point.judged.repair.value, 4), round(point.judged.breakage.value, 6))
+    expected = (round(point.selection_outcome.repair.value, 4), round(point.selection_outcome.breakage.value, 6))
     counts = (repair.count, repair.total, damage.count, damage.total)
     return Row(who, budget, point.candidate.made_by, *counts, point.weights, point.minimised_from, expected, possible)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from arachne.evidence.statistics import Rate
+from arachne.scoring.statistics import Rate
 from examples.study.summary import Mean, Summary
 
 FEWEST_RESAMPLED = 4

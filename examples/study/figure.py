@@ -12,10 +12,10 @@ from examples.study.summary import searchers_of, summarise
 COLOURS = {
     "auto": "#00796b",
     "bias": "#9e9e9e",
-    "last": "#f9a825",
-    "keep": "#1e88e5",
-    "hidden": "#8e24aa",
-    "deep": "#6d4c41",
+    "last-layer": "#f9a825",
+    "margin": "#1e88e5",
+    "margin@hidden": "#8e24aa",
+    "margin@conv": "#6d4c41",
     "de": "#d84315",
 }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from arachne.wording import counted
+from arachne.text import pluralise
 from examples.study import report_text as text
 from examples.study.budgets import AUTO, BUDGETS, DE, DEFAULT_BUDGET, DONE
 from examples.study.cells import cell, interval, percent, rate, share, table
@@ -60,7 +60,7 @@ def _group(name: str, runs: Sequence[Run]) -> str:
     auto = made_by(AUTO, runs)
     repaired, kept = _both_tables(auto)
     faults, seeds = len({run.fault for run in auto}), sorted({run.seed for run in auto})
-    head = f"{counted(faults, 'fault')}, {counted(len(auto), 'run')}, {counted(len(seeds), 'seed')} at most."
+    head = f"{pluralise(faults, 'fault')}, {pluralise(len(auto), 'run')}, {pluralise(len(seeds), 'seed')} at most."
     return f"## {name}\n\n{head}\n\n{text.GROUP}\n\n{repaired}\n\n{text.KEPT}\n\n{kept}"
 
 
@@ -114,8 +114,10 @@ def _against_de(runs: Sequence[Run]) -> str:
     if not both:
         return ""
     repaired, kept = _both_tables(both)
-    faults = f"{counted(len({run.fault for run in both}), 'fault')}, {counted(len(made_by(DE, both)), 'run')} of each"
-    told = f"{faults}; {counted(len(given_up), 'run')} of `{DE}` {'was' if len(given_up) == 1 else 'were'} given up."
+    faults = (
+        f"{pluralise(len({run.fault for run in both}), 'fault')}, {pluralise(len(made_by(DE, both)), 'run')} of each"
+    )
+    told = f"{faults}; {pluralise(len(given_up), 'run')} of `{DE}` {'was' if len(given_up) == 1 else 'were'} given up."
     without = sorted({run.subject for run in runs} - {run.subject for run in both})
     not_run = f" Not run on {', '.join(without)}." if without else ""
     return f"## Beside the paper's search\n\n{text.AGAINST_DE}\n\n{told}{not_run}\n\n{repaired}\n\n{kept}"

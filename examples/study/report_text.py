@@ -8,13 +8,14 @@ neither search nor choice has looked at. Repaired is the share of held-out input
 broken the share of held-out inputs that were right and are wrong now. Broken can therefore exceed the budget: how often
 it does is part of the result.
 
-`auto` is what `arachne repair` does by default: a pool of `bias` (a shift of the class biases), `last` (the last layer,
-fine-tuned so that it holds on to what it says of inputs that are right), `keep` (gradient steps on suspects of all
-dense layers that guard the margins of inputs that are right), `hidden` (the same on suspects of hidden dense layers
-alone), `sparing` (on the weights that do least to inputs that are right), `wide` (on 3,000 weights of wide hidden
-layers) and, where there is no hidden dense layer and the others repair less than a quarter, `deep` (on the last
-convolutions). Its members' rows are read from the same run: their own candidates, chosen by the same rule. A repair is
-asked to keep the default budget; for the others a point is chosen from the same front, as `arachne choose` does."""
+`auto` is what `arachne repair` does by default: a pool of `bias` (a shift of the class biases), `last-layer` (the
+last layer, fine-tuned so that it holds on to what it says of inputs that are right), `margin` (gradient steps on
+suspects of all dense layers that guard the margins of inputs that are right), `margin@hidden` (the same on suspects
+of hidden dense layers alone), `margin@fisher` (on the weights that do least to inputs that are right), `margin@wide`
+(on 3,000 weights of wide hidden layers) and, where there is no hidden dense layer and the others repair less than a
+quarter, `margin@conv` (on the last convolutions). Its members' rows are read from the same run: their own candidates,
+chosen by the same rule. A repair is asked to keep the default budget; for the others a point is chosen from the same
+front, as `arachne choose` does."""
 
 CAPTION = """Means over the faults that judge, a point for each budget; bars are 95 % intervals of the mean of `auto`,
 from resampling faults."""

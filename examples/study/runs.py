@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from arachne.evidence.statistics import Rate
+from arachne.plugins.table import SEARCHERS
+from arachne.scoring.statistics import Rate
 from examples.study.cases import CONFUSION
 from examples.study.sources import PROJECT
 
@@ -115,9 +116,14 @@ def run_path(folder: Path, fault: str, seed: int, searcher: str) -> Path:
 
 
 def read_run(path: Path) -> Run:
-    """A run that was kept."""
-    told = json.loads(path.read_text())
-    return Run(**{**told, "rows": tuple(Row(**row) for row in told["rows"])})
+    """Read a run back; names that searchers had when it was made become those they have now."""
+    stored = json.loads(path.read_text())
+    return Run(**{**stored, "rows": tuple(Row(**_renamed(row)) for row in stored["rows"])})
+
+
+def _renamed(row: dict[str, Any]) -> dict[str, Any]:
+    names = {key: SEARCHERS.canonical(row[key]) for key in ("searcher", "made_by") if row[key] is not None}
+    return {**row, **names}
 
 
 def read_runs(folder: Path) -> Iterator[Run]:

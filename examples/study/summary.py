@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from arachne.evidence.statistics import Rate
+from arachne.scoring.statistics import Rate
 from examples.study.runs import Row, Run
 
 RESAMPLES = 4000

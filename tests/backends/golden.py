@@ -17,19 +17,28 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 import arachne
-from arachne.backend import ModelBackend
+from arachne.choose.budget import Budget
 from arachne.data.labelled import LabelledData
 from arachne.localise import Bidirectional, GradientLoss, RandomChoice
+from arachne.model.backend import ModelBackend
+from arachne.results.result import RepairResult
 from arachne.search import DifferentialEvolution
-from arachne.search.budget import Budget
-from arachne.settings import Settings
+from arachne.settings import Settings, make_localiser, make_searcher
 from arachne.testing import Network, ReferenceBackend
 from arachne.testing.networks import conv, dense
-from arachne.testing.nodes import Flatten, MaxPool, Relu
+from arachne.testing.nodes import Embedding, Flatten, MaxPool, Relu
 
 FILE = Path(__file__).with_name("golden_patches.json")
 
 QUICK: dict[str, Any] = {"population": 30, "generations": 25}
+
+SHORT: dict[str, Any] = {"steps": 24, "folds": 2}
+
+
+def searched(name: str, **options: Any) -> Settings:
+    """A repair with one searcher within 5 % of damage."""
+    return Settings(searcher=make_searcher(name, **options), budget=Budget(max_break=0.05))
+
 
 CASES: dict[str, tuple[str, str, Settings]] = {
     "mlp-default": (
@@ -54,8 +63,34 @@ CASES: dict[str, tuple[str, str, Settings]] = {
         Settings(localiser=Bidirectional(min_weights=5), searcher=DifferentialEvolution(**QUICK)),
     ),
     "mlp-auto": ("mlp", "*:8", Settings(budget=Budget(max_break=0.05))),
+    "cnn-auto": ("cnn", "top:2", Settings(budget=Budget(max_break=0.05))),
+    "words-auto": ("words", "top:2", Settings(budget=Budget(max_break=0.05))),
+    "mlp-margin": ("mlp", "*:8", searched("margin")),
+    "mlp-margin-hidden": ("mlp", "*:8", searched("margin@hidden", **SHORT)),
+    "mlp-margin-fisher": ("mlp", "*:8", searched("margin@fisher", **SHORT)),
+    "mlp-margin-wide": ("mlp", "*:8", searched("margin@wide", wide_weights=20, **SHORT)),
+    "cnn-margin-conv": ("cnn", "top:2", searched("margin@conv", **SHORT)),
+    "words-margin-embeddings": ("words", "top:2", searched("margin@embeddings", **SHORT)),
+    "mlp-bias": ("mlp", "*:8", searched("bias")),
+    "mlp-last-layer": ("mlp", "*:8", searched("last-layer")),
+    "mlp-ridge": ("mlp", "*:8", searched("ridge")),
+    "mlp-rt": ("mlp", "*:8", searched("rt")),
+    "mlp-front": ("mlp", "*:8", searched("front", population=8, generations=3)),
+    "mlp-tune": (
+        "mlp",
+        "*:8",
+        Settings(
+            searcher=make_searcher("tune", steps=64, folds=2),
+            localiser=make_localiser("gl", count=40),
+            budget=Budget(max_break=0.05),
+        ),
+    ),
+    "mlp-rounds": ("mlp", "*:8", Settings(budget=Budget(max_break=0.05), rounds=2, seed=4)),
 }
 """Name of a repair: its network, target and settings."""
+
+DIFFERENT = {("torch", "cnn-margin-conv")}
+"""Backend and repair whose patch is another than the reference backend's: convolutions round otherwise there."""
 
 
 def digits() -> LabelledData:
@@ -64,9 +99,17 @@ def digits() -> LabelledData:
     return LabelledData((found.images / 16).astype(np.float32)[:, None], found.target.astype(np.int64))
 
 
+def data_for(kind: str) -> LabelledData:
+    """Digits as a network of this kind reads them: pictures, or for `words` 64 numbers from 0 to 16."""
+    if kind != "words":
+        return digits()
+    found = load_digits()
+    return LabelledData(found.data.astype(np.int64), found.target.astype(np.int64))
+
+
 def network(kind: str) -> Network:
-    """A network that knows digits; `mlp` or `cnn`."""
-    data, rng = digits(), np.random.default_rng(5)
+    """A network that knows digits; `mlp`, `cnn` or `words`."""
+    data, rng = data_for(kind), np.random.default_rng(5)
     body = {
         "mlp": [Flatten("flat", "input"), dense("first", "flat", 64, 24, rng), Relu("act", "first")],
         "cnn": [
@@ -75,10 +118,14 @@ def network(kind: str) -> Network:
             MaxPool("pool", "act", (2, 2)),
             Flatten("flat", "pool"),
         ],
+        "words": [
+            Embedding("table", "input", rng.standard_normal((17, 3)).astype(np.float32)),
+            Flatten("flat", "table"),
+        ],
     }[kind]
-    width = {"mlp": 24, "cnn": 54}[kind]
+    width = {"mlp": 24, "cnn": 54, "words": 192}[kind]
     last = body[-1].name
-    whole = Network({"input": (1, 8, 8)}, (*body, dense("head", last, width, 10, rng)))
+    whole = Network({"input": np.asarray(data.inputs).shape[1:]}, (*body, dense("head", last, width, 10, rng)))
     backend = ReferenceBackend(whole)
     features = backend.activations(data.inputs, "head")[0].entering["weight"].astype(np.float64)
     wanted = 10.0 * (np.arange(10) == data.labels[:, None])
@@ -90,14 +137,17 @@ def network(kind: str) -> Network:
 
 
 def patch_of(case: str, build: Callable[[Network], ModelBackend]) -> list[list[Any]]:
+    """Repair a network in some framework and list the weights that the patch changes, as `entries` does."""
+    kind, target, settings = CASES[case]
+    return entries(arachne.repair(build(network(kind)), data_for(kind), target, settings=settings))
+
+
+def entries(result: RepairResult) -> list[list[Any]]:
     """Place, parameter, index and new value (exact bits) of every weight a repair changes.
 
-    Layers are told by their place in the order of execution: frameworks name them differently.
+    A layer is given by its place in the order of execution: frameworks name layers differently.
     """
-    kind, target, settings = CASES[case]
-    backend = build(network(kind))
-    result = arachne.repair(backend, digits(), target, settings=settings)
-    order = [info.name for info in backend.layers]
+    order = [info.name for info in result.backend.layers]
     return [
         [order.index(address.layer), address.parameter, list(address.index), float(value).hex()]
         for address, value in zip(result.search.addresses, result.search.values.tolist(), strict=True)

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from arachne.backend import Cut, ModelBackend, Weights
-from arachne.cuts import PlainCut, PlainTrace
-from arachne.losses import cross_entropy, squared_probability_change
+from arachne.model.backend import Cut, ModelBackend, Weights
+from arachne.model.cut import PlainCut, PlainTrace
+from arachne.model.values import Array, Inputs, count, take
+from arachne.tasks.losses import cross_entropy, squared_probability_change
 from arachne.testing.checks.suite import mean_cross_entropy
-from arachne.values import Array, Inputs, count, take
 
 STEP = 1e-2
 
@@ -56,7 +56,7 @@ def check_weight_gradients(
 ) -> None:
     """Weight gradients are finite differences of the loss."""
     found = backend.weight_gradients(inputs, cross_entropy(labels))
-    assert list(found) == backend.chosen(None)
+    assert list(found) == backend.resolve_parameters(None)
     for layer in layers:
         for parameter in backend.info(layer).parameters:
             gradient = found[layer, parameter]

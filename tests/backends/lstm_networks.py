@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from arachne.backend import ModelBackend
-from arachne.values import Array
+from arachne.model.backend import ModelBackend
+from arachne.model.values import Array
 
 STEPS, WIDTH, UNITS, CLASSES = 7, 3, 6, 4
 

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from arachne.values import Array
+from arachne.model.values import Array
 from arachne_onnx.conformance import build, model_of
 
 __all__ = ["build", "built", "model_of", "numbers"]

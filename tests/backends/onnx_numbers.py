@@ -10,7 +10,7 @@ import onnx
 from onnx import ModelProto, NodeProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from arachne.values import Array
+from arachne.model.values import Array
 from arachne_onnx.derivative import SEED, Derivative
 from arachne_onnx.graph import Graph
 from arachne_onnx.normalise import differentiable, learn_types, make_padding_explicit, normalise

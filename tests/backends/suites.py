@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from arachne.errors import PluginUnavailableError
-from arachne.plugins import CONFORMANCE
+from arachne.plugins.table import CONFORMANCE
 from arachne.testing import BackendConformance
 
 

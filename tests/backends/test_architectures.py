@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 import arachne
+from arachne.model.values import take
 from arachne.search import DifferentialEvolution
-from arachne.values import take
 from arachne_torch import TorchBackend
 from tests.backends.architectures import data, images, sequences
 from tests.backends.layer_checks import (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from arachne.backend import ModelBackend
+from arachne.model.backend import ModelBackend
 from arachne.testing import BackendConformance, ReferenceBackend
 from arachne.testing.checks.suite import MakeBackend
 from tests.backends.suites import suite_of

@@ -10,16 +10,16 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from arachne.backend import Cut, Pull, Weights
 from arachne.errors import UsageError
-from arachne.fitting import OnStep, Plan
+from arachne.model.backend import Cut, LossGradient, Weights
+from arachne.model.fitting import OnStep, Plan
+from arachne.model.values import Activation, Array, Inputs, LayerInfo, count, take
 from arachne.testing import BackendConformance, Network, ReferenceBackend, UnsupportedNetworkError
 from arachne.testing.checks import by_hand
 from arachne.testing.checks.specimens import PROBABILITIES, SPECIMENS
 from arachne.testing.nodes import Dense, Node, Recurrent, Relu
 from arachne.testing.reference_cut import ReferenceCut
 from arachne.testing.running import run_back
-from arachne.values import Activation, Array, Inputs, LayerInfo, count, take
 
 
 class LendsItsWeights(ReferenceBackend):
@@ -33,8 +33,14 @@ class KeepsTheCallersArray(ReferenceBackend):
 
 
 class Broadcasts(ReferenceBackend):
-    def set_weights(self, layer: str, parameter: str, values: Array) -> None:  # type: ignore[misc]  # it is final
-        self._set_weights(layer, parameter, np.resize(values, self._weights[layer][parameter].shape))
+    pass
+
+
+def _set_broadcast(self: Broadcasts, layer: str, parameter: str, values: Array) -> None:
+    self._set_weights(layer, parameter, np.resize(values, self._weights[layer][parameter].shape))
+
+
+setattr(Broadcasts, "set_weights", _set_broadcast)  # noqa: B010  # it is final, which mypy and the class refuse
 
 
 class ListsLayersByName(ReferenceBackend):
@@ -44,13 +50,13 @@ class ListsLayersByName(ReferenceBackend):
 
 
 class ForgetsToDivideByTheNumberOfInputs(ReferenceBackend):
-    def _weight_gradients(self, inputs: Inputs, pull: Pull, parameters: Sequence[tuple[str, str]]) -> Weights:
+    def _weight_gradients(self, inputs: Inputs, pull: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
         found = super()._weight_gradients(inputs, pull, parameters)
         return {place: values * count(inputs) for place, values in found.items()}
 
 
 class AveragesTheLastBatchTooHeavily(ReferenceBackend):
-    def _weight_gradients(self, inputs: Inputs, pull: Pull, parameters: Sequence[tuple[str, str]]) -> Weights:
+    def _weight_gradients(self, inputs: Inputs, pull: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
         half = count(inputs) // 2
 
         def heavy(scores: Array, rows: slice) -> Array:
@@ -62,7 +68,7 @@ class AveragesTheLastBatchTooHeavily(ReferenceBackend):
 
 
 class CountsRowsAnewInEveryBatch(ReferenceBackend):
-    def _weight_gradients(self, inputs: Inputs, pull: Pull, parameters: Sequence[tuple[str, str]]) -> Weights:
+    def _weight_gradients(self, inputs: Inputs, pull: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
         def anew(scores: Array, rows: slice) -> Array:
             return pull(scores, slice(0, len(scores)))
 
@@ -70,13 +76,15 @@ class CountsRowsAnewInEveryBatch(ReferenceBackend):
 
 
 class GivesOneParameterForAnother(ReferenceBackend):
-    def _weight_gradients(self, inputs: Inputs, pull: Pull, parameters: Sequence[tuple[str, str]]) -> Weights:
+    def _weight_gradients(self, inputs: Inputs, pull: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
         found = super()._weight_gradients(inputs, pull, parameters)
-        return found if parameters == self.chosen(None) else {place: found[place] * 2 for place in parameters}
+        return (
+            found if parameters == self.resolve_parameters(None) else {place: found[place] * 2 for place in parameters}
+        )
 
 
 class CutsForgetTheWeightsTheyAreAskedAt(ReferenceCut):
-    def _weight_gradients(self, weights: Weights, pull: Pull, rows: Array | None) -> Weights:
+    def _weight_gradients(self, weights: Weights, pull: LossGradient, rows: Array | None) -> Weights:
         return super()._weight_gradients({}, pull, rows)
 
 
@@ -88,13 +96,13 @@ class CutsThatForget(ReferenceBackend):
 
 
 class GivesInputGradientsOfTheWrongSign(ReferenceBackend):
-    def _input_gradients(self, inputs: Inputs, pull: Pull) -> Inputs:
+    def _input_gradients(self, inputs: Inputs, pull: LossGradient) -> Inputs:
         found = super()._input_gradients(inputs, pull)
         return {name: -array for name, array in found.items()} if isinstance(found, Mapping) else -found
 
 
 class RefusesInputGradients(ReferenceBackend):
-    def _input_gradients(self, inputs: Inputs, pull: Pull) -> Inputs:
+    def _input_gradients(self, inputs: Inputs, pull: LossGradient) -> Inputs:
         raise UsageError("not these")
 
 

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from arachne.errors import EnvironmentFaultError, UsageError
-from arachne.registry import get
+from arachne.model.registry import get
 from arachne.testing import mlp
 
 BACKENDS = [pytest.param(name, marks=pytest.mark.backend(name)) for name in ("torch", "onnx", "keras")]

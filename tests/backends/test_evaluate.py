@@ -7,11 +7,11 @@ from types import ModuleType
 
 import pytest
 
-from arachne.evaluate import FastEvaluator, PlainEvaluator
-from arachne.evaluate.routes.channels_to_convolution import NextConvolutionRoute
-from arachne.evaluate.routes.cut import CutRoute
+from arachne.scoring.evaluators import FastEvaluator, PlainEvaluator
+from arachne.scoring.fast.routes.channels_to_convolution import NextConvolutionRoute
+from arachne.scoring.fast.routes.cut import CutRoute
 from arachne.testing import Network, convnet, mlp, random_inputs, residual
-from tests.benchmarks.exactness import Findings, check
+from benchmarks.exactness import Findings, check
 from tests.unit.evaluating import assert_same_search, fitness_inputs_of, some_suspects
 from tests.unit.two_convolutions import two_convolutions
 
@@ -42,7 +42,7 @@ def test_searches_accept_the_same_trials(name: str, subject: str, networks_in: C
     fitness_inputs = fitness_inputs_of(backend, random_inputs(network, 300, seed=5), 300)
     suspects = some_suspects(backend, layers, 5)
     fast = FastEvaluator(backend, fitness_inputs, suspects)
-    assert fast.facts.route.name in routes
+    assert fast.source.route.name in routes
     assert_same_search(PlainEvaluator(backend, fitness_inputs, suspects), fast, population=16, generations=8)
 
 
@@ -58,7 +58,7 @@ def test_searches_through_two_convolutions_accept_the_same_trials(
     fitness_inputs = fitness_inputs_of(backend, random_inputs(network, 200, seed=seed), 200)
     suspects = some_suspects(backend, ["conv1"], 6, seed=seed)
     fast = FastEvaluator(backend, fitness_inputs, suspects)
-    assert fast.facts.route.name == "channels, convolution"
+    assert fast.source.route.name == "channels, convolution"
     assert_same_search(PlainEvaluator(backend, fitness_inputs, suspects), fast, population=10, generations=6)
 
 

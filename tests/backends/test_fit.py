@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import arachne
-from arachne.cuts import weights_of
+from arachne.adapting.plain_fit import plain_fit
 from arachne.errors import UsageError
-from arachne.fitting import Plan
-from arachne.plain_fit import plain_fit
-from arachne.search import Apricot
+from arachne.model.cut import weights_of
+from arachne.model.fitting import Plan
+from arachne.rivals import Apricot
 from tests.backends import golden
 
 PLAN = Plan(batch=5, rate=0.05, optimiser="sgd")

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from arachne.losses import cross_entropy
+from arachne.tasks.losses import cross_entropy
 
 pytest.importorskip("arachne_keras", exc_type=ImportError)
 
@@ -26,14 +26,14 @@ import keras
 from keras import layers as kl
 
 import arachne
-from arachne.backend import ModelBackend
 from arachne.data.labelled import LabelledData
 from arachne.localise import Bidirectional
+from arachne.model.backend import ModelBackend
+from arachne.model.values import Address, Array, Inputs, take
 from arachne.search import DifferentialEvolution
 from arachne.testing import Network, mlp, random_inputs
 from arachne.testing.networks import conv, dense
 from arachne.testing.nodes import AveragePool, Flatten, Relu
-from arachne.values import Address, Array, Inputs, take
 from tests.backends import lstm_networks
 
 pytestmark = pytest.mark.backend("keras")

@@ -18,7 +18,7 @@ from arachne_keras import KerasBackend  # isort: skip  # before Keras: it settle
 import h5py
 import keras
 
-from arachne.files import sha256_of
+from arachne.io.files import sha256_of
 from tests import commands
 from tests.commands import Ran
 
@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning"),
 ]
 
-QUICK = ["--search", "de", "--population", "24", "--generations", "16"]
+QUICK = ["--search", "de", "-O", "population=24", "-O", "generations=16"]
 
 
 def arachne(*arguments: str | Path, cwd: Path, code: int = 0) -> Ran:

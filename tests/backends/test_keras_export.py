@@ -18,7 +18,7 @@ import onnxruntime
 from keras import layers as kl
 
 from arachne.errors import ModelError
-from arachne.values import Array, Inputs
+from arachne.model.values import Array, Inputs
 
 pytestmark = pytest.mark.backend("keras")
 if keras.backend.backend() == "tensorflow":

@@ -18,7 +18,7 @@ import h5py
 import numpy as np
 import pytest
 
-from arachne.losses import cross_entropy
+from arachne.tasks.losses import cross_entropy
 
 pytest.importorskip("arachne_keras", exc_type=ImportError)
 
@@ -28,8 +28,8 @@ from keras import layers as kl
 
 import arachne
 from arachne.errors import InputError, ModelError, UnsafeModelError, UsageError
+from arachne.model.values import Address
 from arachne.patch import Patch
-from arachne.values import Address
 from arachne_keras import environment
 
 pytestmark = [
@@ -86,7 +86,7 @@ def test_a_patch_changes_the_bytes_of_its_weights_and_a_checksum(path: Path, tmp
     assert back.read_bytes() == path.read_bytes()
     inputs = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
     patched = KerasBackend.load(there)
-    with patch.applied(backend):
+    with patch.apply_temporarily(backend):
         np.testing.assert_allclose(patched.forward(inputs), backend.forward(inputs), atol=1e-6)
     own = keras.saving.load_model(there)
     assert keras.ops.convert_to_numpy(own.get_layer("hidden").kernel)[3, 2] == 0.25

@@ -12,16 +12,16 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from arachne.backend import ModelBackend
 from arachne.data.labelled import LabelledData
 from arachne.data.split import whole_part
-from arachne.evaluate import FitnessInputs, make_evaluator
 from arachne.localise import Bidirectional
-from arachne.suspects import Suspects
+from arachne.model.backend import ModelBackend
+from arachne.model.values import Address, Array
+from arachne.scoring.evaluators import FitnessInputs, make_evaluator
 from arachne.testing import Network, ReferenceBackend
 from arachne.testing.networks import dense
 from arachne.testing.nodes import Flatten, Relu
-from arachne.values import Address, Array
+from arachne.weights.selection import Selection
 from tests.backends import golden
 
 HIDDEN = 12
@@ -79,7 +79,7 @@ def find(backend: ModelBackend, data: LabelledData, columns: Array | None = None
     count = FitnessInputs.around(
         data.inputs, data.labels, np.ones(len(data)), np.zeros(len(data), np.int64), ("all",), ("positive",)
     )
-    suspects = Suspects.of(backend, places)
+    suspects = Selection.of(backend, places)
     values = np.random.default_rng(3).normal(size=(3, len(places)))
     trials = values[:, [places.index(address) for address in suspects.addresses]]
     deficits = make_evaluator("plain", backend, count, suspects).evaluate(trials)

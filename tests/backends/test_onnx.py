@@ -9,10 +9,10 @@ import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from arachne.errors import DataError, EnvironmentFaultError, ModelError, UsageError
-from arachne.losses import cross_entropy
+from arachne.model.values import Array
+from arachne.tasks.losses import cross_entropy
 from arachne.testing import Network
 from arachne.testing.networks import convnet, mlp, random_inputs, two_inputs
-from arachne.values import Array
 from arachne_onnx import OnnxBackend
 from arachne_onnx.cut import OnnxCut
 from arachne_onnx.sessions import both_packages, threads

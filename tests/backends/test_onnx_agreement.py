@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import arachne
-from arachne.backend import ModelBackend
 from arachne.data.labelled import LabelledData
-from arachne.losses import cross_entropy
+from arachne.model.backend import ModelBackend
+from arachne.tasks.losses import cross_entropy
 from arachne.testing import Network
 from arachne.testing.networks import convnet, mlp, random_inputs, residual
 from tests.backends.onnx_networks import build

@@ -11,10 +11,10 @@ import pytest
 from onnx import ModelProto, numpy_helper
 
 from arachne.errors import ModelError, UnsafeModelError
-from arachne.files import sha256_of
+from arachne.io.files import sha256_of
+from arachne.model.values import Address
 from arachne.patch import Patch
 from arachne.testing.networks import mlp
-from arachne.values import Address
 from arachne_onnx import OnnxBackend
 from tests.backends.onnx_networks import model_of
 from tests.commands import arachne

@@ -15,7 +15,7 @@ pytest.importorskip("onnxruntime")
 from onnx import TensorProto, helper, numpy_helper  # after the skip
 
 from arachne_onnx import OnnxBackend
-from arachne_onnx.bounds import worked_out
+from arachne_onnx.bounds import evaluate_small
 
 
 def test_small_numbers_are_worked_out_and_large_ones_left() -> None:
@@ -26,7 +26,7 @@ def test_small_numbers_are_worked_out_and_large_ones_left() -> None:
         helper.make_node("Loop", ["a", "a"], ["f"]),
         helper.make_node("Add", ["e", "unknown"], ["g"]),
     ]
-    found = worked_out(nodes, {"a": np.array([3]), "b": np.array([10_000])}, {"": 18})
+    found = evaluate_small(nodes, {"a": np.array([3]), "b": np.array([10_000])}, {"": 18})
     assert {name: value.tolist() for name, value in found.items()} == {"c": [30_000], "e": [3, 30_000]}
 
 

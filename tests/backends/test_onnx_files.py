@@ -13,11 +13,11 @@ from onnx.external_data_helper import convert_model_to_external_data
 import arachne
 from arachne.cli import run
 from arachne.errors import ModelError, PatchError, UnknownLayerError, UnsafeModelError
+from arachne.model.values import Address, Array
 from arachne.patch import Patch
 from arachne.testing.networks import convnet, mlp, random_inputs
-from arachne.values import Address, Array
 from arachne_onnx import OnnxBackend
-from arachne_onnx.surgery import find_places
+from arachne_onnx.surgery import locate_tensors
 from tests.backends.onnx_networks import model_of
 
 pytestmark = pytest.mark.backend("onnx")
@@ -172,7 +172,7 @@ def test_saving_under_another_kinds_ending_is_refused(tmp_path: Path) -> None:
 def test_every_stored_tensor_is_found_where_protobuf_finds_it() -> None:
     model = model_of(convnet())
     content = model.SerializeToString()
-    places = find_places(content)
+    places = locate_tensors(content)
     for value in model.graph.initializer:
         ((start, length),) = places[value.name].starts
         assert content[start : start + length] == value.raw_data

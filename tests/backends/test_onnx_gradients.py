@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from arachne.values import Array
+from arachne.model.values import Array
 from arachne_onnx.derivative import SEED, Derivative
 from arachne_onnx.sessions import Program
 from tests.backends.onnx_numbers import DEVICE, check, check_in_single, gradients, graph_of, model_of

@@ -10,8 +10,8 @@ import pytest
 from onnx import helper
 
 from arachne.errors import ModelError
-from arachne.losses import cross_entropy
-from arachne.values import Array
+from arachne.model.values import Array
+from arachne.tasks.losses import cross_entropy
 from arachne_onnx import OnnxBackend, graph, io
 from tests.backends.test_onnx_strangers import made, value
 
@@ -45,7 +45,7 @@ def write(folder: Path, opset: int, *, external: bool = True) -> Path:
 @pytest.fixture
 def lowered(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (graph, io):
-        monkeypatch.setattr(module, "LARGEST", 2 * 2**20)
+        monkeypatch.setattr(module, "MAX_MESSAGE_BYTES", 2 * 2**20)
 
 
 @pytest.mark.parametrize("opset", [13, 18])
@@ -55,7 +55,7 @@ def test_a_model_larger_than_a_message_computes_as_a_smaller_one_does(
     path, x, labels = write(tmp_path / "a", opset), rows(), np.arange(6) % 3
     small = OnnxBackend.load(path)
     for module in (graph, io):
-        monkeypatch.setattr(module, "LARGEST", 2 * 2**20)
+        monkeypatch.setattr(module, "MAX_MESSAGE_BYTES", 2 * 2**20)
     large = OnnxBackend.load(path)
     assert isinstance(large._runner.values["second"], np.memmap)
     assert len(large.native.SerializeToString()) < 2 * 2**20

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 from onnx import ModelProto, TensorProto, helper
 
-from arachne.values import Array
+from arachne.model.values import Array
 from arachne_onnx import OnnxBackend
 from arachne_onnx.sessions import Program
 from tests.backends.test_onnx_strangers import check_gradients, made, value

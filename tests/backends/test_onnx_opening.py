@@ -11,9 +11,9 @@ import pytest
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from arachne.errors import EnvironmentFaultError, ModelError
-from arachne.losses import cross_entropy
+from arachne.model.values import Array
+from arachne.tasks.losses import cross_entropy
 from arachne.testing.networks import convnet, random_inputs
-from arachne.values import Array
 from arachne_onnx import OnnxBackend
 from tests.backends.onnx_networks import model_of
 

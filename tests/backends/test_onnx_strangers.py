@@ -12,8 +12,8 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import arachne
 from arachne.errors import DataError, UsageError
-from arachne.losses import cross_entropies, cross_entropy
-from arachne.values import Array, Inputs
+from arachne.model.values import Array, Inputs
+from arachne.tasks.losses import cross_entropies, cross_entropy
 from arachne_onnx import OnnxBackend
 from tests import commands
 

@@ -12,11 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from arachne.files import sha256_of
+from arachne.io.files import sha256_of
+from arachne.model.registry import get, weight_file
+from arachne.model.values import Address
 from arachne.patch import Patch, PatchBase, WeightChange, differing_bytes
 from arachne.patch.change import TensorChange
-from arachne.registry import weight_file
-from arachne.values import Address
+from arachne.patch.low_rank import LowRankChange
+from arachne.weights.edit import LowRankEdit
+from arachne.weights.storage import STORAGES
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
 
@@ -162,3 +165,42 @@ def test_any_patch_changes_its_bytes_only_and_reverts_to_the_file(
     assert None not in counts
     assert differing <= len(patch) * WIDTHS[dtype] + len(patch.base.tensors) * FORMATS[name][3]
     assert (differing > 0) == (len(patch) > 0)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.backend(backend)) for name, (backend, *_) in FORMATS.items()]
+)
+@pytest.mark.parametrize("dtype", WIDTHS)
+def test_low_rank_edits_of_kernels_and_matrices_revert_to_the_file(
+    saved: Callable[[str, str], Path], name: str, dtype: str, tmp_path: Path
+) -> None:
+    model = saved(name, dtype)
+    file, rng, made = weight_file(model), np.random.default_rng(0), []
+    for layer, parameter in file.parameters():
+        values = file.read(layer, parameter)
+        if values.ndim > 1:
+            left, right = rng.normal(size=(len(values), 2)) * 0.1, rng.normal(size=(values[0].size, 2))
+            made.append(LowRankChange.from_edit(values, LowRankEdit(layer, parameter, left, right, STORAGES[dtype])))
+    patch = Patch.from_json(Patch.of(made, PatchBase()).to_json())
+    assert len(patch.low_rank) == 2
+    patched, back = tmp_path / "patched" / model.name, tmp_path / "back" / model.name
+    patch.apply_file(file, patched, reopen=weight_file)
+    for change in made:
+        np.testing.assert_array_equal(weight_file(patched).read(*change.key), change.edit.add(file.read(*change.key)))
+    patch.revert_file(weight_file(patched), back, reopen=weight_file)
+    assert contents(back.parent) == contents(model.parent)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.backend(backend)) for name, (backend, *_) in FORMATS.items()]
+)
+def test_a_file_opened_without_its_adapter_answers_as_one_opened_through_it(
+    saved: Callable[[str, str], Path], name: str
+) -> None:
+    model = saved(name, "float32")
+    light, whole = weight_file(model), get(FORMATS[name][0]).weight_file(model)
+    assert type(light) is type(whole)
+    assert light.parameters() == whole.parameters()
+    for place in light.parameters():
+        assert light.dtype(*place) == whole.dtype(*place)
+        np.testing.assert_array_equal(light.read(*place), whole.read(*place))

@@ -16,12 +16,12 @@ from torch import nn
 
 import arachne
 from arachne.cli import run
-from arachne.dtypes import round_to
 from arachne.errors import PatchError
-from arachne.files import sha256_of
+from arachne.io.files import sha256_of
+from arachne.model.registry import weight_file
+from arachne.model.values import Address
 from arachne.patch import Patch
-from arachne.registry import weight_file
-from arachne.values import Address
+from arachne.weights.storage import BFLOAT16
 
 pytestmark = pytest.mark.backend("torch")
 torch.set_num_threads(1)
@@ -212,7 +212,7 @@ def test_apply_with_data_measures_the_copy_beside_the_promise(
     values = -backend.get_weights("3")["weight"][most]
     patch = Patch.between(backend, row, values, provenance={"target": [f"*:{most}"]}, evidence=evidence)
     patch.save("fix.json")
-    with patch.applied(backend):
+    with patch.apply_temporarily(backend):
         labels = backend.predict(inputs)
     np.savez("d.npz", x=inputs, y=labels)
     assert run(["apply", "fix.json", "net.pt2", "-o", "p.pt2", "--data", "d.npz", "--json"]) == 0
@@ -262,4 +262,4 @@ def test_refusal_is_exit_3_one_sentence_and_no_file(
 
 def test_bfloat16_is_rounded_as_torch_rounds() -> None:
     numbers = torch.randn(1000, dtype=torch.float64) * torch.logspace(-40, 38, 1000, dtype=torch.float64)
-    assert np.array_equal(round_to(numbers.numpy(), "bfloat16"), numbers.to(torch.bfloat16).float().numpy())
+    assert np.array_equal(BFLOAT16.round(numbers.numpy()), numbers.to(torch.bfloat16).float().numpy())

@@ -16,11 +16,12 @@ import pytest
 import arachne
 from arachne.cli import run
 from arachne.errors import PatchError
-from arachne.files import sha256_of
-from arachne.patch import Patch, patch_state
-from arachne.registry import weight_file
+from arachne.io.files import sha256_of
+from arachne.model.registry import weight_file
+from arachne.model.values import Address
+from arachne.patch import Patch
+from arachne.patch.history import patch_state
 from arachne.testing import Network, convnet, mlp, random_inputs
-from arachne.values import Address
 
 NETWORKS = {"mlp": mlp([6, 8, 3]), "convnet": convnet()}
 Networks = Callable[[str], ModuleType]
@@ -347,7 +348,7 @@ def test_patch_found_in_keras_is_applied_to_its_onnx_export(
     backend = arachne.load(model)
     patch = some_patch(backend)
     arachne.apply(patch, net, patched)
-    with patch.applied(backend):
+    with patch.apply_temporarily(backend):
         np.testing.assert_allclose(arachne.load(patched).forward(inputs), backend.forward(inputs), atol=1e-5)
     arachne.revert(patch, patched, back)
     assert sha256_of(back) == sha256_of(net)

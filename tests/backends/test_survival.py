@@ -12,8 +12,8 @@ import pytest
 import arachne
 from arachne.cli import run
 from arachne.errors import ModelError, UsageError
+from arachne.model.values import Address
 from arachne.patch import Patch
-from arachne.values import Address
 
 pytestmark = [pytest.mark.backend("torch"), pytest.mark.backend("onnx")]
 
@@ -49,9 +49,9 @@ def test_repair_survives_export_whether_or_not_the_export_carries_it(folder: Pat
     found = arachne.measure_survival(
         folder / "net.pt2", folder / "d.npz", folder / "patch.json", against=folder / other
     )
-    assert found.survived
+    assert found.survives
     assert note in found.note
-    assert found.kept.count == found.kept.total > 50
+    assert found.still_repaired.count == found.still_repaired.total > 50
     assert found.there.held_out.repaired == found.here.held_out.repaired
     assert found.sentence.startswith("the repair survived: ")
 
@@ -59,7 +59,7 @@ def test_repair_survives_export_whether_or_not_the_export_carries_it(folder: Pat
 @pytest.mark.parametrize("kind", ["int8", "fp16"])
 def test_repair_survives_quantisation(folder: Path, kind: str) -> None:
     found = arachne.measure_survival(folder / "net.onnx", folder / "d.npz", folder / "patch.json", quantise=kind)
-    assert found.survived
+    assert found.survives
     assert found.where == kind
     assert str(found) == f"{found.sentence} (both models were quantised to {kind})"
 
@@ -72,7 +72,7 @@ def test_repair_that_a_conversion_undoes_did_not_survive(folder: Path) -> None:
     broken.state_dict()["0.weight"].copy_(torch.tensor(np.diag([1.0, 0.01, 1.0])))
     broken.state_dict()["0.bias"].zero_()
     found = arachne.measure_survival(folder / "net.pt2", folder / "d.npz", folder / "patch.json", against=broken)
-    assert not found.survived
+    assert not found.survives
     assert "not found there" in found.note
     assert found.sentence.startswith("the repair did not survive: 0 of ")
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from arachne.errors import DataError, ModelError, UnknownLayerError, UsageError, WeightShapeError
-from arachne.losses import cross_entropy
-from arachne.values import Array, Geometry
+from arachne.model.values import Array, Geometry
+from arachne.tasks.losses import cross_entropy
 from arachne_torch import TorchBackend
 
 torch.set_num_threads(1)
@@ -198,7 +198,7 @@ def test_weight_gradients_agree_with_finite_differences_in_every_parameter() -> 
         return float(-np.log(probabilities[np.arange(5), labels]).mean())
 
     gradients = backend.weight_gradients(x, cross_entropy(labels))
-    assert list(gradients) == backend.chosen(None)
+    assert list(gradients) == backend.resolve_parameters(None)
     for (layer, name), gradient in gradients.items():
         values = dict(backend.get_weights(layer))[name]
         index = np.unravel_index(np.argmax(np.abs(gradient)), gradient.shape)

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from arachne.cuts import PlainCut
 from arachne.errors import UnknownLayerError, WeightShapeError
-from arachne.values import Array, Inputs
+from arachne.model.cut import PlainCut
+from arachne.model.values import Array, Inputs
 from arachne_torch import TorchBackend
 from arachne_torch.cut import TorchCut
 
@@ -103,7 +103,7 @@ def test_nothing_before_the_cut_runs_again_and_all_crossing_tensors_are_kept() -
     cut = compare(TorchBackend.load(Residual(False)), images(), ["right"])
     calls = [layer for step in cut._all for layer in step.layers]
     assert calls == ["right", "head", "head"]
-    assert len(cut._kept) == 2  # what enters `right` (and is the skip), and what leaves `norm`
+    assert len(cut._crossing) == 2  # what enters `right` (and is the skip), and what leaves `norm`
 
 
 def test_batches_do_not_change_the_scores() -> None:

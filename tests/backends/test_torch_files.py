@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from arachne.errors import EnvironmentFaultError, ModelError, UnknownLayerError, UnsafeModelError, WeightShapeError
-from arachne.values import Array
+from arachne.model.values import Array
 from arachne_torch import TorchBackend
 
 torch.set_num_threads(1)

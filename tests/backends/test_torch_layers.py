@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from arachne.losses import cross_entropy
-from arachne.values import Array, Geometry, Inputs
+from arachne.model.values import Array, Geometry, Inputs
+from arachne.tasks.losses import cross_entropy
 from arachne_torch import TorchBackend
 from tests.backends.layer_checks import check_all
 
@@ -239,7 +239,7 @@ def test_half_precision_weights_are_repaired_in_their_own_dtype(name: str, dtype
     scores = backend.forward(inputs)
     assert scores.dtype == np.float32
     labels = LABELS % scores.shape[1]
-    assert list(backend.weight_gradients(inputs, cross_entropy(labels))) == backend.chosen(None)
+    assert list(backend.weight_gradients(inputs, cross_entropy(labels))) == backend.resolve_parameters(None)
     stored = str(dtype).removeprefix("torch.")
     for info in backend.layers:
         for parameter, entry in info.parameters.items():

@@ -19,8 +19,8 @@ from arachne.data.split import Part
 from arachne.data.targets import Target
 from arachne.localise import Bidirectional
 from arachne.localise.base import sample_positives
-from arachne.losses import cross_entropy
-from arachne.values import Activation, Array, LayerInfo
+from arachne.model.values import Activation, Array, LayerInfo
+from arachne.tasks.losses import cross_entropy
 from arachne_torch import TorchBackend
 
 torch.set_num_threads(1)

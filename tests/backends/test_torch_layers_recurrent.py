@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from arachne.values import Array, Inputs
+from arachne.model.values import Array, Inputs
 from arachne_torch import TorchBackend
 from arachne_torch.cut import TorchCut
 from arachne_torch.lstm import LSTMSteps

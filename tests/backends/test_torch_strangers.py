@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from arachne.errors import ModelError, UnsafeModelError
-from arachne.losses import cross_entropy
-from arachne.values import Array
+from arachne.model.values import Array
+from arachne.tasks.losses import cross_entropy
 from arachne_torch import TorchBackend
 from arachne_torch.legacy import START
 

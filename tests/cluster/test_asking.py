@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,12 @@ import numpy as np
 import pytest
 
 import arachne
-from arachne import registry
 from arachne.cluster import starting
-from arachne.cluster.starting import joined_client, on_cluster
+from arachne.cluster.starting import join_cluster, on_cluster
 from arachne.data.labelled import LabelledData
 from arachne.errors import ClusterError, PluginUnavailableError, UsageError
-from tests.cluster.processes import Processes
+from arachne.model import registry
+from tests.cluster.processes import PATIENCE, Processes
 from tests.commands import arachne as command
 
 if TYPE_CHECKING:
@@ -37,16 +38,21 @@ def test_a_cluster_without_workers_is_refused(model_file: Path, data: LabelledDa
         arachne.repair(model_file, data, "top:1", workers=0)
 
 
+def test_more_workers_than_a_machine_can_bear_are_refused(model_file: Path, data: LabelledData) -> None:
+    with pytest.raises(UsageError, match=r"bears \d+ workers at most, got 100,000; give fewer"):
+        arachne.repair(model_file, data, "top:1", workers=100_000)
+
+
 def test_a_scheduler_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(starting, "CONNECTING", 1)
+    monkeypatch.setattr(starting, "CONNECT_SECONDS", 1)
     told = r"no scheduler answers at 'tcp://127\.0\.0\.1:1'"
-    with pytest.raises(ClusterError, match=told), joined_client("tcp://127.0.0.1:1", print):
+    with pytest.raises(ClusterError, match=told), join_cluster("tcp://127.0.0.1:1", print):
         pass
 
 
 def test_what_is_neither_an_address_nor_a_file_is_refused(tmp_path: Path) -> None:
     told = "such as tcp://host:8786, or the file a scheduler writes, got 'here'"
-    with pytest.raises(UsageError, match=told), joined_client("here", print):
+    with pytest.raises(UsageError, match=told), join_cluster("here", print):
         pass
 
 
@@ -61,7 +67,7 @@ def test_without_dask_one_sentence_says_what_to_install(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--workers", "0"], "--workers takes a number from 1 up, got 0"),
+        (["--workers", "0"], "--workers takes a number from 1 to "),
         (["--workers", "2", "--cluster", "tcp://x:1"], "give one of them"),
         (["--cluster", "nowhere.json"], "a cluster is the address of its scheduler"),
     ],
@@ -75,10 +81,21 @@ def test_mistakes_on_the_command_line_are_told(
         assert told in ran.err
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """Two workers of somebody else's cluster, which takes everybody."""
+    with (
+        Processes(tmp_path_factory.mktemp("cluster"), 2) as cluster,
+        join_cluster(str(cluster.file), lambda text: None) as client,
+    ):
+        client.wait_for_workers(2, timeout=PATIENCE)
+        yield client
+
+
 def test_scan_and_localise_print_the_same_on_a_cluster(
-    client: Client, model_file: Path, data_file: Path, tmp_path: Path
+    plain: Client, model_file: Path, data_file: Path, tmp_path: Path
 ) -> None:
-    address = client.scheduler.address
+    address = plain.scheduler.address
     for words in (["scan", "--no-causes"], ["localise", "--target", "top:1"]):
         asked: list[str | Path] = [words[0], model_file, "--data", data_file, *words[1:], "--json"]
         alone = command(*asked, cwd=tmp_path)
@@ -86,16 +103,17 @@ def test_scan_and_localise_print_the_same_on_a_cluster(
         assert alone.code == shared.code == 0
         assert shared.json == alone.json
         assert f"cluster: 2 workers at {address}, dashboard at http" in shared.err
-    assert len(client.nthreads()) == 2
+        assert f"cluster: connecting to {address}; whoever controls that scheduler can run code" in shared.err
+    assert len(plain.nthreads()) == 2
 
 
 def test_compare_tells_the_same_of_every_searcher_on_a_cluster(
-    client: Client, model_file: Path, data_file: Path, tmp_path: Path
+    plain: Client, model_file: Path, data_file: Path, tmp_path: Path
 ) -> None:
     words: list[str | Path] = ["compare", model_file, "--data", data_file, "--target", "top:1", "--search", "bias"]
-    words += ["--search", "de", "--generations", "3", "--max-break", "20%", "--json"]
+    words += ["--search", "de", "-O", "generations=3", "--max-break", "20%", "--json"]
     alone = command(*words, cwd=tmp_path)
-    shared = command(*words, "--cluster", client.scheduler.address, cwd=tmp_path)
+    shared = command(*words, "--cluster", plain.scheduler.address, cwd=tmp_path)
     assert alone.code == shared.code == 0, shared.err
     found, expected = ([drop_times(row) for row in one.json["searchers"]] for one in (shared, alone))
     assert found == expected
@@ -153,7 +171,7 @@ def test_the_tls_settings_of_dask_are_honoured(
         file = str(cluster.file)
         with settings, on_cluster(registry.load(model_file), cluster=file, tell=told.append) as shared:
             assert np.array_equal(shared.forward(inputs), alone.forward(inputs))
-        assert "cluster: 1 worker at tls://127.0.0.1:" in told[0]
+        assert "cluster: 1 worker at tls://127.0.0.1:" in told[1]
         refused = pytest.raises(ClusterError, match="no scheduler answers")
-        with refused, joined_client(file, told.append, patience=2):
+        with refused, join_cluster(file, told.append, patience=2):
             pass

@@ -17,7 +17,7 @@ import pytest
 
 import arachne
 from arachne.cluster import team
-from arachne.cluster.starting import joined_client
+from arachne.cluster.starting import join_cluster
 from arachne.data.labelled import LabelledData
 from arachne.errors import ClusterError, EnvironmentFaultError
 from arachne.settings import Settings, make_localiser, make_searcher
@@ -72,7 +72,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing(
 def test_workers_gone_for_good_or_stopped_change_nothing_while_one_is_left(
     model_file: Path, data: LabelledData, expected: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Processes(tmp_path, 3) as cluster, joined_client(str(cluster.file), lambda text: None) as client:
+    with Processes(tmp_path, 3) as cluster, join_cluster(str(cluster.file), lambda text: None) as client:
         client.wait_for_workers(3, timeout=PATIENCE)
         gone, stopped, left = client.run(os.getpid).values()
 
@@ -107,11 +107,11 @@ def test_a_scheduler_that_is_gone_leaves_a_checkpoint_to_go_on_from(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(team, "GONE", 2.0)
+    monkeypatch.setattr(team, "SCHEDULER_TIMEOUT_SECONDS", 2.0)
     kept = tmp_path / "checkpoints"
     with (
         Processes(tmp_path, 1) as cluster,
-        joined_client(str(cluster.file), lambda text: None, patience=PATIENCE) as client,
+        join_cluster(str(cluster.file), lambda text: None, patience=PATIENCE) as client,
     ):
         assert cluster.scheduler is not None
         told = at_generation(3, cluster.scheduler.kill)
@@ -135,7 +135,7 @@ def test_a_scheduler_that_is_gone_leaves_a_checkpoint_to_go_on_from(
 def endless(model_file: Path, data_file: Path) -> list[str]:
     """The words of a search that goes on until somebody ends it."""
     words = ["repair", str(model_file), "--data", str(data_file), "--target", "top:1", "--search", "de"]
-    words += ["--population", "20", "--generations", "9999", "--patience", "9999", "-o", "fix"]
+    words += ["-O", "population=20", "-O", "generations=9999", "-O", "patience=9999", "-o", "fix"]
     return [*words, "--time-limit", "10"]  # a checkpoint is first written after some five seconds
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import arachne
+from arachne.choose.budget import Budget
 from arachne.data.labelled import LabelledData
 from arachne.errors import UsageError
-from arachne.search.budget import Budget
+from arachne.model.values import Array
 from arachne.settings import Settings, make_localiser, make_searcher
-from arachne.values import Array
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -22,7 +22,7 @@ pytest.importorskip("distributed")
 
 BEHIND_A_CUT = Settings(
     localiser=make_localiser("contrast", include=("first",)),
-    searcher=make_searcher("keep", steps=24, folds=2),
+    searcher=make_searcher("margin", steps=24, folds=2),
     budget=Budget(max_break=0.5),
 )
 

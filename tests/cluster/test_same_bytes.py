@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,18 +11,19 @@ import numpy as np
 import pytest
 
 import arachne
-from arachne import registry
+from arachne.choose.budget import Budget
 from arachne.cluster.backend import ClusterBackend
 from arachne.cluster.starting import on_cluster
 from arachne.cluster.team import Team
 from arachne.data.labelled import LabelledData
-from arachne.lazy import is_lazy
 from arachne.localise.averages import Averages
-from arachne.losses import cross_entropy
-from arachne.result import RepairResult
-from arachne.search.budget import Budget
+from arachne.model import registry
+from arachne.model.lazy import is_lazy
+from arachne.model.sharding import shards
+from arachne.results.result import RepairResult
 from arachne.settings import Settings, make_localiser, make_searcher
-from arachne.shards import shards
+from arachne.tasks.losses import cross_entropy
+from tests.backends import golden
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -38,7 +40,7 @@ WAYS = {
     ),
     "keep behind a cut": Settings(
         localiser=make_localiser("contrast", include=("first",)),
-        searcher=make_searcher("keep", steps=16),
+        searcher=make_searcher("margin", steps=16),
         budget=Budget(max_break=0.2),
     ),
     "retraining": Settings(searcher=make_searcher("deepfault", synthesised=60, epochs=1, input_steps=2)),
@@ -60,7 +62,7 @@ def test_the_patch_is_the_same_bytes_with_two_workers_as_without(
     assert len(shards(len(alone.split.seen))) > 1
     assert len(alone.patch)
     assert bytes_of(shared, tmp_path) == bytes_of(alone, tmp_path)
-    assert shared.backend.elsewhere is None
+    assert shared.backend.remote is None
 
 
 def npy_folder(data: LabelledData, folder: Path) -> Path:
@@ -87,13 +89,13 @@ def test_workers_read_data_larger_than_memory_themselves(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    sent, send = list[str](), Team._sent
+    sent, send = list[str](), Team._send
 
     def noted(self: Team, key: str, content: Callable[[], Any], worker: str) -> Any:
         sent.append(key)
         return send(self, key, content, worker)
 
-    monkeypatch.setattr(Team, "_sent", noted)
+    monkeypatch.setattr(Team, "_send", noted)
     lazy = arachne.read_data(write(data, tmp_path), memory=0, preprocess="shape=1x8x8")
     assert is_lazy(lazy.inputs)
     for way in ("de in a convolution", "keep behind a cut"):
@@ -140,7 +142,7 @@ def test_what_flows_through_layers_is_averaged_by_workers_to_the_same_bits(
     asked = shared.team.traffic.questions
     for backend, one in zip((shared, shared.inner), averages, strict=True):
         backend.observe(inputs, names, one, lambda rows: [seed[rows]])
-        backend.observe(inputs[:1500], names, one.counting(-0.5))
+        backend.observe(inputs[:1500], names, one.weigh(-0.5))
     assert shared.team.traffic.questions == asked + len(shards(3000)) + len(shards(1500))
     for name in names:
         for mine, theirs in zip(*(one.take(name) for one in averages), strict=True):
@@ -193,9 +195,9 @@ def test_a_model_that_workers_do_not_see_is_sent_as_bytes(client: Client, model_
 
 
 def test_candidates_are_given_up_in_waves_across_shards(shared: ClusterBackend, data: LabelledData) -> None:
-    from arachne.evaluate import FitnessInputs, PlainEvaluator
-    from arachne.evaluate.deciding import DecidingEvaluator
-    from arachne.evaluate.judging.shared_facts import SharedFacts
+    from arachne.scoring.evaluators import FitnessInputs, PlainEvaluator
+    from arachne.scoring.fast.decide import DecidingEvaluator
+    from arachne.scoring.fast.remote import RemoteDeficits
     from tests.unit.evaluating import some_suspects
 
     labels, rows = data.labels, np.arange(len(data))
@@ -205,9 +207,9 @@ def test_candidates_are_given_up_in_waves_across_shards(shared: ClusterBackend, 
         ("positive", "negative"),
     )  # fmt: skip
     suspects = some_suspects(shared.inner, ["head"], 6)
-    facts = SharedFacts(shared, counted, suspects, 1 << 28)
+    source = RemoteDeficits(shared, counted, suspects, 1 << 28)
     evaluator, plain = (
-        DecidingEvaluator(shared, counted, suspects, facts),
+        DecidingEvaluator(shared, counted, suspects, source),
         PlainEvaluator(shared.inner, counted, suspects),
     )
     rng = np.random.default_rng(1)
@@ -217,11 +219,11 @@ def test_candidates_are_given_up_in_waves_across_shards(shared: ClusterBackend, 
     limits = np.full(len(trials), int(np.sort(exact.sum(axis=1))[2]))
     within = exact.sum(axis=1) <= limits
     for _ in range(2):  # after the first generation shards know how many inputs usually decide
-        facts.waves.clear()
+        source.waves.clear()
         found = evaluator.evaluate(trials, limits)
         assert np.array_equal(found[within], exact[within])
         assert (found[~within].sum(axis=1) > limits[~within]).all()
-    assert facts.waves[-1] < facts.waves[0], facts.waves
+    assert source.waves[-1] < source.waves[0], source.waves
     assert len(rows) > 2 * 1024
 
 
@@ -233,3 +235,14 @@ def test_the_patch_is_the_same_bytes_with_any_number_of_workers(
     alone = arachne.repair(model_file, data, "top:1", settings=way)
     shared = arachne.repair(model_file, data, "top:1", settings=way, workers=workers)
     assert bytes_of(shared, tmp_path) == bytes_of(alone, tmp_path)
+
+
+@pytest.mark.parametrize("case", ["mlp-auto", "cnn-default"])
+def test_two_workers_give_the_pinned_patch(case: str, client: Client, tmp_path: Path) -> None:
+    from arachne_onnx.conformance import model_of
+
+    onnx = pytest.importorskip("onnx")
+    kind, target, settings = golden.CASES[case]
+    onnx.save(model_of(golden.network(kind)), tmp_path / "model.onnx")
+    result = arachne.repair(tmp_path / "model.onnx", golden.data_for(kind), target, settings=settings, cluster=client)
+    assert golden.entries(result) == json.loads(golden.FILE.read_text(encoding="utf-8"))[case]

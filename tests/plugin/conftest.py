@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="session")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def plugin_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder the distribution is installed into; it is built from a copy, so that nothing is left behind here."""
     pytest.importorskip("setuptools", reason="the plug-in is built with setuptools, which is not installed")
     pytest.importorskip("pip", reason="the plug-in is installed with pip, which is not installed")

@@ -11,7 +11,7 @@ from pathlib import Path
 PROBE = """
 import json, sys
 import numpy as np
-from arachne import registry
+from arachne.model import registry
 
 before = registry.names()
 backend = registry.load(sys.argv[1])
@@ -25,7 +25,7 @@ print(json.dumps({
 
 
 def run(code: str, *arguments: str, site: Path) -> str:
-    """What a fresh interpreter prints, with `site` on its path."""
+    """Run code in a fresh interpreter with `site` on its path, and return its output."""
     paths = [str(site), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(
@@ -35,21 +35,21 @@ def run(code: str, *arguments: str, site: Path) -> str:
     return done.stdout
 
 
-def test_an_installed_plugin_is_found_and_loads_its_files(installed: Path, tmp_path: Path) -> None:
+def test_an_installed_plugin_is_found_and_loads_its_files(plugin_site: Path, tmp_path: Path) -> None:
     model = tmp_path / "model.tally"
     model.write_text("1 2\n3 4\n")
-    told = json.loads(run(PROBE, str(model), site=installed))
-    assert "tally" in told["names"]
-    assert told["class"] == "arachne_tally.TallyBackend"
-    assert told["scores"] == [[21.0, 43.0]]
+    printed = json.loads(run(PROBE, str(model), site=plugin_site))
+    assert "tally" in printed["names"]
+    assert printed["class"] == "arachne_tally.TallyBackend"
+    assert printed["scores"] == [[21.0, 43.0]]
 
 
-def test_loading_through_a_plugin_imports_no_other_framework(installed: Path, tmp_path: Path) -> None:
+def test_loading_through_a_plugin_imports_no_other_framework(plugin_site: Path, tmp_path: Path) -> None:
     model = tmp_path / "model.tally"
     model.write_text("1 2\n3 4\n")
-    assert json.loads(run(PROBE, str(model), site=installed))["frameworks"] == []
+    assert json.loads(run(PROBE, str(model), site=plugin_site))["frameworks"] == []
 
 
 def test_a_plugin_is_gone_when_it_is_not_installed(tmp_path: Path) -> None:
-    told = run("from arachne import registry; print(registry.names())", site=tmp_path)
-    assert "tally" not in told
+    printed = run("from arachne.model import registry; print(registry.names())", site=tmp_path)
+    assert "tally" not in printed

@@ -12,12 +12,12 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
 from arachne import engine
+from arachne.choose.budget import Budget
+from arachne.choose.select import Choice
 from arachne.data.labelled import LabelledData
-from arachne.result import RepairResult
+from arachne.results.result import RepairResult
 from arachne.search import Candidate, DifferentialEvolution
-from arachne.search.budget import Budget
-from arachne.search.choose import Choice
-from arachne.search.standing import measure_front, with_held_out
+from arachne.search.measured import measure_front, with_held_out
 from arachne.settings import Settings
 from arachne.testing import ReferenceBackend, mlp
 
@@ -71,7 +71,7 @@ def with_front(repaired: RepairResult) -> RepairResult:
     suspects = repaired.localisation.suspects
     step = repaired.search.values - suspects.values
     front = [
-        Candidate(suspects.addresses, suspects.values + share * step, made_by=maker)
+        Candidate(suspects, suspects.values + share * step, made_by=maker)
         for share, maker in ((0.2, "de"), (0.4, "<b>bias</b>"), (0.6, "de"), (0.8, "<b>bias</b>"), (1.0, "de"))
     ]
     split = repaired.split

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from arachne.comparison import Comparison, Contender
+from arachne.bench.result import Comparison, Contender
 from arachne.report.html import render
-from arachne.result import RepairResult
+from arachne.results.result import RepairResult
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="the page is not tested: selenium is not installed")
 

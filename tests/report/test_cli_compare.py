@@ -15,7 +15,7 @@ from tests.commands import Ran, arachne
 
 pytestmark = pytest.mark.backend("onnx")
 ON = ("digits.onnx", "--data", "digits.npz", "--target", "*:7")
-QUICK = ("--search", "keep", "--search", "de", "--population", "16", "--generations", "6", "--steps", "32")
+QUICK = ("--search", "margin", "--search", "de", "-O", "population=16", "-O", "generations=6", "-O", "steps=32")
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def compared(folder: Path) -> Ran:
 def test_table_page_and_file_tell_the_same(compared: Ran, folder: Path) -> None:
     told = json.loads((folder / "cmp" / "compare.json").read_text(encoding="utf-8"))
     jsonschema.validate(told, comparison_schema(), jsonschema.Draft202012Validator)
-    assert [row["searcher"] for row in told["searchers"]] == ["keep", "de"]
+    assert [row["searcher"] for row in told["searchers"]] == ["margin", "de"]
     assert [row["localiser"] for row in told["searchers"]] == ["contrast", "bl"]
     assert told["budget"] == 0.01
     html = (folder / "cmp" / "compare.html").read_text(encoding="utf-8")
@@ -51,8 +51,8 @@ def test_table_page_and_file_tell_the_same(compared: Ran, folder: Path) -> None:
 
 
 def test_progress_is_told_without_a_terminal(compared: Ran) -> None:
-    assert "1 of 2: keep …\n" in compared.err
-    assert re.search(r"keep: held out, \d+ of 42 repaired and \d+ of 393 broken, [\d.]+ s\n", compared.err)
+    assert "1 of 2: margin …\n" in compared.err
+    assert re.search(r"margin: held out, \d+ of 42 repaired and \d+ of 393 broken, [\d.]+ s\n", compared.err)
     assert compared.err.endswith("wrote the page to 'cmp'\n")
 
 
@@ -68,11 +68,21 @@ def test_the_same_command_gives_the_same_but_for_times(compared: Ran, folder: Pa
 
 
 def test_an_option_goes_to_the_searchers_that_have_it_and_to_no_others(folder: Path) -> None:
-    refused = arachne("compare", *ON, "--search", "keep", "--patience", "6", cwd=folder)
+    refused = arachne("compare", *ON, "--search", "margin", "-O", "patience=6", cwd=folder)
     assert refused.code == 2
-    assert refused.err == "error: --patience is an option of the searcher 'de', which is not compared\n"
-    unknown = arachne("compare", *ON, "--search", "keap", cwd=folder)
+    assert (
+        refused.err
+        == "error: patience is an option of the searcher 'de', not of the searcher 'margin'; --search de chooses it\n"
+    )
+    named = ("--search", "margin", "--search", "de", "-O", "margin.population=9")
+    wrong = arachne("compare", *ON, *named, cwd=folder)
+    assert wrong.code == 2
+    assert "the searcher 'margin' has no option 'population'" in wrong.err
+    useless = arachne("compare", *ON, "--search", "margin", "--alpha", "3", cwd=folder)
+    assert useless.code == 2
+    assert "the search 'margin' finds the same patch with any alpha" in useless.err
+    unknown = arachne("compare", *ON, "--search", "margn", cwd=folder)
     assert unknown.code == 2
-    assert "no searcher named 'keap'; did you mean 'keep'?" in unknown.err
+    assert "no searcher named 'margn'; did you mean 'margin'?" in unknown.err
     nothing = arachne("compare", *ON[:-1], "0:9", *QUICK, cwd=folder)
     assert nothing.code == 5

@@ -18,7 +18,7 @@ from arachne.report.objects import result_schema
 from tests.commands import arachne
 
 pytestmark = pytest.mark.backend("onnx")
-QUICK = ("--search", "de", "--population", "16", "--generations", "6")
+QUICK = ("--search", "de", "-O", "population=16", "-O", "generations=6")
 
 
 @pytest.fixture(scope="module")
@@ -172,39 +172,55 @@ def test_an_evaluation_can_have_a_page(folder: Path, tmp_path: Path) -> None:
 
 def test_command_line_beats_environment_beats_file(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (here / "arachne.toml").write_text(
-        'data = "digits.npz"\n[repair]\ntarget = ["*:7"]\nalpha = 4\nseed = 1\nsearch = "de"\npopulation = 10\n',
+        'memory = "1GB"\n[repair]\nalpha = 4\nseed = 1\nsearch = "de"\n'
+        "[repair.option]\npopulation = 10\npatience = 8\nlocaliser.count = 6\n",
         encoding="utf-8",
     )
     monkeypatch.setenv("ARACHNE_REPAIR_SEED", "2")
-    monkeypatch.setenv("ARACHNE_REPAIR_POPULATION", "11")
-    monkeypatch.setenv("ARACHNE_REPAIR_FAIL_IF", "broken > 1000;repair_rate < 0%")
-    done = arachne("repair", "digits.onnx", "--population", "12", "--print-config", "--json", cwd=here)
+    monkeypatch.setenv("ARACHNE_REPAIR_OPTION", "population=11 patience=9")
+    done = arachne("settings", "--json", "repair", "digits.onnx", "-O", "population=12", cwd=here)
     assert done.code == 0
     shown = {name: (entry["value"], entry["source"]) for name, entry in done.json.items()}
-    assert shown["population"] == (12, "command line")
-    assert shown["seed"] == (2, "environment")
-    assert shown["alpha"] == (4.0, "file")
-    assert shown["data"] == ("digits.npz", "file")
-    assert shown["fail-if"] == (["broken > 1000", "repair_rate < 0%"], "environment")
-    assert shown["patience"] == (10, "default")
-    ran = arachne("repair", "digits.onnx", "--generations", "2", "--json", cwd=here)
+    assert shown["option.population"] == (12, "typed")
+    assert shown["option.patience"] == (9, "ARACHNE_REPAIR_OPTION")
+    assert shown["option.localiser.count"] == (6, "'arachne.toml', line 9")
+    assert shown["seed"] == (2, "ARACHNE_REPAIR_SEED")
+    assert shown["alpha"] == (4.0, "'arachne.toml', line 3")
+    assert shown["memory"] == (10**9, "'arachne.toml', line 1")
+    assert shown["rounds"] == (1, "default")
+    given = ("digits.onnx", "--data", "digits.npz", "--target", "*:7", "-O", "generations=2", "--json")
+    ran = arachne("repair", *given, cwd=here)
     assert (ran.code, ran.json["seed"], ran.json["target"]) == (0, 2, "*:7")
+    told = "memory = 1000000000 ('arachne.toml', line 1), seed = 2 (ARACHNE_REPAIR_SEED), alpha = 4.0 ('arachne.toml', "
+    assert ran.err.startswith(f"found settings: {told}line 3), ")
+    assert "option.population = 11 (ARACHNE_REPAIR_OPTION), option.patience = 9 (ARACHNE_REPAIR_OPTION)" in ran.err
+    settings = ran.json["provenance"]["settings"]
+    assert [settings["searcher"][name] for name in ("population", "patience", "generations")] == [11, 9, 2]
+    assert settings["localiser"]["count"] == 6
 
 
 def test_a_printed_configuration_can_be_used_again(here: Path) -> None:
-    given = ("digits.onnx", "--data", "digits.npz", "--target", "*:7", "--alpha", "3", "--seed", "4")
-    shown = arachne("repair", *given, "--print-config", cwd=here)
+    words = ("-O", "members=bias,last", "-O", "localiser.count=6", "-O", "every-class=false")
+    given = ("digits.onnx", "--data", "digits.npz", "--target", "*:7", "--alpha", "3", "--seed", "4", *words)
+    shown = arachne("settings", "repair", *given, cwd=here)
     (here / "mine.toml").write_text(shown.out, encoding="utf-8")
-    again = arachne("repair", "--config", "mine.toml", "--print-config", cwd=here)
+    again = arachne("settings", "repair", "--config", "mine.toml", cwd=here)
     values = [line.partition("  # ")[0] for line in shown.out.splitlines()]
     assert [line.partition("  # ")[0] for line in again.out.splitlines()] == values
     assert 'target = ["*:7"]' in values
+    assert [line for line in values if line.startswith("option")] == [
+        'option.members = "bias,last"',
+        "option.localiser.count = 6",
+        "option.every_class = false",
+    ]
 
 
 @pytest.mark.parametrize(
     ("content", "code", "message"),
     [
         ("[repair]\nalhpa = 3\n", 2, "has the option 'alhpa' for repair; did you mean 'alpha'?"),
+        ("[repair]\npopulation = 9\n", 2, "which is a plug-in's: give it in the table [repair.option]"),
+        ("[repair.option]\nsteps = 2020-01-01\n", 3, "a date or time for 'option.steps'"),
         ("[repair\n", 3, "is not TOML"),
         ("[repair]\nalpha = 'much'\n", 2, "'much' is not a valid float"),
     ],
@@ -227,15 +243,15 @@ def test_quiet_says_nothing_and_verbose_every_generation(here: Path) -> None:
         "*:7",
         "--search",
         "de",
-        "--population",
-        "8",
+        "-O",
+        "population=8",
     )
-    quiet = arachne(*arguments, "--generations", "2", "-q", "--log-file", "log.txt", cwd=here)
+    quiet = arachne(*arguments, "-O", "generations=2", "-q", "--log-file", "log.txt", cwd=here)
     assert quiet.err == ""
     assert quiet.out.splitlines()[0].split(":")[0] in ("REPAIRED", "REPAIRED WITH DAMAGE", "NOT REPAIRED")
     log = (here / "log.txt").read_text(encoding="utf-8")
     assert " generation 2: fitness " in log
-    verbose = arachne(*arguments, "--generations", "2", "-v", cwd=here)
+    verbose = arachne(*arguments, "-O", "generations=2", "-v", cwd=here)
     assert [line.split(":")[0] for line in verbose.err.splitlines() if line.startswith("generation")] == [
         "generation 0",
         "generation 1",

@@ -13,19 +13,25 @@ from arachne.evidence import check_gates
 from arachne.evidence.verdict import percent
 from arachne.report.card import model_card
 from arachne.report.card import text as markdown
-from arachne.report.folder import read_page, write_report
+from arachne.report.folder import read_page, write_extras, write_page
 from arachne.report.html import render
 from arachne.report.junit import junit_xml
 from arachne.report.notebook import result_html
 from arachne.report.records import MLflowRecorder, TensorBoardRecorder, history_csv, together
-from arachne.result import RepairResult
+from arachne.results.result import RepairResult
 from arachne.search.state import Generation
 
 
 @pytest.fixture
 def folder(repaired: RepairResult, tmp_path: Path) -> Path:
+    notes: list[str] = []
     page = repaired.page("arachne repair …")
-    write_report(tmp_path, page, repaired.patch, repaired.search, repaired.backend.describe())
+    described = repaired.backend.describe()
+    write_extras(
+        tmp_path, page["result"], repaired.patch, repaired.search, described, command="arachne", tell=notes.append
+    )
+    write_page(tmp_path, page, named=tmp_path, tell=notes.append)
+    assert notes == []
     return tmp_path
 
 

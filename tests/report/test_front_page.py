@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from arachne.report.front_page import MOST_PICTURES, MOST_POINTS, MOST_ROWS, front_object
+from arachne.report.front_page import MAX_LISTED_INPUTS, MOST_PICTURES, MOST_POINTS, front_object
 from arachne.report.html import render
 from arachne.report.json import dumps
-from arachne.result import RepairResult
+from arachne.results.result import RepairResult
 
 
 @pytest.fixture(scope="module")
@@ -93,4 +93,4 @@ def test_limits_hold_for_a_long_front(with_front: RepairResult) -> None:
     assert told["left_out"] == len(points) - len(told["points"])
     assert sum(point["chosen"] for point in told["points"]) == 1
     assert len(told["inputs"]) == MOST_PICTURES
-    assert all(len(point["broken"]) <= MOST_ROWS < point["broken_total"] for point in told["points"])
+    assert all(len(point["broken"]) <= MAX_LISTED_INPUTS < point["broken_total"] for point in told["points"])

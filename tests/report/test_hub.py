@@ -11,7 +11,7 @@ import pytest
 from arachne.cli import run
 from arachne.errors import UsageError
 from arachne.report.hub import hub_card
-from arachne.result import RepairResult
+from arachne.results.result import RepairResult
 
 
 @pytest.fixture

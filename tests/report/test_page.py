@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from arachne import engine
+from arachne.choose.budget import Budget
+from arachne.choose.select import Choice
 from arachne.data.labelled import LabelledData
 from arachne.data.split import Part
 from arachne.data.targets import Target
@@ -26,13 +28,13 @@ from arachne.report.json import dumps
 from arachne.report.objects import result_object
 from arachne.report.page import MOST_CLASSES, MOST_SHOWN, page_object
 from arachne.report.terminal import EvidenceTable, as_text
-from arachne.result import RepairResult
+from arachne.results.result import RepairResult
+from arachne.scoring.outcome import Baseline, Outcome
 from arachne.search import Candidate
-from arachne.search.budget import Budget
-from arachne.search.choose import Choice
-from arachne.search.standing import Baseline, Point, Standing
+from arachne.search.measured import MeasuredCandidate
 from arachne.settings import Settings
 from arachne.testing import ReferenceBackend
+from arachne.weights.selection import Selection
 
 
 class Reader(HTMLParser):
@@ -223,8 +225,10 @@ def test_a_front_over_ten_thousand_photographs_keeps_the_page_small() -> None:
     part = Part(data, np.arange(n), np.eye(classes)[before] * 9, (Target("*:*"),))
     baseline = Baseline.of(part)
     points = [
-        Point(Candidate((), np.zeros(0), made_by="keep"), 300, 1.0, standing, held_out=standing)
-        for standing in (Standing(baseline, baseline.right ^ (rng.random(n) < share / 50)) for share in range(80))
+        MeasuredCandidate(
+            Candidate(Selection((), np.zeros(0)), np.zeros(0), made_by="margin"), 300, 1.0, standing, held_out=standing
+        )
+        for standing in (Outcome(baseline, baseline.right ^ (rng.random(n) < share / 50)) for share in range(80))
     ]
     evidence = Evidence(PartEvidence.measure(part, np.eye(classes)[labels] * 9))
     result = result_object(evidence, command="evaluate", seed=None, backend="reference", weights=0)

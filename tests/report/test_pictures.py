@@ -10,8 +10,8 @@ from sklearn.datasets import load_digits
 
 from arachne.data.labelled import LabelledData
 from arachne.data.layout import picture_layout
+from arachne.model.values import Array
 from arachne.report.pictures import LONGEST_TEXT, show_inputs
-from arachne.values import Array
 
 DIGITS: Array = load_digits().data.astype(np.float32)[:300] / 16
 RNG = np.random.default_rng(0)

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from arachne.backend import Pull
 from arachne.data.labelled import LabelledData
 from arachne.data.split import Part
 from arachne.errors import UsageError
 from arachne.evidence import PartEvidence
+from arachne.model.backend import LossGradient
+from arachne.model.values import Inputs
 from arachne.patch import Patch
 from arachne.report.html import render
 from arachne.report.saliency import _coarse, _View, saliency_objects
-from arachne.result import RepairResult
+from arachne.results.result import RepairResult
 from arachne.testing import ReferenceBackend, mlp
-from arachne.values import Inputs
 
 
 def test_of_a_linear_model_a_map_is_what_each_pixel_adds_to_the_difference(
@@ -68,7 +68,7 @@ def test_inputs_that_are_no_pictures_or_whole_numbers_and_an_empty_patch_have_no
 class NoGradients(ReferenceBackend):
     """Cannot differentiate by inputs."""
 
-    def _input_gradients(self, inputs: Inputs, pull: Pull) -> Inputs:
+    def _input_gradients(self, inputs: Inputs, pull: LossGradient) -> Inputs:
         raise UsageError("backend 'reference' gives no gradients with respect to the inputs")
 
 

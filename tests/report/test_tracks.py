@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
+import socket
 import sys
 from importlib import resources
 from pathlib import Path
@@ -12,15 +14,13 @@ from typing import Any
 import pytest
 
 from arachne.cli import run
-from arachne.deprecation import ArachneDeprecationWarning
 from arachne.errors import EnvironmentFaultError, UsageError
-from arachne.report.records import TensorBoardRecorder
-from arachne.report.tracks import Tracks
-from arachne.result import RepairResult
+from arachne.io.manifest import write_manifest
+from arachne.report.tracks import Tracks, local_path
 from arachne.search.state import Generation
 
 MODEL, DATA = (str(resources.files("arachne.demo").joinpath(name)) for name in ("digits.onnx", "digits.npz"))
-REPAIR = ["repair", MODEL, "--data", DATA, "--target", "*:7", "--search", "last", "--seed", "0"]
+REPAIR = ["repair", MODEL, "--data", DATA, "--target", "*:7", "--search", "last-layer", "--seed", "0"]
 
 
 def cli(*arguments: str) -> tuple[int, str]:
@@ -102,14 +102,68 @@ def test_a_server_that_goes_away_does_not_end_a_repair(monkeypatch: pytest.Monke
     ]
 
 
-def test_the_old_name_of_finish_still_works(repaired: RepairResult, tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
-    with TensorBoardRecorder(tmp_path) as recorder, pytest.warns(ArachneDeprecationWarning, match="use 'finish'"):
-        recorder.evidence(repaired.evidence)
-
-
 def test_no_place_is_fine_and_a_bad_one_is_a_usage_error() -> None:
     with Tracks([]) as tracks:
         tracks(Generation(1, 2.0, 3, 4, 5, 6))
     with pytest.raises(UsageError):
         Tracks(["mlflow"])
+
+
+def test_a_server_that_is_silent_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mlflow", reason="mlflow is not installed")
+    monkeypatch.setattr("arachne.report.records.ANSWER_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        host, port = server.getsockname()
+        sentence = f"MLflow at 'http://{host}:{port}' did not answer within 0.5 seconds; check the address, or"
+        with pytest.raises(EnvironmentFaultError, match=sentence):
+            Tracks([f"mlflow:http://{host}:{port}"])
+
+
+@pytest.mark.backend("onnx")
+@pytest.mark.parametrize(
+    ("place", "out", "sentence"),
+    [
+        ("tensorboard:data.npz", "fix", "is an input (--data)"),
+        ("tensorboard:.", "fix", "holds an input (--data)"),
+        ("mlflow:data.npz", "fix", "is an input (--data)"),
+        ("mlflow:sqlite:///data.npz", "fix", "is an input (--data)"),
+        ("mlflow:file:HERE/same", "fix", "is an input (--data)"),
+        ("tensorboard:fix", "fix", "are one place, or one lies in the other"),
+        ("mlflow:fix/runs", "fix", "are one place, or one lies in the other"),
+        ("tensorboard:notes", "fix", "is no folder, in which a repair could be followed"),
+        ("mlflow:pipe", "fix", "is no folder, in which a repair could be followed"),
+        ("tensorboard:done/runs", "fix", "a folder of results, which only changes as a whole"),
+    ],
+)
+def test_a_folder_in_which_a_repair_is_followed_is_checked_as_every_output(
+    place: str, out: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("data.npz").write_bytes(Path(DATA).read_bytes())
+    os.link("data.npz", "same")
+    Path("notes").write_text("mine")
+    os.mkfifo("pipe")
+    Path("done").mkdir()
+    (tmp_path / "done" / "patch.json").write_text("{}")
+    write_manifest(Path("done"))
+    before = {path.name: path.lstat().st_mtime_ns for path in tmp_path.rglob("*")}
+    code, said = cli("--data", "data.npz", "--track", place.replace("HERE", str(tmp_path)), "-o", out)
+    assert (code, sentence in said) == (2, True), said
+    assert {path.name: path.lstat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+@pytest.mark.parametrize(
+    ("place", "path"),
+    [
+        ("tensorboard:runs", "runs"),
+        ("mlflow:runs", "runs"),
+        ("mlflow:file:///a/my%20runs", "/a/my runs"),
+        ("mlflow:sqlite:///runs.db", "runs.db"),
+        ("mlflow:sqlite:////a/runs.db", "/a/runs.db"),
+        ("mlflow:", None),
+        ("mlflow:http://127.0.0.1:5000", None),
+        ("mlflow:databricks", None),
+    ],
+)
+def test_where_a_place_is_on_this_machine(place: str, path: str | None) -> None:
+    assert local_path(place) == (None if path is None else Path(path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 import time
 from pathlib import Path
@@ -19,7 +20,10 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", choices=[*names, []], help="parts to run; all unless given")
     parser.add_argument("--seed", type=int, default=0, help="seed of everything random")
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
+    parser.add_argument("--seconds", type=float, help="how long the mutations go on; a fixed number of them without")
     given = parser.parse_args()
+    if given.seconds is not None:
+        os.environ["ARACHNE_SAFETY_SECONDS"] = str(given.seconds)
     rows: list[Row] = []
     for name in given.parts or names:
         began = time.monotonic()

@@ -56,6 +56,10 @@ TYPES: dict[str, tuple[str | bytes, tuple[str, ...]]] = {
     "with-a-list-as-a-flag": ("json = [true]", ()),
     "with-a-zero-byte-in-data": ('data = "a\\u0000b"', ("scan", "net.onnx")),
     "with-a-zero-byte-in-classes": ('classes = "a\\u0000b"', ()),
+    "with-a-date-as-an-option": ("[repair.option]\ncount = 2020-01-01", REPAIR),
+    "with-a-list-of-objects-as-an-option": ("[repair.option]\ncount = [{a = 1}]", REPAIR),
+    "with-a-zero-byte-in-an-option": ('[repair.option]\ncount = "1\\u0000"', REPAIR),
+    "with-options-as-a-number": ("[repair]\noption = 5", REPAIR),
     "with-a-list-as-device": ("device = ['cpu']", ()),
     "with-an-object-as-preprocess": ("[scan]\npreprocess = {scale = 1}", ()),
 }
@@ -82,6 +86,22 @@ CODE: dict[str, tuple[str, tuple[str, ...]]] = {
     "that-writes-a-page-elsewhere": ("[scan]\npage = '../page.html'", ()),
     "that-writes-results-elsewhere": ("out = '../out'", REPAIR),
     "that-draws-elsewhere": ("plot = '/tmp/arachne-evil.png'", LOCALISE),
+    "that-joins-a-cluster": ("cluster = 'tcp://127.0.0.1:9'", ()),
+    "that-joins-a-cluster-by-a-file": ("[scan]\ncluster = 'arachne.toml'", ()),
+    "that-joins-a-cluster-under-a-hidden-name": ("'' = 1\n\"cl\\u0075ster\" = 'tcp://127.0.0.1:9'", ()),
+    "that-joins-a-cluster-in-an-inline-table": ("repair = {seed = 1, cluster = 'tcp://127.0.0.1:9'}", REPAIR),
+    "that-starts-workers": ("workers = 100000", ()),
+    "that-tracks-elsewhere": ("track = ['tensorboard:/tmp/arachne-evil-runs']", REPAIR),
+    "that-tracks-here": ("track = ['tensorboard:runs']", REPAIR),
+    "that-tracks-on-a-server": ("[repair]\ntrack = ['mlflow:http://127.0.0.1:9']", REPAIR),
+    "that-resumes": ("[repair]\nresume = true\nout = 'fix'", REPAIR),
+    "that-replaces": ("force = true", (*REPAIR, "-o", "fix")),
+    "that-reads-elsewhere": ("[repair]\nholdout = '/etc/passwd'", REPAIR),
+    "that-names-a-searcher-of-others": ("search = 'strange'", REPAIR),
+    "that-names-a-searcher-of-others-behind-o": ("[repair.option]\nmembers = ['strange']", REPAIR),
+    "that-sets-an-option-of-others": ("[repair]\noption = ['strange.rounds=1']", REPAIR),
+    "that-accepts-for-the-user": ("accept-near-chance = true", REPAIR),
+    "that-names-other-settings": ("config = '../arachne.toml'", ()),
 }
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import struct
+import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ Change = Callable[[Any], object]
 REPORT = ["report", "fix"]
 LIST = ["choose", "fix"]
 CHOOSE = ["choose", "fix", "-o", "other"]
+HUB = ["report", "fix", "--hub-card", "card.md"]
 
 
 def text(name: str, change: Callable[[str], str | bytes], argv: list[str] = REPORT) -> Maker:
@@ -128,6 +132,17 @@ def pictures(source: str) -> Change:
     return change
 
 
+def saliency(source: str) -> Change:
+    """A map of what the model looks at leads elsewhere."""
+
+    def change(found: Any) -> None:
+        picture = {"kind": "image", "src": source, "width": 8, "height": 8}
+        told = {"row": 0, "name": None, "label": "a", "wrong": "b", "became": "fixed"}
+        found["saliency"] = [{**told, "input": picture, "before": picture, "after": picture}]
+
+    return change
+
+
 SOURCES = {
     "on-the-network": "http://127.0.0.1:9/a.png",
     "of-a-file": "file:///etc/passwd",
@@ -135,6 +150,9 @@ SOURCES = {
     "of-an-svg": "data:image/svg+xml;base64,PHN2Zy8+",
     "of-html": "data:text/html;base64,PGI+",
     "behind-a-quote": 'data:image/png;base64,AA" onerror="alert(1)',
+    "of-no-picture": "data:image/png;base64,AAAA",
+    "of-no-base64": "data:image/png;base64,A",
+    "of-six-megabytes": "data:image/png;base64," + "A" * (6 << 20),
     "of-two-addresses": "data:image/png;base64,AA==\nhttp://127.0.0.1:9/",
 }
 
@@ -153,7 +171,6 @@ RESULTS: dict[str, tuple[Change, list[str]]] = {
     "with-a-localisation-of-text": (put("localised", value="x"), CHOOSE),
     "with-a-localisation-of-texts": (put("localised", value={"front": "x"}), CHOOSE),
     "with-settings-of-text": (put("provenance", value={"settings": "x"}), CHOOSE),
-    "with-an-alpha-of-text": (put("provenance", value={"settings": {"alpha": "x"}}), CHOOSE),
 }
 
 
@@ -210,6 +227,11 @@ FRONTS: dict[str, Callable[[dict[str, Any], dict[str, Any]], object]] = {
     "with-rows-of-text": lambda arrays, about: arrays.update({"seen.rows": arrays["seen.rows"].astype(str)}),
     "with-rows-of-two-axes": lambda arrays, about: arrays.update({"seen.rows": arrays["seen.rows"][None]}),
     "with-bits-that-are-too-few": lambda arrays, about: arrays.update({"seen.right": arrays["seen.right"][:, :1]}),
+    "with-a-parameter-twice": lambda arrays, about: about["groups"][0]["parameters"].append(
+        about["groups"][0]["parameters"][0]
+    ),
+    "with-weights-out-of-order": lambda arrays, about: arrays.update({"group0.index0": arrays["group0.index0"][::-1]}),
+    "with-negative-weights": lambda arrays, about: arrays.update({"group0.index0": arrays["group0.index0"] - 10**6}),
     "with-values-of-nan": lambda arrays, about: arrays.update({"group0.values": arrays["group0.values"] * np.nan}),
     "with-values-that-do-not-fit": _array("group0.values", [1.0]),
     "without-values": lambda arrays, about: arrays.pop("group0.values"),
@@ -230,6 +252,84 @@ def sources(model: dict[str, Any] | None, data: dict[str, Any] | None = None) ->
         return front(change, CHOOSE)(folder)
 
     return make
+
+
+PLACES = {
+    "a-pattern-of-everything": "/**/*.npz",
+    "a-pattern": "*.npz",
+    "a-list": "data.npz,data.npz",
+    "an-absolute-file": "/etc/hostname",
+    "a-folder-above": "../data.npz",
+    "a-link": "linked.npz",
+    "behind-a-link": "linked/data.npz",
+    "nothing": "",
+}
+"""What a front may call its data; only a plain name in the working folder is taken."""
+
+
+def _place(name: str) -> Maker:
+    def make(folder: Path) -> list[str]:
+        argv = sources(None, {"data": name})(folder)
+        (folder / "linked.npz").symlink_to("data.npz")
+        (folder / "linked").symlink_to(".")
+        return argv
+
+    return make
+
+
+def _linked(name: str, argv: list[str]) -> Maker:
+    """A file of a repair's folder that is a link to one elsewhere, which would do."""
+
+    def make(folder: Path) -> list[str]:
+        file = folder / valid.front(folder) / name
+        file.rename(folder / "elsewhere")
+        file.symlink_to(folder / "elsewhere")
+        return argv
+
+    return make
+
+
+def _sparse(name: str, argv: list[str], size: int = 3 << 30) -> Maker:
+    """A file of a repair's folder with a hole of gigabytes behind its bytes, which takes no room on the disk."""
+
+    def make(folder: Path) -> list[str]:
+        os.truncate(folder / valid.front(folder) / name, size)
+        return argv
+
+    return make
+
+
+def _sparse_checkpoint(name: str) -> Maker:
+    """A checkpoint whose one array is a hole of 4.2 gigabytes."""
+
+    def make(folder: Path) -> list[str]:
+        file = folder / valid.checkpoint(folder, name)
+        with zipfile.ZipFile(file) as archive:
+            about = archive.read("about.npy")
+        _write_hole(file, about, 4_200_000_000)
+        return list(valid.RESUMED)
+
+    return make
+
+
+def _write_hole(file: Path, about: bytes, size: int) -> None:
+    """An archive of two stored members, the second of them a hole."""
+    entries, at = [], 0
+    with file.open("wb") as stream:
+        for name, content, length in ((b"about.npy", about, len(about)), (b"state/x.npy", b"", size)):
+            extra = struct.pack("<HHQQ", 1, 16, length, length)
+            head = struct.pack("<HHHHHIIIHH", 45, 0, 0, 0, 0x21, zlib.crc32(content), *[0xFFFFFFFF] * 2, len(name), 20)
+            stream.write(b"PK\3\4" + head + name + extra + content)
+            stream.seek(length - len(content), 1)
+            entries.append(
+                b"PK\1\2" + struct.pack("<H", 45) + head + struct.pack("<HHHII", 0, 0, 0, 0, at) + name + extra
+            )
+            at = stream.tell()
+        directory = b"".join(entries)
+        end = struct.pack("<QHHIIQQQQ", 44, 45, 45, 0, 0, 2, 2, len(directory), at)
+        stream.write(directory + b"PK\6\6" + end)
+        stream.write(b"PK\6\7" + struct.pack("<IQI", 0, at + len(directory), 1))
+        stream.write(b"PK\5\6" + struct.pack("<HHHHIIH", 0, 0, 2, 2, 0xFFFFFFFF, 0xFFFFFFFF, 0))
 
 
 def _pipe(name: str, argv: list[str]) -> Maker:
@@ -277,6 +377,27 @@ CASES = [
     *(
         Case(f"{name}-that-is-a-pipe", "result", "pipe", _pipe(name, argv))
         for name, argv in (("report.json", REPORT), ("result.json", LIST), ("front.npz", LIST))
+    ),
+    *(
+        Case(f"report-with-saliency-{name}", "result", "escape", content("report.json", saliency(source)))
+        for name, source in SOURCES.items()
+    ),
+    *(Case(f"front-whose-data-is-{name}", "front", "escape", _place(place)) for name, place in PLACES.items()),
+    *(
+        Case(f"{name}-that-is-a-link", "result", "escape", _linked(name, argv))
+        for name, argv in (("report.json", REPORT), ("result.json", LIST), ("front.npz", LIST), ("MODEL_CARD.md", HUB))
+    ),
+    *(
+        Case(f"{name}-with-a-hole-of-gigabytes", "result", "size", _sparse(name, argv))
+        for name, argv in (("report.json", REPORT), ("result.json", LIST), ("front.npz", LIST), ("MODEL_CARD.md", HUB))
+    ),
+    Case("checkpoint-with-a-hole-of-gigabytes", "checkpoint", "size", _sparse_checkpoint("search-000002.npz")),
+    Case(
+        "localisation-with-a-hole-of-gigabytes",
+        "checkpoint",
+        "size",
+        _sparse_checkpoint("localised.npz"),
+        exits=(0, 3),
     ),
     Case("folder-that-links-to-itself", "result", "pipe", _no_folder),
 ]

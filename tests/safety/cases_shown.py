@@ -28,7 +28,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "scan-with-a-log": ("scan", "net.onnx", *DATA, "--log-file", "log.txt", "--verbose"),
     "localise": ("localise", "net.onnx", *DATA, *TARGET),
     "localise-as-json": ("localise", "net.onnx", *DATA, *TARGET, "--json"),
-    "repair": ("repair", "net.onnx", *DATA, *TARGET, "--search", "keep", "-o", "fix"),
+    "repair": ("repair", "net.onnx", *DATA, *TARGET, "--search", "margin", "-o", "fix"),
     "evaluate": ("evaluate", "net.onnx", *DATA),
     "convert": ("convert", "net.onnx", "-o", "out.onnx"),
 }
@@ -131,4 +131,4 @@ CASES = [
 def _settings(folder: Path, name: str) -> list[str]:
     valid.model(folder)
     (folder / "arachne.toml").write_text(f"classes = {json.dumps(name)}\n", encoding="utf-8")
-    return ["scan", "net.onnx", "--data", "data.npz", "--print-config"]
+    return ["settings", "scan", "net.onnx", "--data", "data.npz", "--config", "arachne.toml"]

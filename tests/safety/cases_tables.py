@@ -183,6 +183,42 @@ def _dictionary_bomb(folder: Path) -> list[str]:
     return ["scan", valid.model(folder), "--data", "data.parquet", *SHAPE]
 
 
+def _long_texts(column: str) -> Maker:
+    """Rows that all name one long text of a dictionary: a megabyte in the file, gigabytes once each row has its own."""
+
+    def make(folder: Path) -> list[str]:
+        import numpy as np
+        import pyarrow
+        from pyarrow import parquet as file
+
+        text = pyarrow.array(["x" * (1 << 20)])
+        rows = 2_000
+        made = {"y": pyarrow.array(np.zeros(rows, np.int64))} | {n: pyarrow.array(np.zeros(rows)) for n in COLUMNS}
+        made[column] = pyarrow.DictionaryArray.from_arrays(pyarrow.array(np.zeros(rows, np.int32)), text)
+        file.write_table(pyarrow.table(made).cast(_plain_texts(pyarrow, made)), folder / "data.parquet")
+        return ["scan", valid.model(folder), "--data", "data.parquet", *SHAPE]
+
+    return make
+
+
+def _plain_texts(arrow: Any, made: dict[str, Any]) -> Any:
+    """A schema that does not mention dictionaries."""
+    kinds = {name: getattr(array.type, "value_type", array.type) for name, array in made.items()}
+    return arrow.schema(list(kinds.items()))
+
+
+def _long_lists(folder: Path) -> list[str]:
+    """Lists of one number again and again, which a dictionary packs into next to nothing."""
+    import numpy as np
+    import pyarrow
+    from pyarrow import parquet as file
+
+    lists = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(np.zeros(60_000_000)), 6_000_000)
+    made = {"y": pyarrow.array(np.arange(10)), "x": lists.cast(pyarrow.list_(pyarrow.float64()))}
+    file.write_table(pyarrow.table(made), folder / "data.parquet")
+    return ["scan", valid.model(folder), "--data", "data.parquet", *SHAPE]
+
+
 def _damaged_parquet(change: Callable[[bytes], bytes]) -> Maker:
     def make(folder: Path) -> list[str]:
         argv = parquet(lambda _: {})(folder)
@@ -279,6 +315,8 @@ CASES = [
     *(Case(f"parquet-lists-{name}", "parquet", "type", lists_alone(values)) for name, values in LISTS.items()),
     *(Case(f"parquet-{name}", "parquet", "damage", _damaged_parquet(make)) for name, make in PARQUET_BYTES.items()),
     Case("parquet-that-unpacks-to-a-gigabyte", "parquet", "bomb", _parquet_bomb),
+    Case("parquet-two-thousand-labels-of-a-megabyte", "parquet", "size", _long_texts("y")),
+    Case("parquet-lists-of-six-million-numbers", "parquet", "size", _long_lists),
     Case("parquet-of-30-million-rows-in-a-dictionary", "parquet", "bomb", _dictionary_bomb),
     *(
         Case(f"causes-{name}", "causes", "type", target("scan.json", content, "cause:scan.json:1"))

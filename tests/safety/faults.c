@@ -1,7 +1,8 @@
 /* Faults of a disk, on purpose: the n-th call that changes something under a folder fails, or ends the process.
  *
  * Loaded before the C library (LD_PRELOAD), so that it stands between any program and the system. `faults_arm` says
- * which call it is to be; `faults_seen` tells how many there were. See faults.py.
+ * which call it is to be; `faults_seen` tells how many there were. With `faults_swap`, something changes its place just
+ * before that call. See faults.py.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -11,15 +12,16 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { KILL = -1 };
+enum { KILL = -1, SYMLINK = -2, LINK = -3, RENAME = -4 };
 
-static char folder[PATH_MAX];
+static char folder[PATH_MAX], swapped[PATH_MAX], aside[PATH_MAX], other[PATH_MAX];
 static long wanted, seen;
 static int action, stays;
 
@@ -28,7 +30,24 @@ void faults_arm(const char *under, long number, int what, int for_good) {
     snprintf(folder, sizeof folder, "%s", under);
 }
 
+/* What is moved away, where to, and what takes its name when the call comes; the call itself goes on. */
+void faults_swap(const char *what, const char *away, const char *instead) {
+    snprintf(swapped, sizeof swapped, "%s", what);
+    snprintf(aside, sizeof aside, "%s", away);
+    snprintf(other, sizeof other, "%s", instead);
+}
+
 long faults_seen(void) { return seen; }
+
+#define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+
+static int swap(void) {
+    REAL(rename)(swapped, aside);
+    if (action == SYMLINK) REAL(symlink)(other, swapped);
+    if (action == LINK) REAL(link)(other, swapped);
+    if (action == RENAME) REAL(rename)(other, swapped);
+    return 0;
+}
 
 /* Whether this call is to fail; it does not return where the process is to end. */
 static int struck(void) {
@@ -38,6 +57,7 @@ static int struck(void) {
         kill(getpid(), SIGKILL);
         for (;;) pause();
     }
+    if (action < 0) return swap();
     errno = action;
     return 1;
 }
@@ -59,6 +79,11 @@ static int name_of(int fd, char *into) {
 static int path_below(int at, const char *path) {
     char start[PATH_MAX], whole[2 * PATH_MAX];
     if (!folder[0] || !path) return 0;
+    if (strncmp(path, "/proc/self/fd/", 14) == 0) { /* through an open folder */
+        int fd = atoi(path + 14);
+        const char *rest = strchr(path + 14, '/');
+        return name_of(fd, start) && snprintf(whole, sizeof whole, "%s%s", start, rest ? rest : "") > 0 && below(whole);
+    }
     if (path[0] == '/') return below(path);
     if (at == AT_FDCWD ? !getcwd(start, sizeof start) : !name_of(at, start)) return 0;
     snprintf(whole, sizeof whole, "%s/%s", start, path);
@@ -70,7 +95,6 @@ static int open_below(int fd) {
     return folder[0] && name_of(fd, path) && below(path);
 }
 
-#define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 #define ON_PATH(result, name, at, path, given, passed) \
     result name given { return path_below(at, path) && struck() ? -1 : REAL(name) passed; }
 #define ON_FILE(result, name, given, passed) \

@@ -17,6 +17,10 @@ from pathlib import Path
 KILL = -1
 """Instead of an error: the process is ended before the call, as by `kill -9`."""
 
+SYMLINK, LINK, RENAME = -2, -3, -4
+"""Instead of an error: just before the call something is moved away, and a link to something else, a hard link to it or
+that itself takes its name; see `swap`."""
+
 
 def library(folder: Path) -> Path | None:
     """The compiled library, made in a folder; None where there is no compiler."""
@@ -36,11 +40,17 @@ def arm(under: Path, number: int, action: int, *, for_good: bool = False) -> Non
     Args:
         under: The folder, resolved.
         number: Which call, from 1 on.
-        action: An error's number, or `KILL`.
+        action: An error's number, `KILL`, or how something is swapped.
         for_good: Whether all calls after it fail too, as on a disk that stays full.
     """
     loaded = ctypes.CDLL(os.environ["LD_PRELOAD"])
     loaded.faults_arm(os.fsencode(under), ctypes.c_long(number), action, int(for_good))
+
+
+def swap(what: Path, aside: Path, other: Path) -> None:
+    """Say what is moved away, where to, and what takes its name, when `arm` was called with such an action."""
+    loaded = ctypes.CDLL(os.environ["LD_PRELOAD"])
+    loaded.faults_swap(*(os.fsencode(path) for path in (what, aside, other)))
 
 
 def seen() -> int:

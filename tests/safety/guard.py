@@ -58,6 +58,7 @@ def enclose(work: Path, folder: Path, trace: Path) -> None:
         (work / name).mkdir(exist_ok=True)
     make_helpers(work / "bin", trace)
     os.environ.update(HOME=str(work / "home"), TMPDIR=str(work / "tmp"), PATH=str(work / "bin"), COLUMNS="120")
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(work / "tmp" / "inductor")  # torch has chosen one before TMPDIR was set
     tempfile.tempdir = None
     os.chdir(folder)
     pages = int(Path("/proc/self/statm").read_text().split()[0])

@@ -7,8 +7,8 @@ import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from arachne.checkpoint.files import read_saved
 from arachne.errors import InputError
+from arachne.results.checkpoint.files import read_saved
 from tests.safety import faults
 from tests.safety.resumed import SHORT, Repair, repair
 from tests.safety.rows import Row

@@ -28,7 +28,7 @@ def run(seed: int, jobs: int) -> Iterator[Row]:
 
 def _row(number: signal.Signals, times: int, seed: int) -> Row:
     failures, resumed, slowest = [], 0, 0.0
-    with Runs() as runs, repair(runs, SEARCHES["de"]) as first, repair(runs, SEARCHES["keep"]) as second:
+    with Runs() as runs, repair(runs, SEARCHES["de"]) as first, repair(runs, SEARCHES["margin"]) as second:
         for n in range(times):
             rng = np.random.default_rng([seed, n, number])
             went_on, after, wrong = interrupted((first, second)[n % 2], number, rng)

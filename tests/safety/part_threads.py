@@ -92,7 +92,7 @@ def compare(folder: Path, model: str, data: str, more: dict[str, str], seed: int
         for threads in THREADS:
             out = f"{model}-{search}-{threads}"
             argv = ["repair", model, "--data", data, "--target", "8:1", "--search", search, "--seed", str(seed)]
-            argv += ["--generations", "8"] if search == "de" else ["--max-break", "5%"]
+            argv += ["-O", "generations=8"] if search == "de" else ["--max-break", "5%"]
             ended = _python(["-m", "arachne", *argv, "-o", out, "--force"], folder, threads, more)
             if ended.returncode != 0:
                 failures.append(f"{search} with {threads} threads: exit {ended.returncode}: {ended.stderr[-300:]}")

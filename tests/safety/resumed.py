@@ -21,14 +21,14 @@ SAME = ("patch.json", "history.csv", "model.onnx")
 """What holds no times, and is the same to the byte."""
 
 SEARCHES = {
-    "de": ("--search", "de", "--population", "40", "--generations", "30", "--patience", "30"),
-    "keep": ("--search", "keep"),
+    "de": ("--search", "de", "-O", "population=40", "-O", "generations=30", "-O", "patience=30"),
+    "margin": ("--search", "margin"),
     "auto": ("--search", "auto"),
 }
 """The searches that are ended, by name; each takes a second or two."""
 
-SHORT = ("--search", "de", "--population", "8", "--generations", "2")
-POOL = ("--search", "auto", "--members", "bias", "--members", "ridge")
+SHORT = ("--search", "de", "-O", "population=8", "-O", "generations=2")
+POOL = ("--search", "auto", "-O", "members=bias,ridge")
 """The same for a few runs, and for a sample."""
 
 

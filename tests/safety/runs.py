@@ -28,9 +28,9 @@ PATIENCE = 600.0
 """Seconds after which a child is ended, whatever it does."""
 
 LOADED = (
-    *("arachne.engine", "arachne.cli.repair", "arachne.cli.console", "arachne.result", "arachne.report.html"),
-    *("arachne.report.folder", "arachne.report.page", "arachne.search.evolution", "scipy.stats", "PIL.Image"),
-    *("arachne.registry", "arachne.causes", "gzip"),
+    *("arachne.engine", "arachne.cli.repair", "arachne.cli.console", "arachne.results.result", "arachne.report.html"),
+    *("arachne.report.folder", "arachne.report.page", "arachne.search.de_pymoo", "scipy.stats", "PIL.Image"),
+    *("arachne.model.registry", "arachne.causes", "gzip"),
     *("onnx", "onnxruntime", "arachne_onnx"),
 )
 
@@ -88,6 +88,7 @@ class Runs:
         *,
         signals: Sequence[tuple[float, int]] = (),
         fault: tuple[Path, int, int, bool] | None = None,
+        swap: tuple[Path, Path, Path] | None = None,
         since: str = "",
         every_step: bool = True,
     ) -> Ended:
@@ -99,11 +100,12 @@ class Runs:
             signals: After how many seconds it gets which signal.
             since: What it has said on standard error before these seconds begin to count.
             fault: What `faults.arm` is given.
+            swap: What `faults.swap` is given.
             every_step: Whether a checkpoint is written after every step, whatever that costs.
         """
         told = None if fault is None else [str(fault[0]), *fault[1:]]
         request: dict[str, object] = {"argv": list(argv), "cwd": str(folder), "signals": list(signals), "fault": told}
-        request |= {"since": since, "all": every_step}
+        request |= {"since": since, "all": every_step, "swap": None if swap is None else [str(path) for path in swap]}
         if self._process.stdin is None or self._process.stdout is None:
             raise RuntimeError("the process has no pipes")
         self._process.stdin.write(json.dumps(request) + "\n")
@@ -181,8 +183,8 @@ def _send(pid: int, request: dict[str, Any], said: Path, first: list[float]) -> 
 
 def _child(request: dict[str, Any], work: Path) -> None:
     """Run the command and end the process; never returns."""
-    from arachne.checkpoint import keeper
     from arachne.cli import run
+    from arachne.results.checkpoint import keeper
 
     code = 99
     try:
@@ -193,6 +195,8 @@ def _child(request: dict[str, Any], work: Path) -> None:
             keeper.SHARE = 1.0
         if request["fault"] is not None:
             under, number, action, for_good = request["fault"]
+            if request["swap"] is not None:
+                faults.swap(*map(Path, request["swap"]))
             faults.arm(Path(under), number, action, for_good=for_good)
         code = run(request["argv"])
         if request["fault"] is not None:

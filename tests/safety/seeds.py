@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from PIL import Image
 from tests.safety import valid
 from tests.safety.case import SERVERS
 from tests.safety.inside import Change, in_header, in_json, in_member, in_message
+from tests.safety.inside_arrays import in_about, in_arrays
 from tests.safety.mutations import mutated
 
 
@@ -106,6 +108,47 @@ def _of_result(name: str) -> Callable[[Path], str]:
     return lambda folder: f"{valid.result(folder)}/{name}"
 
 
+def _of_front(name: str) -> Callable[[Path], str]:
+    return lambda folder: f"{valid.front(folder)}/{name}"
+
+
+def _scan_file(folder: Path) -> str:
+    valid.model(folder)
+    valid.data(folder)
+    (folder / "scan.json").write_text(json.dumps({"causes": [{"target": "cause:1", "rule": RULE}]}))
+    return "scan.json"
+
+
+def _patch_with_rule(folder: Path) -> str:
+    file = folder / valid.patch(folder)
+    found = json.loads(file.read_text(encoding="utf-8"))
+    found["provenance"] |= {"target": ["cause:1"], "causes": {"cause:1": RULE}}
+    file.write_text(json.dumps(found), encoding="utf-8")
+    return file.name
+
+
+def _text_file(name: str, lines: list[str]) -> Callable[[Path], str]:
+    def make(folder: Path) -> str:
+        valid.model(folder)
+        valid.data(folder)
+        (folder / name).write_text("\n".join(lines) + "\n")
+        return name
+
+    return make
+
+
+RULE = {
+    "kind": "both",
+    "rules": [
+        {"kind": "values", "input": "", "index": [0, 1, 8], "value": [0.0, 0.0, 0.0], "least": 1},
+        {"kind": "range", "input": "", "index": 20, "low": 0.0, "high": None},
+        {"kind": "derived", "input": "", "layout": [1, 8, 8], "names": ["brightness", "dead rows"],
+         "low": [0.0, None], "high": [None, 8.0], "unknown": 1},
+        {"kind": "colour", "input": "", "layout": [1, 8, 8], "colour": [0.0], "least": 0},
+    ],
+}  # fmt: skip
+"""A rule that most of the demo's digits follow."""
+
 SCAN = ("scan", "net.onnx", "--data")
 FLAT = ("--preprocess", "shape=1x8x8")
 IMAGES = ("--preprocess", "grey scale=1/255 layout=nchw")
@@ -127,8 +170,52 @@ INSIDE = [
 ]  # fmt: skip
 """Models that are changed inside of an archive or a message that stays right."""
 
+CHOOSE = ("choose", "fix")
+TAKE = ("choose", "fix", "--max-break", "1%", "-o", "other")
+HUB = ("report", "fix", "--hub-card", "card.md")
+LOCALISE = ("localise", "net.onnx", "--data", "data.npz", "--target")
+EVALUATE = ("evaluate", "net.onnx", "--data", "data.npz", "--patch", "patch.json")
+
+
+def _localisation(folder: Path) -> str:
+    return valid.checkpoint(folder, "localised.npz")
+
+
+OURS = [
+    Seed("report.json, values", "result", _of_result("report.json"), ("report", "fix"), in_json),
+    Seed("report.json for a hub, values", "result", _of_result("report.json"), HUB, in_json),
+    Seed("report.json of a front, values", "result", _of_front("report.json"), ("report", "fix"), in_json),
+    Seed("card", "result", _of_result("MODEL_CARD.md"), HUB),
+    Seed("manifest", "result", _of_result("manifest.json"), ("report", "fix")),
+    Seed("manifest, values", "result", _of_result("manifest.json"), ("report", "fix"), in_json),
+    Seed("result.json of a front, values", "result", _of_front("result.json"), CHOOSE, in_json),
+    Seed("result.json of a front, taken", "result", _of_front("result.json"), TAKE, in_json),
+    Seed("report.json of a front, taken", "result", _of_front("report.json"), TAKE, in_json),
+    Seed("patch of a front, taken", "result", _of_front("patch.json"), TAKE, in_json),
+    Seed("front", "result", _of_front("front.npz"), CHOOSE),
+    Seed("front, object", "result", _of_front("front.npz"), CHOOSE, in_about),
+    Seed("front, arrays", "result", _of_front("front.npz"), CHOOSE, in_arrays),
+    Seed("front, object, taken", "result", _of_front("front.npz"), TAKE, in_about),
+    Seed("front, arrays, taken", "result", _of_front("front.npz"), TAKE, in_arrays),
+    Seed("checkpoint, object", "checkpoint", valid.checkpoint, valid.RESUMED, in_about),
+    Seed("checkpoint, arrays", "checkpoint", valid.checkpoint, valid.RESUMED, in_arrays),
+    Seed("localisation, object", "checkpoint", _localisation, valid.RESUMED, in_about),
+    Seed("localisation, arrays", "checkpoint", _localisation, valid.RESUMED, in_arrays),
+    Seed("patch, values in show", "patch", valid.patch, ("show", "patch.json"), in_json),
+    Seed("patch, values in apply", "patch", valid.patch, ("apply", "patch.json", "net.onnx", "-o", "o.onnx"), in_json),
+    Seed("patch, values in evaluate", "patch", valid.patch, EVALUATE, in_json),
+    Seed("patch, values in log", "patch", valid.patch, ("log", "net.onnx", "--patches", "patch.json"), in_json),
+    Seed("rule in a patch", "patch", _patch_with_rule, EVALUATE, in_json),
+    Seed("rule in a scan", "result", _scan_file, (*LOCALISE, "cause:scan.json:1"), in_json),
+    Seed("rows", "result", _text_file("rows.txt", [str(row) for row in range(60)]), (*LOCALISE, "rows:rows.txt")),
+    Seed("class names", "result", _text_file("names.txt", [f"digit {number}" for number in range(10)]),
+         (*SCAN, "data.npz", "--classes", "names.txt")),
+]  # fmt: skip
+"""Files that Arachne itself has written, or whose form is its own."""
+
 SEEDS = [
     *INSIDE,
+    *OURS,
     Seed("onnx", "onnx", _with_data(valid.model), (*SCAN, "data.npz")),
     Seed("pt2", "pt2", _with_data(valid.program), ("scan", "net.pt2", "--data", "data.npz")),
     Seed(
@@ -162,5 +249,5 @@ SEEDS = [
     Seed("result.json", "result", _of_result("result.json"), ("report", "fix")),
     Seed("checkpoint", "checkpoint", valid.checkpoint, valid.RESUMED),
     Seed("localisation", "checkpoint", lambda folder: valid.checkpoint(folder, "localised.npz"), valid.RESUMED),
-    Seed("arachne.toml", "config", _with_model(_settings), ("scan", "net.onnx")),
+    Seed("arachne.toml", "config", _with_model(_settings), ("scan", "net.onnx", "--config", "arachne.toml")),
 ]

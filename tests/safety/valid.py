@@ -36,12 +36,12 @@ def pixels(rows: int = 4) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
 
 def result(folder: Path, name: str = "fix") -> str:
     """The folder of a small finished repair, with its model and data beside it as `net.onnx` and `data.npz`."""
-    return _repaired(folder, name, "--search", "keep")
+    return _repaired(folder, name, "--search", "margin")
 
 
 def front(folder: Path, name: str = "fix") -> str:
     """As `result`, of a repair that left a front to choose from."""
-    return _repaired(folder, name, "--search", "keep", "--max-break", "1%")
+    return _repaired(folder, name, "--search", "margin", "--max-break", "1%")
 
 
 def _repaired(folder: Path, name: str, *options: str) -> str:
@@ -62,8 +62,8 @@ def _repaired(folder: Path, name: str, *options: str) -> str:
     return name
 
 
-RESUMED = ("repair", "net.onnx", "--data", "data.npz", "--target", "top:1", "--search", "de", "--population", "8",
-           "--generations", "2", "-o", "fix", "--resume")  # fmt: skip
+RESUMED = ("repair", "net.onnx", "--data", "data.npz", "--target", "top:1", "--search", "de", "-O", "population=8",
+           "-O", "generations=2", "-o", "fix", "--resume")  # fmt: skip
 """The command that goes on from what `checkpoint` leaves."""
 
 
@@ -71,9 +71,9 @@ def checkpoint(folder: Path, name: str = "search-000002.npz") -> str:
     """What a run leaves that was interrupted after its first generation: a file of the only checkpoint."""
     from unittest import mock
 
-    from arachne.checkpoint import Checkpoints, keeper
     from arachne.cli import run
     from arachne.errors import Interrupted
+    from arachne.results.checkpoint import Checkpoints, keeper
 
     model(folder)
     data(folder, rows=600)

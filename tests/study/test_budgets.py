@@ -19,7 +19,7 @@ pytestmark = pytest.mark.backend("torch")
 
 TRIGGER = "digits-trigger-a.0.auto.json"
 
-LEFT_OUT = ("wide", "deep", "words")
+LEFT_OUT = ("margin@wide", "margin@conv", "margin@embeddings")
 """Members that find nothing to do in a small network for digits."""
 
 

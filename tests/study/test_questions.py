@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="the study's subjects are not trained: torch
 pytest.importorskip("matplotlib", reason="the figures are not drawn: matplotlib is not installed")
 
 import arachne
-from arachne.plugins import SEARCHERS
+from arachne.plugins.table import SEARCHERS
 from examples.study import data, subjects
 from examples.study.__main__ import main
 from examples.study.cases import open_network

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from arachne.backend import Cut, ModelBackend, Weights
-from arachne.evaluate import Evaluator, FastEvaluator, FitnessInputs, Outcome, PlainEvaluator
-from arachne.evaluate.fitness import UNIT
+from arachne.model.backend import Cut, ModelBackend, Weights
+from arachne.model.values import Address, Array, Inputs, LayerInfo
+from arachne.scoring.evaluators import Evaluator, FastEvaluator, FitnessInputs, OutcomeCounts, PlainEvaluator
+from arachne.scoring.fitness import UNIT
 from arachne.search import DifferentialEvolution, Problem, SearchResult
-from arachne.suspects import Suspects
 from arachne.testing import ReferenceBackend
-from arachne.values import Address, Array, Inputs, LayerInfo
+from arachne.weights.selection import Selection
 
 
 class Recording(Evaluator):
@@ -31,13 +31,13 @@ class Recording(Evaluator):
     def evaluate(self, trials: Array, limits: Array | None = None) -> Array:
         return self.inner.evaluate(trials, limits)
 
-    def challenge(self, trials: Array, parents: Array, limits: Array | None) -> Array:
-        deficits = self.inner.challenge(trials, parents, limits)
+    def compare_with_parents(self, trials: Array, parents: Array, limits: Array | None) -> Array:
+        deficits = self.inner.compare_with_parents(trials, parents, limits)
         if limits is not None:
             self.accepted.append((deficits.sum(axis=1) <= limits).tolist())
         return deficits
 
-    def outcome(self, trial: Array) -> Outcome:
+    def outcome(self, trial: Array) -> OutcomeCounts:
         return self.inner.outcome(trial)
 
     def scores(self, trial: Array) -> Array:
@@ -79,7 +79,7 @@ def fitness_inputs_of(
     )
 
 
-def some_suspects(backend: ModelBackend, layers: Sequence[str], k: int, *, seed: int = 0) -> Suspects:
+def some_suspects(backend: ModelBackend, layers: Sequence[str], k: int, *, seed: int = 0) -> Selection:
     """`k` random weights of some layers, biases among them, and the first weight of each layer."""
     rng = np.random.default_rng(seed)
     places = [
@@ -90,7 +90,7 @@ def some_suspects(backend: ModelBackend, layers: Sequence[str], k: int, *, seed:
     ]
     firsts = [next(place for place in places if place.layer == layer) for layer in layers]
     chosen = [places[number] for number in rng.choice(len(places), size=min(k, len(places)), replace=False)]
-    return Suspects.of(backend, [*firsts, *chosen])
+    return Selection.of(backend, [*firsts, *chosen])
 
 
 class Silent(ReferenceBackend):
@@ -159,6 +159,6 @@ def assert_same_about_overflow(plain: PlainEvaluator, fast: FastEvaluator, value
     parents = np.tile(plain.suspects.values, (len(trials), 1))
     with np.errstate(all="ignore"):
         expected, limits = plain.evaluate(trials), plain.evaluate(parents).sum(axis=1)
-        found = fast.challenge(trials, parents, limits)
+        found = fast.compare_with_parents(trials, parents, limits)
         assert np.array_equal(found.sum(axis=1) <= limits, expected.sum(axis=1) <= limits)
         assert np.array_equal(fast.evaluate(trials), expected)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from arachne.losses import cross_entropy
-from arachne.options import option
+from arachne.model.values import Array
+from arachne.plugins.options import option
 from arachne.search import Candidate, Problem, Searcher, SearchResult, SearchState
-from arachne.values import Array
+from arachne.tasks.losses import cross_entropy
 
 STEPS = (0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 40.0)
 
@@ -45,8 +45,8 @@ class Slope(Searcher):
 
     def _candidate(self, problem: Problem, slope: Array, step: float) -> Candidate:
         suspects = problem.suspects
-        values = problem.stored(suspects.values - step * suspects.deviations.mean() * 4 * slope)
+        values = problem.round_to_storage(suspects.values - step * suspects.deviations.mean() * 4 * slope)
         scores = problem.evaluator.scores(values)
         right = np.argmax(scores, axis=1) == problem.fitness_inputs.labels
         deficits = problem.fitness_inputs.deficits_by_term(scores)
-        return Candidate(suspects.addresses, values, deficits, held_back=right if self.folds else None)
+        return Candidate(suspects, values, deficits, held_back=right if self.folds else None)

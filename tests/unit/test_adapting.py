@@ -8,35 +8,35 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from arachne.adapting.folds import Fold, MixedInputsError
-from arachne.adapting.outputs import are_probabilities, class_names, joined_activations
-from arachne.dtypes import from_bfloat16, round_to, to_bfloat16
-from arachne.values import Activation
+from arachne.adapting.batch_axis import BatchAxis, MixedInputsError
+from arachne.adapting.outputs import are_probabilities, class_names, join_activations
+from arachne.model.values import Activation
+from arachne.weights.storage import BFLOAT16
 
 
 @pytest.mark.parametrize(
     ("axis", "each", "strided"), [*itertools.product((0, 1, 2), (1, 2), (False, True)), (None, 1, False)]
 )
 def test_a_fold_taken_apart_is_put_together_again(axis: int | None, each: int, strided: bool) -> None:
-    fold = Fold(axis, each, strided)
+    fold = BatchAxis(axis, each, strided)
     shape = [4, 5, 6]
     if axis is not None:
         shape[axis] = 3 * each
     array = np.arange(np.prod(shape)).reshape(shape)
-    apart = fold.apart(array, 3)
+    apart = fold.to_batch_first(array, 3)
     assert len(apart) == 3
-    np.testing.assert_array_equal(fold.together(apart), array)
+    np.testing.assert_array_equal(fold.from_batch_first(apart), array)
 
 
 def test_entries_of_one_input_lie_side_by_side_or_apart() -> None:
     array = np.arange(6)
-    np.testing.assert_array_equal(Fold(0, 2).apart(array, 3), [[0, 1], [2, 3], [4, 5]])
-    np.testing.assert_array_equal(Fold(0, 2, strided=True).apart(array, 3), [[0, 3], [1, 4], [2, 5]])
+    np.testing.assert_array_equal(BatchAxis(0, 2).to_batch_first(array, 3), [[0, 1], [2, 3], [4, 5]])
+    np.testing.assert_array_equal(BatchAxis(0, 2, strided=True).to_batch_first(array, 3), [[0, 3], [1, 4], [2, 5]])
 
 
 def test_an_axis_that_does_not_hold_the_inputs_is_refused() -> None:
     with pytest.raises(MixedInputsError):
-        Fold(1).apart(np.zeros((3, 4)), 3)
+        BatchAxis(1).to_batch_first(np.zeros((3, 4)), 3)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def hugging_face(labels: dict[int, str]) -> SimpleNamespace:
 
 def test_batches_of_sequences_are_joined_with_zeros_behind_the_shorter_ones() -> None:
     one, other = (Activation({"weight": np.ones((2, steps, 3))}, np.ones((2, steps, 4)), True) for steps in (2, 5))
-    (found,) = joined_activations([{"read": [one]}, {"read": [other]}])["read"]
+    (found,) = join_activations([{"read": [one]}, {"read": [other]}])["read"]
     assert found.entering["weight"].shape == (4, 5, 3)
     assert found.leaving.shape == (4, 5, 4)
     assert found.leaving[:2, 2:].sum() == 0
@@ -78,6 +78,6 @@ def test_batches_of_sequences_are_joined_with_zeros_behind_the_shorter_ones() ->
 
 def test_bfloat16_bits_come_back_as_the_rounded_values() -> None:
     values = np.concatenate([np.random.default_rng(0).normal(size=100), [0.0, -0.0, 1e38, np.inf]]).astype(np.float32)
-    bits = to_bfloat16(values.reshape(2, -1))
+    bits = BFLOAT16.to_stored(values.reshape(2, -1))
     assert bits.dtype == np.uint16
-    np.testing.assert_array_equal(from_bfloat16(bits).ravel(), round_to(values, "bfloat16"))
+    np.testing.assert_array_equal(BFLOAT16.to_float(bits).ravel(), BFLOAT16.round(values))

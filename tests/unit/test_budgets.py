@@ -13,20 +13,20 @@ import numpy as np
 import pytest
 
 import arachne
-from arachne.chosen import SHRUNK
+from arachne.choose.budget import Budget
 from arachne.data.labelled import LabelledData
 from arachne.data.split import never_break_part
 from arachne.engine import repair
 from arachne.errors import DataError, InputError, ModelError, NothingWithinBudgetError, UsageError
 from arachne.evidence import measure
-from arachne.front_file import FRONT, read_front
 from arachne.patch import Patch
-from arachne.reopening import open_repair, stored_front
 from arachne.report.objects import result_schema
-from arachne.result import RepairResult
+from arachne.results.finalise import SHRUNK
+from arachne.results.front_file import FRONT, read_front, write_front
+from arachne.results.reopen import open_repair, stored_front
+from arachne.results.result import RepairResult
 from arachne.search import DifferentialEvolution
-from arachne.search.budget import Budget
-from arachne.search.posing import fitness_inputs
+from arachne.search.build import fitness_inputs
 from arachne.settings import Settings
 from arachne.testing import ReferenceBackend
 from tests.unit.fronts import STEPS, Slope
@@ -184,7 +184,7 @@ def test_held_out_inputs_that_are_never_break_inputs_too_are_counted(
     golden = digits.take(np.arange(300))
     result = arachne.repair(model, digits, "8:1", searcher=Slope(folds=True), never_break=golden)
     shared = int((result.split.held_out.rows < 300).sum())
-    assert result.evidence.watched == shared > 0
+    assert result.evidence.never_break_overlap == shared > 0
     assert f"{shared} of the {len(result.split.held_out)} held-out inputs are also never-break inputs" in str(
         result.evidence
     )
@@ -329,6 +329,19 @@ def rewritten(path: Path, **members: bytes | None) -> Path:
             if content is not None:
                 new.writestr(name, content)
     return copy
+
+
+def test_a_stored_front_is_read_with_the_names_that_searchers_have_now(repaired: RepairResult, tmp_path: Path) -> None:
+    repaired.save(tmp_path / "fix")
+    front = read_front(tmp_path / "fix" / FRONT)
+    old = ("keep", "last, round 2", "mine")
+    points = tuple(
+        replace(front.points[0], candidate=replace(front.points[0].candidate, made_by=maker)) for maker in old
+    )
+    search = replace(front.search, front=tuple(point.candidate for point in points), chosen=0)
+    write_front(tmp_path / "old.npz", replace(front, points=points, search=search))
+    found = read_front(tmp_path / "old.npz")
+    assert [point.candidate.made_by for point in found.points] == ["margin", "last-layer, round 2", "mine"]
 
 
 def test_damaged_fronts_are_refused_in_one_sentence(repaired: RepairResult, tmp_path: Path) -> None:

@@ -12,16 +12,16 @@ from sklearn.datasets import load_digits
 from arachne.causes import Cases, Finder, Rule, find_causes, rule_from
 from arachne.causes.clusters import ClusterFinder
 from arachne.causes.inputs import InputFinder, modes
-from arachne.causes.items import in_order
-from arachne.causes.judging import judge, mostly_read_as
+from arachne.causes.items import sort_columns
+from arachne.causes.judging import dominant_prediction, judge
 from arachne.causes.metadata import MetadataFinder
 from arachne.causes.rules import Activation, Both, Colour, Columns, Derived, Missing, Range, Token, Values
 from arachne.data.labelled import LabelledData
 from arachne.errors import DataError, InputError, UsageError
-from arachne.losses import cross_entropy
-from arachne.plugins import FINDERS
+from arachne.model.values import Array
+from arachne.plugins.table import FINDERS
+from arachne.tasks.losses import cross_entropy
 from arachne.testing import ReferenceBackend, mlp
-from arachne.values import Array
 
 PICTURES = (load_digits().images / 16).astype(np.float32)[:, None]
 LABELS = load_digits().target.astype(np.int64)
@@ -212,6 +212,46 @@ def test_a_rule_of_no_known_kind_is_refused() -> None:
         rule_from({"kind": "range", "index": 3})
 
 
+HOSTILE: list[dict[str, object]] = [
+    {"kind": "values", "input": "", "index": [3, 3], "value": [0.0, 0.0], "least": 1},
+    {"kind": "values", "input": "", "index": [3], "value": [0.0] * 9, "least": 1},
+    {"kind": "values", "input": "", "index": [0] * (1 << 20 | 1), "value": [], "least": 1},
+    {"kind": "range", "input": "", "index": True, "low": None, "high": None},
+    {"kind": "range", "input": "", "index": 3, "low": float("nan"), "high": None},
+    {"kind": "range", "input": "", "index": -1, "low": 0.5, "high": None},
+    {"kind": "token", "input": 5, "token": 1},
+    {"kind": "missing", "input": "x" * 2000, "index": 1},
+    {"kind": "missing", "input": "", "index": 1, "evil": 1},
+    {"kind": "colour", "input": "", "layout": [-1, 8, 8], "colour": [0.5], "least": 1},
+    {"kind": "colour", "input": "", "layout": [1, 8, 8], "colour": [0.5] * 1000, "least": 1},
+    {"kind": "derived", "input": "", "layout": None, "names": ["evil"], "low": [None], "high": [None]},
+    {"kind": "columns", "columns": ["a", "b"], "values": ["x"]},
+    {"kind": "activation", "layer": "fc", "read_as": 0, "direction": [1e300], "least": 0.0},
+    {"kind": "both", "rules": []},
+    {"kind": "both", "rules": [{"kind": "token", "input": "", "token": 1}] * 17},
+    {"kind": ["both"], "rules": []},
+]
+
+
+@pytest.mark.parametrize("written", HOSTILE, ids=lambda written: str(written["kind"]))
+def test_a_rule_with_values_or_sizes_that_no_rule_has_is_refused(written: dict[str, object]) -> None:
+    with pytest.raises(InputError, match="a cause's rule cannot be used"):
+        rule_from(written)
+
+
+def test_rules_within_rules_are_bounded() -> None:
+    rule: dict[str, object] = {"kind": "token", "input": "", "token": 1}
+    for _ in range(5):
+        rule = {"kind": "both", "rules": [rule]}
+    with pytest.raises(InputError, match="nested deeper than 4 levels"):
+        rule_from(rule)
+
+
+def test_a_colour_of_other_channels_than_the_pictures_is_refused_before_it_is_compared() -> None:
+    with pytest.raises(DataError, match="3 channels and the data 1"):
+        Colour("", (1, 8, 8), (0.5, 0.5, 0.5), 1)(PICTURES[:3])
+
+
 def test_the_test_is_the_exact_hypergeometric_one_on_inputs_that_can_show_the_fault() -> None:
     labels = np.repeat([0, 1, 2, 3], 10)
     predictions = labels.copy()
@@ -219,7 +259,7 @@ def test_the_test_is_the_exact_hypergeometric_one_on_inputs_that_can_show_the_fa
     belongs = np.zeros(40, dtype=bool)
     belongs[[0, 1, 2, 10, 11, 12, 20, 21]] = True
     cases = Cases.of(LabelledData(np.zeros((40, 1)), labels), predictions)
-    assert mostly_read_as(belongs, cases) == 2
+    assert dominant_prediction(belongs, cases) == 2
     found = judge(Values("", (0,), (0.0,), 1), belongs, cases, 2)
     assert (found.wrong, found.inside, found.all_wrong, found.inputs) == (5, 6, 6, 30)
     assert found.p == pytest.approx(hypergeom.sf(4, 30, 6, 6))
@@ -228,7 +268,7 @@ def test_the_test_is_the_exact_hypergeometric_one_on_inputs_that_can_show_the_fa
 
 def test_modes_are_the_two_most_frequent_values_of_each_column() -> None:
     values = np.array([[1, 5], [1, 6], [2, 6], [1, 5], [2, 6]])
-    (first, hits), (second, fewer) = modes(in_order(values))
+    (first, hits), (second, fewer) = modes(sort_columns(values))
     assert first.tolist() == [1, 6]
     assert hits.tolist() == [3, 3]
     assert second.tolist() == [2, 5]

@@ -12,9 +12,9 @@ from sklearn.datasets import load_digits
 import arachne
 from arachne.data.labelled import LabelledData
 from arachne.errors import InputError, NothingToRepairError, UsageError
-from arachne.losses import cross_entropy
 from arachne.report.objects import part_object, scan_object
 from arachne.search import DifferentialEvolution
+from arachne.tasks.losses import cross_entropy
 from arachne.testing import ReferenceBackend, mlp
 
 QUICK = DifferentialEvolution(population=20, generations=8)
@@ -69,7 +69,7 @@ def test_a_cause_is_repaired_and_the_evidence_tells_who_was_concerned(
 ) -> None:
     held_out = result.split.held_out
     (target,) = result.evidence.held_out.targets
-    carriers = target.carriers
+    carriers = target.cause_outcome
     assert carriers is not None
     has = np.asarray(held_out.data.inputs)[:, 0] == 1
     wrong = held_out.predictions != held_out.data.labels
@@ -135,7 +135,7 @@ def test_a_group_tells_who_was_concerned_too(model: ReferenceBackend, digits: La
     sensor = np.where(np.asarray(digits.inputs)[:, 0] == 1, "old", "new")
     data = LabelledData(digits.inputs, digits.labels, columns={"sensor": sensor})
     result = arachne.repair(model, data, "group:sensor=old", searcher=QUICK)
-    assert result.evidence.held_out.targets[0].carriers is not None
+    assert result.evidence.held_out.targets[0].cause_outcome is not None
     assert arachne.scan(model, data).causes[0].count == result.evidence.held_out.negatives + len(
         result.split.seen.negatives
     )

@@ -14,14 +14,23 @@ import pytest
 
 import arachne
 from arachne import engine
-from arachne.arrays_file import read_arrays, write_arrays
-from arachne.checkpoint import Checkpoints
-from arachne.checkpoint.files import STATE, Saved, read_saved, write_saved
 from arachne.data.labelled import LabelledData
 from arachne.errors import CheckpointError, EnvironmentFaultError, InputError, NothingWithinBudgetError, UsageError
+from arachne.io.arrays import read_arrays, write_arrays
 from arachne.localise import Bidirectional
-from arachne.result import RepairResult
-from arachne.search import DeepFault, DifferentialEvolution, Keep, Pool, Ridge, Searcher, Tune
+from arachne.results.checkpoint import Checkpoints
+from arachne.results.checkpoint.files import (
+    LOCALISED,
+    STATE,
+    Saved,
+    read_localisation,
+    read_saved,
+    write_localisation,
+    write_saved,
+)
+from arachne.results.result import RepairResult
+from arachne.rivals import DeepFault, Ridge, Tune
+from arachne.search import DifferentialEvolution, MarginSearch, Pool, Searcher
 from arachne.search.front import Front
 from arachne.settings import Settings
 from arachne.testing import ReferenceBackend
@@ -29,7 +38,7 @@ from arachne.testing import ReferenceBackend
 SMALL = Settings(searcher=DifferentialEvolution(population=12, generations=8))
 SEARCHERS = [
     DifferentialEvolution(population=12, generations=8),
-    Keep(steps=16, folds=2),
+    MarginSearch(steps=16, folds=2),
     Front(population=8, generations=3),
     Ridge(strengths=3),
     Tune(steps=32, folds=2),
@@ -185,6 +194,28 @@ def test_another_version_is_refused(tmp_path: Path, model: ReferenceBackend, dig
         repaired(model, digits, checkpoint=Checkpoints(tmp_path, resume=True))
 
 
+@pytest.mark.parametrize(
+    ("searcher", "field", "old"),
+    [
+        (MarginSearch(steps=16, folds=2), "settings.searcher.name", "keep"),
+        (Pool(members=("bias", "last-layer")), "settings.searcher.members", ["bias", "last"]),
+    ],
+    ids=["one searcher", "a pool"],
+)
+def test_names_that_searchers_had_before_are_no_other_run(
+    tmp_path: Path, model: ReferenceBackend, digits: LabelledData, searcher: Searcher, field: str, old: Any
+) -> None:
+    settings = replace(SMALL, searcher=searcher)
+    stop_after(tmp_path, 3, model, digits, settings)
+    for path in tmp_path.glob("search-*"):
+        arrays, about = read_arrays(path, STATE)
+        assert about["fields"][field] != old
+        about["fields"][field] = old
+        write_arrays(path, arrays, about)
+    again = repaired(model, digits, settings, checkpoint=Checkpoints(tmp_path, resume=True))
+    assert again.patch.to_json() == repaired(model, digits, settings).patch.to_json()
+
+
 def test_a_checkpoint_nobody_asked_to_resume_is_not_overwritten(
     tmp_path: Path, model: ReferenceBackend, digits: LabelledData
 ) -> None:
@@ -217,7 +248,7 @@ def test_an_interrupted_repair_in_python_goes_on(tmp_path: Path, model: Referenc
     for layer, weights in before.items():
         for parameter, values in weights.items():
             np.testing.assert_array_equal(model.get_weights(layer)[parameter], values)
-    assert read_saved(max(tmp_path.glob("search-*"))).reached == "generation 4"
+    assert read_saved(max(tmp_path.glob("search-*"))).progress == "generation 4"
     again = arachne.repair(model, digits, "8:1", settings=SMALL, checkpoint=tmp_path, resume=True)
     assert again.patch.to_json() == whole.patch.to_json()
     with pytest.raises(UsageError, match="name its folder as checkpoint"):
@@ -235,19 +266,38 @@ def test_a_finished_localisation_is_not_done_again(
     assert again.patch.to_json() == whole.patch.to_json()
 
 
+@pytest.mark.parametrize(("repeat", "told"), [("parameter", "stands twice"), ("weight", "one of them twice")])
+def test_a_localisation_with_a_suspect_twice_is_refused(
+    tmp_path: Path, model: ReferenceBackend, digits: LabelledData, repeat: str, told: str
+) -> None:
+    found = repaired(model, digits).localisation
+    path, random = tmp_path / "localised.npz", np.random.default_rng(0).bit_generator.state
+    write_localisation(path, found, random, {})
+    assert read_localisation(path, model, {})[0].suspects == found.suspects
+    arrays, about = read_arrays(path, LOCALISED)
+    if repeat == "parameter":
+        arrays[f"index{len(about['parameters'])}"] = arrays["index0"]
+        about["parameters"].append(about["parameters"][0])
+    else:
+        arrays["index0"] = np.concatenate([arrays["index0"], arrays["index0"][:1]])
+    write_arrays(path, arrays, about)
+    with pytest.raises(CheckpointError, match=told):
+        read_localisation(path, model, {})
+
+
 def test_a_checkpoint_that_cannot_be_written_ends_the_run_and_leaves_the_one_before(
     tmp_path: Path, model: ReferenceBackend, digits: LabelledData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full_at_four(path: Path, saved: Saved) -> None:
-        if saved.reached == "generation 4":
+        if saved.progress == "generation 4":
             raise EnvironmentFaultError("cannot write: no space left on device")
         write_saved(path, saved)
 
-    monkeypatch.setattr("arachne.checkpoint.keeper.write_saved", full_at_four)
+    monkeypatch.setattr("arachne.results.checkpoint.keeper.write_saved", full_at_four)
     with pytest.raises(EnvironmentFaultError, match="no space left"):
         repaired(model, digits, checkpoint=Checkpoints(tmp_path, share=1))
     monkeypatch.undo()
-    assert read_saved(max(tmp_path.glob("search-*"))).reached == "generation 3"
+    assert read_saved(max(tmp_path.glob("search-*"))).progress == "generation 3"
     again = repaired(model, digits, checkpoint=Checkpoints(tmp_path, resume=True))
     assert again.patch.to_json() == repaired(model, digits).patch.to_json()
 
@@ -344,7 +394,7 @@ def test_packed_and_pickled_members_are_not_read(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="its members are packed or encrypted"):
         read_arrays(packed, STATE)
     np.savez(pickled, about=text, a=np.array([{}], dtype=object))
-    with pytest.raises(InputError, match="an array in it is not what it says"):
+    with pytest.raises(InputError, match="holds Python objects, not arrays of numbers"):
         read_arrays(pickled, STATE)
     with zipfile.ZipFile(pickled, "a") as file:
         file.writestr("about.txt", "x")

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from arachne.choose.budget import Budget, read_class_drop, read_share
+from arachne.choose.select import explain_too_few, p_above, select_point
 from arachne.errors import UsageError
+from arachne.model.values import Array
+from arachne.scoring.outcome import Baseline, Outcome
 from arachne.search import Candidate
-from arachne.search.budget import Budget, read_class_drop, read_share
-from arachne.search.choose import choose, p_above, too_few
-from arachne.search.standing import Baseline, Point, Standing, found_by_search
-from arachne.values import Array
+from arachne.search.measured import MeasuredCandidate, count_found
+from arachne.weights.selection import Selection
 
 NAMES = ("go", "slow", "stop")
 
@@ -26,34 +28,41 @@ def baseline(positives: int, negatives: int) -> Baseline:
     return Baseline(np.arange(n), np.arange(n) % 3, right, ~right)
 
 
-def standing(repaired: int, broken: int, positives: int = 1000, negatives: int = 50) -> Standing:
+def standing(repaired: int, broken: int, positives: int = 1000, negatives: int = 50) -> Outcome:
     right = np.ones(positives + negatives, bool)
     right[:broken] = False
     right[positives + repaired :] = False
-    return Standing(baseline(positives, negatives), right)
+    return Outcome(baseline(positives, negatives), right)
 
 
-def only_broken(repaired: int, broken: list[int]) -> Standing:
+def only_broken(repaired: int, broken: list[int]) -> Outcome:
     """As `standing`; the inputs are of the classes 0, 1, 2 in turn, those to repair of class 0."""
     made = standing(repaired, 0)
     labels, right = made.baseline.labels.copy(), made.right.copy()
     labels[~made.baseline.right], right[broken] = 0, False
-    return Standing(replace(made.baseline, labels=labels), right)
+    return Outcome(replace(made.baseline, labels=labels), right)
 
 
-def point(seen: Standing, *, size: float = 1.0, never_broken: int = 0, **others: Any) -> Point:
-    return Point(Candidate((), np.zeros(0), made_by="hand"), 3, size, seen, never_broken=never_broken, **others)
+def point(seen: Outcome, *, size: float = 1.0, never_broken: int = 0, **others: Any) -> MeasuredCandidate:
+    return MeasuredCandidate(
+        Candidate(Selection((), np.zeros(0)), np.zeros(0), made_by="hand"),
+        3,
+        size,
+        seen,
+        never_broken=never_broken,
+        **others,
+    )
 
 
-def chosen(points: Sequence[Point], **budget: Any) -> int | None:
-    return choose(points, Budget(**budget), NAMES).index
+def chosen(points: Sequence[MeasuredCandidate], **budget: Any) -> int | None:
+    return select_point(points, Budget(**budget), NAMES).index
 
 
 def test_most_repaired_within_the_budget_is_taken() -> None:
     points = [point(standing(*counts)) for counts in ((10, 0), (30, 3), (40, 4), (45, 9))]
     assert chosen(points) == 1  # 3 + 0.7 √3 is 4.2 and 4 + 0.7 √4 is 5.4, and 0.5 % of 1,000 is 5
     assert chosen(points, max_break=0.012) == 3
-    assert choose(points, Budget(), NAMES).within == (0, 1)
+    assert select_point(points, Budget(), NAMES).within == (0, 1)
 
 
 def test_of_equal_repairs_the_one_that_breaks_less_and_then_the_smaller_change_is_taken() -> None:
@@ -72,7 +81,7 @@ def test_a_minimised_point_is_taken_before_the_larger_one_but_not_within_a_small
     assert chosen(points) == 0
     assert chosen(points, max_break=0.01) == 0
     assert chosen(points, max_break=0.004) == 1
-    assert found_by_search(points) == 2
+    assert count_found(points) == 2
 
 
 def test_a_point_that_repairs_about_as_much_and_breaks_less_is_taken() -> None:
@@ -101,14 +110,14 @@ def test_held_out_inputs_play_no_part_in_the_choice() -> None:
 
 
 def test_nothing_within_the_budget_describes_the_best_beyond_it() -> None:
-    choice = choose([point(standing(20, 30)), point(standing(9, 7)), point(standing(0, 0))], Budget(), NAMES)
+    choice = select_point([point(standing(20, 30)), point(standing(9, 7)), point(standing(0, 0))], Budget(), NAMES)
     assert (choice.index, choice.beyond, choice.within) == (None, 1, ())
-    assert "none of 3 candidates keeps 0.50 % with room to spare" in choice.why
+    assert "none of 3 candidates breaks clearly less than 0.50 %" in choice.why
     assert "by hand, has 9 of 50 repaired and 7 of 1,000 broken (0.70 %)" in choice.why
 
 
 def test_candidates_that_repair_nothing_are_never_taken() -> None:
-    choice = choose([point(standing(0, 0))], Budget(), NAMES)
+    choice = select_point([point(standing(0, 0))], Budget(), NAMES)
     assert choice.index is None
     assert choice.why == "none of 1 candidate repairs anything"
 
@@ -116,7 +125,7 @@ def test_candidates_that_repair_nothing_are_never_taken() -> None:
 def test_a_candidate_that_breaks_a_never_break_input_is_never_taken() -> None:
     points = [point(standing(10, 0)), point(standing(40, 0), never_broken=1)]
     assert chosen(points) == 0
-    choice = choose(points[1:], Budget(), NAMES)
+    choice = select_point(points[1:], Budget(), NAMES)
     assert choice.index is None
     assert "1 never-break input wrong" in choice.why
 
@@ -184,7 +193,7 @@ def test_the_p_value_is_the_binomial_tail() -> None:
 def test_a_guarantee_stops_at_the_first_point_that_fails_even_if_a_bolder_one_would_pass() -> None:
     counts = [((10, 0), (10, 0)), ((20, 1), (20, 1)), ((30, 2), (30, 9)), ((40, 3), (40, 0))]
     points = [point(standing(*seen), choose=standing(*kept)) for seen, kept in counts]
-    assert choose(points, Budget(0.005, 0.9), NAMES).within == (0, 1)
+    assert select_point(points, Budget(0.005, 0.9), NAMES).within == (0, 1)
     assert chosen(points, confidence=0.9) == 1
 
 
@@ -199,9 +208,9 @@ def test_too_few_inputs_for_a_guarantee_are_counted() -> None:
     assert budget.fewest_positives == 460
     enough, short = standing(5, 0, positives=460), standing(5, 0, positives=459)
     assert chosen([point(enough, choose=enough)], confidence=0.9) == 0
-    choice = choose([point(short, choose=short)], budget, NAMES)
+    choice = select_point([point(short, choose=short)], budget, NAMES)
     assert choice.index is None
-    assert choice.why == too_few(budget, 459)
+    assert choice.why == explain_too_few(budget, 459)
     assert "takes 460 inputs" in choice.why
 
 
@@ -209,10 +218,10 @@ RATES = np.array([0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.006, 0.007, 0.008
 """How much of all inputs each of the simulated points truly breaks; bolder ones repair more."""
 
 
-def simulated(rng: np.random.Generator, positives: int = 1500) -> list[Point]:
+def simulated(rng: np.random.Generator, positives: int = 1500) -> list[MeasuredCandidate]:
     """A front whose points truly break `RATES`, each seen on one sample and kept for choosing on another."""
 
-    def drawn() -> list[Standing]:
+    def drawn() -> list[Outcome]:
         fragile = rng.random(positives)
         return [_with_broken(fragile < rate, 5 + 4 * number) for number, rate in enumerate(RATES)]
 
@@ -220,10 +229,10 @@ def simulated(rng: np.random.Generator, positives: int = 1500) -> list[Point]:
     return [point(seen, size=float(n), choose=kept) for n, (seen, kept) in enumerate(pairs)]
 
 
-def _with_broken(broken: Array, repaired: int) -> Standing:
+def _with_broken(broken: Array, repaired: int) -> Outcome:
     negatives = 60
     right = np.concatenate([~broken, np.arange(negatives) < repaired])
-    return Standing(baseline(len(broken), negatives), right)
+    return Outcome(baseline(len(broken), negatives), right)
 
 
 def test_the_guarantee_holds_over_hundreds_of_splits_and_the_naive_rule_does_not() -> None:
@@ -231,7 +240,7 @@ def test_the_guarantee_holds_over_hundreds_of_splits_and_the_naive_rule_does_not
     violated = naive = found = 0
     for seed in range(400):
         points = simulated(np.random.default_rng(seed))
-        index = choose(points, budget, NAMES).index
+        index = select_point(points, budget, NAMES).index
         found += index is not None
         violated += index is not None and RATES[index] > budget.max_break
         counts = [one.choose.breakage for one in points if one.choose is not None]

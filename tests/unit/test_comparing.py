@@ -12,13 +12,13 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
 import arachne
-from arachne.comparison import Comparison
+from arachne.bench.result import Comparison
+from arachne.choose.budget import Budget
 from arachne.data.labelled import LabelledData
 from arachne.errors import NothingToRepairError, UsageError
 from arachne.report.comparison import BUDGETS, comparison_schema
 from arachne.report.comparison_page import render
 from arachne.search import DifferentialEvolution, Problem, Searcher, SearchState
-from arachne.search.budget import Budget
 from arachne.testing import ReferenceBackend, mlp
 
 QUICK = DifferentialEvolution(population=12, generations=5)
@@ -53,7 +53,7 @@ class Idle(Searcher):
         raise NotImplementedError
 
     def result(self, problem: Problem, state: SearchState) -> arachne.SearchResult:
-        return problem.result(state, arachne.Candidate(problem.suspects.addresses, problem.suspects.values))
+        return problem.result(state, arachne.Candidate(problem.suspects, problem.suspects.values))
 
 
 class WithoutGradients(ReferenceBackend):
@@ -89,14 +89,14 @@ def lines() -> list[str]:
 
 @pytest.fixture(scope="module")
 def comparison(backend: ReferenceBackend, data: LabelledData, lines: list[str]) -> Comparison:
-    searchers: list[str | Searcher] = ["keep", QUICK, Idle(), Broken()]
+    searchers: list[str | Searcher] = ["margin", QUICK, Idle(), Broken()]
     return arachne.compare_searchers(
         backend, data, "8:1", searchers=searchers, max_break=0.02, tell=lines.append, seed=3, localiser="gl"
     )
 
 
 def test_every_searcher_has_a_row_whatever_became_of_it(comparison: Comparison) -> None:
-    assert [one.searcher for one in comparison.contenders] == ["keep", "de", "idle", "broken <b>"]
+    assert [one.searcher for one in comparison.contenders] == ["margin", "de", "idle", "broken <b>"]
     keep, de, idle, broken = comparison.contenders
     assert keep.result is not None
     assert de.result is not None
@@ -115,14 +115,14 @@ def test_all_are_judged_on_the_same_inputs(comparison: Comparison) -> None:
 
 def test_the_model_is_left_as_it_was(backend: ReferenceBackend, data: LabelledData) -> None:
     before = {name: values.copy() for name, values in backend.get_weights("fc1").items()}
-    arachne.compare_searchers(backend, data, "8:1", searchers=["keep", Broken()], localiser="gl")
+    arachne.compare_searchers(backend, data, "8:1", searchers=["margin", Broken()], localiser="gl")
     assert all(np.array_equal(values, before[name]) for name, values in backend.get_weights("fc1").items())
 
 
 def test_a_row_is_what_a_repair_alone_gives(
     comparison: Comparison, backend: ReferenceBackend, data: LabelledData
 ) -> None:
-    alone = arachne.repair(backend, data, "8:1", searcher="keep", localiser="gl", max_break=0.02, seed=3)
+    alone = arachne.repair(backend, data, "8:1", searcher="margin", localiser="gl", max_break=0.02, seed=3)
     row = comparison.to_json()["searchers"][0]
     held_out = alone.evidence.held_out
     assert (row["held_out"]["repaired"], row["held_out"]["broken"]) == (held_out.repaired, held_out.broken)
@@ -135,7 +135,7 @@ def test_the_curve_is_what_is_taken_as_the_budget_grows(comparison: Comparison) 
     for one in comparison.contenders[:2]:
         assert one.result is not None
         points, curve = one.result.points, one.curve()
-        repaired = [points[number].judged.repair.value for number in curve]
+        repaired = [points[number].selection_outcome.repair.value for number in curve]
         assert curve
         assert repaired == sorted(repaired)
         assert len(set(curve)) == len(curve)
@@ -149,9 +149,9 @@ def test_who_needs_gradients_that_are_not_there_has_a_row_that_says_so(
     blind = WithoutGradients(mlp([64, 10]))
     for name, values in backend.get_weights("fc1").items():
         blind.set_weights("fc1", name, values)
-    keep, de = arachne.compare_searchers(blind, data, "8:1", searchers=["keep", QUICK], max_break=0.05).contenders
+    keep, de = arachne.compare_searchers(blind, data, "8:1", searchers=["margin", QUICK], max_break=0.05).contenders
     assert keep.failed is not None
-    assert "has no gradients, so the search 'keep' cannot run" in keep.failed
+    assert "has no gradients, so the search 'margin' cannot run" in keep.failed
     assert (de.localiser, de.failed) == ("rs", None)
 
 
@@ -178,7 +178,7 @@ def test_page_and_text_show_every_row_and_hostile_names_stay_text(comparison: Co
 
 def test_lines_tell_who_is_at_work_and_how_long(comparison: Comparison, lines: list[str]) -> None:
     assert [line for line in lines if line.endswith("…")] == [
-        "1 of 4: keep …",
+        "1 of 4: margin …",
         "2 of 4: de …",
         "3 of 4: idle …",
         "4 of 4: broken <b> …",
@@ -189,10 +189,10 @@ def test_lines_tell_who_is_at_work_and_how_long(comparison: Comparison, lines: l
 
 def test_what_no_searcher_could_mend_is_an_error(backend: ReferenceBackend, data: LabelledData) -> None:
     with pytest.raises(NothingToRepairError):
-        arachne.compare_searchers(backend, data, "0:9", searchers=["keep"])
-    with pytest.raises(UsageError, match="no searcher named 'keap'; did you mean 'keep'"):
-        arachne.compare_searchers(backend, data, "8:1", searchers=["keap"])
+        arachne.compare_searchers(backend, data, "0:9", searchers=["margin"])
+    with pytest.raises(UsageError, match="no searcher named 'margn'; did you mean 'margin'"):
+        arachne.compare_searchers(backend, data, "8:1", searchers=["margn"])
     with pytest.raises(UsageError, match="no localiser named 'contrst'; did you mean 'contrast'"):
-        arachne.compare_searchers(backend, data, "8:1", searchers=["keep"], localiser="contrst")
+        arachne.compare_searchers(backend, data, "8:1", searchers=["margin"], localiser="contrst")
     with pytest.raises(UsageError, match="at least one searcher"):
         arachne.compare_searchers(backend, data, "8:1", searchers=[])

@@ -10,10 +10,10 @@ from arachne.data.split import Part, whole_part
 from arachne.errors import NothingToRepairError
 from arachne.localise import Contrast
 from arachne.localise.ranked import default_count
+from arachne.model.values import Array
 from arachne.testing import Network, ReferenceBackend, mlp, random_inputs
 from arachne.testing.networks import conv, dense
 from arachne.testing.nodes import Flatten, Relu
-from arachne.values import Array
 
 
 def part_of(network: Network) -> tuple[ReferenceBackend, Part]:

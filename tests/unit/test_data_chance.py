@@ -8,10 +8,10 @@ from arachne.data.chance import advice, check_accuracy, compare_preprocessings, 
 from arachne.data.labelled import LabelledData
 from arachne.data.split import Part, checked_scores
 from arachne.errors import DataError
+from arachne.model.values import Array
 from arachne.testing import ReferenceBackend, two_inputs
 from arachne.testing.networks import Network, random_inputs
 from arachne.testing.nodes import Dense, Flatten, Tanh
-from arachne.values import Array
 
 LABELS = load_digits().target
 IMAGES = np.round(load_digits().images * 255 / 16).astype(np.uint8)

@@ -9,10 +9,10 @@ from arachne.data.class_order import other_order
 from arachne.data.labelled import LabelledData
 from arachne.engine import repair
 from arachne.errors import DataError
+from arachne.model.values import Array
 from arachne.search import DifferentialEvolution
 from arachne.settings import Settings
 from arachne.testing import ReferenceBackend
-from arachne.values import Array
 
 QUICK = DifferentialEvolution(population=20, generations=12)
 
@@ -28,7 +28,7 @@ def read_as(order: list[int], right: float, n: int = 1000) -> tuple[Array, Array
 def test_a_permutation_of_the_classes_is_found() -> None:
     found = other_order(*read_as([3, 1, 0, 2, 4, 6, 5, 7, 8, 9], 0.8), 10)
     assert found is not None
-    assert found.moved == {0: 3, 2: 0, 3: 2, 5: 6, 6: 5}
+    assert found.read_as == {0: 3, 2: 0, 3: 2, 5: 6, 6: 5}
     assert found.better == pytest.approx(0.82, abs=0.03)
     assert found.accuracy < 0.5
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from arachne.data.readers import read_data
+from arachne.data.read import read_data
 from arachne.errors import DataError
 
 ROWS = load_digits().data[:60]
@@ -90,7 +90,7 @@ def test_two_sets_of_labels_are_refused(package: Any) -> None:
 def test_reading_a_frame_of_one_package_imports_no_other() -> None:
     pytest.importorskip("pandas")
     code = (
-        "import sys, pandas; from arachne.data.readers import read_data; "
+        "import sys, pandas; from arachne.data.read import read_data; "
         "read_data(pandas.DataFrame({'a': [1.0, 2.0], 'y': [0, 1]})); print('polars' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from arachne.data.readers import read_data
+from arachne.data.read import read_data
 from arachne.errors import DataError
-from arachne.values import Array
+from arachne.model.values import Array
 
 RNG = np.random.default_rng(0)
 

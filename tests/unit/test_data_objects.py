@@ -13,9 +13,9 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from arachne.data.readers import read_data
+from arachne.data.read import read_data
 from arachne.errors import DataError
-from arachne.values import Array
+from arachne.model.values import Array
 
 DIGITS = load_digits().images[:120].astype(np.float32)
 LABELS = load_digits().target[:120]
@@ -44,7 +44,7 @@ def pictures() -> list[Image.Image]:
 
 def test_reading_arrays_imports_no_framework() -> None:
     code = (
-        "import sys, numpy as np; from arachne.data.readers import read_data; "
+        "import sys, numpy as np; from arachne.data.read import read_data; "
         "read_data((np.zeros((2, 3)), [0, 1])); "
         "print(sorted({'torch', 'tensorflow', 'datasets', 'pyarrow', 'pandas'} & set(sys.modules)))"
     )

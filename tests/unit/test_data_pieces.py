@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from arachne.data import pieces
-from arachne.data.described import describe, open_described
 from arachne.data.labelled import LabelledData
-from arachne.data.parquet import ParquetRows
-from arachne.data.pieces import FileRows
-from arachne.data.readers import read_data
+from arachne.data.lazy import row_reader as pieces
+from arachne.data.lazy.row_reader import FileRows
+from arachne.data.lazy.source_spec import describe, open_description
+from arachne.data.read import read_data
+from arachne.data.readers.parquet import ParquetRows
 from arachne.data.unlabelled import read_unlabelled
 from arachne.errors import DataError
-from arachne.lazy import LazyArray, as_array, is_lazy
-from arachne.values import Array, take
+from arachne.model.lazy import LazyArray, as_array, is_lazy
+from arachne.model.values import Array, take
 
 N = 300
 SCALED = "scale=1/255 layout=nchw"
@@ -136,7 +136,7 @@ def test_a_description_in_plain_values_opens_the_same_rows(both: tuple[LabelledD
     held, by_piece = both
     rows = np.array([7, 290, 31, 31])
     text = json.dumps(describe(take(by_piece.inputs, rows)))
-    found = open_described(json.loads(text))
+    found = open_description(json.loads(text))
     assert is_lazy(found)
     assert np.array_equal(np.asarray(found), np.asarray(held.inputs)[rows])
 
@@ -154,7 +154,7 @@ def test_what_is_no_description_is_refused_in_one_sentence() -> None:
     wrong: list[dict[str, Any]] = [{"": {"name": "", "source": {"kind": "unknown"}}}, {"": {}}, {"": 3}]
     for values in wrong:
         with pytest.raises(DataError, match="cannot read a description of data"):
-            open_described(values)
+            open_description(values)
 
 
 def test_several_inputs_are_read_by_piece(tmp_path: Path) -> None:
@@ -191,8 +191,8 @@ def test_a_folder_of_parquet_files_is_one_data_set_unless_it_holds_arrays(tmp_pa
 
 
 def test_no_more_than_a_piece_is_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "SPAN", 10 * 36)
-    monkeypatch.setattr(pieces, "GAP", 2 * 36)
+    monkeypatch.setattr(pieces, "MAX_READ_BYTES", 10 * 36)
+    monkeypatch.setattr(pieces, "MAX_GAP_BYTES", 2 * 36)
     read: list[int] = []
     whole = FileRows._block
 
@@ -212,18 +212,18 @@ def test_no_more_than_a_piece_is_read_at_once(tmp_path: Path, monkeypatch: pytes
 
 
 def test_parquet_decodes_rows_in_order_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from arachne.data import parquet
+    from arachne.data.readers import parquet
 
-    monkeypatch.setattr(parquet, "BATCH", 32)
+    monkeypatch.setattr(parquet, "DECODE_BATCH", 32)
     decoded: list[int] = []
-    whole = ParquetRows._decoded
+    whole = ParquetRows._decode
     data = read_data(lists_in_parquet(tmp_path), memory=1000)
 
     def counting(self: ParquetRows, batch: object) -> object:
         decoded.append(len(batch))  # type: ignore[arg-type]  # pyarrow has no types
         return whole(self, batch)
 
-    monkeypatch.setattr(ParquetRows, "_decoded", counting)
+    monkeypatch.setattr(ParquetRows, "_decode", counting)
     for start in range(0, N, 50):
         take(data.inputs, slice(start, start + 50))
         np.asarray(take(data.inputs, slice(start, start + 50)))

@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits, load_sample_image
 
 from arachne.data.preprocess import Preprocess
 from arachne.errors import DataError, EnvironmentFaultError, UsageError
-from arachne.values import Array
+from arachne.model.values import Array
 
 DIGITS = load_digits().images.astype(np.uint8)
 PHOTO = load_sample_image("china.jpg")[100:164, 100:196]

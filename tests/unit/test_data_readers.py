@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from arachne.data import mapped
 from arachne.data.labelled import LabelledData
-from arachne.data.readers import read_data
+from arachne.data.lazy import memmap as mapped
+from arachne.data.read import read_data
 from arachne.errors import DataError, UsageError
 
 DIGITS, LABELS = load_digits(return_X_y=True)
@@ -85,7 +85,7 @@ def test_npz_without_x_is_a_mapping_of_inputs(tmp_path: Path) -> None:
 
 
 def test_npy_folder_is_memory_mapped_and_stays_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapped, "IN_MEMORY", 1000)
+    monkeypatch.setattr(mapped, "MAX_IN_MEMORY_BYTES", 1000)
     np.save(tmp_path / "x.npy", (DIGITS * 15).astype(np.uint8))
     np.save(tmp_path / "y.npy", LABELS)
     data = read_data(tmp_path)

@@ -10,10 +10,10 @@ import pytest
 
 import arachne
 from arachne.data.labelled import LabelledData
-from arachne.data.seen import HELD_OUT, KEPT, PARTLY_SEEN, SEEN, UNKNOWN, find_seen, told_seen
+from arachne.data.seen import HELD_OUT, MAX_HASHES, PARTLY_SEEN, SEEN, UNKNOWN, find_seen, seen_record
+from arachne.model.values import Address, Array
 from arachne.patch import Patch
 from arachne.testing import ReferenceBackend, mlp
-from arachne.values import Address, Array
 
 
 def some_data(n: int, seed: int = 0) -> LabelledData:
@@ -22,7 +22,7 @@ def some_data(n: int, seed: int = 0) -> LabelledData:
 
 
 def provenance_of(data: LabelledData, rows: Array) -> dict[str, Any]:
-    told = {"sha256": data.sha256(), "seen": told_seen(rows, data)}
+    told = {"sha256": data.sha256(), "seen": seen_record(rows, data)}
     return dict(json.loads(json.dumps({"data": told})))
 
 
@@ -45,12 +45,12 @@ def test_a_few_seen_inputs_are_found_in_any_data() -> None:
 
 
 def test_many_seen_inputs_are_found_by_a_sample() -> None:
-    data = some_data(20 * KEPT)
-    told = provenance_of(data, np.arange(10 * KEPT))
+    data = some_data(20 * MAX_HASHES)
+    told = provenance_of(data, np.arange(10 * MAX_HASHES))
     assert len(json.dumps(told)) < 8000
-    assert find_seen(told, data.take(np.arange(1, 5 * KEPT))).basis == PARTLY_SEEN
-    unseen = find_seen(told, data.take(np.arange(10 * KEPT, 20 * KEPT)))
-    assert (unseen.basis, unseen.found) == (HELD_OUT, 0)
+    assert find_seen(told, data.take(np.arange(1, 5 * MAX_HASHES))).basis == PARTLY_SEEN
+    unseen = find_seen(told, data.take(np.arange(10 * MAX_HASHES, 20 * MAX_HASHES)))
+    assert (unseen.basis, unseen.seen_count) == (HELD_OUT, 0)
     assert find_seen(told, some_data(3, seed=1)).basis == UNKNOWN
 
 

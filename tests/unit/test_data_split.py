@@ -13,10 +13,10 @@ from arachne.data.split import Part, Split, checked_scores, groups_of, overlap, 
 from arachne.data.strata import divide
 from arachne.data.targets import Target
 from arachne.errors import DataError, ModelError, NothingToRepairError, UsageError
+from arachne.model.values import Array
 from arachne.testing import ReferenceBackend, mlp
 from arachne.testing.networks import Network
 from arachne.testing.nodes import Dense
-from arachne.values import Array
 
 DIGITS, LABELS = load_digits(return_X_y=True)
 DIGITS = (DIGITS / 16).astype(np.float32)

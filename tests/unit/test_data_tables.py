@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from arachne.data.readers import read_data
+from arachne.data.read import read_data
 from arachne.errors import DataError, EnvironmentFaultError
 
 parquet = pytest.importorskip("pyarrow.parquet")

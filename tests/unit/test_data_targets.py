@@ -123,11 +123,11 @@ def test_group_means_the_misclassified_with_that_value() -> None:
 def test_group_and_rows_are_looked_up_again_in_other_data() -> None:
     (group,) = parse_targets("group:sex=f", data_with(sex=SEX), PREDICTIONS, 3)
     other = LabelledData(np.zeros((3, 2)), np.zeros(3), columns={"sex": np.array(["m", "f", "m"])})
-    assert group.elsewhere(other).rows == (1,)
-    assert Target("rows:x", rows=(1, 2)).elsewhere(other).rows == ()
-    assert Target("0:1", label=0, prediction=1).elsewhere(other).label == 0
+    assert group.for_other_data(other).rows == (1,)
+    assert Target("rows:x", rows=(1, 2)).for_other_data(other).rows == ()
+    assert Target("0:1", label=0, prediction=1).for_other_data(other).label == 0
     with pytest.raises(DataError, match="held-out data has no column 'sex'"):
-        group.elsewhere(LabelledData(np.zeros((3, 2)), np.zeros(3)))
+        group.for_other_data(LabelledData(np.zeros((3, 2)), np.zeros(3)))
 
 
 @pytest.mark.parametrize(

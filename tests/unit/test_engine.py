@@ -11,10 +11,10 @@ from arachne.data.labelled import LabelledData
 from arachne.engine import repair
 from arachne.errors import DataError, NothingToRepairError, UsageError
 from arachne.localise import Bidirectional
+from arachne.model.values import Array
 from arachne.search import DifferentialEvolution, Generation
 from arachne.settings import Settings
 from arachne.testing import ReferenceBackend
-from arachne.values import Array
 
 QUICK = DifferentialEvolution(population=20, generations=12)
 

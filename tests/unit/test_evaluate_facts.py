@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from arachne.evaluate import FastEvaluator, Outcome, PlainEvaluator
-from arachne.evaluate.deciding import DecidingEvaluator
-from arachne.evaluate.judging.bounds import LAST
-from arachne.evaluate.judging.facts import Bounds, ExactFacts, Facts, SummedFacts
-from arachne.evaluate.judging.local_facts import LocalFacts
-from arachne.lazy import MEMORY
+from arachne.model.lazy import MEMORY
+from arachne.model.values import Array
+from arachne.scoring.evaluators import FastEvaluator, OutcomeCounts, PlainEvaluator
+from arachne.scoring.fast.bounds import LAST_WAVE
+from arachne.scoring.fast.decide import DecidingEvaluator
+from arachne.scoring.fast.deficits import Bounds, DeficitSource, ExactDeficits, SummedDeficits
+from arachne.scoring.fast.local import LocalDeficits
 from arachne.testing import Network, ReferenceBackend, convnet, mlp, random_inputs
-from arachne.values import Array
 from tests.unit.evaluating import assert_same_search, fitness_inputs_of, some_suspects
 
 SUBJECTS = {
@@ -33,8 +33,8 @@ def summed(plain: PlainEvaluator, parts: int) -> DecidingEvaluator:
     """An evaluator that decides from the facts about parts of the inputs."""
     inputs = plain.fitness_inputs
     shards = [inputs.take(rows) for rows in np.array_split(np.arange(len(inputs)), parts)]
-    facts = SummedFacts([LocalFacts(plain.backend, shard, plain.suspects, MEMORY) for shard in shards])
-    return DecidingEvaluator(plain.backend, inputs, plain.suspects, facts)
+    source = SummedDeficits([LocalDeficits(plain.backend, shard, plain.suspects, MEMORY) for shard in shards])
+    return DecidingEvaluator(plain.backend, inputs, plain.suspects, source)
 
 
 def some_trials(plain: PlainEvaluator, n: int) -> Array:
@@ -42,7 +42,7 @@ def some_trials(plain: PlainEvaluator, n: int) -> Array:
     return (plain.suspects.values + 0.5 * noise).astype(np.float32).astype(np.float64)
 
 
-class Vague(Facts):
+class Vague(DeficitSource):
     """Knows next to nothing in advance: bounds that hold, and say nothing."""
 
     def __init__(self, plain: PlainEvaluator) -> None:
@@ -60,11 +60,11 @@ class Vague(Facts):
         self.seen += n
         return Bounds(np.ones((n, terms), np.int64), np.zeros(n, np.int64), most, np.ones(n, bool))
 
-    def exact(self, trial: Array) -> ExactFacts:
+    def exact(self, trial: Array) -> ExactDeficits:
         self.asked += 1
         scores = self.scores(trial)
         inputs = self._plain.fitness_inputs
-        return ExactFacts(inputs.deficits_by_term(scores), inputs.wrong_by_term(scores))
+        return ExactDeficits(inputs.deficits_by_term(scores), inputs.wrong_by_term(scores))
 
     def scores(self, trial: Array) -> Array:
         return self._plain.scores(trial)
@@ -89,11 +89,11 @@ def test_summed_bounds_enclose_the_plain_totals_in_whole_numbers() -> None:
     plain = plain_of(*SUBJECTS["dense tail"], n=384)
     rows = np.arange(384)
     parts = [
-        LocalFacts(plain.backend, plain.fitness_inputs.take(half), plain.suspects, MEMORY)
+        LocalDeficits(plain.backend, plain.fitness_inputs.take(half), plain.suspects, MEMORY)
         for half in (rows[:100], rows[100:])
     ]
     trials = some_trials(plain, 30)
-    found = SummedFacts(parts).bounds(trials, None)
+    found = SummedDeficits(parts).bounds(trials, None)
     totals = plain.evaluate(trials).sum(axis=1)
     assert found.low.dtype == found.high.dtype == found.deficits.dtype == np.int64
     assert found.complete.all()
@@ -106,8 +106,8 @@ def test_candidate_given_up_on_one_part_is_given_up_on_all() -> None:
     trials = some_trials(plain, 30)
     ceilings = np.full(30, int(np.median(plain.evaluate(trials).sum(axis=1))) // 4)
     rows = np.array_split(np.arange(384), 2)
-    parts = [LocalFacts(plain.backend, plain.fitness_inputs.take(half), plain.suspects, MEMORY) for half in rows]
-    found = SummedFacts(parts).bounds(trials, ceilings)
+    parts = [LocalDeficits(plain.backend, plain.fitness_inputs.take(half), plain.suspects, MEMORY) for half in rows]
+    found = SummedDeficits(parts).bounds(trials, ceilings)
     assert not found.complete.all()
     assert (found.low[~found.complete] > ceilings[~found.complete]).all()
 
@@ -128,16 +128,16 @@ def test_decisions_are_right_whatever_the_bounds_say_as_long_as_they_hold(kind: 
 def test_bounds_that_no_longer_hold_are_asked_for_again_and_exact_facts_are_not() -> None:
     plain = plain_of(*SUBJECTS["dense tail"], n=100)
     trials = some_trials(plain, 6)
-    facts = Revised(plain)
-    decider = DecidingEvaluator(plain.backend, plain.fitness_inputs, plain.suspects, facts)
-    limits = decider.challenge(trials, trials, None).sum(
+    source = Revised(plain)
+    decider = DecidingEvaluator(plain.backend, plain.fitness_inputs, plain.suspects, source)
+    limits = decider.compare_with_parents(trials, trials, None).sum(
         axis=1
     )  # a first population of vague bounds: all are asked about
-    assert facts.asked == 6
-    before = facts.seen
-    decider.challenge(trials[::-1].copy(), trials, limits)
-    assert facts.asked == 6
-    assert facts.seen == before + 6  # the trials; what is known of the parents is exact and still holds
+    assert source.asked == 6
+    before = source.seen
+    decider.compare_with_parents(trials[::-1].copy(), trials, limits)
+    assert source.asked == 6
+    assert source.seen == before + 6  # the trials; what is known of the parents is exact and still holds
 
 
 def test_outcome_counts_negatives_positives_and_never_break_inputs_each_by_themselves() -> None:
@@ -153,7 +153,7 @@ def test_outcome_counts_negatives_positives_and_never_break_inputs_each_by_thems
     )
     rest = plain.backend, inputs, plain.suspects
     for evaluator in (PlainEvaluator(*rest), FastEvaluator(*rest)):
-        assert evaluator.outcome(plain.suspects.values) == Outcome(repaired=15, broken=15, broken_never_break=15)
+        assert evaluator.outcome(plain.suspects.values) == OutcomeCounts(repaired=15, broken=15, broken_never_break=15)
     for trial in some_trials(plain, 5):
         assert FastEvaluator(*rest).outcome(trial) == PlainEvaluator(*rest).outcome(trial)
 
@@ -162,21 +162,21 @@ def test_terms_without_inputs_count_nothing() -> None:
     plain = plain_of(*SUBJECTS["dense tail"], n=90)
     only_positives = plain.fitness_inputs.take(np.flatnonzero(plain.fitness_inputs.terms == 0))
     evaluator = PlainEvaluator(plain.backend, only_positives, plain.suspects)
-    assert evaluator.outcome(plain.suspects.values) == Outcome(0, 0, 0)
+    assert evaluator.outcome(plain.suspects.values) == OutcomeCounts(0, 0, 0)
 
 
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_waves_give_the_bounds_of_one_pass_and_look_at_no_input_twice(subject: str) -> None:
     plain = plain_of(*SUBJECTS[subject], 900)
     trials, none = some_trials(plain, 8), np.full(8, np.iinfo(np.int64).max // 4)
-    whole, parted, late = (LocalFacts(plain.backend, plain.fitness_inputs, plain.suspects, MEMORY) for _ in range(3))
+    whole, parted, late = (LocalDeficits(plain.backend, plain.fitness_inputs, plain.suspects, MEMORY) for _ in range(3))
     expected = whole.bounds(trials, none)
     for wave in range(2):
         first = parted.bounds(trials, none, wave)
         assert not first.complete.any()
         assert (first.low <= expected.low).all()
     some = np.array([6, 1, 2])
-    for found in (parted.bounds(trials[some], none[some], LAST), late.bounds(trials[some], none[some], LAST)):
+    for found in (parted.bounds(trials[some], none[some], LAST_WAVE), late.bounds(trials[some], none[some], LAST_WAVE)):
         assert found.complete.all()
         assert (np.abs(found.deficits - expected.deficits[some]) <= 2).all()
         assert (np.abs(found.high - expected.high[some]) <= 2 * plain.fitness_inputs.n_terms).all()

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arachne.errors import UsageError
-from arachne.evaluate import FastEvaluator, PlainEvaluator, make_evaluator
-from arachne.evaluate.judging.local_facts import FIRST_WHOLE
-from arachne.evaluate.routes.channels import ChannelRoute
+from arachne.model.values import Array
+from arachne.scoring.evaluators import FastEvaluator, PlainEvaluator, make_evaluator
+from arachne.scoring.fast.local import MIN_WHOLE_EVALUATIONS
+from arachne.scoring.fast.routes.channels import ChannelRoute
 from arachne.testing import (
     Network,
     ReferenceBackend,
@@ -19,11 +20,10 @@ from arachne.testing import (
     mlp,
     random_inputs,
     residual,
-    shared,
+    shared_layer,
     two_inputs,
 )
-from arachne.values import Array
-from tests.benchmarks.exactness import REFERENCE, Findings, check
+from benchmarks.exactness import REFERENCE, Findings, check
 from tests.unit.evaluating import (
     Lying,
     Plainest,
@@ -43,7 +43,7 @@ NETWORKS = {
     "convnet": (convnet(channels=2, seed=3), ("conv1", "conv2", "fc1", "fc2")),
     "residual": (residual(seed=4), ("stem", "inner1", "inner2", "head")),
     "branches": (branches(seed=5), ("stem", "left", "right", "head")),
-    "shared": (shared(seed=6), ("twice", "head")),
+    "shared": (shared_layer(seed=6), ("twice", "head")),
     "two inputs": (two_inputs(seed=7), ("see", "know", "head")),
 }
 
@@ -89,11 +89,11 @@ def test_populations_within_rounding_of_each_other_are_decided_as_by_the_plain_e
     members = crowd.astype(np.float32).astype(np.float64)
     parents, trials = members[:20], members[20:]
     totals = plain.evaluate(parents).sum(axis=1)
-    limits = fast.challenge(parents, parents, None).sum(axis=1)
+    limits = fast.compare_with_parents(parents, parents, None).sum(axis=1)
     assert limits.min() == totals.min()
     assert np.argmin(limits) == np.argmin(totals)
     expected = plain.evaluate(trials).sum(axis=1) <= totals
-    assert ((fast.challenge(trials, parents, limits).sum(axis=1) <= limits) == expected).all()
+    assert ((fast.compare_with_parents(trials, parents, limits).sum(axis=1) <= limits) == expected).all()
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_populations_within_rounding_of_each_other_are_decided_as_by_the_plain_e
 )
 def test_route_is_chosen_from_where_the_suspects_are(network: str, layers: list[str], route: str) -> None:
     plain, fast = both(NETWORKS[network][0], layers)
-    assert fast.facts.route.name in route.split("|")
+    assert fast.source.route.name in route.split("|")
     assert_same_search(plain, fast, population=12, generations=15)
 
 
@@ -122,7 +122,7 @@ def test_route_is_chosen_from_where_the_suspects_are(network: str, layers: list[
 )
 def test_grouped_and_strided_convolutions_keep_their_decisions(kind: type, route: str) -> None:
     plain, fast = both(strided(), ["conv"], n=100, k=8, kind=kind)
-    assert fast.facts.route.name in route.split("|")
+    assert fast.source.route.name in route.split("|")
     assert_same_search(plain, fast, population=12, generations=15)
 
 
@@ -145,13 +145,13 @@ def test_touched_channels_keep_their_decisions_whether_or_not_they_are_the_faste
     monkeypatch.setattr(ChannelRoute, "seconds", lambda self, trials: -1.0)
     for network, layer in ((strided(), "conv"), (NETWORKS["convnet"][0], "conv1")):
         plain, fast = both(network, [layer], n=100, k=8, kind=Silent)
-        assert fast.facts.route.name == "touched channels"
+        assert fast.source.route.name == "touched channels"
         assert_same_search(plain, fast, population=12, generations=15)
 
 
 def test_inputs_that_may_be_wrong_are_evaluated_without_the_others_where_that_gives_the_same_bits() -> None:
     plain, fast = both(mlp([20, 30, 5], seed=3), ["fc2"], n=1000, k=0)
-    assert fast.facts.reference.has_subsets
+    assert fast.source.reference.has_subsets
     labels = fast.fitness_inputs.labels
 
     def margins(step: Array) -> Array:
@@ -170,23 +170,23 @@ def test_inputs_that_may_be_wrong_are_evaluated_without_the_others_where_that_gi
     members = (tie * (1 + np.arange(-20, 20)[:, None] * 6e-8)).astype(np.float32).astype(np.float64)
     parents, trials = members[::2], members[1::2]
     totals = plain.evaluate(parents).sum(axis=1)
-    limits = fast.challenge(parents, parents, None).sum(axis=1)
-    won = fast.challenge(trials, parents, limits).sum(axis=1) <= limits
+    limits = fast.compare_with_parents(parents, parents, None).sum(axis=1)
+    won = fast.compare_with_parents(trials, parents, limits).sum(axis=1) <= limits
     assert np.array_equal(won, plain.evaluate(trials).sum(axis=1) <= totals)
-    assert fast.facts.reference.subset_passes > 0
+    assert fast.source.reference.subset_passes > 0
 
 
 def test_backend_that_is_wrong_about_what_follows_a_layer_is_not_believed() -> None:
     plain, fast = both(mlp([6, 9, 4], seed=1), ["fc1"], kind=Lying)
-    assert fast.facts.route.name == "cut"
+    assert fast.source.route.name == "cut"
     assert_same_search(plain, fast, population=12, generations=15)
 
 
 def test_cut_that_differs_by_a_bit_does_not_stand_in_for_a_full_pass() -> None:
     _, exact = both(mlp([6, 9, 4], seed=1), ["fc2"])
     plain, fast = both(mlp([6, 9, 4], seed=1), ["fc2"], kind=Rounding)
-    assert exact.facts.reference.by_cut
-    assert not fast.facts.reference.by_cut
+    assert exact.source.reference.by_cut
+    assert not fast.source.reference.by_cut
     assert_same_search(plain, fast, population=12, generations=15)
 
 
@@ -233,11 +233,11 @@ def test_inputs_beyond_the_memory_budget_are_computed_again_with_the_same_decisi
 ) -> None:
     plain, _ = both(NETWORKS[network][0], layers)
     small = FastEvaluator(plain.backend, plain.fitness_inputs, plain.suspects, memory=memory)
-    assert small.facts.cuts.whole is None
-    assert small.facts.route.name == "cut"
-    made = small.facts.cuts.made
+    assert small.source.cuts.whole is None
+    assert small.source.route.name == "cut"
+    made = small.source.cuts.made
     assert_same_search(plain, small, population=6, generations=5)
-    assert small.facts.cuts.made > made
+    assert small.source.cuts.made > made
 
 
 def test_rejected_trials_are_given_up_early_and_few_trials_are_evaluated_plainly() -> None:
@@ -245,8 +245,8 @@ def test_rejected_trials_are_given_up_early_and_few_trials_are_evaluated_plainly
     result, accepted = search(fast, population=20, generations=40)
     whole = 20 + sum(map(sum, accepted))
     rejected = result.history[-1].evaluations - whole
-    assert fast.facts.looked_at / len(fast.fitness_inputs.labels) - whole < 0.4 * rejected
-    assert fast.facts.plain_evaluations < 0.05 * result.history[-1].evaluations
+    assert fast.source.looked_at / len(fast.fitness_inputs.labels) - whole < 0.4 * rejected
+    assert fast.source.plain_evaluations < 0.05 * result.history[-1].evaluations
 
 
 def test_search_gives_the_model_back_as_it_was() -> None:
@@ -276,8 +276,8 @@ def test_thousands_of_suspects_are_judged_in_small_blocks_with_the_same_decision
     network = mlp([200, 300, 5], seed=1)
     _, few = both(network, layers, k=4)
     plain, fast = both(network, layers, k=2000)
-    assert fast.facts.route.name == "dense tail"
-    assert fast.facts.route.block < few.facts.route.block == type(few.facts.route).block
+    assert fast.source.route.name == "dense tail"
+    assert fast.source.route.block < few.source.route.block == type(few.source.route).block
     assert_same_search(plain, fast, population=6, generations=4, start="near")
 
 
@@ -293,19 +293,19 @@ def test_evaluator_is_made_by_name() -> None:
 def test_last_inputs_of_an_odd_number_can_be_evaluated_without_the_others_too() -> None:
     """Vectorised functions handle the last few numbers of an array differently; padding makes sure there are none."""
     plain, fast = both(mlp([20, 30, 5], seed=3, activation="tanh"), ["fc1"], n=1001, k=4)
-    assert fast.facts.reference.has_subsets
+    assert fast.source.reference.has_subsets
     rows = np.arange(1001)[::-1]
     for seed in range(5):
         noise = np.random.default_rng(seed).standard_normal(len(plain.suspects))
         trial = plain.suspects.values + plain.suspects.deviations * noise
         trial = trial.astype(np.float32).astype(np.float64)
-        assert np.array_equal(fast.facts.reference.of_rows(trial, rows), plain.scores(trial)[rows])
+        assert np.array_equal(fast.source.reference.of_rows(trial, rows), plain.scores(trial)[rows])
 
 
 def test_route_as_costly_as_the_plain_evaluator_is_not_asked_which_inputs_may_be_wrong() -> None:
     plain, fast = both(NETWORKS["residual"][0], ["inner1"], n=300)
-    assert fast.facts.route.name == "cut"
-    assert fast.facts.reference.has_subsets
+    assert fast.source.route.name == "cut"
+    assert fast.source.reference.has_subsets
     assert_same_search(plain, fast, population=12, generations=15)
-    assert fast.facts.reference.whole_passes > FIRST_WHOLE
-    assert fast.facts.reference.subset_passes == 0
+    assert fast.source.reference.whole_passes > MIN_WHOLE_EVALUATIONS
+    assert fast.source.reference.subset_passes == 0

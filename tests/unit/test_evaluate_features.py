@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from arachne.evaluate.routes.features import find_features
-from arachne.values import Array
+from arachne.model.values import Array
+from arachne.scoring.fast.routes.features import find_features
 
 
 def pooled(outputs: Array, window: int, reduce: str) -> Array:

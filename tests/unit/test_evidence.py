@@ -13,7 +13,7 @@ from arachne.errors import DataError
 from arachne.evidence import BREAK_BUDGET, Evidence, PartEvidence, judge
 from arachne.evidence.confidence import confidences_of
 from arachne.evidence.verdict import percent
-from arachne.values import Array
+from arachne.model.values import Array
 
 SIX_TO_ZERO = Target("6:0", label=2, prediction=0)
 ZERO_TO_ONE = Target("0:1", label=0, prediction=1)

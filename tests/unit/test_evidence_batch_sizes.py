@@ -9,8 +9,8 @@ import pytest
 
 import arachne
 from arachne.data.labelled import LabelledData
+from arachne.model.values import Array, Inputs, count
 from arachne.testing import ReferenceBackend, mlp, random_inputs
-from arachne.values import Array, Inputs, count
 from tests.commands import arachne as arachne_command
 
 
@@ -40,7 +40,7 @@ def data() -> LabelledData:
 def test_nothing_is_told_of_a_model_whose_classes_stay() -> None:
     found = arachne.scan(ReferenceBackend(mlp([6, 8, 3], seed=1)), data()).batch_dependent
     assert found is not None
-    assert (len(found), found.to_json(), found.mixed) == (0, [], False)
+    assert (len(found), found.to_json(), found.mixes_inputs) == (0, [], False)
 
 
 def test_an_input_between_two_classes_is_found_by_its_row() -> None:
@@ -59,7 +59,7 @@ def test_an_input_between_two_classes_is_found_by_its_row() -> None:
     found = arachne.scan(Tied(network), labelled).batch_dependent
     assert found is not None
     assert found.rows.tolist() == [row]
-    assert not found.mixed
+    assert not found.mixes_inputs
     name = "abc"[best[row]]
     assert found.to_json() == [{"row": row, "predicted": name, "batch": 1, "predicted_there": "a"}]
     assert str(found) == f"the class of 1 input depends on how many are run at once: row {row} ({name}, alone a)"
@@ -68,7 +68,7 @@ def test_an_input_between_two_classes_is_found_by_its_row() -> None:
 def test_a_model_that_mixes_its_batch_is_named_as_such() -> None:
     found = arachne.scan(Mixing(mlp([6, 8, 3], seed=1)), data()).batch_dependent
     assert found is not None
-    assert found.mixed
+    assert found.mixes_inputs
     assert len(found) > 50
     assert "; the model mixes the inputs of a batch: row " in str(found)
     assert str(found).endswith("more")

@@ -8,8 +8,8 @@ from sklearn.linear_model import LogisticRegression
 from arachne.data.labelled import LabelledData
 from arachne.data.split import Part
 from arachne.data.targets import Target
-from arachne.evidence import doubtful_labels
-from arachne.values import Array
+from arachne.evidence import find_label_noise
+from arachne.model.values import Array
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def digits() -> tuple[Part, Array]:
 
 def test_most_wrong_labels_are_found_and_few_honest_mistakes_doubted(digits: tuple[Part, Array]) -> None:
     part, wrong = digits
-    doubtful = doubtful_labels(part)
+    doubtful = find_label_noise(part)
     found = np.isin(doubtful.positions, wrong)
     honest = len(np.setdiff1d(part.negatives, wrong))
     assert found.sum() >= 20
@@ -42,11 +42,11 @@ def test_most_wrong_labels_are_found_and_few_honest_mistakes_doubted(digits: tup
 def test_without_negatives_nothing_is_doubted(digits: tuple[Part, Array]) -> None:
     part, _ = digits
     fine = Part(LabelledData(part.data.inputs, part.predictions), part.rows, part.scores, part.targets)
-    assert len(doubtful_labels(fine)) == 0
-    assert str(doubtful_labels(fine)) == ""
+    assert len(find_label_noise(fine)) == 0
+    assert str(find_label_noise(fine)) == ""
 
 
 def test_inputs_of_several_arrays_are_not_doubted(digits: tuple[Part, Array]) -> None:
     part, _ = digits
     several = LabelledData({"a": part.data.inputs}, part.data.labels)  # type: ignore[dict-item]  # an array, as above
-    assert len(doubtful_labels(Part(several, part.rows, part.scores, part.targets))) == 0
+    assert len(find_label_noise(Part(several, part.rows, part.scores, part.targets))) == 0

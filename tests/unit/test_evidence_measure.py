@@ -6,10 +6,10 @@ import pytest
 from arachne.data.labelled import LabelledData
 from arachne.data.split import Split, split_by_outcome
 from arachne.evidence import Evidence, compare, measure, score
+from arachne.model.values import Address
 from arachne.patch import Patch
 from arachne.report.objects import part_object
 from arachne.testing import ReferenceBackend, mlp
-from arachne.values import Address
 
 
 @pytest.fixture

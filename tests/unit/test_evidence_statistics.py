@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from arachne.evidence.statistics import (
+from arachne.scoring.statistics import (
     Rate,
     fewest_for_level,
     holm,

@@ -11,7 +11,7 @@ import pytest
 
 from arachne.adapting.exporting import ANY_LENGTH, exporter_faults, quiet_exporter, random_inputs
 from arachne.errors import BackendUnavailableError, ModelError
-from arachne.values import LayerInfo, ParameterInfo
+from arachne.model.values import LayerInfo, ParameterInfo
 
 
 def fail(error: Exception) -> None:

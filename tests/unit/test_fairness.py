@@ -10,21 +10,23 @@ import numpy as np
 import pytest
 
 import arachne
+from arachne.choose.budget import Budget, read_group_drop
+from arachne.choose.select import select_point
 from arachne.data.labelled import LabelledData
 from arachne.data.split import Part
 from arachne.errors import DataError, NothingWithinBudgetError, UsageError
 from arachne.evidence import Gate, PartEvidence
-from arachne.evidence.who_pays import sentences
+from arachne.evidence.group_summary import sentences
 from arachne.fairness import AccuracyGap, EqualisedOdds, Grouped, Objective, WorstGroup, estimates
-from arachne.front_file import read_front
+from arachne.model.values import Array
 from arachne.report.objects import result_schema
+from arachne.results.front_file import read_front
+from arachne.scoring.outcome import Baseline, Outcome
 from arachne.search import Candidate, Front
-from arachne.search.budget import Budget, read_group_drop
-from arachne.search.choose import choose
-from arachne.search.standing import Baseline, Point, Standing
+from arachne.search.measured import MeasuredCandidate
 from arachne.settings import make_objective, objective_from
 from arachne.testing import ReferenceBackend
-from arachne.values import Array
+from arachne.weights.selection import Selection
 
 TOTALS = np.array([[100, 100], [20, 60]])
 RIGHT = np.array([[90, 80], [18, 30]])
@@ -100,33 +102,37 @@ def test_a_group_of_a_budget_is_found_by_value_column_or_star() -> None:
         read_group_drop("female")
 
 
-def point(fixed_a: int, broken_a: int, broken_b: int) -> Point:
+def point(fixed_a: int, broken_a: int, broken_b: int) -> MeasuredCandidate:
     """A candidate for 200 inputs of group a, of which 50 are wrong, and 1,000 of group b, all right."""
     right = np.concatenate([np.arange(200) < 150 + fixed_a, np.ones(1000, bool)])
     was = np.concatenate([np.arange(200) < 150, np.ones(1000, bool)])
     right[:broken_a], right[200 : 200 + broken_b] = False, False
     site = np.repeat(["a", "b"], [200, 1000])
     baseline = Baseline(np.arange(1200), np.zeros(1200, np.int64), was, ~was, {"site": site})
-    return Point(Candidate((), np.zeros(0), made_by="hand"), 3, 1.0, Standing(baseline, right))
+    return MeasuredCandidate(
+        Candidate(Selection((), np.zeros(0)), np.zeros(0), made_by="hand"), 3, 1.0, Outcome(baseline, right)
+    )
 
 
 def test_the_fairest_point_within_the_budget_is_taken_not_the_most_repaired() -> None:
     points = [point(30, 3, 0), point(28, 0, 2), point(45, 0, 30)]
     gap = AccuracyGap(group_column="site")
-    assert choose(points, Budget(0.01), ("zero",)).index == 0
-    choice = choose(points, Budget(0.01), ("zero",), gap)
+    assert select_point(points, Budget(0.01), ("zero",)).index == 0
+    choice = select_point(points, Budget(0.01), ("zero",), gap)
     assert choice.index == 1
-    assert choice.rule.startswith("smallest accuracy gap by site among the points that keep 1.00 %")
+    assert choice.rule.startswith(
+        "smallest accuracy gap by site of those that break clearly less than the budget of 1.00 %"
+    )
     assert "accuracy gap by site 14.2 points less, 28 of 50 repaired" in choice.why
-    assert choose(points, Budget(0.05), ("zero",), gap).index == 2
+    assert select_point(points, Budget(0.05), ("zero",), gap).index == 2
 
 
 def test_no_group_may_lose_more_than_its_limit() -> None:
     points = [point(30, 0, 4), point(20, 0, 0)]
     gap = AccuracyGap(group_column="site")
-    assert choose(points, Budget(0.01, max_group_drop={"b": 0.01}), ("zero",), gap).index == 0
-    assert choose(points, Budget(0.01, max_group_drop={"b": 0}), ("zero",), gap).index == 1
-    refused = choose(points[:1], Budget(0.01, max_group_drop={"*": 0}), ("zero",), gap)
+    assert select_point(points, Budget(0.01, max_group_drop={"b": 0.01}), ("zero",), gap).index == 0
+    assert select_point(points, Budget(0.01, max_group_drop={"b": 0}), ("zero",), gap).index == 1
+    refused = select_point(points[:1], Budget(0.01, max_group_drop={"*": 0}), ("zero",), gap)
     assert refused.index is None
     assert "keeps every group within its limit and makes the accuracy gap by site better" in refused.why
 
@@ -208,13 +214,13 @@ def test_a_saved_front_chooses_by_groups_without_model_or_data(
     repaired.save(tmp_path)
     front = read_front(tmp_path / "front.npz")
     gap = AccuracyGap(group_column="pen")
-    again = choose(front.points, Budget(0.02), front.class_names, gap)
-    assert again.index == choose(repaired.points, Budget(0.02), front.class_names, gap).index
+    again = select_point(front.points, Budget(0.02), front.class_names, gap)
+    assert again.index == select_point(repaired.points, Budget(0.02), front.class_names, gap).index
     opened = arachne.open_repair(tmp_path, model, pens)
     assert opened.split.objective == gap
     careful = opened.choose(max_break=0.02, max_group_drop={"black": 0})
     (taken,) = [careful.points[careful.choice.index]] if careful.choice and careful.choice.index is not None else []
-    assert taken.judged.group_drops("pen")["black"] <= 0
+    assert taken.selection_outcome.group_drops("pen")["black"] <= 0
     worst = opened.choose(max_break=0.02, objective="worst:pen")
     assert worst.patch.provenance["settings"]["objective"]["name"] == "worst"
     measured_again = arachne.measure(model, pens, patch=repaired.patch)

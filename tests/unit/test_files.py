@@ -10,7 +10,7 @@ from typing import BinaryIO
 import pytest
 
 from arachne.errors import EnvironmentFaultError, ModelError
-from arachne.files import atomic_write, same_file, sha256_of, written
+from arachne.io.files import atomic_draft, atomic_write, same_file, sha256_of
 
 
 def test_written_bytes_are_there_and_nothing_else_is(tmp_path: Path) -> None:
@@ -48,8 +48,8 @@ def test_new_files_get_the_usual_permissions(tmp_path: Path) -> None:
 def test_a_file_made_beside_the_destination_has_its_ending_and_takes_its_place(tmp_path: Path) -> None:
     target = tmp_path / "net.weights.h5"
     target.write_bytes(b"old")
-    with written(target) as temporary:
-        assert (temporary.parent.parent, temporary.name) == (tmp_path, "net.weights.h5")
+    with atomic_draft(target) as temporary:
+        assert temporary.resolve() == tmp_path / ".net.weights.h5.arachne" / "copy" / "net.weights.h5"
         temporary.write_bytes(b"new")
         assert target.read_bytes() == b"old"
     assert target.read_bytes() == b"new"
@@ -62,7 +62,7 @@ def test_whatever_ends_the_writing_leaves_what_was_there(tmp_path: Path, failure
     target.write_bytes(b"old")
 
     def interrupted() -> None:
-        with written(target) as temporary:
+        with atomic_draft(target) as temporary:
             temporary.write_bytes(b"half of it")
             raise failure
 
@@ -76,7 +76,7 @@ def test_a_model_is_never_written_over_itself(tmp_path: Path) -> None:
     model, link = tmp_path / "net.pt", tmp_path / "link.pt"
     model.write_bytes(b"weights")
     link.symlink_to(model)
-    with pytest.raises(ModelError, match=r"never overwritten"), written(link, model):
+    with pytest.raises(ModelError, match=r"never overwritten"), atomic_draft(link, model):
         pytest.fail("the block must not run")
     assert model.read_bytes() == b"weights"
 

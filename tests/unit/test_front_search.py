@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from arachne.search import Front, Keep, Problem
+from arachne.model.values import Array
+from arachne.search import Front, MarginSearch, Problem
 from arachne.search.front import not_dominated
-from arachne.search.sorting import next_generation
-from arachne.values import Array
+from arachne.search.nsga2 import next_generation
 
 
 def test_no_candidate_is_beaten_in_all_goals_and_none_claims_to_be_held_back(problem: Problem) -> None:
     found = Front(population=12, generations=4).search(problem, rng=np.random.default_rng(0))
-    assert found.generations == Keep().most_generations + 5
+    assert found.generations == MarginSearch().most_generations + 5
     assert found.better
     assert all(one.held_back is None for one in found.front)
     sizes = [float(np.linalg.norm(one.values - problem.suspects.values)) for one in found.front]

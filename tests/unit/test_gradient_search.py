@@ -10,31 +10,38 @@ import pytest
 
 from arachne.data.split import split_by_outcome
 from arachne.errors import UsageError
-from arachne.evaluate import FastEvaluator, FitnessInputs
 from arachne.localise import Contrast
+from arachne.rivals import Ridge
+from arachne.scoring.cut import CutScorer
+from arachne.scoring.evaluators import FastEvaluator, FitnessInputs
 from arachne.search import (
     BiasShift,
     Front,
-    Keep,
-    KeepDeep,
-    KeepHidden,
-    KeepSparing,
     LastLayer,
+    MarginConv,
+    MarginFisher,
+    MarginHidden,
+    MarginSearch,
     Pool,
     Problem,
-    Ridge,
     Searcher,
 )
-from arachne.search.cross_fit import not_beaten
+from arachne.search.cross_fit import pareto
 from arachne.search.folds import draw_batch, fold_numbers, rows_by_kind
-from arachne.search.tunable import BehindCut
-from arachne.suspects import Suspects
 from arachne.testing import ReferenceBackend
+from arachne.weights.selection import Selection
 from tests.backends import golden
 from tests.unit.test_search_steps import written_and_read
 
 SHORT: dict[str, Any] = {"steps": 48, "folds": 3}
-SEARCHES = [Keep(**SHORT), KeepHidden(**SHORT), KeepSparing(**SHORT), BiasShift(**SHORT), LastLayer(**SHORT), Pool()]
+SEARCHES = [
+    MarginSearch(**SHORT),
+    MarginHidden(**SHORT),
+    MarginFisher(**SHORT),
+    BiasShift(**SHORT),
+    LastLayer(**SHORT),
+    Pool(),
+]
 
 
 @pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.name)
@@ -86,7 +93,7 @@ def test_several_targets_count_as_they_are_weighted(problem: Problem) -> None:
 
 @pytest.mark.parametrize(
     "search",
-    [Keep(**SHORT), Pool(members=("bias", "keep")), Ridge(strengths=6), Front(population=8, generations=3)],
+    [MarginSearch(**SHORT), Pool(members=("bias", "margin")), Ridge(strengths=6), Front(population=8, generations=3)],
     ids=lambda search: search.name,
 )
 @pytest.mark.parametrize("stop_at", [0, 3, 11, 65])
@@ -104,7 +111,7 @@ def test_a_search_that_was_written_down_gives_the_same_front(problem: Problem, s
 
 
 def test_changes_are_multiples_of_a_grid_so_that_frameworks_agree(problem: Problem) -> None:
-    search = Keep(**SHORT)
+    search = MarginSearch(**SHORT)
     state = search.begin(problem, rng=np.random.default_rng(0))
     scale = state.arrays["scale"]
     found = search.search(problem, rng=np.random.default_rng(0))
@@ -118,9 +125,9 @@ def test_a_member_that_cannot_run_is_left_out_and_the_reason_kept(problem: Probl
     split = split_by_outcome(backend, golden.digits(), "top:1", rng=np.random.default_rng(0))
     suspects = Contrast(depth="tail").localise(backend, split.seen, rng=np.random.default_rng(0)).suspects
     fault = Problem(backend, split, suspects, FitnessInputs.of(split.seen, split.seen.terms(10.0)), FastEvaluator)
-    state = Pool(members=("hidden", "bias")).begin(fault, rng=np.random.default_rng(0))
-    assert "no hidden dense layer" in str(state.values["hidden/stopped"])
-    found = Pool(members=("hidden", "bias")).search(fault, rng=np.random.default_rng(0))
+    state = Pool(members=("margin@hidden", "bias")).begin(fault, rng=np.random.default_rng(0))
+    assert "no hidden dense layer" in str(state.members["margin@hidden"].stopped)
+    found = Pool(members=("margin@hidden", "bias")).search(fault, rng=np.random.default_rng(0))
     assert {candidate.made_by for candidate in found.front} == {"bias"}
 
 
@@ -128,7 +135,7 @@ def test_differential_evolution_runs_where_no_member_can(problem: Problem) -> No
     class NoGradients(ReferenceBackend):
         SUPPORTS_GRADIENTS = False
 
-    few = Suspects.of(problem.backend, problem.suspects.addresses[:4])
+    few = Selection.of(problem.backend, problem.suspects.addresses[:4])
     without = replace(problem, backend=NoGradients(golden.network("mlp")), suspects=few)
     found = Pool().search(without, rng=np.random.default_rng(0))
     assert {candidate.made_by for candidate in found.front} == {"de"}
@@ -144,64 +151,64 @@ def convolutional(target: str = "top:1") -> Problem:
 
 def test_convolutions_are_repaired_behind_a_cut() -> None:
     problem = convolutional()
-    search = KeepDeep(steps=32, folds=2)
+    search = MarginConv(steps=32, folds=2)
     found = search.search(problem, rng=np.random.default_rng(0))
     assert {address.layer for address in found.addresses} == {"first"}
-    assert isinstance(search.over(problem).tunable, BehindCut)
+    assert isinstance(search.select_weights(problem).scorer, CutScorer)
     assert found.better
 
 
 def test_the_pool_takes_fewer_steps_where_each_runs_convolutions(problem: Problem) -> None:
-    fault, deep = convolutional(), KeepDeep()
-    convolutions = replace(fault, suspects=deep.over(fault).suspects)
-    assert Pool()._member("keep", convolutions) == Keep(steps=deep.steps, folds=deep.folds)
-    assert Pool()._member("keep", problem) == Keep()
+    fault, deep = convolutional(), MarginConv()
+    convolutions = replace(fault, suspects=deep.select_weights(fault).suspects)
+    assert Pool()._searcher("margin", convolutions) == MarginSearch(steps=deep.steps, folds=deep.folds)
+    assert Pool()._searcher("margin", problem) == MarginSearch()
 
 
 def test_the_pool_goes_deep_only_where_no_hidden_dense_layer_is_reached(problem: Problem) -> None:
     def left_out(pool: Pool, fault: Problem) -> str | None:
         rng = np.random.default_rng(0)
         state = pool.begin(fault, rng=rng)
-        while state.stopped is None and "deep/stopped" not in state.values:
+        while state.stopped is None and "margin@conv" not in state.members:
             state = pool.step(fault, state, rng=rng)
-        return str(state.values["deep/stopped"]) if state.values.get("deep/stopped") else None
+        return state.members["margin@conv"].stopped
 
-    pool = Pool(members=("hidden", "deep"))
+    pool = Pool(members=("margin@hidden", "margin@conv"))
     assert "hidden dense layers" in str(left_out(pool, problem))
     assert left_out(pool, convolutional()) is None
 
 
 def test_the_pool_does_not_go_deep_where_the_suspects_are_convolutions() -> None:
     fault = convolutional()
-    fault = replace(fault, suspects=KeepDeep().over(fault).suspects)
-    state = Pool(members=("bias", "deep")).begin(fault, rng=np.random.default_rng(0))
+    fault = replace(fault, suspects=MarginConv().select_weights(fault).suspects)
+    state = Pool(members=("bias", "margin@conv")).begin(fault, rng=np.random.default_rng(0))
     while state.stopped is None:
-        state = Pool(members=("bias", "deep")).step(fault, state, rng=np.random.default_rng(0))
-    assert "in these layers already" in str(state.values["deep/stopped"])
+        state = Pool(members=("bias", "margin@conv")).step(fault, state, rng=np.random.default_rng(0))
+    assert "in these layers already" in str(state.members["margin@conv"].stopped)
 
 
 def test_the_pool_does_not_go_deep_where_cheaper_members_repair_part_of_the_fault() -> None:
-    fault, pool, rng = convolutional(), Pool(members=("bias", "last", "deep")), np.random.default_rng(0)
+    fault, pool, rng = convolutional(), Pool(members=("bias", "last-layer", "margin@conv")), np.random.default_rng(0)
     state = pool.begin(fault, rng=rng)
     while state.stopped is None:
         state = pool.step(fault, state, rng=rng)
-    assert "repair at least 25 % of the fault" in str(state.values["deep/stopped"])
-    assert {candidate.made_by for candidate in pool.result(fault, state).front} <= {"bias", "last"}
+    assert "repair at least 25 % of the fault" in str(state.members["margin@conv"].stopped)
+    assert {candidate.made_by for candidate in pool.result(fault, state).front} <= {"bias", "last-layer"}
 
 
 def test_a_pool_of_itself_or_of_strangers_is_refused() -> None:
     with pytest.raises(UsageError, match="members must be searchers other than 'auto'"):
         Pool(members=("auto",))
-    with pytest.raises(UsageError, match="no searcher named 'keap'"):
-        Pool(members=("keap",))
+    with pytest.raises(UsageError, match="no searcher named 'margn'"):
+        Pool(members=("margn",))
 
 
 def test_the_pool_takes_any_searcher(problem: Problem) -> None:
-    few = problem.with_suspects(Suspects.of(problem.backend, problem.suspects.addresses[:4]))
+    few = problem.with_suspects(Selection.of(problem.backend, problem.suspects.addresses[:4]))
     found = Pool(members=("bias", "de")).search(few, rng=np.random.default_rng(0))
     assert {candidate.made_by for candidate in found.front} == {"bias", "de"}
 
 
 def test_points_that_another_beats_in_both_are_dropped() -> None:
     repaired, broken = np.array([0, 3, 5, 4, 5, 9]), np.array([0, 1, 2, 3, 2, 9])
-    assert not_beaten(repaired, broken) == [1, 2, 5]
+    assert pareto(repaired, broken) == [1, 2, 5]

@@ -9,7 +9,7 @@ from contextlib import redirect_stderr
 import pytest
 
 from arachne.cli.console import Output
-from arachne.cli.heartbeat import Heartbeat, duration
+from arachne.cli.progress_log import Heartbeat, duration
 from arachne.search import Generation
 
 

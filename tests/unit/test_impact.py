@@ -15,8 +15,8 @@ import pytest
 
 from arachne.localise.impact import Flow, ScoredClasses, impact_ratio, measure_flows
 from arachne.localise.linear_maps import LINEAR
+from arachne.model.values import Activation, Array, Geometry, LayerInfo, ParameterInfo
 from arachne.testing import ReferenceBackend, convnet, mlp, random_inputs
-from arachne.values import Activation, Array, Geometry, LayerInfo, ParameterInfo
 
 Map = Callable[[Mapping[str, Array]], Array]
 """From weights to what arrives at every output, with the inputs fixed."""
@@ -257,7 +257,7 @@ def test_averages_do_not_depend_on_how_many_inputs_are_held(network: Any, monkey
     classes = ScoredClasses(backend.forward(inputs).shape[1], (0, 1))
     found = []
     for held in (1, 3_000, 256 << 20):
-        monkeypatch.setattr("arachne.observing.HELD", held)
+        monkeypatch.setattr("arachne.model.accumulate.MAX_TRACE_BYTES", held)
         averages = measure_flows(backend, inputs, backend.layers, classes)
         found.append({info.name: averages.take(info.name) for info in backend.layers})
     for other in found[1:]:
@@ -279,7 +279,7 @@ def test_no_more_inputs_are_traced_at_once_than_memory_allows(monkeypatch: pytes
     backend = Counting(network)
     backend.sizes = []
     # Twice what enters and three times what leaves: 2 * 4 + 3 * 6 and 2 * 6 + 3 * 3, 47 numbers for each input
-    monkeypatch.setattr("arachne.observing.HELD", 10 * 47 * 4)
+    monkeypatch.setattr("arachne.model.accumulate.MAX_TRACE_BYTES", 10 * 47 * 4)
     measure_flows(backend, random_inputs(network, 25, seed=0), backend.layers, ScoredClasses(3, (0,)))
     assert backend.sizes == [1, 10, 10, 4]
 

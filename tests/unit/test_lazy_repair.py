@@ -10,23 +10,23 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from arachne import cuts
 from arachne.causes import find_causes, finding
-from arachne.data import spill
 from arachne.data.labelled import LabelledData
-from arachne.data.readers import read_data
+from arachne.data.lazy import spill_file as spill
+from arachne.data.read import read_data
 from arachne.engine import repair
 from arachne.errors import DataError, EnvironmentFaultError
 from arachne.evidence.scan import Scan
-from arachne.lazy import LazyArray, Source, as_array, is_lazy
-from arachne.measuring import measure
+from arachne.model import cut as cuts
+from arachne.model.lazy import LazyArray, Source, as_array, is_lazy
+from arachne.model.values import Array
 from arachne.patch import Patch
 from arachne.report.pictures import difference_of_means, show_inputs
+from arachne.results.measure import measure
 from arachne.search import DifferentialEvolution, Pool
-from arachne.search.keep import Keep, KeepDeep
+from arachne.search.margin import MarginConv, MarginSearch
 from arachne.settings import Settings
 from arachne.testing import ReferenceBackend, convnet, mlp
-from arachne.values import Array
 
 STEPS = "scale=1/16 flatten"
 HELD = 100_000
@@ -71,10 +71,10 @@ def as_pictures(folder: Path, digits: LabelledData) -> Path:
 @pytest.fixture(autouse=True)
 def to_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep nothing in memory that may go to a file, and look at causes in all of the data."""
-    monkeypatch.setattr(spill, "SMALL", 0)
-    monkeypatch.setattr(spill, "FEW", 0)
-    monkeypatch.setattr("arachne.search.tail_inputs.SMALL", 0)
-    monkeypatch.setattr(cuts, "OPEN", 1)
+    monkeypatch.setattr(spill, "SPILL_ABOVE_BYTES", 0)
+    monkeypatch.setattr(spill, "SPILL_COLUMNS_ABOVE_BYTES", 0)
+    monkeypatch.setattr("arachne.scoring.tail_cache.SPILL_ABOVE_BYTES", 0)
+    monkeypatch.setattr(cuts, "MAX_OPEN_SHARDS", 1)
 
 
 @pytest.mark.parametrize("make", [as_npy, as_npz, as_parquet, as_pictures])
@@ -84,7 +84,7 @@ def test_every_source_gives_the_same_patch_read_by_piece(
     path = make(tmp_path, digits)
     held, by_piece = read_data(path, preprocess=STEPS), read_data(path, preprocess=STEPS, memory=HELD)
     assert is_lazy(by_piece.inputs)
-    settings = Settings(searcher=Keep(folds=3, steps=24))
+    settings = Settings(searcher=MarginSearch(folds=3, steps=24))
     texts = [repair(model, data, "8:1", settings=settings).patch.to_json() for data in (held, by_piece)]
     assert texts[0] == texts[1]
     assert len(Patch.from_json(texts[0])) > 0
@@ -95,7 +95,7 @@ def test_a_pool_of_searches_gives_the_same_patch_read_by_piece(
 ) -> None:
     path = as_npy(tmp_path, digits)
     held, by_piece = read_data(path, preprocess=STEPS), read_data(path, preprocess=STEPS, memory=HELD)
-    settings = Settings(searcher=Pool(members=("bias", "keep", "hidden")))
+    settings = Settings(searcher=Pool(members=("bias", "margin", "margin@hidden")))
     results = [
         repair(model, data, "8:1", settings=settings, never_break=data.take(range(40))) for data in (held, by_piece)
     ]
@@ -124,7 +124,7 @@ def test_convolutions_are_searched_shard_by_shard(tmp_path: Path) -> None:
     labels[wrong] = (labels[wrong] + 1) % 3
     np.save(tmp_path / "x.npy", inputs)
     np.save(tmp_path / "y.npy", labels)
-    settings = Settings(searcher=KeepDeep(folds=2, steps=8))
+    settings = Settings(searcher=MarginConv(folds=2, steps=8))
     texts = [
         repair(backend, read_data(tmp_path, memory=memory), "*:*", settings=settings).patch.to_json()
         for memory in (1 << 30, HELD)
@@ -155,9 +155,9 @@ def test_causes_found_among_some_lazy_inputs_are_counted_in_all(
     predictions = np.where(marked, 0, labels)
     np.save(tmp_path / "x.npy", inputs)
     np.save(tmp_path / "y.npy", labels)
-    monkeypatch.setattr(finding, "ROOM", 3000 * 48)
+    monkeypatch.setattr(finding, "MAX_LAZY_BYTES", 3000 * 48)
     data = read_data(tmp_path, memory=1000)
-    assert len(finding.looked_at(data)) == 3000
+    assert len(finding.searched_rows(data)) == 3000
     (cause,) = find_causes(None, data, predictions)
     assert np.array_equal(np.sort(cause.members), np.flatnonzero(marked & (labels != 0)))
 
@@ -167,7 +167,7 @@ def test_a_patch_is_measured_the_same_read_by_piece(
 ) -> None:
     path = as_npy(tmp_path, digits)
     held, by_piece = read_data(path, preprocess=STEPS), read_data(path, preprocess=STEPS, memory=HELD)
-    patch = repair(model, held, "8:1", settings=Settings(searcher=Keep(folds=3, steps=24))).patch
+    patch = repair(model, held, "8:1", settings=Settings(searcher=MarginSearch(folds=3, steps=24))).patch
     one, other = (measure(model, data, target="8:1", patch=patch) for data in (held, by_piece))
     assert str(one.held_out.target) == str(other.held_out.target)
     assert (one.held_out.repaired, one.held_out.broken) == (other.held_out.repaired, other.held_out.broken)
@@ -211,12 +211,12 @@ def test_a_full_disk_is_told_where_numbers_go_to_a_file(monkeypatch: pytest.Monk
 
     monkeypatch.setattr("os.posix_fallocate", full)
     with pytest.raises(EnvironmentFaultError, match="no room for"):
-        spill.Filled(1000, 1000, spill=True)
+        spill.RowBuffer(1000, 1000, spill=True)
 
 
 def test_numbers_in_a_file_are_those_that_were_written() -> None:
     values = np.random.default_rng(0).standard_normal((500, 7)).astype(np.float32)
-    filled = spill.Filled(500, 7, spill=True)
+    filled = spill.RowBuffer(500, 7, spill=True)
     for start in range(0, 500, 100):
         filled[start : start + 100] = values[start : start + 100]
     assert is_lazy(filled.array)

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from arachne.backend import ModelBackend
 from arachne.data.labelled import LabelledData
 from arachne.data.split import Part
 from arachne.data.targets import Target
@@ -14,10 +13,11 @@ from arachne.localise import Bidirectional, GradientLoss, Localiser, RandomChoic
 from arachne.localise.base import sample_positives
 from arachne.localise.bidirectional import scored_classes
 from arachne.localise.impact import ScoredClasses
-from arachne.losses import cross_entropy
-from arachne.plugins import LOCALISERS
-from arachne.testing import Network, ReferenceBackend, convnet, mlp, random_inputs, residual, shared
-from arachne.values import Address, Array
+from arachne.model.backend import ModelBackend
+from arachne.model.values import Address, Array
+from arachne.plugins.table import LOCALISERS
+from arachne.tasks.losses import cross_entropy
+from arachne.testing import Network, ReferenceBackend, convnet, mlp, random_inputs, residual, shared_layer
 
 
 def part_of(backend: ModelBackend, network: Network, n: int = 60, seed: int = 1) -> Part:
@@ -92,7 +92,7 @@ def test_the_front_leads_the_ranking_and_a_wider_choice_follows_it(small: tuple[
     ranked = [narrow.address_of(int(row)) for row in narrow.ranking]
     assert set(narrow.suspects.addresses) == set(ranked[: narrow.front])
     assert set(wide.suspects.addresses) == set(ranked[:15])
-    assert (wide.front, wide.widened) == (narrow.front, 15 - narrow.front)
+    assert (wide.front, wide.beyond_front) == (narrow.front, 15 - narrow.front)
     assert len(set(ranked)) == narrow.n_candidates
 
 
@@ -118,7 +118,7 @@ def test_random_choice_draws_distinct_weights_of_all_layers(small: tuple[Referen
     assert len(set(localisation.suspects.addresses)) == 4 * 6 + 6 * 3
 
 
-@pytest.mark.parametrize("network", [convnet(seed=2), residual(seed=2), shared(seed=2)])
+@pytest.mark.parametrize("network", [convnet(seed=2), residual(seed=2), shared_layer(seed=2)])
 def test_every_kind_of_network_is_localised_and_left_as_it_was(network: Network) -> None:
     backend = ReferenceBackend(network)
     before = {info.name: backend.get_weights(info.name) for info in backend.layers}
@@ -204,7 +204,7 @@ def test_both_orders_of_gradient_loss_and_forward_impact_give_the_same_scores(
 ) -> None:
     backend, part = small
     usual = Bidirectional().scores(backend, part, rng=np.random.default_rng(0))
-    monkeypatch.setattr("arachne.localise.bidirectional.MUCH", 0)
+    monkeypatch.setattr("arachne.localise.bidirectional.MAX_AVERAGES_BYTES", 0)
     halved = Bidirectional().scores(backend, part, rng=np.random.default_rng(0))
     for ours, theirs in zip(halved, usual, strict=True):
         np.testing.assert_array_equal(ours.gradient_loss, theirs.gradient_loss)

@@ -7,19 +7,19 @@ import pickle
 import numpy as np
 import pytest
 
-from arachne.backend import Pull
 from arachne.errors import DataError, WeightShapeError
-from arachne.losses import (
+from arachne.model.backend import LossGradient
+from arachne.model.values import Array
+from arachne.tasks import margins
+from arachne.tasks.losses import (
     cross_entropies,
     cross_entropy,
     margin,
     margin_hinge,
     margin_hinges,
-    margins,
     squared_probability_change,
     squared_probability_changes,
 )
-from arachne.values import Array
 
 SCORES = np.array([[1.0, 3.0, 0.0], [2.0, -1.0, 1.5], [0.0, 0.5, 0.25]])
 LABELS = np.array([0, 0, 1])
@@ -56,7 +56,7 @@ def test_a_pull_is_the_slope_of_its_loss_in_parts_too(name: str, weights: Array 
         }[name]()
         return float(each @ counts)
 
-    pull: Pull = {
+    pull: LossGradient = {
         "cross-entropy": cross_entropy(LABELS, weights),
         "squared": squared_probability_change(BEFORE, weights),
         "margin": margin(LABELS, weights),

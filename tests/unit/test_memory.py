@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from arachne.checkpoint import Checkpoints
 from arachne.data.labelled import LabelledData
 from arachne.engine import repair
 from arachne.errors import DataError, OutOfMemoryError
-from arachne.evaluate import FastEvaluator
-from arachne.memory import memory_faults, ran_out
+from arachne.model.memory import is_out_of_memory, memory_faults
+from arachne.model.values import Array, Inputs
+from arachne.results.checkpoint import Checkpoints
+from arachne.scoring.evaluators import FastEvaluator
 from arachne.search import DifferentialEvolution
 from arachne.settings import Settings
 from arachne.testing import ReferenceBackend
-from arachne.values import Array, Inputs
 
 SMALL = Settings(searcher=DifferentialEvolution(population=12, generations=6))
 
@@ -65,16 +65,16 @@ def test_a_search_that_runs_out_of_memory_can_go_on(
     tmp_path: Path, model: ReferenceBackend, digits: LabelledData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = repair(model, digits, "8:1", settings=SMALL)
-    challenge, calls = FastEvaluator.challenge, 0
+    compare, calls = FastEvaluator.compare_with_parents, 0
 
     def at_the_fourth(self: FastEvaluator, *arguments: Any) -> Array:
         nonlocal calls
         calls += 1
         if calls == 4:
             raise MemoryError("Unable to allocate 7.45 GiB for an array")
-        return challenge(self, *arguments)
+        return compare(self, *arguments)
 
-    monkeypatch.setattr(FastEvaluator, "challenge", at_the_fourth)
+    monkeypatch.setattr(FastEvaluator, "compare_with_parents", at_the_fourth)
     with pytest.raises(OutOfMemoryError) as caught:
         repair(model, digits, "8:1", settings=SMALL, checkpoint=Checkpoints(tmp_path))
     assert caught.value.exit_code == 4
@@ -98,7 +98,7 @@ def test_every_framework_is_understood(text: str) -> None:
     error = DataError(f"the model does not take these inputs: {text}")
     with pytest.raises(OutOfMemoryError), memory_faults():
         raise error
-    assert ran_out(error)
+    assert is_out_of_memory(error)
 
 
 def test_other_errors_stay_what_they_are() -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from arachne.choose.budget import Budget
 from arachne.data.labelled import LabelledData
-from arachne.data.readers import read_data
-from arachne.engine import repair
-from arachne.search.budget import Budget
-from arachne.settings import Settings
+from arachne.data.read import read_data
+from arachne.engine import MIN_SEARCH_MEMORY, repair
+from arachne.settings import Settings, make_localiser, make_searcher
 from arachne.testing import ReferenceBackend, mlp
 
 INPUTS, WIDTH, FEW = 6000, 12_288, 300
@@ -66,6 +66,51 @@ def main(folder: Path) -> None:
     print(json.dumps({"bytes": 4 * WIDTH * len(data), "grown": peak() - before, "weights": len(result.patch)}))
 
 
+SMALL = 1 << 20
+"""A limit below what a search needs."""
+
+
+def search_within(folder: Path, memory: int) -> None:
+    """Repair 2.5 MB of data by differential evolution, and print what was told, found, and held at most."""
+    rng, backend = np.random.default_rng(0), ReferenceBackend(mlp([64, 32, 10], seed=0))
+    inputs = rng.standard_normal((10_000, 64)).astype(np.float32)
+    labels = backend.predict(inputs).astype(np.int64)
+    first, second = np.argsort(-np.bincount(labels))[:2]
+    labels[np.flatnonzero(labels == second)[::3]] = first
+    np.savez(folder / "data.npz", x=inputs, y=labels)
+    told: list[str] = []
+    settings = Settings(
+        localiser=make_localiser("rs", count=6),
+        searcher=make_searcher("de", population=10, generations=4, patience=4),
+        memory=memory,
+    )
+    data = read_data(folder / "data.npz", memory=memory)
+    result = repair(backend, data, f"{first}:{second}", settings=settings, on_note=told.append)
+    print(json.dumps({"peak": peak(), "told": told, "history": [repr(one) for one in result.search.history]}))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not tell the peak of a process in this way")
+def test_a_search_with_a_limit_below_what_it_needs_says_so_and_takes_no_more_than_without_one(tmp_path: Path) -> None:
+    found = []
+    for memory in (SMALL, 2 << 30):
+        ran = subprocess.run(
+            [sys.executable, "-m", "tests.unit.test_memory_of_a_repair", str(tmp_path), str(memory)],
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        assert ran.returncode == 0, ran.stderr
+        found.append(json.loads(ran.stdout.splitlines()[-1]))
+    small, plenty = found
+    assert small["told"] == ["memory: a search keeps up to 32 MiB between candidates, more than the 1 MiB allowed"]
+    assert plenty["told"] == []
+    assert len(small["history"]) > 1
+    assert small["history"] == plenty["history"]
+    assert small["peak"] < plenty["peak"] + MIN_SEARCH_MEMORY
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows does not tell the peak of a process in this way")
 def test_a_whole_repair_holds_what_it_may_and_not_the_data(tmp_path: Path) -> None:
     make(tmp_path)
@@ -84,4 +129,7 @@ def test_a_whole_repair_holds_what_it_may_and_not_the_data(tmp_path: Path) -> No
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    if len(sys.argv) > 2:
+        search_within(Path(sys.argv[1]), int(sys.argv[2]))
+    else:
+        main(Path(sys.argv[1]))

@@ -8,15 +8,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arachne.backend import ModelBackend, Pull, Weights
+from arachne.model.backend import LossGradient, ModelBackend, Weights
+from arachne.model.values import Array, Inputs
 from arachne.report.checks import checks_object, checks_text
-from arachne.testing import Network, ReferenceBackend, UnsupportedNetworkError, convnet, mlp, random_inputs, shared
+from arachne.testing import (
+    Network,
+    ReferenceBackend,
+    UnsupportedNetworkError,
+    convnet,
+    mlp,
+    random_inputs,
+    shared_layer,
+)
 from arachne.testing.checks.suite import MakeBackend
 from arachne.testing.checks.weights import WeightChecks
 from arachne.testing.model import Subject, check_model
 from arachne.testing.outcome import FAILED, PASSED, SKIPPED, Outcome, counts
 from arachne.testing.suite_run import run_suite
-from arachne.values import Array, Inputs
 from tests.backends import test_conformance_bites as faults
 
 
@@ -25,7 +33,7 @@ def outcomes(backend: ModelBackend, network: Network) -> tuple[Outcome, ...]:
     return check_model(Subject(backend, random_inputs(network, 12, seed=3), None))
 
 
-@pytest.mark.parametrize("network", [mlp([4, 8, 3]), convnet(), shared()], ids=["mlp", "convnet", "shared"])
+@pytest.mark.parametrize("network", [mlp([4, 8, 3]), convnet(), shared_layer()], ids=["mlp", "convnet", "shared"])
 def test_a_model_of_a_right_backend_passes_every_check(network: Network) -> None:
     backend = ReferenceBackend(network)
     found = outcomes(backend, network)
@@ -38,7 +46,7 @@ def test_a_model_of_a_right_backend_passes_every_check(network: Network) -> None
 class LosesSmallGradients(ReferenceBackend):
     """Half of a gradient is missing: along itself it looks right."""
 
-    def _weight_gradients(self, inputs: Inputs, pull: Pull, parameters: Sequence[tuple[str, str]]) -> Weights:
+    def _weight_gradients(self, inputs: Inputs, pull: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
         found = super()._weight_gradients(inputs, pull, parameters)
         return {place: np.where(np.abs(g) < np.median(np.abs(g)), 0, g) for place, g in found.items()}
 
@@ -75,7 +83,7 @@ class RaisesOnOddInputs(ReferenceBackend):
 def test_what_is_wrong_is_found_on_a_model_too(fault: type[ReferenceBackend], operation: str, words: str) -> None:
     network = mlp([4, 8, 3], activation="tanh")
     failed = [outcome for outcome in outcomes(fault(network), network) if outcome.state == FAILED]
-    assert any(outcome.operation == operation and words in outcome.told for outcome in failed), failed
+    assert any(outcome.operation == operation and words in outcome.detail for outcome in failed), failed
 
 
 def test_weights_are_put_back_whatever_a_check_does() -> None:
@@ -104,7 +112,7 @@ def test_the_suite_says_what_fails_in_the_words_of_the_contract(monkeypatch: pyt
     monkeypatch.syspath_prepend(str(Path(__file__).parent.parent.parent))
     found = run_suite(SmallSuite)  # type: ignore[arg-type]  # a part of the whole
     text = checks_text("lender", "the networks of the suite", found)
-    assert "layers, get_weights, set_weights, restored: FAILED" in text
+    assert "layers, get_weights, set_weights, restoring_weights: FAILED" in text
     assert "  FAILED: A copy of every parameter of a layer; changing it changes nothing in the model." in text
     assert "    on 'mlp': " in text
     assert "one network is enough here" not in text

@@ -19,12 +19,12 @@ import arachne
 from arachne.data.labelled import LabelledData
 from arachne.data.split import split_by_outcome
 from arachne.evidence import measure
-from arachne.evidence.batch_sizes import FEW, NEAR
-from arachne.losses import cross_entropy
+from arachne.evidence.batch_dependence import MAX_SCORE_GAP, PROBE_INPUTS
+from arachne.model.values import Array, Inputs
 from arachne.patch import Patch
 from arachne.search import DifferentialEvolution
+from arachne.tasks.losses import cross_entropy
 from arachne.testing import ReferenceBackend, mlp
-from arachne.values import Array, Inputs
 from tests.commands import arachne as command_line
 
 QUICK = DifferentialEvolution(population=8, generations=2)
@@ -233,4 +233,4 @@ def test_a_command_runs_the_unpatched_model_over_each_input_once(
     again = model.unpatched - Counter(once(data))
     assert model.unpatched >= Counter(once(data))
     # A few are run alone, to see whether their class depends on the batch; doubtful ones once more in another.
-    assert sum(again.values()) <= FEW + 2 * np.count_nonzero(gaps(model.forward(data.inputs)) <= NEAR)
+    assert sum(again.values()) <= PROBE_INPUTS + 2 * np.count_nonzero(gaps(model.forward(data.inputs)) <= MAX_SCORE_GAP)

@@ -9,8 +9,8 @@ import pytest
 
 from arachne.errors import UsageError
 from arachne.localise import Bidirectional, GradientLoss, RandomChoice
-from arachne.options import Configured, option, options_of
-from arachne.plugins import LOCALISERS, SEARCHERS
+from arachne.plugins.options import Configured, option, options_of
+from arachne.plugins.table import LOCALISERS, SEARCHERS
 from arachne.search import DifferentialEvolution
 
 
@@ -57,7 +57,38 @@ def test_options_are_those_of_the_base_class_and_its_own() -> None:
     declared = {one.name: one for one in options_of(Bidirectional)}
     assert list(declared) == ["include", "exclude", "biases", "count", "min_weights", "every_class"]
     assert (declared["count"].kind, declared["count"].optional, declared["count"].least) == ("int", True, 1)
-    assert declared["min_weights"].flag == "--min-weights"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "text", "value"),
+    [
+        (DifferentialEvolution, "population", "9", 9),
+        (DifferentialEvolution, "crossover", "5e-1", 0.5),
+        (DifferentialEvolution, "clip", "No", False),
+        (DifferentialEvolution, "scale", "0.4, 0.9", (0.4, 0.9)),
+        (DifferentialEvolution, "start", "near", "near"),
+        (Bidirectional, "count", "none", None),
+        (Bidirectional, "include", "fc*, conv1", ("fc*", "conv1")),
+    ],
+)
+def test_an_option_is_read_from_text(kind: type[Configured], name: str, text: str, value: Any) -> None:
+    assert {one.name: one for one in options_of(kind)}[name].read(text) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("population", "many", "population must be a whole number, got 'many'"),
+        ("population", "3", "population must be 4 or more, got 3"),
+        ("clip", "maybe", "clip must be true or false, got 'maybe'"),
+        ("scale", "1", r"scale must be two numbers, got \(1.0,\)"),
+        ("start", "nera", "start must be auto, gaussian or near, got 'nera'; did you mean 'near'"),
+        ("crossover", "nan", "crossover must be a number, got nan"),
+    ],
+)
+def test_a_text_that_is_no_value_is_refused(name: str, text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        {one.name: one for one in options_of(DifferentialEvolution)}[name].read(text)
 
 
 def test_every_option_of_ours_is_told_in_its_docstring() -> None:

@@ -7,7 +7,7 @@ from hypothesis.extra import numpy as npst
 from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting, find_non_dominated
 
 from arachne.localise.pareto import front, order_by_fronts, survivors
-from arachne.values import Array
+from arachne.model.values import Array
 
 # Few distinct values, so that ties and equal points come up.
 points = npst.arrays(np.float32, st.tuples(st.integers(1, 60), st.just(2)), elements=st.integers(0, 8).map(float))

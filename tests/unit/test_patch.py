@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from arachne.errors import PatchError, UnknownLayerError
-from arachne.files import sha256_of
+from arachne.io.files import sha256_of
+from arachne.model.values import Address, Array
 from arachne.patch import Patch, tensor_sha256
 from arachne.patch.base import BaseTensor, PatchBase
 from arachne.patch.change import TensorChange, changes
 from arachne.patch.weight_change import WeightChange
 from arachne.testing import ReferenceBackend, mlp
-from arachne.values import Address, Array
 
 ADDRESSES = [Address("fc1", "bias", (2,)), Address("fc2", "weight", (0, 3)), Address("fc2", "weight", (2, 7))]
 VALUES = [-0.25, 0.5, 1.0]
@@ -85,7 +85,7 @@ def test_context_manager_takes_the_patch_out_after_a_failure(backend: ReferenceB
     patch = Patch.between(backend, ADDRESSES, VALUES)
 
     def interrupted() -> None:
-        with patch.applied(backend):
+        with patch.apply_temporarily(backend):
             assert at(backend, ADDRESSES[1]) == 0.5
             raise KeyboardInterrupt
 
@@ -184,7 +184,7 @@ def test_many_weights_at_once_give_the_entries_of_one_after_the_other(monkeypatc
     values = np.where(rng.random(len(addresses)) < 0.2, 0.0, rng.normal(size=len(addresses)))
     at_once = Patch.between(backend, addresses, values)
     with monkeypatch.context() as patched:
-        patched.setattr("arachne.patch.memory.places", lambda index, shape: None)
+        patched.setattr("arachne.patch.in_memory.places", lambda index, shape: None)
         patched.setattr("arachne.patch.change.places", lambda index, shape: None)
         assert Patch.between(backend, addresses, values).to_json() == at_once.to_json()
 

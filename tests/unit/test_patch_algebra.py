@@ -9,10 +9,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from arachne.errors import PatchError
+from arachne.model.values import Address
 from arachne.patch import Patch
 from arachne.patch.algebra import conflicts
 from arachne.testing import ReferenceBackend, mlp
-from arachne.values import Address
 
 PLACES = [Address("fc1", "bias", (i,)) for i in range(3)] + [
     Address("fc2", "weight", (i, j)) for i in range(2) for j in range(3)

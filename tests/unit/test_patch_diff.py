@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from arachne.errors import PatchError
+from arachne.model.values import Address
 from arachne.patch import Patch, difference
+from arachne.patch.batchnorm_unfold import NotProvenError, unfold, unfold_bias
 from arachne.patch.difference import diff
 from arachne.patch.history import patch_state
-from arachne.patch.unfolding import NotProvenError, unfold, unfold_bias
 from arachne.testing import ReferenceBackend, mlp
 from arachne.testing.reference_file import RefnetWeights
-from arachne.values import Address
 
 PLACES = [Address("fc1", "bias", (2,)), Address("fc2", "weight", (0, 3)), Address("fc2", "weight", (2, 7))]
 
@@ -100,7 +100,7 @@ def test_layers_that_look_the_same_are_ambiguous(tmp_path: Path) -> None:
 def test_models_that_differ_all_over_give_no_patch(
     before: RefnetWeights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(difference, "MOST", 20)
+    monkeypatch.setattr(difference, "MAX_ENTRIES", 20)
     with pytest.raises(PatchError, match="more than 20 weights: that is another model"):
         diff(before, saved(tmp_path / "seed1.refnet", seed=1))
 
@@ -180,7 +180,7 @@ def test_rows_without_a_factor_are_compared_to_the_bit() -> None:
     changed = ROWS.copy()
     changed[0, 0] = np.nextafter(np.float32(1), np.float32(2))
     found = unfold(ROWS, changed, SINGLE)
-    assert not found.folded
+    assert not found.is_folded
     np.testing.assert_array_equal(found.values, changed)
 
 
@@ -199,7 +199,7 @@ def test_zeros_prove_no_factor() -> None:
     sparse[0, 0] = 1
     with pytest.raises(NotProvenError):
         unfold(sparse, 2 * sparse, SINGLE)
-    assert not unfold(sparse, sparse, SINGLE).folded
+    assert not unfold(sparse, sparse, SINGLE).is_folded
 
 
 def test_two_biases_are_compared_with_their_sum() -> None:

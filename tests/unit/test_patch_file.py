@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from arachne.backend import WeightFile, Weights
 from arachne.errors import EnvironmentFaultError, PatchError
-from arachne.files import sha256_of
+from arachne.io.files import sha256_of
+from arachne.model.backend import WeightFile, Weights
+from arachne.model.values import Address
 from arachne.patch import Patch
 from arachne.testing import ReferenceBackend, convnet, mlp
 from arachne.testing.reference_file import RefnetWeights
-from arachne.values import Address
 
 ADDRESSES = [Address("fc1", "bias", (2,)), Address("fc2", "weight", (0, 3)), Address("fc2", "weight", (2, 7))]
 

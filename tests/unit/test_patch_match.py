@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from arachne.errors import PatchError
-from arachne.files import sha256_of
+from arachne.io.files import sha256_of
+from arachne.model.values import Address, Array
 from arachne.patch import Patch
 from arachne.patch.matching import Match, match
 from arachne.testing import ReferenceBackend, convnet, mlp
 from arachne.testing.reference_file import RefnetWeights
-from arachne.values import Address, Array
 
 NAMES = {"conv1": "block/Conv_0", "conv2": "block/Conv_1", "fc1": "dense", "fc2": "logits"}
 PLACES = [

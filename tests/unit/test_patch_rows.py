@@ -12,14 +12,14 @@ from arachne.data.labelled import LabelledData
 from arachne.data.split import Part
 from arachne.data.targets import Target
 from arachne.evidence import Evidence, PartEvidence
+from arachne.model.values import Address
 from arachne.patch import Patch
 from arachne.report import terminal
 from arachne.report.card import model_card
 from arachne.report.objects import result_object
-from arachne.report.patch_rows import LONG, all_rows, first_by_size, row_changes
+from arachne.report.patch_rows import MAX_LISTED_WEIGHTS, all_rows, first_by_size, row_changes
 from arachne.report.patch_text import as_text
 from arachne.testing import ReferenceBackend, mlp
-from arachne.values import Address
 from tests.commands import arachne
 
 
@@ -58,12 +58,14 @@ def test_a_long_patch_is_summed_up_before_its_largest_changes(long: Patch) -> No
     summary, _, values = text.partition("the 40 largest changes:")
     assert summary.count(" row ") == 12 + 1  # twelve rows of fc1 and one of fc2
     assert "… and 3 more rows with " in summary
-    assert values.count(" → ") == LONG
+    assert values.count(" → ") == MAX_LISTED_WEIGHTS
     assert "… and 83 more" in values
     smallest_shown = min(
-        abs(entry.new - entry.old) for _, entries in first_by_size(long.changes, LONG) for entry in entries
+        abs(entry.new - entry.old)
+        for _, entries in first_by_size(long.changes, MAX_LISTED_WEIGHTS)
+        for entry in entries
     )
-    assert sum(abs(entry.new - entry.old) >= smallest_shown for entry in long.entries) == LONG
+    assert sum(abs(entry.new - entry.old) >= smallest_shown for entry in long.entries) == MAX_LISTED_WEIGHTS
 
 
 def test_everything_and_one_layer_can_be_asked_for(long: Patch) -> None:
@@ -75,10 +77,10 @@ def test_everything_and_one_layer_can_be_asked_for(long: Patch) -> None:
 
 
 def test_a_short_patch_is_shown_in_the_order_of_the_model_and_not_summed_up() -> None:
-    text = str(patched([Address("fc1", "weight", (2, column)) for column in range(LONG // 2)]))
+    text = str(patched([Address("fc1", "weight", (2, column)) for column in range(MAX_LISTED_WEIGHTS // 2)]))
     assert "largest" not in text
     assert [line.split("]")[0] for line in text.splitlines() if "→" in line] == [
-        f"  [2, {column}" for column in range(LONG // 2)
+        f"  [2, {column}" for column in range(MAX_LISTED_WEIGHTS // 2)
     ]
 
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from arachne.errors import PatchError
+from arachne.model.values import Address
 from arachne.patch import Patch
 from arachne.patch.schema import check, schema
-from arachne.testing import ReferenceBackend, mlp, shared
-from arachne.values import Address
+from arachne.testing import ReferenceBackend, mlp, shared_layer
 
 ADDRESSES = [Address("fc2", "weight", (0, 3)), Address("fc1", "bias", (2,)), Address("fc2", "weight", (2, 7))]
 
@@ -52,7 +52,7 @@ def test_text_survives_reading_and_writing(patch: Patch, tmp_path: Path) -> None
 
 
 def test_shared_layer_says_how_often_it_is_used() -> None:
-    backend = ReferenceBackend(shared())
+    backend = ReferenceBackend(shared_layer())
     name = next(info.name for info in backend.layers if info.uses > 1)
     made = Patch.between(backend, [Address(name, "weight", (0, 0))], [0.5])
     assert json.loads(made.to_json())["base"]["tensors"][0]["uses"] == 2

@@ -12,10 +12,10 @@ import pytest
 from safetensors.numpy import load_file
 
 from arachne.errors import PatchError
+from arachne.model.values import Address
 from arachne.patch import Patch
 from arachne.patch.patch import LARGE
 from arachne.testing import ReferenceBackend, mlp
-from arachne.values import Address
 
 
 def large_patch(dtype: str = "float32") -> tuple[ReferenceBackend, Patch]:

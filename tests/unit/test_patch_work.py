@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from arachne.patch import Patch, change, recognise
+from arachne.model.values import Address, Array
+from arachne.patch import Patch, change
+from arachne.patch import match_tensor as recognise
 from arachne.patch import patch as patch_module
 from arachne.patch.matching import match
-from arachne.patch.travel import ModelWeights
+from arachne.patch.transfer import ModelWeights
 from arachne.testing import ReferenceBackend, mlp
-from arachne.values import Address, Array
 
 WIDTH = 8
 PER_TENSOR = 20
@@ -49,7 +50,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     count(patch_module, "changes")
     count(patch_module, "write_text")
-    count(change, "moved")
+    count(change, "shift_fingerprint")
     count(recognise, "tensor_sha256")
     count(recognise, "fingerprint")
     return counted
@@ -92,7 +93,7 @@ def test_a_row_is_fingerprinted_after_the_change_once(calls: Counter[str]) -> No
     for found in (match(patch, Doubled(backend)), match(patch, Doubled(backend))):
         assert [pair.how for pair in found.pairs] == ["scaled"] * 4
     rows = sum(len(tensor.fingerprints) for tensor in patch.base.tensors)
-    assert calls["moved"] == rows
+    assert calls["shift_fingerprint"] == rows
 
 
 def test_each_tensor_of_a_file_is_hashed_once_and_told_from_a_wrong_one_by_one_row(calls: Counter[str]) -> None:

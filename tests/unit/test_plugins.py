@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from arachne.backend import ModelBackend
-from arachne.cli.plugin_flags import flags_of
+from arachne.cli.plugin_options import owners_of, plugin_options
 from arachne.errors import PluginUnavailableError, UsageError
 from arachne.localise import Bidirectional, Localiser
-from arachne.plugins import BACKENDS, LOCALISERS, SEARCHERS, TABLES, Table
-from arachne.search import DifferentialEvolution, Searcher
+from arachne.model.backend import ModelBackend
+from arachne.plugins.table import BACKENDS, LOCALISERS, SEARCHERS, TABLES, Table
+from arachne.search import DifferentialEvolution, Pool, Searcher
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -67,5 +67,15 @@ def test_the_names_of_ours_cannot_be_taken(table: Table) -> None:
     assert table.third_party() == ["faulty", "gone", "needy"]
 
 
-def test_plugins_that_cannot_be_imported_have_no_flags(table: Table) -> None:
-    assert {owner for flag in flags_of(table) for owner in flag.owners} == set(table.ours)
+def test_plugins_that_cannot_be_imported_have_no_options(table: Table) -> None:
+    assert plugin_options(table, "faulty") == {}
+    assert owners_of("population", table) == ["de", "front"]
+
+
+@pytest.mark.parametrize("old", SEARCHERS.aliases)
+def test_a_searcher_is_found_by_the_name_it_had_before(old: str) -> None:
+    now = SEARCHERS.aliases[old]
+    assert SEARCHERS.get(old) is SEARCHERS.get(now)
+    assert SEARCHERS.canonical(old) == SEARCHERS.canonical(old.upper()) == now
+    assert old not in SEARCHERS.names()
+    assert Pool(members=(old,)).members == (now,)

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from arachne import npz, reading
-from arachne.data.readers import read_data
+from arachne.data.read import read_data
 from arachne.errors import ArachneError, DataError, InputError, PatchError
+from arachne.io import npz, reading
 from arachne.patch import Patch
 
 QUICK = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -95,11 +95,11 @@ def test_small_file_takes_little_memory_whatever_is_allowed(tmp_path: Path) -> N
 
 
 def test_whatever_a_parser_raises_becomes_one_sentence_but_our_errors_and_memory_stay() -> None:
-    with pytest.raises(InputError, match=r"cannot read it: it has no 'a'"), reading.foreign("it", InputError):
+    with pytest.raises(InputError, match=r"cannot read it: it has no 'a'"), reading.parse_errors_as("it", InputError):
         raise KeyError("a")
-    with pytest.raises(DataError, match="ours"), reading.foreign("it", InputError):
+    with pytest.raises(DataError, match="ours"), reading.parse_errors_as("it", InputError):
         raise DataError("ours")
-    with pytest.raises(MemoryError), reading.foreign("it", InputError):
+    with pytest.raises(MemoryError), reading.parse_errors_as("it", InputError):
         raise MemoryError
 
 

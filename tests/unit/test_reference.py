@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from arachne.errors import DataError, ModelError
-from arachne.losses import cross_entropy
+from arachne.tasks.losses import cross_entropy
 from arachne.testing import Network, ReferenceBackend, branches, convnet, mlp, random_inputs, residual
 from arachne.testing.checks.specimens import SPECIMENS
 from arachne.testing.checks.suite import mean_cross_entropy

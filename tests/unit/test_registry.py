@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from arachne import registry
 from arachne.errors import ModelError, UsageError
+from arachne.model import registry
 from arachne.testing import ReferenceBackend, mlp
 
 WITHOUT_TORCH = """

@@ -13,9 +13,16 @@ from arachne.data.labelled import LabelledData
 from arachne.data.split import Part
 from arachne.data.targets import Target
 from arachne.evidence import Evidence, PartEvidence
+from arachne.model.values import Array
 from arachne.report.json import clean, dumps
-from arachne.report.objects import MOST_ROWS, part_object, patch_evidence, result_object, result_schema, scan_object
-from arachne.values import Array
+from arachne.report.objects import (
+    MAX_LISTED_INPUTS,
+    part_object,
+    patch_evidence,
+    result_object,
+    result_schema,
+    scan_object,
+)
 
 PART_KEYS = {
     "negatives",
@@ -107,7 +114,7 @@ def test_rates_of_no_inputs_are_null() -> None:
 def test_rows_are_listed_up_to_a_limit_and_counted_beyond_it() -> None:
     evidence = part(n=9000, repaired=1.0)
     written = clean(part_object(evidence))
-    assert len(evidence.fixed) > MOST_ROWS == len(written["rows_fixed"])
+    assert len(evidence.fixed) > MAX_LISTED_INPUTS == len(written["rows_fixed"])
     assert written["repaired"] + written["others_fixed"] == len(evidence.fixed)
     assert written["rows_fixed"][0]["row"] == int(evidence.fixed.rows[0])
 

@@ -7,12 +7,12 @@ from arachne.data.split import Part
 from arachne.data.targets import Target
 from arachne.evidence import Evidence, Flips, PartEvidence, Rate
 from arachne.evidence.scan import Scan
+from arachne.evidence.survival import Survival
 from arachne.localise.base import Localisation, ParameterScores
+from arachne.model.values import Address, Array
 from arachne.report.markup import table
-from arachne.survival import Survival
-from arachne.suspects import Suspects
 from arachne.testing import ReferenceBackend, mlp
-from arachne.values import Address, Array
+from arachne.weights.selection import Selection
 
 
 def evidence_of(labels: Array, before: Array, after: Array) -> Evidence:
@@ -60,7 +60,7 @@ def test_a_notebook_shows_localisations_and_scans_in_little_room() -> None:
     backend = ReferenceBackend(mlp([40, 20, 3]))
     addresses = [Address("fc1", "weight", (row, column)) for row in range(20) for column in range(40)]
     scores = np.random.default_rng(0).random((20, 40))
-    suspects = Suspects.of(backend, addresses)
+    suspects = Selection.of(backend, addresses)
     localisation = Localisation("bl", suspects, (ParameterScores("fc1", "weight", scores, scores),), 3, 860)
     labels = np.arange(2000) % 50
     scan = Scan(LabelledData(np.zeros((2000, 1)), labels, ("<i>",) * 50), (labels + np.arange(2000) // 50 + 1) % 50, 50)

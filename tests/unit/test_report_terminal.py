@@ -13,12 +13,12 @@ from arachne.data.split import Part
 from arachne.data.targets import Target
 from arachne.evidence import Evidence, PartEvidence
 from arachne.localise.base import Localisation, ParameterScores
+from arachne.model.values import Address
 from arachne.patch import Patch, PatchBase
 from arachne.report.objects import localisation_object
 from arachne.report.terminal import EvidenceTable, LocalisationTable, ScanTable, as_text
-from arachne.suspects import Suspects
 from arachne.testing import ReferenceBackend, mlp
-from arachne.values import Address
+from arachne.weights.selection import Selection
 
 HOSTILE = "[bold]x[/bold]\x1b[31m"
 
@@ -139,7 +139,7 @@ def localisation(backend: ReferenceBackend) -> Localisation:
     loss, impact = np.zeros(shape), np.zeros(shape)
     loss[0, 0], impact[0, 0] = 1.0, 0.25
     loss[0, 1], impact[0, 1] = 0.5, 2.0
-    suspects = Suspects.of(backend, [Address(name, "weight", (0, 0)), Address(name, "weight", (0, 1))])
+    suspects = Selection.of(backend, [Address(name, "weight", (0, 0)), Address(name, "weight", (0, 1))])
     return Localisation("bl", suspects, (ParameterScores(name, "weight", loss, impact),), 1, loss.size)
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
+import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from arachne import result_folder as module
 from arachne.errors import EnvironmentFaultError, UsageError
-from arachne.manifest import MANIFEST, read_manifest
-from arachne.result_folder import ResultFolder, result_folder
+from arachne.io import moving
+from arachne.io.folder import Folder
+from arachne.io.manifest import MANIFEST, read_manifest
+from arachne.results.folder import ResultFolder, result_folder
 
 
 def make(path: Path, text: str, *, replace: bool = False) -> None:
@@ -149,14 +153,14 @@ def test_a_full_disk_is_told_before_the_work(tmp_path: Path) -> None:
         pytest.fail("it began")
 
 
-def unable(new: Path, old: Path) -> None:
+def unable(flags: int, source: Folder, name: str, target: Folder, new: str) -> None:
     raise OSError(errno.EINVAL, "Invalid argument")
 
 
 def test_where_folders_cannot_change_places_at_once_two_renames_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_exchanged", unable)
+    monkeypatch.setattr(moving, "rename_with", unable)
     make(tmp_path / "fix", "one")
     make(tmp_path / "fix", "two", replace=True)
     assert texts(tmp_path / "fix") == {"two"}
@@ -167,7 +171,8 @@ def test_a_run_stopped_between_two_renames_is_finished_by_the_next(tmp_path: Pat
     make(tmp_path / "fix", "one")
     work = tmp_path / ".fix.arachne"
     work.mkdir()
-    (tmp_path / "fix").rename(work / "old")
+    (work / ".arachne-lock").write_bytes(b"")
+    (tmp_path / "fix").rename(work / "replaced")
     make(tmp_path / "new", "two")
     (tmp_path / "new").rename(work / "result")
     with pytest.raises(UsageError, match="earlier run"):
@@ -180,3 +185,91 @@ def test_what_is_handed_out_says_where_it_goes(tmp_path: Path) -> None:
     with result_folder(tmp_path / "fix") as folder:
         assert isinstance(folder, ResultFolder)
         assert folder.path == (tmp_path / "fix").resolve()
+
+
+def forge(place: Path, name: str, content: bytes) -> None:
+    """Write a file into a result and its name, with another hash, into the manifest."""
+    (place / name).write_bytes(content)
+    told = json.loads((place / MANIFEST).read_text())
+    told["files"][name] = {"bytes": len(content), "sha256": hashlib.sha256(b"other").hexdigest()}
+    (place / MANIFEST).write_text(json.dumps(told))
+
+
+def change(place: Path) -> str:
+    (place / "patch.json").write_text("mine")
+    return "patch.json"
+
+
+def name_in_the_manifest(place: Path) -> str:
+    forge(place, "letter", b"dear")
+    return "letter"
+
+
+def swap_for_a_link(place: Path) -> str:
+    (place / "patch.json").rename(place.parent / "elsewhere")
+    (place / "patch.json").symlink_to(place.parent / "elsewhere")
+    return "patch.json"
+
+
+def link_a_folder(place: Path) -> str:
+    (place / "deep").rename(place.parent / "elsewhere")
+    (place / "deep").symlink_to(place.parent / "elsewhere")
+    return "deep"
+
+
+CHANGES = [change, name_in_the_manifest, swap_for_a_link, link_a_folder]
+
+
+def everything(folder: Path) -> dict[str, str]:
+    """All files and links below a folder, with what they hold or where they lead."""
+    return {
+        path.relative_to(folder).as_posix(): os.readlink(path) if path.is_symlink() else path.read_text()
+        for path in sorted(folder.rglob("*"))
+        if path.is_symlink() or path.is_file()
+    }
+
+
+@pytest.mark.parametrize("tamper", CHANGES)
+@pytest.mark.parametrize("during", [True, False])
+def test_only_files_with_the_hash_of_the_manifest_are_replaced(
+    tmp_path: Path, tamper: Callable[[Path], str], during: bool
+) -> None:
+    make(tmp_path / "fix", "one")
+    name = "" if during else tamper(tmp_path / "fix")
+    before = everything(tmp_path)
+
+    def again() -> None:
+        nonlocal name, before
+        with result_folder(tmp_path / "fix", replace=True) as folder:
+            (folder.draft / "patch.json").write_text("two")
+            if during:
+                name = tamper(tmp_path / "fix")
+                before = {key: value for key, value in everything(tmp_path).items() if not key.startswith(".")}
+            folder.publish()
+
+    with pytest.raises(UsageError) as caught:
+        again()
+    assert f"{name}'" in str(caught.value)
+    assert everything(tmp_path) == before
+
+
+@pytest.mark.parametrize("part", [".fix.arachne", ".fix.arachne/result", ".fix.arachne/checkpoints", "fix"])
+@pytest.mark.parametrize("replace", [True, False])
+def test_what_is_swapped_for_a_link_during_the_work_leads_nowhere(tmp_path: Path, part: str, replace: bool) -> None:
+    home = tmp_path / "home"
+    for name in ("patch.json", "result/patch.json", "checkpoints/letters"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("dear")
+    if replace:
+        make(tmp_path / "fix", "one")
+    kept = everything(home)
+    with contextlib.suppress(UsageError, EnvironmentFaultError), result_folder(tmp_path / "fix", replace=True) as work:
+        (work.draft / "patch.json").write_text("two")
+        if os.path.lexists(tmp_path / part):
+            (tmp_path / part).rename(tmp_path / "moved")
+        (tmp_path / part).symlink_to(home)
+        (work.draft / "late").write_text("two")
+        work.publish()
+    assert everything(home) == kept
+    if not (tmp_path / "fix").is_symlink() and (tmp_path / "fix").exists():
+        assert (tmp_path / "fix" / "patch.json").read_text() in ("one", "two")

@@ -11,24 +11,25 @@ import numpy as np
 import pytest
 
 import arachne
-from arachne.comparing import usual_searchers
-from arachne.cuts import weights_of
+from arachne.adapting.plain_fit import plain_fit
+from arachne.bench.compare import usual_searchers
 from arachne.data.labelled import LabelledData
 from arachne.data.split import Part, split_by_outcome
 from arachne.errors import DataError, UsageError
-from arachne.evaluate import PlainEvaluator
-from arachne.fitting import Plan
 from arachne.localise import Everything
-from arachne.plain_fit import plain_fit
-from arachne.search import Apricot, DeepFault, Mode, Problem
-from arachne.search.features import feature_layer, joined_features
-from arachne.search.mode import heat_maps
-from arachne.search.posing import posed
-from arachne.search.retraining import Retraining
+from arachne.model.cut import weights_of
+from arachne.model.fitting import Plan
+from arachne.model.values import LayerInfo
+from arachne.rivals import Apricot, DeepFault, Mode
+from arachne.rivals.features import feature_layer, joined_features
+from arachne.rivals.mode import heat_maps
+from arachne.rivals.retraining import Retraining
+from arachne.scoring.evaluators import PlainEvaluator
+from arachne.search import Problem
+from arachne.search.build import build_problem
 from arachne.testing import ReferenceBackend
 from arachne.testing.checks.specimens import PROBABILITIES
 from arachne.testing.networks import random_inputs
-from arachne.values import LayerInfo
 
 QUICK = Apricot(reduced=3, reduced_epochs=2, epochs=2, subset=0.5, train_rate=5e-3, train_batch=16)
 RIVALS: list[Retraining] = [
@@ -95,7 +96,7 @@ def test_a_patch_of_all_weights_is_written_and_read(
     found.patch.save(tmp_path / "patch.json")
     read = arachne.Patch.load(tmp_path / "patch.json")
     assert read.digest == found.patch.digest
-    with read.applied(model):
+    with read.apply_temporarily(model):
         right = model.predict(found.split.held_out.data.inputs) == found.split.held_out.data.labels
     assert int(right[found.split.held_out.negatives].sum()) == found.evidence.held_out.repaired
 
@@ -133,11 +134,11 @@ def test_weights_move_towards_reduced_models_that_are_right_and_away_from_those_
     seen: dict[str, np.ndarray] = {}
 
     class Looking(Apricot):
-        def adjusted(self, problem, arrays, current):  # type: ignore[no-untyped-def]
+        def adjust(self, problem, arrays, current):  # type: ignore[no-untyped-def]
             seen["before"] = current
             seen["reduced"] = arrays["reduced"]
             arrays = {**arrays, "reduced_right": np.array([[True], [False]]).repeat(len(self._negatives(problem)), 1)}
-            seen["after"] = super().adjusted(problem, arrays, current)
+            seen["after"] = super().adjust(problem, arrays, current)
             return seen["after"]
 
     arachne.repair(model, data, "8:1", searcher=Looking(reduced=2, epochs=1, adjustment=0.5), training=training)
@@ -152,7 +153,7 @@ def test_what_is_missing_is_said_before_anything_runs(model: ReferenceBackend, p
         arachne.repair(model, data, "8:1", searcher="apricot")
     assert missing.value.argument == "training"
     with pytest.raises(UsageError, match="does not use training data"):
-        arachne.repair(model, data, "8:1", searcher="keep", training=training)
+        arachne.repair(model, data, "8:1", searcher="margin", training=training)
     untrained = WithoutFit(model.native)
     with pytest.raises(UsageError, match="backend 'untrained' has no training loop"):
         arachne.repair(untrained, data, "8:1", searcher="apricot", training=training)
@@ -226,7 +227,7 @@ def problem_of(model: ReferenceBackend, parts: Parts) -> Problem:
     training, data = parts
     split = split_by_outcome(model, data, "8:1", rng=np.random.default_rng(0))
     suspects = Everything().localise(model, split.seen, rng=np.random.default_rng(0)).suspects
-    return posed(model, split, suspects, 10.0, PlainEvaluator, training)[0]
+    return build_problem(model, split, suspects, 10.0, PlainEvaluator, training)[0]
 
 
 @pytest.mark.parametrize("formula", ["tarantula", "ochiai", "dstar"])
@@ -237,7 +238,7 @@ def test_synthesised_inputs_raise_the_suspicious_features_within_their_limits(
     search = DeepFault(suspicion=formula, suspicious=5, synthesised=50, distance=0.25, domain=(0.0, 0.8))
     chosen = search._suspicious(problem)
     start = {"": np.minimum(np.asarray(problem.split.seen.data.inputs)[:50], np.float32(0.8))}
-    found = search.raised(problem, start, chosen)[""]
+    found = search.raise_features(problem, start, chosen)[""]
     before, after = (joined_features(model, inputs)[:, chosen].sum(axis=1) for inputs in (start[""], found))
     assert (after >= before - 1e-5).mean() > 0.95
     assert after.mean() > before.mean() + 0.1
@@ -257,9 +258,9 @@ def test_features_rise_whatever_a_model_ends_in(ending: str) -> None:
     data = LabelledData(inputs, np.where(wrong, (predicted + 1) % backend.forward(inputs).shape[1], predicted))
     split = split_by_outcome(backend, data, "*:*", rng=np.random.default_rng(0))
     suspects = Everything().localise(backend, split.seen, rng=np.random.default_rng(0)).suspects
-    problem, _ = posed(backend, split, suspects, 10.0, PlainEvaluator)
+    problem, _ = build_problem(backend, split, suspects, 10.0, PlainEvaluator)
     chosen = np.arange(joined_features(backend, inputs).shape[1])[:2]
-    found = DeepFault(input_step=0.005).raised(problem, {"": inputs}, chosen)[""]
+    found = DeepFault(input_step=0.005).raise_features(problem, {"": inputs}, chosen)[""]
     before, after = (joined_features(backend, one)[:, chosen].sum(axis=1) for one in (inputs, found))
     assert after.mean() > before.mean() + 0.01
 
@@ -304,11 +305,11 @@ def test_an_under_fitted_class_learns_from_its_differential_and_an_over_fitted_o
     right, differential = heat_maps(problem, problem.split.seen, 8, weight)
     own = joined_features(model, np.asarray(parts[0].inputs)[rows]) * weight[8]
     own /= np.linalg.norm(own, axis=1, keepdims=True)
-    under = Mode(overfit_gap=1.0)._ranked(problem, 8, rows)
+    under = Mode(overfit_gap=1.0)._rank(problem, 8, rows)
     np.testing.assert_array_equal(under, np.argsort(-(own @ differential), kind="stable"))
     overfitted = replace(problem, split=replace(problem.split, seen=all_wrong(problem.split.seen)))
     assert heat_maps(overfitted, overfitted.split.seen, 8, weight)[0].shape == right.shape
-    over = Mode(overfit_gap=0.0)._ranked(overfitted, 8, rows)
+    over = Mode(overfit_gap=0.0)._rank(overfitted, 8, rows)
     right = heat_maps(overfitted, overfitted.split.seen, 8, weight)[0]
     np.testing.assert_array_equal(over, np.argsort(own @ right, kind="stable"))
 
@@ -317,7 +318,7 @@ def all_wrong(part: Part) -> Part:
     """The same part as if the model took every eight for a one."""
     scores = part.scores.copy()
     scores[part.data.labels == 8, 1] = scores.max() + 1
-    return replace(part, scores=scores)
+    return replace(part, outputs=scores)
 
 
 def test_reduced_models_may_start_from_random_weights(model: ReferenceBackend, parts: Parts) -> None:

@@ -9,11 +9,12 @@ import pytest
 
 from arachne.data.split import split_by_outcome
 from arachne.errors import UsageError
-from arachne.evaluate import FastEvaluator, FitnessInputs
 from arachne.localise import Bidirectional, Everything
-from arachne.losses import cross_entropies
-from arachne.search import Problem, Retrain, Ridge, Searcher, Tune
+from arachne.rivals import Retrain, Ridge, Tune
+from arachne.scoring.evaluators import FastEvaluator, FitnessInputs
+from arachne.search import Problem, Searcher
 from arachne.search.folds import draw_batch, rows_by_kind
+from arachne.tasks.losses import cross_entropies
 from arachne.testing import ReferenceBackend
 from tests.backends import golden
 
@@ -43,7 +44,7 @@ def test_rivals_repair_something_and_are_judged_out_of_fold(problem: Problem, se
 
 def test_the_ridge_fit_is_where_its_loss_is_flat(problem: Problem) -> None:
     search = Ridge(strengths=3)
-    last = search.over(problem)
+    last = search.select_weights(problem)
     rng = np.random.default_rng(0)
     state = search.begin(problem, rng=rng)
     state = search.step(problem, state, rng=rng)
@@ -63,7 +64,7 @@ def test_the_ridge_fit_is_where_its_loss_is_flat(problem: Problem) -> None:
     wanted = np.zeros_like(before)
     for row in np.flatnonzero(negative):
         rival = int(np.argmax(before[row]))
-        missing = 0.2 * last.unit + before[row, rival] - before[row, labels[row]]
+        missing = 0.2 * last.margin_unit + before[row, rival] - before[row, labels[row]]
         wanted[row, labels[row]], wanted[row, rival] = missing / 2, -missing / 2
     slope = ((entering @ delta.T - wanted) * weights[:, None]).T @ entering + strength * delta
     start = (-wanted * weights[:, None]).T @ entering
@@ -73,13 +74,13 @@ def test_the_ridge_fit_is_where_its_loss_is_flat(problem: Problem) -> None:
 def test_retraining_counts_negatives_alpha_times(problem: Problem) -> None:
     inputs = problem.fitness_inputs
     batch = draw_batch(problem, rows_by_kind(problem, np.ones(len(inputs), bool)), 10**6, rng=np.random.default_rng(0))
-    pull = Retrain().pull(problem, batch, 0.0)
+    loss_gradient = Retrain().loss_gradient(problem, batch, 0.0)
     scores = batch.before.astype(np.float64)
     nudge = np.random.default_rng(1).normal(size=scores.shape) * 1e-5
     weights = inputs.weights[batch.rows] / inputs.weights.sum()
     after, before = (cross_entropies(scores + sign * nudge, batch.labels) @ weights for sign in (1, -1))
     assert set(inputs.weights) == {1.0, 10.0}
-    assert (pull(scores, slice(0, len(scores))) * 2 * nudge).sum() == pytest.approx(after - before, rel=1e-3)
+    assert (loss_gradient(scores, slice(0, len(scores))) * 2 * nudge).sum() == pytest.approx(after - before, rel=1e-3)
 
 
 def test_fine_tuning_refuses_more_weights_than_memory_allows(problem: Problem) -> None:

@@ -8,19 +8,18 @@ import numpy as np
 import pytest
 
 import arachne
-from arachne.backend import restored
+from arachne.choose.budget import Budget
 from arachne.errors import UsageError
 from arachne.evidence import measure
+from arachne.model.backend import restoring_weights
+from arachne.model.values import Address
 from arachne.patch import Patch
-from arachne.result import RepairResult
-from arachne.search.budget import Budget
-from arachne.search.keep import Keep
-from arachne.search.last_layer import BiasShift
-from arachne.search.rounds import patched
+from arachne.results.result import RepairResult
+from arachne.search.margin import BiasShift, MarginSearch
+from arachne.search.rounds import parameters_with
 from arachne.search.state import Candidate
 from arachne.settings import Settings
 from arachne.testing import ReferenceBackend
-from arachne.values import Address
 from tests.backends import golden
 
 SHORT = BiasShift(steps=16, folds=2)
@@ -64,7 +63,7 @@ def test_a_round_is_taken_only_where_it_is_better_on_what_candidates_are_compare
     assert first.choice is not None
     assert first.choice.index is not None
     before = first.points[first.choice.index]
-    assert taken.judged.repair.value >= before.judged.repair.value - 0.02
+    assert taken.selection_outcome.repair.value >= before.selection_outcome.repair.value - 0.02
     if "round" not in taken.candidate.made_by:
         assert result.patch.entries == first.patch.entries
 
@@ -85,9 +84,9 @@ def test_the_model_has_its_own_weights_again_after_a_round(result: RepairResult)
 def test_a_candidate_in_whole_parameters_changes_its_own_weights_alone() -> None:
     backend = ReferenceBackend(golden.network("mlp"))
     layer = backend.layers[0].name
-    weights = patched(backend, Candidate((Address(layer, "weight", (0, 1)),), np.array([2.0])))
+    weights = parameters_with(backend, Candidate.at(backend, [Address(layer, "weight", (0, 1))], np.array([2.0])))
     ((place, values),) = weights.items()
-    with restored(backend, [place]):
+    with restoring_weights(backend, [place]):
         before = backend.get_weights(layer)["weight"]
         assert np.flatnonzero(values != before).tolist() == [1]
     assert values[0, 1] == 2
@@ -97,4 +96,4 @@ def test_rounds_that_make_no_sense_are_refused() -> None:
     with pytest.raises(UsageError, match="rounds must be 1 or more, got 0"):
         Settings(rounds=0)
     with pytest.raises(UsageError, match="leave out the confidence or the rounds"):
-        Settings(rounds=2, searcher=Keep(), budget=Budget(confidence=0.9))
+        Settings(rounds=2, searcher=MarginSearch(), budget=Budget(confidence=0.9))

@@ -9,12 +9,12 @@ import pytest
 from arachne.data.labelled import LabelledData
 from arachne.data.split import split_by_outcome
 from arachne.errors import UsageError
-from arachne.evaluate import UNIT, FitnessInputs, PlainEvaluator
 from arachne.localise import Bidirectional
+from arachne.model.values import Address, Array
+from arachne.scoring.evaluators import UNIT, FitnessInputs, PlainEvaluator
 from arachne.search import DifferentialEvolution, Problem, SearchResult, SearchState
-from arachne.suspects import Suspects
 from arachne.testing import ReferenceBackend, mlp, random_inputs
-from arachne.values import Address, Array
+from arachne.weights.selection import Selection
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_the_first_population_is_drawn_from_each_layers_gaussian(problem: Proble
 
 def test_with_many_suspects_the_search_starts_near_the_original_values() -> None:
     backend = ReferenceBackend(mlp([5, 8, 3], seed=4))
-    many = Suspects.of(backend, [Address("fc1", "weight", (j, i)) for j in range(8) for i in range(5)])
+    many = Selection.of(backend, [Address("fc1", "weight", (j, i)) for j in range(8) for i in range(5)])
     population = DifferentialEvolution(population=5_000).first_population(many, rng=np.random.default_rng(0))
     np.testing.assert_allclose(population.mean(axis=0), many.values, atol=0.02)
     np.testing.assert_allclose(population.std(axis=0), 0.2 * many.deviations, rtol=0.1)

@@ -12,12 +12,12 @@ import pytest
 
 from arachne.data.labelled import LabelledData
 from arachne.data.split import split_by_outcome
-from arachne.evaluate import FastEvaluator, FitnessInputs, PlainEvaluator
-from arachne.localise import Bidirectional, Suspects
+from arachne.localise import Bidirectional, Selection
+from arachne.model.values import Address
+from arachne.scoring.evaluators import FastEvaluator, FitnessInputs, PlainEvaluator
 from arachne.search import Candidate, DifferentialEvolution, Problem, Searcher, SearchResult, SearchState
 from arachne.search.state import Generation, each_generation
 from arachne.testing import ReferenceBackend, mlp, random_inputs
-from arachne.values import Address
 
 SEARCH = DifferentialEvolution(population=20, generations=15)
 
@@ -38,7 +38,7 @@ def problem(request: pytest.FixtureRequest) -> Problem:
 def written_and_read(state: SearchState, rng: np.random.Generator) -> tuple[SearchState, np.random.Generator]:
     """State and generator from an npz and a text of JSON."""
     file = io.BytesIO()
-    np.savez(file, allow_pickle=False, **state.arrays)
+    np.savez(file, allow_pickle=False, **state.all_arrays)
     text = json.dumps({"state": state.to_json(), "rng": rng.bit_generator.state})
     file.seek(0)
     plain = json.loads(text)
@@ -129,8 +129,8 @@ class OtherWeight(Searcher):
 
     def result(self, problem: Problem, state: SearchState) -> SearchResult:
         elsewhere = (Address("fc2", "bias", (1,)), Address("fc1", "bias", (0,)))
-        unchanged = Candidate(problem.suspects.addresses, problem.suspects.values)
-        return problem.result(state, Candidate(elsewhere, state.arrays["values"]), unchanged)
+        unchanged = Candidate(problem.suspects, problem.suspects.values)
+        return problem.result(state, Candidate.at(problem.backend, elsewhere, state.arrays["values"]), unchanged)
 
 
 def never(*_: Any) -> PlainEvaluator:
@@ -143,7 +143,7 @@ def test_a_search_may_return_weights_it_was_not_given_and_needs_no_evaluator(pro
     assert found.addresses == (Address("fc1", "bias", (0,)), Address("fc2", "bias", (1,)))  # in candidate order
     drawn = np.random.default_rng(3).standard_normal(2)
     np.testing.assert_array_equal(found.values, drawn[::-1].astype(np.float32))
-    suspects = Suspects.of(problem.backend, found.addresses)
+    suspects = Selection.of(problem.backend, found.addresses)
     expected = PlainEvaluator(problem.backend, problem.fitness_inputs, suspects).evaluate(found.values[None])[0]
     np.testing.assert_array_equal(found.deficits, expected)
     assert found.fitness == problem.fitness(expected)

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 import arachne
+from arachne.choose.budget import CHOOSE_SHARE, Budget
 from arachne.errors import UsageError
 from arachne.localise import MIN_WEIGHTS, Bidirectional, Contrast, GradientLoss, RandomChoice
-from arachne.search import DifferentialEvolution, Pool
-from arachne.search.budget import CHOOSE_SHARE, Budget
+from arachne.rivals import Retrain, Ridge
+from arachne.search import DifferentialEvolution, Front, LastLayer, MarginSearch, Pool, Searcher
 from arachne.settings import Settings, make_localiser, make_searcher, make_settings
 from arachne.testing import ReferenceBackend, mlp
 
@@ -100,11 +101,29 @@ def test_faithful_keywords_make_faithful_settings() -> None:
 
 
 def test_keywords_change_the_settings_given_and_faithful_cannot() -> None:
-    changed = make_settings(Settings(alpha=3, seed=1), seed=2, localiser="rs")
+    changed = make_settings(Settings(alpha=3, seed=1, searcher=DifferentialEvolution()), seed=2, localiser="rs")
     assert changed.localiser is not None
     assert (changed.alpha, changed.seed, changed.localiser.name) == (3, 2, "rs")
     with pytest.raises(UsageError, match="give settings or faithful, not both"):
         arachne.repair("model.onnx", "data.npz", "6:0", settings=Settings(), faithful=True)
+
+
+@pytest.mark.parametrize(
+    "searcher", [Pool(), Pool(members=("bias", "last-layer")), MarginSearch(), Front(), LastLayer()]
+)
+def test_an_alpha_is_refused_where_it_changes_nothing(searcher: Searcher) -> None:
+    sentence = f"the search '{searcher.name}' finds the same patch with any alpha; .* apricot, de, .*rt or tune$"
+    with pytest.raises(UsageError, match=sentence):
+        Settings(alpha=3, searcher=searcher)
+    with pytest.raises(UsageError, match=sentence):
+        make_settings(alpha=10.0, searcher=searcher)
+    with pytest.raises(UsageError, match="any alpha"):
+        arachne.repair("model.onnx", "data.npz", "6:0", searcher=searcher, alpha=1)
+
+
+@pytest.mark.parametrize("searcher", [DifferentialEvolution(), Retrain(), Ridge(), Pool(members=("bias", "ridge"))])
+def test_an_alpha_is_taken_where_it_counts(searcher: Searcher) -> None:
+    assert make_settings(alpha=3, searcher=searcher).alpha == 3
 
 
 def test_the_localiser_goes_with_the_searcher_unless_it_is_named() -> None:
@@ -112,10 +131,12 @@ def test_the_localiser_goes_with_the_searcher_unless_it_is_named() -> None:
         SUPPORTS_GRADIENTS = False
 
     backend = ReferenceBackend(mlp([4, 3], seed=0))
-    assert Settings().finder(backend) == Contrast()
-    assert Settings(searcher=DifferentialEvolution()).finder(backend) == Bidirectional(min_weights=MIN_WEIGHTS)
-    assert Settings(localiser=GradientLoss()).finder(backend) == GradientLoss()
-    assert Settings().finder(NoGradients(mlp([4, 3], seed=0))) == RandomChoice()
+    assert Settings().resolve_localiser(backend) == Contrast()
+    assert Settings(searcher=DifferentialEvolution()).resolve_localiser(backend) == Bidirectional(
+        min_weights=MIN_WEIGHTS
+    )
+    assert Settings(localiser=GradientLoss()).resolve_localiser(backend) == GradientLoss()
+    assert Settings().resolve_localiser(NoGradients(mlp([4, 3], seed=0))) == RandomChoice()
 
 
 def test_inputs_are_kept_for_choosing_where_candidates_are_not_judged_by_siblings() -> None:

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from arachne.errors import DataError
-from arachne.lazy import Chained, LazyArray, Source, as_array, concatenated, is_lazy
-from arachne.losses import cross_entropy
-from arachne.shards import SHARD, added, pieces, shards, shifted, spread
+from arachne.model.lazy import Chained, LazyArray, Source, as_array, concatenate, is_lazy
+from arachne.model.sharding import SHARD, add_in_place, interleave_groups, offset_rows, read_shards, shards
+from arachne.model.values import EVEN, Array, count, read, take
+from arachne.tasks.losses import cross_entropy
 from arachne.testing import ReferenceBackend, convnet, mlp, random_inputs
-from arachne.values import EVEN, Array, count, read, take
 
 N = 2 * SHARD + 37
 
@@ -56,14 +56,14 @@ def test_shards_cover_all_inputs_and_begin_at_multiples_of_even() -> None:
 
 def test_every_shard_gets_its_share_of_each_group_and_one_shard_stays_as_it_is() -> None:
     groups = np.repeat([0, 1, 2], [150, 4000, 90])
-    order = spread(groups)
+    order = interleave_groups(groups)
     assert np.array_equal(np.sort(order), np.arange(len(groups)))
     for group, size in enumerate((150, 4000, 90)):
         own = order[groups[order] == group]
         assert np.array_equal(own, np.sort(own))
         found = [int((groups[order[part]] == group).sum()) for part in shards(len(groups))]
         assert max(abs(n - size / len(found)) for n in found) <= 0.02 * size + 1
-    assert np.array_equal(spread(np.arange(SHARD) % 3), np.arange(SHARD))
+    assert np.array_equal(interleave_groups(np.arange(SHARD) % 3), np.arange(SHARD))
 
 
 def test_every_operation_gives_the_same_bits_for_lazy_inputs_one_shard_at_a_time(inputs: Array) -> None:
@@ -92,8 +92,8 @@ def test_gradients_are_the_sums_of_the_shards_in_order(inputs: Array) -> None:
     backend, loss = ReferenceBackend(mlp([12, 7, 3], seed=1)), cross_entropy(np.arange(N) % 3)
     total = None
     for rows in shards(N):
-        found = backend.weight_gradients(inputs[rows], shifted(loss, rows.start))
-        total = found if total is None else added(total, found)
+        found = backend.weight_gradients(inputs[rows], offset_rows(loss, rows.start))
+        total = found if total is None else add_in_place(total, found)
     assert total is not None
     for place, values in backend.weight_gradients(inputs, loss).items():
         assert np.array_equal(values, total[place])
@@ -133,19 +133,19 @@ def test_a_mapping_is_lazy_if_one_of_its_arrays_is(inputs: Array) -> None:
     both: Mapping[str, Array] = {"a": lazy, "b": np.arange(N)}
     assert is_lazy(both)
     assert count(both) == N
-    found = dict(pieces(both).__next__()[1])
+    found = dict(read_shards(both).__next__()[1])
     assert np.array_equal(found["a"], inputs[: len(found["b"])])
     assert not is_lazy(read(both))
 
 
 def test_lazy_and_plain_rows_join_in_the_dtype_of_the_first(inputs: Array) -> None:
     lazy, source = lazily(inputs)
-    whole = concatenated(lazy, inputs[:5].astype(np.float64))
+    whole = concatenate(lazy, inputs[:5].astype(np.float64))
     assert whole.shape == (N + 5, 12)
     assert whole.dtype == np.float32
     assert source.rows == 0
     rows = np.array([N + 4, 0, N, N - 1])
     assert np.array_equal(whole[rows], np.concatenate([inputs, inputs[:5]])[rows])
-    assert not is_lazy(concatenated(inputs, inputs))
+    assert not is_lazy(concatenate(inputs, inputs))
     with pytest.raises(DataError, match="cannot be opened elsewhere"):
         Chained([inputs]).describe(np.arange(3))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from rich.table import Table
 
-from arachne.data.readers import read_data
+from arachne.data.read import read_data
 from arachne.errors import InputError
 from arachne.report.console import SafeConsole
 from arachne.report.html import environment

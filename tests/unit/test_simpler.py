@@ -7,16 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from arachne.choose.budget import Budget
+from arachne.choose.select import Choice
+from arachne.choose.simplest import as_good, simplest_as_good
 from arachne.data.labelled import LabelledData
 from arachne.data.split import Part
 from arachne.data.targets import Target
 from arachne.evidence import Evidence, PartEvidence
+from arachne.scoring.outcome import Baseline, Outcome
 from arachne.search import Candidate
-from arachne.search.budget import Budget
-from arachne.search.choose import Choice
-from arachne.search.simpler import as_good, simplest_as_good
-from arachne.search.standing import Baseline, Point, Standing
-from arachne.values import Address
+from arachne.search.measured import MeasuredCandidate
+from arachne.weights.selection import Selection
 
 NEGATIVES, POSITIVES = 40, 400
 BASELINE = Baseline(
@@ -27,19 +28,21 @@ BASELINE = Baseline(
 )
 
 
-def standing(repaired: int, broken: int, *, others: bool = False) -> Standing:
+def standing(repaired: int, broken: int, *, others: bool = False) -> Outcome:
     """So many repaired and broken, the first ones, or with `others` the last ones."""
     right = BASELINE.right.copy()
     right[NEGATIVES - repaired : NEGATIVES] = others
     right[:repaired] |= not others
     if broken:
         right[slice(-broken, None) if others else slice(NEGATIVES, NEGATIVES + broken)] = False
-    return Standing(BASELINE, right)
+    return Outcome(BASELINE, right)
 
 
-def point(maker: str, repaired: int, broken: int) -> Point:
+def point(maker: str, repaired: int, broken: int) -> MeasuredCandidate:
     seen = standing(repaired, broken)
-    return Point(Candidate((Address("fc", "bias", (0,)),), np.ones(1), made_by=maker), 1, 1.0, seen, held_out=seen)
+    return MeasuredCandidate(
+        Candidate(Selection((), np.zeros(0)), np.zeros(0), made_by=maker), 1, 1.0, seen, held_out=seen
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,22 +68,22 @@ def test_only_inputs_on_which_the_two_differ_count() -> None:
 
 
 def test_a_sentence_names_the_simplest_that_would_have_done() -> None:
-    points = [point("keep", 30, 1), point("last", 30, 1), point("bias", 29, 1)]
+    points = [point("margin", 30, 1), point("last-layer", 30, 1), point("bias", 29, 1)]
     choice = Choice(0, Budget(0.01), "by hand", "it was asked for", (0, 1, 2))
     told = simplest_as_good(points, choice, ["zero"])
     assert told == (
         "A shift of the class biases ('bias') would have done as well: held out, 29 of 40 repaired and 1 of 400 "
-        "broken, where 'keep' has 30 of 40 repaired and 1 of 400 broken."
+        "broken, where 'margin' has 30 of 40 repaired and 1 of 400 broken."
     )
 
 
 def test_nothing_is_said_when_the_simple_ones_do_worse_or_made_the_patch() -> None:
     choice = Choice(0, Budget(0.01), "by hand", "it was asked for", (0, 1))
-    assert simplest_as_good([point("keep", 30, 1), point("bias", 12, 1)], choice, ["zero"]) is None
-    assert simplest_as_good([point("keep", 30, 1), point("bias", 30, 90)], choice, ["zero"]) is None
-    assert simplest_as_good([point("bias", 30, 1), point("last", 30, 1)], choice, ["zero"]) is None
+    assert simplest_as_good([point("margin", 30, 1), point("bias", 12, 1)], choice, ["zero"]) is None
+    assert simplest_as_good([point("margin", 30, 1), point("bias", 30, 90)], choice, ["zero"]) is None
+    assert simplest_as_good([point("bias", 30, 1), point("last-layer", 30, 1)], choice, ["zero"]) is None
     nothing = Choice(None, Budget(0.01), "by hand", "none was taken")
-    assert simplest_as_good([point("keep", 30, 1), point("bias", 30, 1)], nothing, ["zero"]) is None
+    assert simplest_as_good([point("margin", 30, 1), point("bias", 30, 1)], nothing, ["zero"]) is None
 
 
 def test_evidence_carries_the_sentence_among_its_notes() -> None:

@@ -10,7 +10,7 @@ from arachne.cli.options import DURATION
 from arachne.data.labelled import LabelledData
 from arachne.engine import repair
 from arachne.errors import NothingWithinBudgetError, UsageError
-from arachne.search import DifferentialEvolution, Keep, Pool, Problem, Searcher
+from arachne.search import DifferentialEvolution, MarginSearch, Pool, Problem, Searcher
 from arachne.settings import Settings
 from arachne.testing import ReferenceBackend
 
@@ -27,7 +27,9 @@ class After:
 
 
 @pytest.mark.parametrize("steps", [1, 4, 9])
-@pytest.mark.parametrize("search", [Keep(steps=48, folds=3), Pool(), DifferentialEvolution()], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "search", [MarginSearch(steps=48, folds=3), Pool(), DifferentialEvolution()], ids=lambda one: one.name
+)
 def test_a_search_ends_when_it_is_told_to(problem: Problem, search: Searcher, steps: int) -> None:
     found = search.search(problem, rng=np.random.default_rng(0), stop=After(steps))
     assert found.generations == steps
@@ -36,7 +38,7 @@ def test_a_search_ends_when_it_is_told_to(problem: Problem, search: Searcher, st
 
 @pytest.mark.parametrize("steps", [3, 6, 10, 17])
 def test_the_front_of_unfinished_runs_is_the_mean_of_those_that_got_so_far(problem: Problem, steps: int) -> None:
-    search = Keep(steps=48, folds=3)  # six points in each of three runs
+    search = MarginSearch(steps=48, folds=3)  # six points in each of three runs
     rng = np.random.default_rng(0)
     state = search.begin(problem, rng=rng)
     changes: list[list[np.ndarray]] = [[] for _ in range(search.points)]
@@ -50,7 +52,7 @@ def test_the_front_of_unfinished_runs_is_the_mean_of_those_that_got_so_far(probl
     assert all(candidate.held_back is None for candidate in found.front)
     means = [np.mean(own, axis=0) for own in changes if own]
     expected = [
-        problem.stored(
+        problem.round_to_storage(
             problem.suspects.values + np.rint(search.GRID * share * mean) / search.GRID * state.arrays["scale"]
         ).tolist()
         for mean in means
@@ -60,7 +62,7 @@ def test_the_front_of_unfinished_runs_is_the_mean_of_those_that_got_so_far(probl
 
 
 def test_a_repair_without_time_still_answers(digits: LabelledData, model: ReferenceBackend) -> None:
-    for searcher in (Pool(), Keep()):
+    for searcher in (Pool(), MarginSearch()):
         try:
             result = repair(model, digits, "8:1", settings=Settings(searcher=searcher, time_limit=0))
         except NothingWithinBudgetError as nothing:

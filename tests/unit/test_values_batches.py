@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from arachne.values import EVEN, batches
+from arachne.model.values import EVEN, batches
 
 
 @pytest.mark.parametrize(

@@ -2,19 +2,19 @@ from __future__ import annotations
 
 import pytest
 
-from arachne.wording import are, counted, size_text
+from arachne.text import are, pluralise, size_text
 
 
 @pytest.mark.parametrize(
     ("number", "words"), [(0, "0 weights"), (1, "1 weight"), (2, "2 weights"), (20_000, "20,000 weights")]
 )
 def test_a_count_agrees_with_its_noun(number: int, words: str) -> None:
-    assert counted(number, "weight") == words
+    assert pluralise(number, "weight") == words
 
 
 def test_an_irregular_plural_is_given() -> None:
-    assert counted(1, "patch", "patches") == "1 patch"
-    assert counted(3, "patch", "patches") == "3 patches"
+    assert pluralise(1, "patch", "patches") == "1 patch"
+    assert pluralise(3, "patch", "patches") == "3 patches"
 
 
 def test_the_verb_agrees_with_the_number() -> None:

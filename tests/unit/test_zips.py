@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from arachne.adapting.zips import Zip
 from arachne.errors import ModelError, UnsafeModelError
-from arachne.zips import Zip
 
 
 class OneWay(io.BytesIO):
@@ -36,7 +36,7 @@ def archive(path: Path, *members: str, stream: io.BytesIO | None = None) -> Path
 def checked(path: Path) -> Zip:
     """The archive, with its checksums read."""
     with zipfile.ZipFile(path) as file:
-        found = Zip.checked(file, path)
+        found = Zip.read_directory(file, path)
         found.check_checksums(file)
     return found
 

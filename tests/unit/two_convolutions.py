@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from arachne.model.values import Array
 from arachne.testing import Network
 from arachne.testing.networks import ACTIVATIONS, conv, dense
 from arachne.testing.nodes import AveragePool, Flatten, MaxPool, Node
-from arachne.values import Array
 
 SIDES = (11, 9)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import arachne
-from arachne import registry
 from arachne.cli import run
+from arachne.model import registry
 from arachne.testing import BackendConformance, Network, ReferenceBackend
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from arachne.model.values import Array
 from arachne.testing.networks import Network
 from arachne.testing.nodes import (
     BatchNorm,
@@ -22,7 +23,6 @@ from arachne.testing.nodes import (
     Relu,
     Reuse,
 )
-from arachne.values import Array
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The cut: always what a full forward pass would say, whatever is kept and whatever is computed again."""
+"""The cut: it gives the scores of a full forward pass, whatever is cached and whatever is computed again."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from arachne.backend import Cut, ModelBackend, restored
-from arachne.cuts import PlainCut
 from arachne.errors import ArachneError, WeightShapeError
-from arachne.losses import cross_entropy
+from arachne.model.backend import Cut, ModelBackend, restoring_weights
+from arachne.model.cut import PlainCut
+from arachne.model.values import Array, Inputs
+from arachne.tasks.losses import cross_entropy
 from arachne.testing.checks import by_hand
 from arachne.testing.checks.gradients import STEP, Seen, directions
 from arachne.testing.checks.suite import MakeBackend, Specimen, Suite, assert_close, assert_same_weights
-from arachne.values import Array, Inputs
 
-ROWS = np.array([5, 0, 3, 3])
+SOME_ROWS = np.array([5, 0, 3, 3])
 """Rows out of order, one of them twice."""
 
 
@@ -30,19 +30,21 @@ class CutChecks(Suite):
         assert specimen.backend.cut(specimen.inputs, layers[:0:-1]).layer == layers[1]
 
     def test_outputs_are_what_leaves_the_layer_at_its_first_use(self, specimen: Specimen) -> None:
-        """What leaves `layer` at its first use, of all rows or of some."""
+        """`outputs` gives what leaves `layer` at its first use, of all rows or of some."""
         for layer in specimen.layers:
             cut = specimen.backend.cut(specimen.inputs, [layer])
             leaving = specimen.backend.activations(specimen.inputs, layer)[0].leaving
             assert_close(cut.outputs(), leaving, f"'{layer}'")
-            assert_close(cut.outputs(ROWS), leaving[ROWS], f"'{layer}', some rows")
+            assert_close(cut.outputs(SOME_ROWS), leaving[SOME_ROWS], f"'{layer}', some rows")
 
     def test_unchanged_outputs_give_the_models_scores(self, specimen: Specimen) -> None:
         """Continuing from what leaves the layer anyway gives the scores of a full forward pass."""
         scores = specimen.backend.forward(specimen.inputs)
         for layer, cut in _continuing(specimen.backend, specimen.inputs, specimen.layers):
             assert_close(cut.scores_from_outputs(cut.outputs()), scores, f"'{layer}'")
-            assert_close(cut.scores_from_outputs(cut.outputs(ROWS), ROWS), scores[ROWS], f"'{layer}', some rows")
+            assert_close(
+                cut.scores_from_outputs(cut.outputs(SOME_ROWS), SOME_ROWS), scores[SOME_ROWS], f"'{layer}', some rows"
+            )
 
     def test_changed_outputs_are_continued_from(self, specimen: Specimen) -> None:
         """Class scores when the first use of `layer` gives other outputs instead."""
@@ -52,12 +54,12 @@ class CutChecks(Suite):
             expected = specimen.reference.cut(specimen.inputs, [layer])
             changed = (cut.outputs() + rng.normal(size=cut.outputs().shape)).astype(np.float32)
             assert_close(cut.scores_from_outputs(changed), expected.scores_from_outputs(changed), f"'{layer}'")
-            some = cut.scores_from_outputs(changed[ROWS], ROWS)
-            assert_close(some, expected.scores_from_outputs(changed[ROWS], ROWS), f"'{layer}', some rows")
+            some = cut.scores_from_outputs(changed[SOME_ROWS], SOME_ROWS)
+            assert_close(some, expected.scores_from_outputs(changed[SOME_ROWS], SOME_ROWS), f"'{layer}', some rows")
 
     def test_only_the_first_use_of_a_shared_layer_is_replaced(self, make_backend: MakeBackend) -> None:
         """Given outputs replace those of the first use; later uses run as usual."""
-        backend = self.held(make_backend, by_hand.SHARED, "shared")
+        backend = self.hold(make_backend, by_hand.SHARED, "shared")
         ((_, cut),) = _continuing(backend, by_hand.SHARED_INPUT, ["twice"])
         assert_close(cut.outputs(), np.array([[1.0]]))
         assert_close(cut.scores_from_outputs(np.array([[8]], np.float32)), np.array([[4.0, -4.0]]))
@@ -70,7 +72,7 @@ class CutChecks(Suite):
             weights = specimen.other_weights(layer)
             expected = _scores_of_changed_model(specimen, weights)
             assert_close(cut.scores_with(weights), expected, f"'{layer}'")
-            assert_close(cut.scores_with(weights, ROWS), expected[ROWS], f"'{layer}', some rows")
+            assert_close(cut.scores_with(weights, SOME_ROWS), expected[SOME_ROWS], f"'{layer}', some rows")
 
     def test_one_parameter_may_be_changed_alone(self, specimen: Specimen) -> None:
         """Parameters that are not given keep the values the model had when it was cut."""
@@ -89,7 +91,7 @@ class CutChecks(Suite):
             weights = {key: values for layer in touched for key, values in specimen.other_weights(layer).items()}
             expected = _scores_of_changed_model(specimen, weights)
             assert_close(cut.scores_with(weights), expected, f"from '{touched[0]}' on")
-            assert_close(cut.scores_with(weights, ROWS), expected[ROWS], f"from '{touched[0]}' on, some rows")
+            assert_close(cut.scores_with(weights, SOME_ROWS), expected[SOME_ROWS], f"from '{touched[0]}' on, some rows")
 
     @pytest.mark.parametrize(
         ("name", "touched"),
@@ -165,7 +167,7 @@ class CutChecks(Suite):
             assert_close(cut.scores_with({}), expected, f"cut at '{layer}'")
             parameter = next(iter(specimen.network.layers[layer].parameters))
             first = {(layer, parameter): changed[layer, parameter]}
-            assert_close(cut.scores_with(first, ROWS), expected[ROWS], f"cut at '{layer}', some rows")
+            assert_close(cut.scores_with(first, SOME_ROWS), expected[SOME_ROWS], f"cut at '{layer}', some rows")
             if cut.continues_from_outputs:
                 assert_close(cut.scores_from_outputs(cut.outputs()), expected, f"continued from '{layer}'")
             if backend.SUPPORTS_GRADIENTS:
@@ -221,9 +223,11 @@ class CutChecks(Suite):
             default = PlainCut(specimen.backend, specimen.inputs, [layer])
             weights = specimen.other_weights(layer)
             assert cut.layer == default.layer
-            assert_close(cut.outputs(ROWS), default.outputs(ROWS), f"'{layer}'")
+            assert_close(cut.outputs(SOME_ROWS), default.outputs(SOME_ROWS), f"'{layer}'")
             assert_close(cut.scores_with(weights), default.scores_with(weights), f"'{layer}'")
-            assert_close(cut.scores_with(weights, ROWS), default.scores_with(weights, ROWS), f"'{layer}', some rows")
+            assert_close(
+                cut.scores_with(weights, SOME_ROWS), default.scores_with(weights, SOME_ROWS), f"'{layer}', some rows"
+            )
 
     def test_gradients_behind_a_cut_agree_with_finite_differences(self, smooth_specimen: Specimen) -> None:
         """Gradients of a loss over all rows, or some, at other weights of the layers the cut was made for."""
@@ -262,9 +266,9 @@ class CutChecks(Suite):
                 assert set(found) == set(expected) == {p for p in specimen.all_weights() if p[0] in touched}
                 for place, values in expected.items():
                     assert_close(found[place], values, f"{loss.name}, {place}")
-            pull = cross_entropy(specimen.labels[ROWS])
-            some = default.weight_gradients(weights, pull, ROWS)
-            for place, values in cut.weight_gradients(weights, pull, ROWS).items():
+            pull = cross_entropy(specimen.labels[SOME_ROWS])
+            some = default.weight_gradients(weights, pull, SOME_ROWS)
+            for place, values in cut.weight_gradients(weights, pull, SOME_ROWS).items():
                 assert_close(values, some[place], f"{place}, some rows")
 
     def test_gradients_of_a_cut_keep_model_and_cut_as_they_are(self, specimen: Specimen) -> None:
@@ -287,12 +291,12 @@ class CutChecks(Suite):
         assert_close(cut.scores_with({}), specimen.backend.forward(specimen.inputs))
 
     def test_a_pull_behind_a_cut_sees_each_row_once(self, make_backend: MakeBackend) -> None:
-        """The pull's slices count within the rows asked for; no rows give zeros."""
+        """The slices that a loss gets count within the rows asked for; no rows give zeros."""
         specimen = self.build(make_backend, "mlp", n=1100)
         self.needs_gradients(specimen.backend)
         layer, scores = specimen.layers[1], specimen.backend.forward(specimen.inputs)
         cut = specimen.backend.cut(specimen.inputs, [layer])
-        for rows in (None, np.arange(1099, 0, -1), ROWS):
+        for rows in (None, np.arange(1099, 0, -1), SOME_ROWS):
             seen = Seen()
             cut.weight_gradients({}, seen, rows)
             expected = scores if rows is None else scores[rows]
@@ -304,7 +308,7 @@ class CutChecks(Suite):
 
 
 def _continuing(backend: ModelBackend, inputs: Inputs, layers: Sequence[str]) -> list[tuple[str, Cut]]:
-    """A separate cut at each of these layers that can continue from outputs; skips where none can."""
+    """Make a separate cut at each of these layers that can continue from outputs; skip where none can."""
     cuts = [(layer, backend.cut(inputs, [layer])) for layer in layers]
     continuing = [(layer, cut) for layer, cut in cuts if cut.continues_from_outputs]
     if not continuing:
@@ -313,8 +317,8 @@ def _continuing(backend: ModelBackend, inputs: Inputs, layers: Sequence[str]) ->
 
 
 def _scores_of_changed_model(specimen: Specimen, weights: dict[tuple[str, str], Array]) -> Array:
-    """What a full forward pass says with these weights set on the model."""
-    with restored(specimen.backend, weights):
+    """Return the scores of a full forward pass with these weights set on the model."""
+    with restoring_weights(specimen.backend, weights):
         for (layer, parameter), values in weights.items():
             specimen.backend.set_weights(layer, parameter, values)
         return specimen.backend.forward(specimen.inputs)

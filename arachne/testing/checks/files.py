@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arachne.backend import ModelBackend, WeightFile
 from arachne.errors import ModelError, UnknownLayerError
+from arachne.model.backend import ModelBackend, WeightFile
 from arachne.testing.checks.suite import MakeBackend, Specimen, Suite, assert_close, assert_same_weights
 from arachne.testing.networks import Network
 
@@ -26,7 +26,7 @@ class FileChecks(Suite):
         for (_, parameter), values in specimen.other_weights(layer).items():
             specimen.backend.set_weights(layer, parameter, values)
         scores, before = specimen.backend.forward(specimen.inputs), specimen.all_weights()
-        path = self._saved(specimen, tmp_path)
+        path = self._save(specimen, tmp_path)
         again = self.reload(path, specimen.backend, specimen.network)
         assert_close(again.forward(specimen.inputs), scores, "scores of the file")
         for name in specimen.layers:
@@ -38,7 +38,7 @@ class FileChecks(Suite):
 
     def test_a_file_tells_its_weights_by_address(self, specimen: Specimen, tmp_path: Path) -> None:
         """Every parameter in the canonical layout and the file's dtype, without the code that makes a model of them."""
-        file = self._opened(specimen, self._saved(specimen, tmp_path))
+        file = self._open_weights(specimen, self._save(specimen, tmp_path))
         assert set(file.parameters()) >= set(specimen.all_weights())
         others = {layer for layer, _ in set(file.parameters()) - set(specimen.all_weights())}
         assert others <= {name for name, layer in specimen.network.layers.items() if layer.STATISTICS}
@@ -50,13 +50,13 @@ class FileChecks(Suite):
 
     def test_a_rewritten_file_holds_the_new_weights(self, specimen: Specimen, tmp_path: Path) -> None:
         """A copy of the file with these parameters replaced and everything else as it was."""
-        path = self._saved(specimen, tmp_path)
+        path = self._save(specimen, tmp_path)
         content = path.read_bytes()
         weights = specimen.other_weights(specimen.layers[-1])
         copy = path.with_name("copy" + path.suffix)
-        self._opened(specimen, path).rewrite(copy, weights)
+        self._open_weights(specimen, path).rewrite(copy, weights)
         assert path.read_bytes() == content
-        rewritten = self._opened(specimen, copy)
+        rewritten = self._open_weights(specimen, copy)
         for key, values in specimen.all_weights().items():
             np.testing.assert_array_equal(rewritten.read(*key), weights.get(key, values), err_msg=".".join(key))
         for key, values in weights.items():
@@ -66,33 +66,33 @@ class FileChecks(Suite):
 
     def test_weights_put_back_make_the_same_file(self, specimen: Specimen, tmp_path: Path) -> None:
         """Replacing weights and putting the old ones back gives the bytes there were."""
-        path = self._saved(specimen, tmp_path)
+        path = self._save(specimen, tmp_path)
         there, back = path.with_name("there" + path.suffix), path.with_name("back" + path.suffix)
         weights = specimen.other_weights(specimen.layers[0])
-        file = self._opened(specimen, path)
+        file = self._open_weights(specimen, path)
         file.rewrite(there, weights)
-        self._opened(specimen, there).rewrite(back, {key: file.read(*key) for key in weights})
+        self._open_weights(specimen, there).rewrite(back, {key: file.read(*key) for key in weights})
         assert there.read_bytes() != path.read_bytes()
         assert back.read_bytes() == path.read_bytes()
 
     def test_a_file_that_holds_no_model_is_refused(self, make_backend: MakeBackend, tmp_path: Path) -> None:
         """Nothing this backend can repair is a `ModelError`."""
         specimen = self.build(make_backend, "mlp")
-        path = self._saved(specimen, tmp_path)
+        path = self._save(specimen, tmp_path)
         whole = path.read_bytes()
         for content in (b"", b"not a model at all", whole[: len(whole) // 2]):
             path.write_bytes(content)
             with pytest.raises(ModelError):
                 self.reload(path, specimen.backend, specimen.network)
 
-    def _saved(self, specimen: Specimen, folder: Path) -> Path:
+    def _save(self, specimen: Specimen, folder: Path) -> Path:
         if not specimen.backend.suffix:
             pytest.skip(f"backend '{specimen.backend.NAME}' declares no SUFFIXES, so it has no files")
         path = folder / f"model{specimen.backend.suffix}"
         specimen.backend.save(path)
         return path
 
-    def _opened(self, specimen: Specimen, path: Path) -> WeightFile:
+    def _open_weights(self, specimen: Specimen, path: Path) -> WeightFile:
         if type(specimen.backend).weight_file.__func__ is ModelBackend.weight_file.__func__:  # type: ignore[attr-defined]
             pytest.skip(f"backend '{specimen.backend.NAME}' does not define weight_file")
         return type(specimen.backend).weight_file(path)

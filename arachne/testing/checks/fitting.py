@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from arachne.backend import ModelBackend
+from arachne.adapting.plain_fit import plain_fit
 from arachne.errors import ArachneError, DataError, UsageError
-from arachne.fitting import Plan, Step
-from arachne.plain_fit import plain_fit
+from arachne.model.backend import ModelBackend
+from arachne.model.fitting import Plan, Step
 from arachne.testing.checks.suite import MakeBackend, Specimen, Suite, assert_close, assert_same_weights
 
 PLAN = Plan(batch=3, rate=0.05, optimiser="sgd", seed=5)
@@ -36,7 +36,7 @@ class FitChecks(Suite):
         self.needs_fit(specimen.backend)
         found = specimen.backend.fit(specimen.inputs, specimen.labels, PLAN)
         expected = plain_fit(specimen.backend, specimen.inputs, specimen.labels, PLAN)
-        assert list(found) == specimen.backend.chosen(None)
+        assert list(found) == specimen.backend.resolve_parameters(None)
         for place, values in expected.items():
             assert_close(found[place], values, str(place), rtol=1e-3, atol=1e-4)
 
@@ -53,7 +53,7 @@ class FitChecks(Suite):
 
     @pytest.mark.parametrize("name", ["batch_norm", "convnet"])
     def test_training_twice_gives_the_same_and_leaves_the_model(self, make_backend: MakeBackend, name: str) -> None:
-        """The same plan gives the same weights, bit for bit; the model keeps its own, and what it says of inputs."""
+        """Training twice by one plan gives equal weights, bit for bit; the model keeps its own weights and scores."""
         specimen = self.build(make_backend, name)
         self.needs_fit(specimen.backend)
         before, scores = specimen.all_weights(), specimen.backend.forward(specimen.inputs)
@@ -64,7 +64,7 @@ class FitChecks(Suite):
         np.testing.assert_array_equal(specimen.backend.forward(specimen.inputs), scores)
 
     def test_training_can_be_ended(self, make_backend: MakeBackend) -> None:
-        """Whoever is told of the steps can end the training, and whatever ends it, the model keeps its weights."""
+        """A caller that is told of the steps can end the training, and however it ends, the model keeps its weights."""
         specimen = self.build(make_backend, "mlp")
         self.needs_fit(specimen.backend)
         before = specimen.all_weights()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from arachne.errors import DataError, InputError
+from arachne.model.values import Array, Inputs, take
 from arachne.testing.checks import by_hand
 from arachne.testing.checks.suite import (
     MakeBackend,
@@ -18,7 +19,6 @@ from arachne.testing.checks.suite import (
     assert_same_weights,
 )
 from arachne.testing.networks import random_inputs
-from arachne.values import Array, Inputs, take
 
 
 class ForwardChecks(Suite):
@@ -32,7 +32,7 @@ class ForwardChecks(Suite):
 
         Kernels are not flipped; a transposed convolution has the weight of the convolution it is the gradient of.
         """
-        backend = self.held(make_backend, case.network, case.like)
+        backend = self.hold(make_backend, case.network, case.like)
         assert_close(backend.forward(case.inputs), case.scores, "scores")
         (activation,) = backend.activations(case.inputs, case.layer.name)
         if case.layer.LEAVES_ITS_VALUE:
@@ -76,7 +76,7 @@ class ForwardChecks(Suite):
                     assert_close(one.entering[name], array, f"what enters {name}")
 
     def test_forward_is_deterministic(self, specimen: Specimen) -> None:
-        """The same inputs give the same scores, bit for bit."""
+        """A model gives the same scores for the same inputs, bit for bit."""
         first = specimen.backend.forward(specimen.inputs)
         kept = first.copy()
         specimen.backend.forward(random_inputs(specimen.network, 3, seed=5))
@@ -85,7 +85,7 @@ class ForwardChecks(Suite):
 
     def test_looking_at_a_model_changes_neither_it_nor_the_inputs(self, specimen: Specimen) -> None:
         """Nothing but `set_weights` changes a model, and nothing changes the inputs."""
-        before, inputs = specimen.all_weights(), _copied(specimen.inputs)
+        before, inputs = specimen.all_weights(), _copy(specimen.inputs)
         specimen.backend.forward(specimen.inputs)
         for layer in specimen.layers:
             specimen.backend.activations(specimen.inputs, layer)
@@ -117,7 +117,7 @@ class ForwardChecks(Suite):
         assert specimen.backend.predict(inputs).shape == (n,)
 
     def test_activations_agree_with_the_reference_network(self, specimen: Specimen) -> None:
-        """What enters a layer and what leaves it before the non-linearity, one `Activation` per use."""
+        """`activations` gives a layer's inputs and its outputs before the non-linearity, one `Activation` per use."""
         for layer in specimen.layers:
             found = specimen.backend.activations(specimen.inputs, layer)
             expected = specimen.reference.activations(specimen.inputs, layer)
@@ -128,7 +128,7 @@ class ForwardChecks(Suite):
 
     def test_activations_of_a_shared_layer_come_per_use(self, make_backend: MakeBackend) -> None:
         """A shared layer's activations come per use, in order of execution."""
-        backend = self.held(make_backend, by_hand.SHARED, "shared")
+        backend = self.hold(make_backend, by_hand.SHARED, "shared")
         first, second = backend.activations(by_hand.SHARED_INPUT, "twice")
         assert_close(first.entering["weight"], np.array([[2.0]]))
         assert_close(first.leaving, np.array([[1.0]]))
@@ -198,7 +198,7 @@ class ForwardChecks(Suite):
         assert specimen.backend.predict(specimen.inputs).tolist() == [0] * len(specimen.labels)
 
     def test_a_model_tells_what_it_is(self, make_backend: MakeBackend) -> None:
-        """What the model is, where it came from and where it runs."""
+        """`describe` tells what the model is, where it came from and where it runs."""
         backend = self.build(make_backend, "mlp").backend
         told = backend.describe()
         assert told.backend == backend.NAME
@@ -209,7 +209,7 @@ class ForwardChecks(Suite):
 
 
 def _comparable(specimen: Specimen, scores: Array) -> tuple[Array, Array, str]:
-    """Scores and the reference's; log-probabilities are compared with log-probabilities."""
+    """Return scores and the reference's; log-probabilities are compared with log-probabilities."""
     expected = specimen.reference.forward(specimen.inputs)
     if specimen.backend.score_kind == "log-probabilities":
         largest = expected.max(axis=1, keepdims=True)
@@ -221,7 +221,7 @@ def _arrays(inputs: Inputs) -> list[Array]:
     return list(inputs.values()) if isinstance(inputs, Mapping) else [inputs]
 
 
-def _copied(inputs: Inputs) -> Inputs:
+def _copy(inputs: Inputs) -> Inputs:
     if isinstance(inputs, Mapping):
         return {name: values.copy() for name, values in inputs.items()}
     return inputs.copy()

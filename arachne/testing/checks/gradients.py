@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pytest
 
-from arachne.backend import ModelBackend, Observer
-from arachne.cuts import PlainTrace
 from arachne.errors import ArachneError, DataError, UnknownLayerError, UsageError, WeightShapeError
-from arachne.losses import cross_entropy
-from arachne.observing import show
+from arachne.model.accumulate import show
+from arachne.model.backend import ActivationAccumulator, ModelBackend
+from arachne.model.cut import PlainTrace
+from arachne.model.values import Activation, Array, Weights, take
+from arachne.tasks.losses import cross_entropy
 from arachne.testing.checks import by_hand
 from arachne.testing.checks.suite import (
     MakeBackend,
@@ -21,7 +22,6 @@ from arachne.testing.checks.suite import (
     assert_same_entering,
     assert_same_weights,
 )
-from arachne.values import Activation, Array, Weights, take
 
 STEP = 5e-3
 """Half the width of a finite difference: below it float32 rounding shows, above it the function's curvature."""
@@ -32,7 +32,7 @@ class GradientChecks(Suite):
 
     def test_weight_gradients_are_those_worked_out_by_hand(self, make_backend: MakeBackend) -> None:
         """Gradient of the mean cross-entropy with respect to every parameter."""
-        backend = self.held(make_backend, by_hand.UNTRAINED, "mlp")
+        backend = self.hold(make_backend, by_hand.UNTRAINED, "mlp")
         self.needs_gradients(backend)
         found = backend.weight_gradients(by_hand.UNTRAINED_INPUTS, cross_entropy(by_hand.UNTRAINED_LABELS))
         assert_close(found["layer", "weight"], by_hand.UNTRAINED_GRADIENTS["weight"])
@@ -42,7 +42,7 @@ class GradientChecks(Suite):
         """Every parameter has its gradient, in the order of the layers and the shape of the parameter."""
         self.needs_gradients(specimen.backend)
         found = specimen.backend.weight_gradients(specimen.inputs, specimen.cross_entropy())
-        assert list(found) == specimen.backend.chosen(None)
+        assert list(found) == specimen.backend.resolve_parameters(None)
         for (layer, parameter), values in found.items():
             assert values.shape == specimen.backend.info(layer).parameters[parameter].shape
 
@@ -75,7 +75,7 @@ class GradientChecks(Suite):
             specimen.backend.weight_gradients(specimen.inputs, pull, [(specimen.layers[0], "wait")])
 
     def test_a_pull_sees_each_row_once(self, make_backend: MakeBackend) -> None:
-        """A pull gets the scores of every row once, in order, and never those of rows that only fill a batch."""
+        """A loss gets the scores of every row once, in order, and never those of rows that only fill a batch."""
         for n in (1, 7, 1100):
             specimen = self.build(make_backend, "mlp", n=n)
             self.needs_gradients(specimen.backend)
@@ -154,7 +154,7 @@ class GradientChecks(Suite):
 
     def test_output_gradients_are_those_worked_out_by_hand(self, make_backend: MakeBackend) -> None:
         """Vector-Jacobian product of the scores with respect to what leaves a layer, before the non-linearity."""
-        backend = self.held(make_backend, by_hand.HALF_OPEN, "mlp")
+        backend = self.hold(make_backend, by_hand.HALF_OPEN, "mlp")
         self.needs_gradients(backend)
         inputs, seed = by_hand.HALF_OPEN_INPUT, by_hand.HALF_OPEN_SEED
         (hidden,) = backend.output_gradients(inputs, "hidden", seed)
@@ -164,7 +164,7 @@ class GradientChecks(Suite):
 
     def test_a_shared_layer_sums_its_gradients(self, make_backend: MakeBackend) -> None:
         """For a shared layer output gradients come per use, and weight gradients sum over the uses."""
-        backend = self.held(make_backend, by_hand.SHARED, "shared")
+        backend = self.hold(make_backend, by_hand.SHARED, "shared")
         self.needs_gradients(backend)
         first, second = backend.output_gradients(by_hand.SHARED_INPUT, "twice", by_hand.SHARED_SEED)
         assert_close(first, by_hand.SHARED_GRADIENTS[0])
@@ -292,7 +292,7 @@ def _assert_weight_gradients(specimen: Specimen) -> None:
         assert_close(found[place], values, str(place))
 
 
-class _Shown(Observer):
+class _Shown(ActivationAccumulator):
     """Sums over inputs of everything it is shown, by what it is."""
 
     def __init__(self) -> None:
@@ -310,7 +310,7 @@ class _Shown(Observer):
 
 
 class Seen:
-    """A pull that records the scores it is shown and returns zeros."""
+    """A loss gradient that records the scores it is given and returns zeros."""
 
     def __init__(self) -> None:
         self._parts: list[Array] = []
@@ -318,7 +318,7 @@ class Seen:
 
     def __call__(self, scores: Array, rows: slice) -> Array:
         """Zeros, for scores of the rows that come next."""
-        assert scores.dtype == np.float32, "a pull gets float32 scores"
+        assert scores.dtype == np.float32, "a loss gets float32 scores"
         assert rows.stop - rows.start == len(scores), f"{len(scores)} scores for {rows}"
         if len(scores):
             self._parts.append(scores.copy())

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from arachne.testing.networks import Network, branches, conv, convnet, dense, mlp, residual, shared, two_inputs
+from arachne.model.values import Array
+from arachne.testing.networks import Network, branches, conv, convnet, dense, mlp, residual, shared_layer, two_inputs
 from arachne.testing.nodes import (
     AveragePool,
     BatchNorm,
@@ -24,7 +25,6 @@ from arachne.testing.nodes import (
     Softmax,
     Tanh,
 )
-from arachne.values import Array
 
 
 def conv1d() -> Network:
@@ -220,7 +220,7 @@ SPECIMENS: Mapping[str, Callable[[], Network]] = {
     "no_bias": no_bias,
     "residual": lambda: residual(activation="tanh"),
     "branches": lambda: branches(activation="tanh"),
-    "shared": shared,
+    "shared": shared_layer,
     "two_inputs": lambda: two_inputs(activation="tanh"),
     "conv_transpose": conv_transpose,
     "conv_transpose2d": conv_transpose2d,

@@ -1,4 +1,4 @@
-"""What all parts of the conformance suite share: the one fixture, the networks, and what counts as equal."""
+"""Shared base of the conformance suite: the one fixture, the networks, and how results are compared."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from arachne.backend import ModelBackend, Pull
-from arachne.losses import (
+from arachne.model.backend import LossGradient, ModelBackend
+from arachne.model.values import Activation, Array, Inputs
+from arachne.tasks import margins
+from arachne.tasks.losses import (
     cross_entropies,
     cross_entropy,
     margin_hinge,
     margin_hinges,
-    margins,
     squared_probability_change,
     squared_probability_changes,
 )
 from arachne.testing.checks.specimens import PROBABILITIES, SMOOTH, SPECIMENS
 from arachne.testing.networks import Network, UnsupportedNetworkError, random_inputs
 from arachne.testing.reference import ReferenceBackend
-from arachne.values import Activation, Array, Inputs
 
 MakeBackend = Callable[[Network], ModelBackend]
 
-ROWS = 7
+N_INPUTS = 7
+"""Number of inputs that a specimen has unless a test asks for more."""
 
 FROM_KINK = 0.1
 """How far from a kink a margin must be for finite differences to say something."""
@@ -68,7 +69,7 @@ class Specimen:
         rng = np.random.default_rng(100 + number)
         return rng.normal(size=(len(self.labels), self.classes)).astype(np.float32)
 
-    def cross_entropy(self) -> Pull:
+    def cross_entropy(self) -> LossGradient:
         """The mean cross-entropy of the inputs' labels, at scores as the backend gives them."""
         return cross_entropy(self.labels, score_kind=self.backend.score_kind)
 
@@ -87,7 +88,7 @@ class Specimen:
         }
 
     def all_weights(self) -> dict[tuple[str, str], Array]:
-        """What the backend holds now."""
+        """Copy all weights that the backend holds now."""
         return {
             (layer, parameter): values
             for layer in self.layers
@@ -127,18 +128,18 @@ class Suite:
         """Every network without kinks, where finite differences can be trusted."""
         return self.build(make_backend, request.param)
 
-    def build(self, make_backend: MakeBackend, name: str, *, n: int = ROWS) -> Specimen:
+    def build(self, make_backend: MakeBackend, name: str, *, n: int = N_INPUTS) -> Specimen:
         """One network by name, with `n` inputs; skips where the backend cannot hold it."""
         self.needs_network(name)
         network = {**SPECIMENS, **PROBABILITIES}[name]()
-        backend = self.held(make_backend, network, name)
+        backend = self.hold(make_backend, network, name)
         reference = ReferenceBackend(network, dtype="float64")
         inputs = random_inputs(network, n, seed=11)
         classes = reference.forward(inputs).shape[1]
         labels = np.random.default_rng(12).integers(0, classes, n)
         return Specimen(network, backend, reference, inputs, labels, classes)
 
-    def held(self, make_backend: MakeBackend, network: Network, like: str) -> ModelBackend:
+    def hold(self, make_backend: MakeBackend, network: Network, like: str) -> ModelBackend:
         """The backend of any network; skips where it, or the one `like` it, is unsupported."""
         self.needs_network(like)
         try:
@@ -160,41 +161,41 @@ class Suite:
 
 
 def assert_close(actual: Array, expected: Array, what: str = "", *, rtol: float = 1e-4, atol: float = 2e-5) -> None:
-    """Equal in shape, and in value up to the rounding of float32 arithmetic in another order."""
+    """Assert equal shapes, and values equal up to the rounding of float32 arithmetic in another order."""
     assert actual.shape == np.shape(expected), f"{what}: shape {actual.shape}, expected {np.shape(expected)}"
     np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol, err_msg=what)
 
 
 def assert_same_entering(actual: Activation, expected: Activation, what: str) -> None:
-    """The same arrays enter the same weight parameters."""
+    """Assert that the same arrays enter the same weight parameters."""
     assert set(actual.entering) == set(expected.entering), what
     for parameter, values in expected.entering.items():
         assert_close(actual.entering[parameter], values, f"what enters {what}, {parameter}")
 
 
 def assert_same_weights(actual: Mapping[tuple[str, str], Array], expected: Mapping[tuple[str, str], Array]) -> None:
-    """Equal bit for bit."""
+    """Assert that weights are equal bit for bit."""
     assert list(actual) == list(expected)
     for key, values in expected.items():
         np.testing.assert_array_equal(actual[key], values, err_msg=".".join(key))
 
 
 def mean_cross_entropy(scores: Array, labels: Array) -> float:
-    """The mean over inputs, in float64."""
+    """Return the mean over inputs, in float64."""
     return float(cross_entropies(scores, labels).mean())
 
 
 @dataclass(frozen=True)
 class NamedLoss:
-    """A loss by its name: its value from the scores `(n, classes)` of all inputs, and its pull."""
+    """A loss by its name: its value from the scores `(n, classes)` of all inputs, and its gradient."""
 
     name: str
     value: Callable[[Array], float]
-    pull: Pull
+    pull: LossGradient
 
 
 def losses_of(labels: Array, before: Array, at: Array) -> tuple[NamedLoss, ...]:
-    """The three losses gradients are checked under.
+    """Make the three losses gradients are checked under.
 
     Args:
         labels: The classes wanted, `(n,)`.

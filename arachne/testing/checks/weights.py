@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from arachne.backend import restored
 from arachne.errors import UnknownLayerError, WeightShapeError
+from arachne.model.backend import restoring_weights
+from arachne.model.values import WEIGHT_PARAMETERS
 from arachne.testing.checks.specimens import SPECIMENS
 from arachne.testing.checks.suite import MakeBackend, Specimen, Suite, assert_same_weights
 from arachne.testing.networks import UnsupportedNetworkError
-from arachne.values import WEIGHT_PARAMETERS
 
 
 class WeightChecks(Suite):
-    """`layers`, `get_weights`, `set_weights`, `restored`."""
+    """`layers`, `get_weights`, `set_weights`, `restoring_weights`."""
 
     def test_some_network_is_held(self, make_backend: MakeBackend) -> None:
         """A backend can hold at least one of the networks; a suite that skips everything would check nothing."""
@@ -51,7 +51,7 @@ class WeightChecks(Suite):
             assert info.uses == len(specimen.network.uses(info.name))
 
     def test_what_follows_a_layer_is_told_rightly_or_not_at_all(self, make_backend: MakeBackend) -> None:
-        """What stands between a layer and the next linear one, where the backend knows."""
+        """`followed_by` lists the operations between a layer and the next linear one, where the backend knows them."""
         specimen = self.build(make_backend, "mlp")
         specimen.backend.forward(specimen.inputs)
         first, second, last = specimen.backend.layers
@@ -152,7 +152,7 @@ class WeightChecks(Suite):
             backend.cut(specimen.inputs, ["no_such_layer"])
 
     def test_the_model_is_restored_after_a_failure(self, specimen: Specimen) -> None:
-        """`restored` puts parameters back as they were when the block ends, however it ends."""
+        """`restoring_weights` puts parameters back as they were when the block ends, however it ends."""
         before, scores = specimen.all_weights(), specimen.backend.forward(specimen.inputs)
         for failure in (RuntimeError, KeyboardInterrupt):
             with pytest.raises(failure):
@@ -162,9 +162,9 @@ class WeightChecks(Suite):
 
 
 def _fail_in_the_middle(specimen: Specimen, failure: type[BaseException]) -> None:
-    """Change every weight inside `restored`, and raise."""
+    """Change every weight inside `restoring_weights`, and raise."""
     before = specimen.all_weights()
-    with restored(specimen.backend, before):
+    with restoring_weights(specimen.backend, before):
         for layer in specimen.layers:
             for (_, parameter), values in specimen.other_weights(layer).items():
                 specimen.backend.set_weights(layer, parameter, values)

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from arachne.backend import Cut
-from arachne.cuts import PlainTrace, weights_of
+from arachne.adapting.plain_fit import plain_fit
 from arachne.errors import UsageError
-from arachne.fitting import Plan
-from arachne.losses import cross_entropies, cross_entropy
-from arachne.plain_fit import plain_fit
+from arachne.model.backend import Cut
+from arachne.model.cut import PlainTrace, weights_of
+from arachne.model.fitting import Plan
+from arachne.model.values import Array
+from arachne.tasks.losses import cross_entropies, cross_entropy
 from arachne.testing.model.slopes import agree
-from arachne.testing.model.subject import HALF, NotHereError, Subject, equal, expect, same
-from arachne.values import Array
+from arachne.testing.model.subject import COARSE_DTYPES, NotHereError, Subject, equal, expect, same
 
 
 def gradients_are_slopes(subject: Subject) -> None:
@@ -120,7 +120,7 @@ def training_is_gradient_steps(subject: Subject) -> None:
     subject.needs_gradients()
     if not subject.backend.SUPPORTS_FIT:
         raise NotHereError("the backend says that it cannot train")
-    if any(shape.dtype in HALF for info in subject.backend.layers for shape in info.parameters.values()):
+    if any(shape.dtype in COARSE_DTYPES for info in subject.backend.layers for shape in info.parameters.values()):
         raise NotHereError("the weights are half precision, too coarse for small steps")
     plan = Plan(batch=4, rate=0.05, optimiser="sgd")
     before = {place: values.copy() for place, values in weights_of(subject.backend).items()}

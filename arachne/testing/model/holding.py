@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from arachne.backend import ModelBackend
-from arachne.cuts import PlainCut, standing
-from arachne.losses import cross_entropy
+from arachne.model.backend import ModelBackend
+from arachne.model.cut import PlainCut, temporary_weights
+from arachne.tasks.losses import cross_entropy
 from arachne.testing.model.subject import NotHereError, Subject, equal, expect, same
 
 
@@ -19,8 +19,8 @@ def a_cut_is_a_changed_model(subject: Subject) -> None:
     """A cut with changed weights gives the scores of a model with those weights, of all rows and of some."""
     some = np.array([3, 0, 3]) % subject.n
     for info in subject.layers:
-        cut, weights = subject.backend.cut(subject.inputs, [info.name]), subject.changed(info.name)
-        with standing(subject.backend, weights):
+        cut, weights = subject.backend.cut(subject.inputs, [info.name]), subject.perturb(info.name)
+        with temporary_weights(subject.backend, weights):
             expected = subject.backend.forward(subject.inputs)
         same(cut.scores_with(weights), expected, f"cut at '{info.name}'")
         same(cut.scores_with(weights, some), expected[some], f"cut at '{info.name}', some rows")
@@ -33,7 +33,7 @@ def a_cut_keeps_its_weights(subject: Subject) -> None:
     info = subject.layers[0]
     cut = subject.backend.cut(subject.inputs, [info.name])
     for other in subject.layers:
-        subject.set(subject.changed(other.name))
+        subject.set(subject.perturb(other.name))
     same(cut.scores_with({}), subject.scores, f"cut at '{info.name}'")
 
 
@@ -42,7 +42,7 @@ def gradients_behind_a_cut_are_the_models(subject: Subject) -> None:
     subject.needs_gradients()
     pull = cross_entropy(subject.labels)
     for info in subject.layers:
-        weights = subject.changed(info.name)
+        weights = subject.perturb(info.name)
         found = subject.backend.cut(subject.inputs, [info.name]).weight_gradients(weights, pull)
         expected = PlainCut(subject.backend, subject.inputs, [info.name]).weight_gradients(weights, pull)
         expect(set(found) == set(expected), f"behind '{info.name}' there are gradients of {sorted(found)}")
@@ -52,11 +52,11 @@ def gradients_behind_a_cut_are_the_models(subject: Subject) -> None:
 
 def a_saved_model_is_the_model(subject: Subject) -> None:
     """A model that is saved and opened again has the same weights and scores; the one in memory stays."""
-    with _saved(subject) as path:
-        subject.set(subject.changed(subject.layers[-1].name))
+    with _saving_to(subject) as path:
+        subject.set(subject.perturb(subject.layers[-1].name))
         scores = subject.backend.forward(subject.inputs)
         subject.backend.save(path)
-        again = _reloaded(subject, path)
+        again = _reload(subject, path)
         same(again.forward(subject.inputs), scores, "the scores of the file")
         same(subject.backend.forward(subject.inputs), scores, "the scores of the model afterwards")
 
@@ -65,13 +65,13 @@ def a_file_holds_the_weights(subject: Subject) -> None:
     """A file's weights by address are the model's, and putting others in and the old ones back gives the same bytes."""
     if type(subject.backend).weight_file.__func__ is ModelBackend.weight_file.__func__:  # type: ignore[attr-defined]
         raise NotHereError(f"backend '{subject.backend.NAME}' does not define weight_file")
-    with _saved(subject) as path:
+    with _saving_to(subject) as path:
         subject.backend.save(path)
         file = type(subject.backend).weight_file(path)
         for info in subject.layers:
             for parameter, values in subject.backend.get_weights(info.name).items():
                 equal(file.read(info.name, parameter), values, f"'{info.name}.{parameter}' in the file")
-        weights = subject.changed(subject.layers[-1].name)
+        weights = subject.perturb(subject.layers[-1].name)
         there, back = path.with_name(f"there{path.suffix}"), path.with_name(f"back{path.suffix}")
         file.rewrite(there, weights)
         type(subject.backend).weight_file(there).rewrite(back, {place: file.read(*place) for place in weights})
@@ -80,15 +80,15 @@ def a_file_holds_the_weights(subject: Subject) -> None:
 
 
 @contextlib.contextmanager
-def _saved(subject: Subject) -> Iterator[Path]:
-    """Where the model may be saved, for as long as the block lasts."""
+def _saving_to(subject: Subject) -> Iterator[Path]:
+    """Yield a path to save the model to, in a folder that is deleted when the block ends."""
     if subject.reload is None or not subject.backend.suffix:
         raise NotHereError("the model is no file that can be written and opened again")
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder) / f"model{subject.backend.suffix}"
 
 
-def _reloaded(subject: Subject, path: Path) -> ModelBackend:
+def _reload(subject: Subject, path: Path) -> ModelBackend:
     if subject.reload is None:
         raise NotHereError("the model is no file that can be opened again")
     return subject.reload(path)

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from arachne.errors import ArachneError
+from arachne.model.values import WEIGHT_PARAMETERS, Activation, Array, Inputs, LayerInfo, take
 from arachne.testing.model.subject import Subject, equal, expect, same
 from arachne.testing.nodes import Conv
-from arachne.values import WEIGHT_PARAMETERS, Activation, Array, Inputs, LayerInfo, take
 
 KINDS = ("dense", "conv", "conv_transpose", "recurrent", "embedding", "norm")
 
@@ -47,7 +47,7 @@ def weights_come_back(subject: Subject) -> None:
     """Weights that were set come back bit for bit, and the others stay as they were."""
     for info in subject.layers:
         before = dict(subject.backend.get_weights(info.name))
-        for (_, parameter), values in subject.changed(info.name).items():
+        for (_, parameter), values in subject.perturb(info.name).items():
             subject.backend.set_weights(info.name, parameter, values)
             before[parameter] = subject.backend.get_weights(info.name)[parameter]
             equal(before[parameter], values, f"'{info.name}.{parameter}'")
@@ -59,7 +59,7 @@ def weights_come_back(subject: Subject) -> None:
 def scores_follow_weights(subject: Subject) -> None:
     """The model runs with the weights that were set, in every layer."""
     for info in subject.layers:
-        subject.set(subject.changed(info.name))
+        subject.set(subject.perturb(info.name))
         scores = subject.backend.forward(subject.inputs)
         expect(not np.array_equal(scores, subject.scores), f"other weights in '{info.name}' change no score")
         subject.restore()
@@ -99,7 +99,7 @@ def wrong_inputs_are_refused(subject: Subject) -> None:
 
 
 def activations_fit_the_weights(subject: Subject) -> None:
-    """What enters a layer, taken through its weights in the canonical layout, is what leaves it, in every use."""
+    """A layer's inputs, taken through its weights in the canonical layout, give its outputs, in every use."""
     for info in subject.layers:
         found = subject.backend.activations(subject.inputs, info.name)
         expect(len(found) == info.uses, f"'{info.name}' has {len(found)} uses here, and lists {info.uses}")
@@ -118,7 +118,7 @@ def a_model_tells_what_it_is(subject: Subject) -> None:
 
 
 def _through(info: LayerInfo, use: Activation, weights: Mapping[str, Array]) -> Array | None:
-    """What should leave a layer, from what enters it; None where that cannot be told from here."""
+    """Compute a layer's outputs from its inputs; None for a layer whose kind does not tell how."""
     if use.transposed or info.kind not in ("dense", "conv", "embedding", "norm"):
         return None
     if info.kind == "norm":

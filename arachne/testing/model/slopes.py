@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from arachne.values import Array
+from arachne.model.values import Array
 
 TRIES = 4
 STEPS = (0.02, 0.01, 0.005)

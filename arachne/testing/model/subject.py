@@ -1,4 +1,4 @@
-"""A model under check: what it is asked with, and how its answers are compared."""
+"""Subject: a model under check with inputs and labels; and how results are compared."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from arachne.backend import ModelBackend
-from arachne.cuts import weights_of
-from arachne.values import Array, Inputs, LayerInfo, Weights, count
+from arachne.model.backend import ModelBackend
+from arachne.model.cut import weights_of
+from arachne.model.values import Array, Inputs, LayerInfo, Weights, count
 
-MOST_LAYERS = 8
-"""How many layers of a deep model are looked at one by one: the first, the last, and some between."""
+MAX_LAYERS = 8
+"""Maximum number of layers that are checked one by one: the first, the last, and some between."""
 
-HALF = ("float16", "bfloat16")
+COARSE_DTYPES = ("float16", "bfloat16")
 """Dtypes too coarse for small steps."""
 
 
@@ -42,16 +42,16 @@ class Subject:
     def layers(self) -> list[LayerInfo]:
         """The layers that are looked at one by one."""
         found = list(self.backend.layers)
-        chosen = np.unique(np.linspace(0, len(found) - 1, MOST_LAYERS).round().astype(int))
-        return found if len(found) <= MOST_LAYERS else [found[number] for number in chosen]
+        chosen = np.unique(np.linspace(0, len(found) - 1, MAX_LAYERS).round().astype(int))
+        return found if len(found) <= MAX_LAYERS else [found[number] for number in chosen]
 
     def restore(self) -> None:
         """Put every weight back."""
         for (layer, parameter), values in self._weights.items():
             self.backend.set_weights(layer, parameter, values)
 
-    def changed(self, layer: str) -> dict[tuple[str, str], Array]:
-        """Other values for every parameter of a layer, in its dtype."""
+    def perturb(self, layer: str) -> dict[tuple[str, str], Array]:
+        """Return other values for every parameter of a layer, in its dtype."""
         rng = np.random.default_rng(sum(map(ord, layer)))
         found = {}
         for parameter, values in self.backend.get_weights(layer).items():
@@ -65,12 +65,17 @@ class Subject:
             self.backend.set_weights(layer, parameter, values)
 
     def fine(self) -> Iterator[tuple[LayerInfo, str]]:
-        """Every parameter of the layers that is stored finely enough for small steps.
+        """Yield every parameter of the layers that is stored finely enough for small steps.
 
         Raises:
             NotHereError: None is.
         """
-        found = [(info, name) for info in self.layers for name, own in info.parameters.items() if own.dtype not in HALF]
+        found = [
+            (info, name)
+            for info in self.layers
+            for name, own in info.parameters.items()
+            if own.dtype not in COARSE_DTYPES
+        ]
         if not found:
             raise NotHereError("the weights are stored in 16 bits, too coarse for finite differences")
         yield from found
@@ -101,7 +106,7 @@ def equal(actual: Array, expected: Array, what: str) -> None:
         raise AssertionError(f"{what}: expected the very same values")
 
 
-def expect(holds: bool, told: str) -> None:
-    """Refuse what does not hold, with what came instead."""
+def expect(holds: bool, otherwise: str) -> None:
+    """Refuse what does not hold, with a sentence about what came instead."""
     if not holds:
-        raise AssertionError(told)
+        raise AssertionError(otherwise)

@@ -1,4 +1,4 @@
-"""What a node is, and what a layer is: a node with weights."""
+"""Node: one step of a network; and Layer: a node with weights."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from arachne.values import Array, Geometry
+from arachne.model.values import Array, Geometry
 
 Arrays = Sequence[Array]
 Parameters = Mapping[str, Array]
@@ -41,10 +41,10 @@ class Node(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Layer(Node):
-    """A node with weights, in the canonical layout of `arachne.values`."""
+    """A node with weights, in the canonical layout of `arachne.model.values`."""
 
     kind: ClassVar[str]
-    """What `LayerInfo.kind` calls it."""
+    """Its name in `LayerInfo.kind`."""
 
     PARAMETERS: ClassVar[tuple[str, ...]] = ("weight", "bias")
     """The fields that hold its parameters, in canonical order; one that is None is not stored."""
@@ -60,7 +60,7 @@ class Layer(Node):
 
     @property
     def parameters(self) -> dict[str, Array]:
-        """What it stores, by canonical name."""
+        """The stored arrays, by canonical name."""
         stored = {name: getattr(self, name) for name in self.PARAMETERS}
         return {name: values for name, values in stored.items() if values is not None}
 
@@ -74,11 +74,11 @@ class Layer(Node):
         """The gradient with respect to every parameter, summed over the inputs."""
 
     def entering(self, inputs: Arrays, weights: Parameters) -> dict[str, Array]:
-        """For each weight parameter, what it is multiplied with."""
+        """Return, for each weight parameter, the array it is multiplied with."""
         return {"weight": inputs[0]}
 
     def leaving(self, inputs: Arrays, output: Array, weights: Parameters) -> Array:
-        """What leaves the layer before the non-linearity; `output` is the node's value."""
+        """Return the layer's outputs before the non-linearity; `output` is the node's value."""
         return output
 
     def leaving_gradient(self, gradient: Array, inputs: Arrays, weights: Parameters) -> Array:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from arachne.model.values import Array, Geometry
 from arachne.testing import sliding
 from arachne.testing.nodes.base import Arrays, Layer, Parameters
-from arachne.values import Array, Geometry
 
 
 @dataclass(frozen=True, eq=False)

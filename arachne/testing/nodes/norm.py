@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from arachne.model.values import Array
 from arachne.testing import sliding
 from arachne.testing.nodes.base import Arrays, Layer, Parameters
-from arachne.values import Array
 
 
 @dataclass(frozen=True, eq=False)
 class Norm(Layer):
-    """z = scale × normalised(x) + bias: scale `(channels,)`, bias `(channels,)`."""
+    """z = scale × normalise(x) + bias: scale `(channels,)`, bias `(channels,)`."""
 
     scale: Array
     bias: Array
@@ -23,20 +23,20 @@ class Norm(Layer):
     PARAMETERS = ("scale", "bias")
 
     @abstractmethod
-    def normalised(self, x: Array) -> Array:
-        """The input, normalised: what the scale is multiplied with."""
+    def normalise(self, x: Array) -> Array:
+        """Normalise the input; the result is multiplied with the scale."""
 
     def forward(self, inputs: Arrays, weights: Parameters) -> Array:
-        x = self.normalised(inputs[0])
+        x = self.normalise(inputs[0])
         return x * self._along(weights["scale"], x) + self._along(weights["bias"], x)
 
     def weight_gradients(self, gradient: Array, inputs: Arrays, weights: Parameters) -> dict[str, Array]:
         others = tuple(axis for axis in range(gradient.ndim) if axis != self.CHANNEL_AXIS % gradient.ndim)
-        scale = (gradient * self.normalised(inputs[0])).sum(axis=others)
+        scale = (gradient * self.normalise(inputs[0])).sum(axis=others)
         return {"scale": scale, "bias": gradient.sum(axis=others)}
 
     def entering(self, inputs: Arrays, weights: Parameters) -> dict[str, Array]:
-        return {"scale": self.normalised(inputs[0])}
+        return {"scale": self.normalise(inputs[0])}
 
     def _along(self, values: Array, x: Array) -> Array:
         """`(channels,)` in a shape that fits the channels of `x`."""
@@ -60,7 +60,7 @@ class BatchNorm(Norm):
     CHANNEL_AXIS = 1
     STATISTICS = ("mean", "variance")
 
-    def normalised(self, x: Array) -> Array:
+    def normalise(self, x: Array) -> Array:
         normal: Array = (x - self._along(self.mean, x).astype(x.dtype)) / self._deviation(x)
         return normal
 
@@ -82,14 +82,14 @@ class LayerNorm(Norm):
 
     epsilon: float = 1e-3
 
-    def normalised(self, x: Array) -> Array:
+    def normalise(self, x: Array) -> Array:
         centred = x - x.mean(axis=-1, keepdims=True)
         normal: Array = centred / self._deviation(x)
         return normal
 
     def backward(self, gradient: Array, inputs: Arrays, output: Array, weights: Parameters) -> tuple[Array, ...]:
         # d x̂ has its mean taken out, because the mean of x is; and its part along x̂, because the variance of x is.
-        normal, dx = self.normalised(inputs[0]), gradient * weights["scale"]
+        normal, dx = self.normalise(inputs[0]), gradient * weights["scale"]
         mean, along = dx.mean(axis=-1, keepdims=True), (dx * normal).mean(axis=-1, keepdims=True)
         return ((dx - mean - normal * along) / self._deviation(inputs[0]),)
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from arachne.model.values import Array, Geometry
 from arachne.testing import sliding
 from arachne.testing.nodes.base import Arrays, Node, Parameters
-from arachne.values import Array, Geometry
 
 
 class Relu(Node):
@@ -118,7 +118,7 @@ class Concat(Node):
 
 
 class Softmax(Node):
-    """Class probabilities out of scores, along the last axis; as a network's last node it is looked behind."""
+    """Class probabilities out of scores, along the last axis; as a network's last node it is removed."""
 
     def forward(self, inputs: Arrays, weights: Parameters) -> Array:
         exponentials = np.exp(inputs[0] - inputs[0].max(axis=-1, keepdims=True))

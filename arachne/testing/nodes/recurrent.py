@@ -13,8 +13,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from arachne.model.values import Array
 from arachne.testing.nodes.base import Arrays, Layer, Parameters
-from arachne.values import Array
 
 
 @dataclass(frozen=True)

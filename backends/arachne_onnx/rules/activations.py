@@ -5,62 +5,62 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from arachne_onnx.rules.tape import Step, Tape, Thunk, rule
+from arachne_onnx.rules.tape import BackwardStep, Tape, Thunk, rule
 
 SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
 
 
 @rule("Relu")
-def relu(tape: Tape, step: Step) -> Sequence[Thunk | None]:
-    """Where it let something through; at zero nothing passes, as in other frameworks."""
-    return [lambda: tape.op("Mul", step.g, tape.op("Sign", step.outputs[0]))]
+def relu(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+    """One where x > 0; the gradient at zero is 0, as in other frameworks."""
+    return [lambda: tape.op("Mul", step.gradient, tape.op("Sign", step.outputs[0]))]
 
 
 @rule("LeakyRelu")
-def leaky_relu(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def leaky_relu(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """One, or the slope."""
     return [lambda: _slope(tape, step, tape.number(step.get("alpha", 0.01), step.inputs[0]))]
 
 
 @rule("ThresholdedRelu")
-def thresholded_relu(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def thresholded_relu(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """One above the threshold."""
     x = step.inputs[0]
     return [
         lambda: tape.op(
-            "Where", tape.op("Greater", x, tape.number(step.get("alpha", 1.0), x)), step.g, tape.number(0, x)
+            "Where", tape.op("Greater", x, tape.number(step.get("alpha", 1.0), x)), step.gradient, tape.number(0, x)
         )
     ]
 
 
 @rule("PRelu")
-def prelu(tape: Tape, step: Step) -> Sequence[Thunk | None]:
-    """One, or the slope; the slope takes what was below zero."""
+def prelu(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+    """One, or the slope; the slope's gradient is the input below zero."""
     x, slope = step.inputs
 
     def of_slope() -> str:
         below = tape.op("Min", x, tape.number(0, x))
-        return tape.sum_to(tape.op("Mul", step.g, below), slope, step.outputs[0])
+        return tape.sum_to(tape.op("Mul", step.gradient, below), slope, step.outputs[0])
 
     return [lambda: _slope(tape, step, slope), of_slope]
 
 
 @rule("Elu")
-def elu(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def elu(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """One, or y + alpha."""
     y = step.outputs[0]
     return [lambda: _slope(tape, step, tape.op("Add", y, tape.number(step.get("alpha", 1.0), y)))]
 
 
 @rule("Celu")
-def celu(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def celu(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """One, or exp(x / alpha)."""
     x = step.inputs[0]
-    return [lambda: _slope(tape, step, tape.op("Exp", tape.scaled(x, 1 / step.get("alpha", 1.0), x)))]
+    return [lambda: _slope(tape, step, tape.op("Exp", tape.scale(x, 1 / step.get("alpha", 1.0), x)))]
 
 
 @rule("Selu")
-def selu(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def selu(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """Gamma, or y + alpha · gamma."""
     x, y = step.inputs[0], step.outputs[0]
     alpha, gamma = step.get("alpha", SELU_ALPHA), step.get("gamma", SELU_GAMMA)
@@ -68,132 +68,132 @@ def selu(tape: Tape, step: Step) -> Sequence[Thunk | None]:
     def both() -> str:
         below = tape.op("Add", y, tape.number(alpha * gamma, y))
         chosen = tape.op("Where", tape.op("Greater", x, tape.number(0, x)), tape.number(gamma, x), below)
-        return tape.op("Mul", step.g, chosen)
+        return tape.op("Mul", step.gradient, chosen)
 
     return [both]
 
 
 @rule("Softplus")
-def softplus(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def softplus(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """The sigmoid."""
-    return [lambda: tape.op("Mul", step.g, tape.op("Sigmoid", step.inputs[0]))]
+    return [lambda: tape.op("Mul", step.gradient, tape.op("Sigmoid", step.inputs[0]))]
 
 
 @rule("Softsign")
-def softsign(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def softsign(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """1 / (1 + |x|)²."""
     x = step.inputs[0]
 
     def curve() -> str:
         base = tape.op("Add", tape.op("Abs", x), tape.number(1, x))
-        return tape.op("Div", step.g, tape.op("Mul", base, base))
+        return tape.op("Div", step.gradient, tape.op("Mul", base, base))
 
     return [curve]
 
 
 @rule("Mish")
-def mish(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def mish(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """With t = tanh(softplus x): t + x (1 - t²) sigmoid(x)."""
     x = step.inputs[0]
 
     def curve() -> str:
         t = tape.op("Tanh", tape.op("Softplus", x))
         rest = tape.op("Mul", tape.op("Sub", tape.number(1, x), tape.op("Mul", t, t)), tape.op("Sigmoid", x))
-        return tape.op("Mul", step.g, tape.op("Add", t, tape.op("Mul", x, rest)))
+        return tape.op("Mul", step.gradient, tape.op("Add", t, tape.op("Mul", x, rest)))
 
     return [curve]
 
 
 @rule("HardSigmoid")
-def hard_sigmoid(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def hard_sigmoid(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """Alpha inside the ramp."""
-    return [lambda: tape.scaled(_ramp(tape, step, step.outputs[0]), step.get("alpha", 0.2), step.inputs[0])]
+    return [lambda: tape.scale(_ramp(tape, step, step.outputs[0]), step.get("alpha", 0.2), step.inputs[0])]
 
 
 @rule("HardSwish")
-def hard_swish(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def hard_swish(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """Hard sigmoid of slope 1/6 plus x / 6 inside its ramp."""
     x = step.inputs[0]
 
     def curve() -> str:
         gate = tape.op("HardSigmoid", x, alpha=1 / 6, beta=0.5)
-        inside = tape.op("Mul", _ramp(tape, step, gate), tape.scaled(x, 1 / 6, x))
-        return tape.op("Add", tape.op("Mul", step.g, gate), inside)
+        inside = tape.op("Mul", _ramp(tape, step, gate), tape.scale(x, 1 / 6, x))
+        return tape.op("Add", tape.op("Mul", step.gradient, gate), inside)
 
     return [curve]
 
 
 @rule("Sigmoid")
-def sigmoid(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def sigmoid(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """Times y (1 - y)."""
     y = step.outputs[0]
-    return [lambda: tape.op("Mul", step.g, tape.op("Mul", y, tape.op("Sub", tape.number(1, y), y)))]
+    return [lambda: tape.op("Mul", step.gradient, tape.op("Mul", y, tape.op("Sub", tape.number(1, y), y)))]
 
 
 @rule("Tanh")
-def tanh(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def tanh(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """1 - y²."""
     y = step.outputs[0]
-    return [lambda: tape.op("Mul", step.g, tape.op("Sub", tape.number(1, y), tape.op("Mul", y, y)))]
+    return [lambda: tape.op("Mul", step.gradient, tape.op("Sub", tape.number(1, y), tape.op("Mul", y, y)))]
 
 
 @rule("Softmax")
-def softmax(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def softmax(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """Gradient less its mean under y, times y."""
     y, axis = step.outputs[0], step.get("axis", -1)
 
-    def centred() -> str:
-        mean = tape.op("ReduceSum", tape.op("Mul", step.g, y), tape.constant([axis]), keepdims=1)
-        return tape.op("Mul", y, tape.op("Sub", step.g, mean))
+    def input_gradient() -> str:
+        mean = tape.op("ReduceSum", tape.op("Mul", step.gradient, y), tape.constant([axis]), keepdims=1)
+        return tape.op("Mul", y, tape.op("Sub", step.gradient, mean))
 
-    return [centred]
+    return [input_gradient]
 
 
 @rule("LogSoftmax")
-def log_softmax(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def log_softmax(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """The gradient less its sum times the probability."""
     y, axis = step.outputs[0], step.get("axis", -1)
 
-    def centred() -> str:
-        total = tape.op("ReduceSum", step.g, tape.constant([axis]), keepdims=1)
-        return tape.op("Sub", step.g, tape.op("Mul", tape.op("Exp", y), total))
+    def input_gradient() -> str:
+        total = tape.op("ReduceSum", step.gradient, tape.constant([axis]), keepdims=1)
+        return tape.op("Sub", step.gradient, tape.op("Mul", tape.op("Exp", y), total))
 
-    return [centred]
+    return [input_gradient]
 
 
-def _slope(tape: Tape, step: Step, below: str) -> str:
+def _slope(tape: Tape, step: BackwardStep, below: str) -> str:
     """One where x > 0, `below` elsewhere, times the gradient."""
     x = step.inputs[0]
     positive = tape.op("Greater", x, tape.number(0, x))
-    return tape.op("Where", positive, step.g, tape.op("Mul", step.g, below))
+    return tape.op("Where", positive, step.gradient, tape.op("Mul", step.gradient, below))
 
 
-def _ramp(tape: Tape, step: Step, gate: str) -> str:
+def _ramp(tape: Tape, step: BackwardStep, gate: str) -> str:
     """The gradient where a hard sigmoid's value is strictly between 0 and 1."""
     x = step.inputs[0]
     inside = tape.op("And", tape.op("Greater", gate, tape.number(0, x)), tape.op("Less", gate, tape.number(1, x)))
-    return tape.op("Where", inside, step.g, tape.number(0, x))
+    return tape.op("Where", inside, step.gradient, tape.number(0, x))
 
 
 @rule("Gelu", "com.microsoft.Gelu")
-def gelu(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def gelu(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """Exact: Φ(x) + x φ(x). By tanh: with t = tanh(u), (1 + t) / 2 + x (1 - t²) u' / 2."""
     x = step.inputs[0]
 
     def exact() -> str:
-        share = tape.op("Add", tape.op("Erf", tape.scaled(x, math.sqrt(0.5), x)), tape.number(1, x))
-        bell = tape.op("Exp", tape.scaled(tape.op("Mul", x, x), -0.5, x))
-        rest = tape.op("Mul", x, tape.scaled(bell, 1 / math.sqrt(2 * math.pi), x))
-        return tape.op("Mul", step.g, tape.op("Add", tape.scaled(share, 0.5, x), rest))
+        share = tape.op("Add", tape.op("Erf", tape.scale(x, math.sqrt(0.5), x)), tape.number(1, x))
+        bell = tape.op("Exp", tape.scale(tape.op("Mul", x, x), -0.5, x))
+        rest = tape.op("Mul", x, tape.scale(bell, 1 / math.sqrt(2 * math.pi), x))
+        return tape.op("Mul", step.gradient, tape.op("Add", tape.scale(share, 0.5, x), rest))
 
     def by_tanh() -> str:
         square = tape.op("Mul", x, x)
-        inner = tape.op("Add", tape.scaled(square, 0.044715, x), tape.number(1, x))
-        t = tape.op("Tanh", tape.scaled(tape.op("Mul", x, inner), math.sqrt(2 / math.pi), x))
-        slope = tape.op("Add", tape.scaled(square, 3 * 0.044715, x), tape.number(1, x))
+        inner = tape.op("Add", tape.scale(square, 0.044715, x), tape.number(1, x))
+        t = tape.op("Tanh", tape.scale(tape.op("Mul", x, inner), math.sqrt(2 / math.pi), x))
+        slope = tape.op("Add", tape.scale(square, 3 * 0.044715, x), tape.number(1, x))
         bend = tape.op("Mul", tape.op("Sub", tape.number(1, x), tape.op("Mul", t, t)), slope)
-        rest = tape.op("Mul", x, tape.scaled(bend, math.sqrt(2 / math.pi), x))
+        rest = tape.op("Mul", x, tape.scale(bend, math.sqrt(2 / math.pi), x))
         both = tape.op("Add", tape.op("Add", t, tape.number(1, x)), rest)
-        return tape.op("Mul", step.g, tape.scaled(both, 0.5, x))
+        return tape.op("Mul", step.gradient, tape.scale(both, 0.5, x))
 
     return [by_tanh if step.get("approximate", "none") == "tanh" else exact]

@@ -8,70 +8,70 @@ from typing import Any
 
 import numpy as np
 
-from arachne_onnx.rules.tape import Step, Tape, Thunk, UnknownShapeError, rule
+from arachne_onnx.rules.tape import BackwardStep, Tape, Thunk, UnknownShapeError, rule
 
 WIDE, FEW_OFFSETS = 16, 27
 """From how many channels, and up to how many elements of a kernel, its gradient is a sum of matrix products."""
 
 
 @rule("Gemm")
-def gemm(tape: Tape, step: Step) -> Sequence[Thunk | None]:
-    """Products with the other factor, transposed as it stands."""
+def gemm(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+    """Products of the gradient with the other factor."""
     a, b = step.inputs[:2]
     alpha, beta = step.get("alpha", 1.0), step.get("beta", 1.0)
     ta, tb = step.get("transA", 0), step.get("transB", 0)
 
-    def left() -> str:
+    def left_gradient() -> str:
         if ta:
-            return tape.op("Gemm", b, step.g, alpha=alpha, transA=tb, transB=1)
-        return tape.op("Gemm", step.g, b, alpha=alpha, transB=1 - tb)
+            return tape.op("Gemm", b, step.gradient, alpha=alpha, transA=tb, transB=1)
+        return tape.op("Gemm", step.gradient, b, alpha=alpha, transB=1 - tb)
 
-    def right() -> str:
+    def right_gradient() -> str:
         if tb:
-            return tape.op("Gemm", step.g, a, alpha=alpha, transA=1, transB=ta)
-        return tape.op("Gemm", a, step.g, alpha=alpha, transA=1 - ta)
+            return tape.op("Gemm", step.gradient, a, alpha=alpha, transA=1, transB=ta)
+        return tape.op("Gemm", a, step.gradient, alpha=alpha, transA=1 - ta)
 
-    def added() -> str:
-        return tape.sum_to(tape.scaled(step.g, beta, a), step.inputs[2], step.outputs[0])
+    def bias_gradient() -> str:
+        return tape.sum_to(tape.scale(step.gradient, beta, a), step.inputs[2], step.outputs[0])
 
-    return [left, right, added]
+    return [left_gradient, right_gradient, bias_gradient]
 
 
 @rule("MatMul")
-def matmul(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def matmul(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """Products with the other factor's transpose; a plain matrix on the right becomes one large product."""
     a, b = step.inputs
     rank_a, rank_b = tape.rank(a), tape.rank(b)
     if rank_b == 2 and rank_a >= 2:
         return [lambda: _left_of_matrix(tape, step, rank_a), lambda: _matrix(tape, step, rank_a)]
 
-    def left() -> str:
+    def left_gradient() -> str:
         g = _with_axes(tape, step, rank_a, rank_b)
         other = tape.op("Unsqueeze", b, tape.constant([1])) if rank_b == 1 else b
-        product = tape.op("MatMul", g, _transposed(tape, other, max(rank_b, 2)))
-        return _summed_to(tape, product, a, step.outputs[0])
+        product = tape.op("MatMul", g, _transpose(tape, other, max(rank_b, 2)))
+        return _sum_to(tape, product, a, step.outputs[0])
 
-    def right() -> str:
+    def right_gradient() -> str:
         g = _with_axes(tape, step, rank_a, rank_b)
         other = tape.op("Unsqueeze", a, tape.constant([0])) if rank_a == 1 else a
-        product = tape.op("MatMul", _transposed(tape, other, max(rank_a, 2)), g)
+        product = tape.op("MatMul", _transpose(tape, other, max(rank_a, 2)), g)
         if rank_b == 1:
             product = tape.op("Squeeze", product, tape.constant([-1]))
-        return _summed_to(tape, product, b, step.outputs[0])
+        return _sum_to(tape, product, b, step.outputs[0])
 
-    return [left, right]
+    return [left_gradient, right_gradient]
 
 
-def _left_of_matrix(tape: Tape, step: Step, rank: int) -> str:
+def _left_of_matrix(tape: Tape, step: BackwardStep, rank: int) -> str:
     a, b = step.inputs
     if rank == 2:
-        return tape.op("Gemm", step.g, b, transB=1)
-    product = tape.op("Gemm", _rows(tape, step.g), b, transB=1)
+        return tape.op("Gemm", step.gradient, b, transB=1)
+    product = tape.op("Gemm", _rows(tape, step.gradient), b, transB=1)
     return tape.op("Reshape", product, tape.op("Shape", a))
 
 
-def _matrix(tape: Tape, step: Step, rank: int) -> str:
-    a, g = step.inputs[0], step.g
+def _matrix(tape: Tape, step: BackwardStep, rank: int) -> str:
+    a, g = step.inputs[0], step.gradient
     if rank > 2:
         a, g = _rows(tape, a), _rows(tape, g)
     return tape.op("Gemm", a, g, transA=1)
@@ -81,18 +81,18 @@ def _rows(tape: Tape, name: str) -> str:
     return tape.op("Flatten", name, axis=-1)
 
 
-def _with_axes(tape: Tape, step: Step, rank_a: int, rank_b: int) -> str:
-    g = step.g
+def _with_axes(tape: Tape, step: BackwardStep, rank_a: int, rank_b: int) -> str:
+    g = step.gradient
     if rank_b == 1:
         g = tape.op("Unsqueeze", g, tape.constant([-1]))
     return tape.op("Unsqueeze", g, tape.constant([-2])) if rank_a == 1 else g
 
 
-def _transposed(tape: Tape, name: str, rank: int) -> str:
+def _transpose(tape: Tape, name: str, rank: int) -> str:
     return tape.op("Transpose", name, perm=[*range(rank - 2), rank - 1, rank - 2])
 
 
-def _summed_to(tape: Tape, product: str, target: str, output: str) -> str:
+def _sum_to(tape: Tape, product: str, target: str, output: str) -> str:
     """Undo the broadcasting of the axes in front of the matrices; known and equal ones need nothing."""
     small, full = tape.type_of(target), tape.type_of(output)
     if small is not None and full is not None and small.shape is not None and full.shape is not None:
@@ -103,26 +103,26 @@ def _summed_to(tape: Tape, product: str, target: str, output: str) -> str:
 
 
 @rule("Conv")
-def conv(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def conv(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """The input's gradient is the transposed convolution, the kernel's a convolution of input and gradient."""
     x, w = step.inputs[:2]
     shape = _kernel_shape(tape, w)
     return [
         lambda: _conv_input(tape, step, shape[2:]),
-        lambda: _conv_kernel(tape, step, x, step.g, shape),
-        lambda: tape.op("ReduceSum", step.g, tape.constant([0, *range(2, len(shape))]), keepdims=0),
+        lambda: _conv_kernel(tape, step, x, step.gradient, shape),
+        lambda: tape.op("ReduceSum", step.gradient, tape.constant([0, *range(2, len(shape))]), keepdims=0),
     ]
 
 
 @rule("ConvTranspose")
-def conv_transpose(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def conv_transpose(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """The convolution it is the transpose of, and that one's kernel gradient with the roles exchanged."""
     x, w = step.inputs[:2]
     shape = _kernel_shape(tape, w)
     return [
-        lambda: tape.op("Conv", step.g, w, **_geometry(step, len(shape) - 2)),
-        lambda: _conv_kernel(tape, step, step.g, x, shape),
-        lambda: tape.op("ReduceSum", step.g, tape.constant([0, *range(2, len(shape))]), keepdims=0),
+        lambda: tape.op("Conv", step.gradient, w, **_geometry(step, len(shape) - 2)),
+        lambda: _conv_kernel(tape, step, step.gradient, x, shape),
+        lambda: tape.op("ReduceSum", step.gradient, tape.constant([0, *range(2, len(shape))]), keepdims=0),
     ]
 
 
@@ -133,7 +133,7 @@ def _kernel_shape(tape: Tape, w: str) -> tuple[int, ...]:
     return shape
 
 
-def _geometry(step: Step, axes: int) -> dict[str, Any]:
+def _geometry(step: BackwardStep, axes: int) -> dict[str, Any]:
     if step.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         raise UnknownShapeError(step.inputs[0])
     return {
@@ -144,7 +144,7 @@ def _geometry(step: Step, axes: int) -> dict[str, Any]:
     }
 
 
-def _conv_input(tape: Tape, step: Step, kernel: tuple[int, ...]) -> str:
+def _conv_input(tape: Tape, step: BackwardStep, kernel: tuple[int, ...]) -> str:
     """Gradient of the input of a convolution; a plain one where that is possible, because it is faster."""
     x, w = step.inputs[:2]
     axes = len(kernel)
@@ -161,11 +161,11 @@ def _conv_input(tape: Tape, step: Step, kernel: tuple[int, ...]) -> str:
             ends = (tape.constant([-1] * axes), tape.constant([-(1 << 31)] * axes), tape.constant(spatial))
             turned = tape.op("Slice", turned, *ends, tape.constant([-1] * axes))
         rest = [span - pad for pad, span in zip(pads, spans * 2, strict=True)]
-        return tape.op("Conv", step.g, turned, pads=rest, dilations=options["dilations"])
-    left = _left_over(tape, step, kernel)
-    if left is not None:
-        return tape.op("ConvTranspose", step.g, w, **options, output_padding=left)
-    full = tape.op("ConvTranspose", step.g, w, **{**options, "pads": [0] * 2 * axes})
+        return tape.op("Conv", step.gradient, turned, pads=rest, dilations=options["dilations"])
+    left_over = _left_over(tape, step, kernel)
+    if left_over is not None:
+        return tape.op("ConvTranspose", step.gradient, w, **options, output_padding=left_over)
+    full = tape.op("ConvTranspose", step.gradient, w, **{**options, "pads": [0] * 2 * axes})
     # Crop the padding in front, and crop or fill up what a stride that does not divide left at the end.
     sizes, have = tape.op("Shape", x, start=2), tape.op("Shape", full, start=2)
     end = tape.op("Sub", tape.op("Add", sizes, tape.constant(pads[:axes])), have)
@@ -173,8 +173,8 @@ def _conv_input(tape: Tape, step: Step, kernel: tuple[int, ...]) -> str:
     return tape.op("Pad", full, crop, tape.number(0, x), tape.constant(spatial))
 
 
-def _left_over(tape: Tape, step: Step, kernel: tuple[int, ...]) -> list[int] | None:
-    """How much of each axis of the input the last window does not reach; None where sizes are not known."""
+def _left_over(tape: Tape, step: BackwardStep, kernel: tuple[int, ...]) -> list[int] | None:
+    """Return the elements of each input axis behind the last window; None for unknown sizes."""
     kind = tape.type_of(step.inputs[0])
     if kind is None or kind.shape is None:
         return None
@@ -189,7 +189,7 @@ def _left_over(tape: Tape, step: Step, kernel: tuple[int, ...]) -> list[int] | N
     return found
 
 
-def _conv_kernel(tape: Tape, step: Step, x: str, g: str, shape: tuple[int, ...]) -> str:
+def _conv_kernel(tape: Tape, step: BackwardStep, x: str, g: str, shape: tuple[int, ...]) -> str:
     """Gradient of a kernel `(out, in / groups, *kernel)`: the gradient slides over the input.
 
     Channels become inputs and inputs channels, strides and dilations change places.
@@ -221,8 +221,8 @@ def _conv_kernel(tape: Tape, step: Step, x: str, g: str, shape: tuple[int, ...])
     return tape.op("Transpose", kernel, perm=[1, 0, *spatial])
 
 
-def _kernel_by_products(tape: Tape, step: Step, x: str, g: str, shape: tuple[int, ...]) -> str:
-    """The same, as one matrix product per element of the kernel: faster where there are many channels."""
+def _kernel_by_products(tape: Tape, step: BackwardStep, x: str, g: str, shape: tuple[int, ...]) -> str:
+    """Gradient of a kernel as one matrix product per kernel element, which is faster for many channels."""
     axes = len(shape) - 2
     options = _geometry(step, axes)
     spatial, strides = list(range(2, axes + 2)), options["strides"]
@@ -248,8 +248,8 @@ def _kernel_by_products(tape: Tape, step: Step, x: str, g: str, shape: tuple[int
 
 
 @rule("Einsum")
-def einsum(tape: Tape, step: Step) -> Sequence[Thunk | None]:
-    """The same sum with the gradient in the place of the factor."""
+def einsum(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+    """An Einstein sum in which the gradient replaces the factor."""
     terms, output = _terms(tape, step)
 
     def factor(index: int) -> str:
@@ -257,7 +257,7 @@ def einsum(tape: Tape, step: Step) -> Sequence[Thunk | None]:
         letters = [term for place, term in enumerate(terms) if place != index]
         reachable = set(output).union(*letters)
         kept = "".join(letter for letter in terms[index] if letter in reachable)
-        found = tape.op("Einsum", step.g, *others, equation=",".join([output, *letters]) + "->" + kept)
+        found = tape.op("Einsum", step.gradient, *others, equation=",".join([output, *letters]) + "->" + kept)
         if kept == terms[index]:
             return tape.op("Reshape", found, tape.op("Shape", step.inputs[index]))
         lost = [axis for axis, letter in enumerate(terms[index]) if letter not in reachable]
@@ -267,18 +267,20 @@ def einsum(tape: Tape, step: Step) -> Sequence[Thunk | None]:
     return [(lambda index=index: factor(index)) for index in range(len(step.inputs))]  # type: ignore[misc]
 
 
-def _terms(tape: Tape, step: Step) -> tuple[list[str], str]:
+def _terms(tape: Tape, step: BackwardStep) -> tuple[list[str], str]:
     """The subscripts of every factor and of the result, ellipses spelt out, an implicit result made explicit."""
-    left, arrow, output = step.get("equation").replace(" ", "").partition("->")
-    terms = left.split(",")
+    left_side, arrow, output = step.get("equation").replace(" ", "").partition("->")
+    terms = left_side.split(",")
     if not arrow:
-        letters = [letter for letter in left.replace(",", "") if letter != "."]
-        output = ("..." if "..." in left else "") + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
+        letters = [letter for letter in left_side.replace(",", "") if letter != "."]
+        output = ("..." if "..." in left_side else "") + "".join(
+            sorted(c for c in set(letters) if letters.count(c) == 1)
+        )
     if any(len(set(term.replace(".", ""))) < len(term.replace(".", "")) for term in terms):
         raise NotImplementedError("Einsum with a repeated index in one factor")
-    if "..." not in left:
+    if "..." not in left_side:
         return terms, output
-    free = [letter for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if letter not in left + output]
+    free = [letter for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if letter not in left_side + output]
     widths = [
         tape.rank(name) - len(term.replace(".", ""))
         for name, term in zip(step.inputs, terms, strict=True)

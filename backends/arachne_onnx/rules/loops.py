@@ -1,7 +1,7 @@
 """Rules for Scan and Loop: the forward node keeps the state that entered every step, the gradient walks them backwards.
 
 Both become one reverse Scan. Its body is the forward body, recomputed from the kept state, followed by that body's own
-backward nodes; what the body reads from outside gathers its gradient in a running sum. So the size of the graph does
+backward nodes; the gradients of outer tensors that the body reads are running sums. So the size of the graph does
 not depend on the number of steps, and a Loop may stop after any step.
 """
 
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from onnx import GraphProto, ValueInfoProto, helper
 
 from arachne_onnx.graph import Graph, TensorType, captures, type_from, value_info
-from arachne_onnx.rules.tape import Step, Tape, Thunk, rule
+from arachne_onnx.rules.tape import BackwardStep, Tape, Thunk, rule
 
 
 @dataclass
 class _Walk:
-    """What a reverse Scan needs to know about the forward node, whichever it was.
+    """The forward Scan or Loop, in the form that a reverse Scan needs.
 
     Attributes:
         body: The forward body.
@@ -34,7 +34,7 @@ class _Walk:
 
 
 @rule("Scan")
-def scan(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def scan(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """See the top of the file."""
     body: GraphProto = step.get("body")
     sequences = step.get("num_scan_inputs")
@@ -67,7 +67,7 @@ def scan(tape: Tape, step: Step) -> Sequence[Thunk | None]:
 
 
 @rule("Loop")
-def loop(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def loop(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """See the top of the file; the number of each step is kept as well."""
     body: GraphProto = step.get("body")
     inside, leaving = [value.name for value in body.input], [value.name for value in body.output]
@@ -97,8 +97,8 @@ def _of(function: Callable[[str], str | None], inner: str) -> Thunk:
     return lambda: function(inner)
 
 
-def _keep(tape: Tape, step: Step, names: list[str]) -> dict[str, str]:
-    """Make the forward node put out what entered each step; inner name -> outer name of the stacked values."""
+def _keep(tape: Tape, step: BackwardStep, names: list[str]) -> dict[str, str]:
+    """Make the forward node return the inputs of each step; inner name -> outer name of the stacked values."""
     attribute = next(attribute for attribute in step.node.attribute if attribute.name == "body")
     kept = {}
     for name in names:
@@ -144,7 +144,7 @@ def _reverse(tape: Tape, walk: _Walk, kept: dict[str, str]) -> dict[str, str]:
         [*walk.body.node, *inner.nodes],
         "backward",
         [ValueInfoProto(name=name) for name in inputs],
-        [_typed(tape, name, *like) for name, like in zip(outputs, likes, strict=True)],
+        [_value_info_like(tape, name, *like) for name, like in zip(outputs, likes, strict=True)],
         list(walk.body.initializer),
     )
     start = [state[3] or tape.zeros(state[2]) for state in states]
@@ -181,8 +181,8 @@ def _body_graph(tape: Tape, walk: _Walk) -> Graph:
     return Graph(list(walk.body.node), constants, {}, tape.graph.opsets, types)
 
 
-def _typed(tape: Tape, name: str, like: str, fewer: int) -> ValueInfoProto:
-    """An output of the type of another tensor, with this number of axes fewer."""
+def _value_info_like(tape: Tape, name: str, like: str, fewer: int) -> ValueInfoProto:
+    """Return an output of the type of another tensor, with `fewer` axes less."""
     kind = tape.type_of(like)
     if kind is None or kind.shape is None:
         return ValueInfoProto(name=name)

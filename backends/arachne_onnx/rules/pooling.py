@@ -8,34 +8,33 @@ from math import ceil
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 from onnx import TensorProto, helper
 
-from arachne.values import Array
+from arachne.model.values import Array
 from arachne_onnx.graph import IR_VERSION
-from arachne_onnx.rules.tape import Step, Tape, Thunk, UnknownShapeError, rule
+from arachne_onnx.rules.tape import BackwardStep, Tape, Thunk, UnknownShapeError, rule
 
 
 @rule("MaxPool")
-def max_pool(tape: Tape, step: Step) -> Sequence[Thunk | None]:
-    """Each gradient to the place its maximum came from, which the forward node is asked to tell.
+def max_pool(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+    """Add each gradient at the position of its maximum, which the forward node returns as an extra output.
 
-    Windows that lie side by side need not ask: there, equal maxima share.
+    Adjacent windows do not need it: there, equal maxima share the gradient.
     """
     x = step.inputs[0]
 
-    def scattered() -> str:
+    def input_gradient() -> str:
         if _side_by_side(tape, step):
             return _shared_by_maxima(tape, step)
         if len(step.node.output) < 2 or not step.node.output[1]:
             del step.node.output[1:]
             step.node.output.append(tape.name())
-        return tape.scatter_flat(x, step.node.output[1], step.g)
+        return tape.scatter_flat(x, step.node.output[1], step.gradient)
 
-    return [scattered]
+    return [input_gradient]
 
 
-def _side_by_side(tape: Tape, step: Step) -> bool:
+def _side_by_side(tape: Tape, step: BackwardStep) -> bool:
     kernel = step.get("kernel_shape")
     kind = tape.type_of(step.inputs[0])
     plain = not any(step.get("pads", [])) and set(step.get("dilations", [1])) == {1}
@@ -44,7 +43,7 @@ def _side_by_side(tape: Tape, step: Step) -> bool:
     return all(isinstance(size, int) and size % width == 0 for size, width in zip(kind.shape[2:], kernel, strict=True))
 
 
-def _shared_by_maxima(tape: Tape, step: Step) -> str:
+def _shared_by_maxima(tape: Tape, step: BackwardStep) -> str:
     x, kernel = step.inputs[0], step.get("kernel_shape")
 
     def spread(name: str) -> str:
@@ -59,43 +58,43 @@ def _shared_by_maxima(tape: Tape, step: Step) -> str:
 
     mask = tape.op("CastLike", tape.op("Equal", x, spread(step.outputs[0])), x)
     share = tape.op("AveragePool", mask, kernel_shape=kernel, strides=kernel)
-    each = tape.op("Div", tape.scaled(step.g, 1 / math.prod(kernel), x), share)
+    each = tape.op("Div", tape.scale(step.gradient, 1 / math.prod(kernel), x), share)
     return tape.op("Mul", mask, spread(each))
 
 
 @rule("GlobalMaxPool")
-def global_max_pool(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def global_max_pool(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """To the largest; equal ones share."""
     x, y = step.inputs[0], step.outputs[0]
 
-    def chosen() -> str:
+    def input_gradient() -> str:
         mask = tape.op("CastLike", tape.op("Equal", x, y), x)
         axes = tape.constant(range(2, tape.rank(x)))
         ties = tape.op("ReduceSum", mask, axes, keepdims=1)
-        return tape.op("Mul", mask, tape.op("Div", step.g, ties))
+        return tape.op("Mul", mask, tape.op("Div", step.gradient, ties))
 
-    return [chosen]
+    return [input_gradient]
 
 
 @rule("GlobalAveragePool")
-def global_average_pool(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def global_average_pool(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """Spread evenly."""
     x, y = step.inputs[0], step.outputs[0]
 
     def spread() -> str:
         size = tape.op("CastLike", tape.op("Div", tape.op("Size", x), tape.op("Size", y)), x)
-        return tape.op("Expand", tape.op("Div", step.g, size), tape.op("Shape", x))
+        return tape.op("Expand", tape.op("Div", step.gradient, size), tape.op("Shape", x))
 
     return [spread]
 
 
 @rule("AveragePool")
-def average_pool(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def average_pool(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """Divided by how many were averaged, then laid out again by a transposed convolution with ones."""
     return [lambda: _average_input(tape, step)]
 
 
-def _average_input(tape: Tape, step: Step) -> str:
+def _average_input(tape: Tape, step: BackwardStep) -> str:
     x = step.inputs[0]
     kernel = step.get("kernel_shape")
     axes = len(kernel)
@@ -115,8 +114,8 @@ def _average_input(tape: Tape, step: Step) -> str:
     extra = _ceiling(tape, step, kernel, strides, dilations, pads) if step.get("ceil_mode", 0) else [0] * axes
     counted = [*inner[:axes], *(end + more for end, more in zip(inner[axes:], extra, strict=True))]
     counts = tape.op("Conv", ones, box, pads=counted, **walk)
-    flat = tape.op("Concat", tape.constant([-1, 1]), tape.op("Shape", step.g, start=2), axis=0)
-    shares = tape.op("Reshape", tape.op("Div", step.g, counts), flat)
+    flat = tape.op("Concat", tape.constant([-1, 1]), tape.op("Shape", step.gradient, start=2), axis=0)
+    shares = tape.op("Reshape", tape.op("Div", step.gradient, counts), flat)
     full = tape.op("ConvTranspose", shares, box, **walk)
     end = tape.op("Sub", tape.op("Add", sizes, tape.constant(pads[:axes])), tape.op("Shape", full, start=2))
     crop = tape.op("Concat", tape.constant([-size for size in pads[:axes]]), end, axis=0)
@@ -125,9 +124,9 @@ def _average_input(tape: Tape, step: Step) -> str:
 
 
 def _ceiling(
-    tape: Tape, step: Step, kernel: list[int], strides: list[int], dilations: list[int], pads: list[int]
+    tape: Tape, step: BackwardStep, kernel: list[int], strides: list[int], dilations: list[int], pads: list[int]
 ) -> list[int]:
-    """What must be added behind each axis for a walk that rounds down to arrive where `ceil_mode` does."""
+    """Return the padding behind each axis that gives, rounding down, the sizes of `ceil_mode`."""
     extra = []
     axes = len(kernel)
     for axis, size in enumerate(tape.shape(step.inputs[0])[2:]):
@@ -143,7 +142,7 @@ def _ceiling(
 
 
 @rule("LRN")
-def lrn(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def lrn(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """With y = x / D^beta and D a window's sum of squares over the channels."""
     x = step.inputs[0]
     size, alpha, beta, bias = (
@@ -161,25 +160,25 @@ def lrn(tape: Tape, step: Step) -> Sequence[Thunk | None]:
         summed = tape.op("Conv", plane, box, pads=[low, 0, high, 0])
         return tape.op("Reshape", tape.op("Transpose", summed, perm=[0, 2, 1, 3]), tape.op("Shape", x))
 
-    def normalised() -> str:
-        squares = tape.scaled(window(tape.op("Mul", x, x), before, behind), alpha / size, x)
+    def input_gradient() -> str:
+        squares = tape.scale(window(tape.op("Mul", x, x), before, behind), alpha / size, x)
         base = tape.op("Add", squares, tape.number(bias, x))
         scale = tape.op("Pow", base, tape.number(-beta, x))
-        inner = tape.op("Div", tape.op("Mul", tape.op("Mul", step.g, x), scale), base)
-        spread = tape.scaled(tape.op("Mul", x, window(inner, behind, before)), 2 * alpha * beta / size, x)
-        return tape.op("Sub", tape.op("Mul", step.g, scale), spread)
+        inner = tape.op("Div", tape.op("Mul", tape.op("Mul", step.gradient, x), scale), base)
+        spread = tape.scale(tape.op("Mul", x, window(inner, behind, before)), 2 * alpha * beta / size, x)
+        return tape.op("Sub", tape.op("Mul", step.gradient, scale), spread)
 
-    return [normalised]
+    return [input_gradient]
 
 
 @rule("Resize")
-def resize(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def resize(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """Along each axis resizing is a matrix; the gradient goes through its transpose."""
     x, y = step.inputs[0], step.outputs[0]
     before, after = tape.shape(x), tape.shape(y)
 
     def through_matrices() -> str:
-        g = step.g
+        g = step.gradient
         letters = "abcdefgh"[: len(before)]
         for axis, (small, large) in enumerate(zip(before, after, strict=True)):
             if axis == 0 or (small == large and small > 0 and _scale(tape, step, axis) in (None, 1.0)):
@@ -194,7 +193,7 @@ def resize(tape: Tape, step: Step) -> Sequence[Thunk | None]:
     return [through_matrices]
 
 
-def _scale(tape: Tape, step: Step, axis: int) -> float | None:
+def _scale(tape: Tape, step: BackwardStep, axis: int) -> float | None:
     scales = tape.value(step.input(2))
     if scales is None or not scales.size:
         return None
@@ -202,8 +201,10 @@ def _scale(tape: Tape, step: Step, axis: int) -> float | None:
     return float(scales[list(axes).index(axis)]) if axis in axes else 1.0
 
 
-def _resize_matrix(tape: Tape, step: Step, axis: int, small: int, large: int) -> Array:
+def _resize_matrix(tape: Tape, step: BackwardStep, axis: int, small: int, large: int) -> Array:
     """The `(small, large)` matrix of one axis: the operator itself, run on unit vectors."""
+    import onnxruntime as ort
+
     scale = _scale(tape, step, axis)
     given = ["x", "", "s", ""] if scale is not None else ["x", "", "", "n"]
     skipped = ("axes", "keep_aspect_ratio_policy")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from onnx import NodeProto, TensorProto, ValueInfoProto, helper
 
-from arachne.values import Array
+from arachne.model.values import Array
 from arachne_onnx.graph import Graph, TensorType, attributes, value_info
 from arachne_onnx.rules.tape import Tape
 
@@ -22,11 +22,11 @@ PLAIN = frozenset({"Sigmoid", "Tanh", "Relu", "Softsign", "Softplus", "Elu", "Ha
 
 
 @dataclass(frozen=True)
-class Unfolded:
-    """The tensors of one direction: what enters, the pre-activations, and where a gradient with respect to them is.
+class UnfoldedNames:
+    """Names of the tensors of one direction.
 
     Attributes:
-        inputs: `(steps, n, in)`, what the input weights are multiplied with.
+        inputs: `(steps, n, in)`, the inputs of the input weights.
         states: `(steps, n, units)`, the state that enters each step.
         products: `(steps, n, gates * units)`, the inputs' part of the pre-activations; its gradient is theirs.
         gates: `(steps, n, gates * units)`, the pre-activations in ONNX's order of gates.
@@ -38,14 +38,14 @@ class Unfolded:
     gates: str
 
 
-def unfolded(node: NodeProto, direction: int) -> Unfolded:
-    """The names `unfold` gives."""
+def unfolded_names(node: NodeProto, direction: int) -> UnfoldedNames:
+    """Return the names of the tensors that `unfold` makes for one direction."""
     stem = f"{next(name for name in node.output if name)}/arachne/{direction}"
-    return Unfolded(node.input[0], f"{stem}/states", f"{stem}/products", f"{stem}/gates")
+    return UnfoldedNames(node.input[0], f"{stem}/states", f"{stem}/products", f"{stem}/gates")
 
 
 def can_unfold(node: NodeProto) -> bool:
-    """Whether everything the node asks for is written out here."""
+    """Whether `unfold` supports all settings of the node."""
     options = attributes(node)
     names = options.get("activations") or DEFAULTS[node.op_type]
     plain = all(_text(name) in PLAIN for name in names)
@@ -53,7 +53,7 @@ def can_unfold(node: NodeProto) -> bool:
 
 
 def unfold(graph: Graph, node: NodeProto, names: Iterable[int]) -> tuple[list[NodeProto], dict[str, Array]]:
-    """The nodes, with their constants, that compute the same outputs."""
+    """Return nodes, with their constants, that compute the node's outputs."""
     writer = _Writer(graph, node, names)
     directions = [writer.direction(index) for index in range(writer.directions)]
     for position, stacked in enumerate(zip(*directions, strict=True)):
@@ -80,7 +80,7 @@ class _Writer:
 
     def direction(self, index: int) -> list[str]:
         """One direction; the names of its outputs in the order of the node's: sequence, last state, last cell."""
-        tape, here = self.tape, unfolded(self.node, index)
+        tape, here = self.tape, unfolded_names(self.node, index)
         x = self.node.input[0]
         bias = self._bias(index)
         product = tape.op("MatMul", x, tape.op("Transpose", self._part(1, index), perm=[1, 0]))
@@ -136,7 +136,7 @@ class _Writer:
         )
 
     def _types(self, inner: Tape) -> list[ValueInfoProto]:
-        """What is known of the body's tensors, so that no rule has to look at their shapes when it runs."""
+        """Return the types of the body's tensors, so that rules need no shapes at run time."""
         state, wide = (TensorType(self.element, ("n", size * self.units)) for size in (1, self.gates))
         found = []
         for node in inner.nodes:
@@ -166,14 +166,14 @@ class _Writer:
         if holes:
             i = inner.op("Add", i, inner.op("Mul", holes[0], c))
             f = inner.op("Add", f, inner.op("Mul", holes[2], c))
-        entry = self._activated(inner, first, i)
+        entry = self._activate(inner, first, i)
         stay = inner.op("Sub", inner.number(1, self.node.input[1]), entry)
-        keep = stay if self.options.get("input_forget", 0) else self._activated(inner, first, f)
-        fresh = inner.op("Mul", entry, self._activated(inner, second, g))
+        keep = stay if self.options.get("input_forget", 0) else self._activate(inner, first, f)
+        fresh = inner.op("Mul", entry, self._activate(inner, second, g))
         cell = inner.op("Add", inner.op("Mul", keep, c), fresh)
         if holes:
             o = inner.op("Add", o, inner.op("Mul", holes[1], cell))
-        state = inner.op("Mul", self._activated(inner, first, o), inner.op(third, cell))
+        state = inner.op("Mul", self._activate(inner, first, o), inner.op(third, cell))
         return [state, cell], gates
 
     def _gru(
@@ -186,13 +186,13 @@ class _Writer:
         bz, br, bn = self.tape.ops("Split", bias[1], outputs=3, axis=0, num_outputs=3) if len(bias) == 2 else [None] * 3
         z = inner.op("Add", xz, inner.op("Gemm", h, rz, bz, transB=1))
         r = inner.op("Add", xr, inner.op("Gemm", h, rr, br, transB=1))
-        update, reset = self._activated(inner, first, z), self._activated(inner, first, r)
+        update, reset = self._activate(inner, first, z), self._activate(inner, first, r)
         if self.options.get("linear_before_reset", 0):
             moved = inner.op("Mul", reset, inner.op("Gemm", h, rn, bn, transB=1))
         else:
             moved = inner.op("Gemm", inner.op("Mul", reset, h), rn, bn, transB=1)
         n = inner.op("Add", xn, moved)
-        fresh = self._activated(inner, second, n)
+        fresh = self._activate(inner, second, n)
         # h' = n + z (h - n), one product fewer than the usual form.
         state = inner.op("Add", fresh, inner.op("Mul", update, inner.op("Sub", h, fresh)))
         return [state], inner.op("Concat", z, r, n, axis=1)
@@ -201,10 +201,10 @@ class _Writer:
         self, inner: Tape, index: int, entering: list[str], product: str, recurrence: str, bias: list[str]
     ) -> tuple[list[str], str]:
         gates = inner.op("Add", product, inner.op("Gemm", entering[0], recurrence, transB=1))
-        return [self._activated(inner, self._activations(index)[0], gates)], gates
+        return [self._activate(inner, self._activations(index)[0], gates)], gates
 
-    def _activated(self, inner: Tape, function: str, name: str) -> str:
-        """An activation of a gate, which `clip` bounds before; onnxruntime leaves the cell of an LSTM unbounded."""
+    def _activate(self, inner: Tape, function: str, name: str) -> str:
+        """Apply an activation to a gate, after `clip`; onnxruntime does not clip the cell of an LSTM."""
         bound = float(self.options.get("clip") or 0)
         if bound:
             limits = (inner.number(limit, self.node.input[1]) for limit in (-bound, bound))

@@ -4,94 +4,98 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from arachne_onnx.rules.tape import Step, Tape, Thunk, rule
+from arachne_onnx.rules.tape import BackwardStep, Tape, Thunk, rule
 
 
 @rule("ReduceSum")
-def reduce_sum(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def reduce_sum(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """Spread out again."""
-    return [lambda: _spread(tape, step, step.g)]
+    return [lambda: _spread(tape, step, step.gradient)]
 
 
 @rule("ReduceMean")
-def reduce_mean(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def reduce_mean(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """Spread out, divided by how many there were."""
     x, y = step.inputs[0], step.outputs[0]
 
-    def shared() -> str:
+    def input_gradient() -> str:
         sizes = tape.op("Div", tape.op("Size", x), tape.op("Size", y))
-        return _spread(tape, step, tape.op("Div", step.g, tape.op("CastLike", sizes, x)))
+        return _spread(tape, step, tape.op("Div", step.gradient, tape.op("CastLike", sizes, x)))
 
-    return [shared]
+    return [input_gradient]
 
 
 @rule("ReduceMax", "ReduceMin")
-def reduce_extreme(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def reduce_extreme(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """To the largest (smallest); equal ones share."""
     x, y = step.inputs[0], step.outputs[0]
 
-    def chosen() -> str:
-        mask = tape.op("CastLike", tape.op("Equal", x, _aligned(tape, step, y)), x)
+    def input_gradient() -> str:
+        mask = tape.op("CastLike", tape.op("Equal", x, _restore_axes(tape, step, y)), x)
         axes = step.input(1)
         ties = tape.op("ReduceSum", mask, axes, keepdims=1, noop_with_empty_axes=step.get("noop_with_empty_axes", 0))
-        return tape.op("Mul", _spread(tape, step, step.g), tape.op("Div", mask, ties))
+        return tape.op("Mul", _spread(tape, step, step.gradient), tape.op("Div", mask, ties))
 
-    return [chosen]
+    return [input_gradient]
 
 
 @rule("ReduceL2")
-def reduce_l2(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def reduce_l2(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """Times x / y."""
     x, y = step.inputs[0], step.outputs[0]
-    return [lambda: tape.op("Mul", x, _aligned(tape, step, tape.op("Div", step.g, y)))]
+    return [lambda: tape.op("Mul", x, _restore_axes(tape, step, tape.op("Div", step.gradient, y)))]
 
 
 @rule("ReduceL1")
-def reduce_l1(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def reduce_l1(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """The sign."""
-    return [lambda: tape.op("Mul", tape.op("Sign", step.inputs[0]), _aligned(tape, step, step.g))]
+    return [lambda: tape.op("Mul", tape.op("Sign", step.inputs[0]), _restore_axes(tape, step, step.gradient))]
 
 
 @rule("ReduceSumSquare")
-def reduce_sum_square(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def reduce_sum_square(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """2 x."""
     x = step.inputs[0]
-    return [lambda: tape.op("Mul", tape.scaled(x, 2.0, x), _aligned(tape, step, step.g))]
+    return [lambda: tape.op("Mul", tape.scale(x, 2.0, x), _restore_axes(tape, step, step.gradient))]
 
 
 @rule("ReduceLogSum")
-def reduce_log_sum(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def reduce_log_sum(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """exp(-y), spread out."""
-    return [lambda: _spread(tape, step, tape.op("Div", step.g, tape.op("Exp", step.outputs[0])))]
+    return [lambda: _spread(tape, step, tape.op("Div", step.gradient, tape.op("Exp", step.outputs[0])))]
 
 
 @rule("ReduceLogSumExp")
-def reduce_log_sum_exp(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def reduce_log_sum_exp(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """The softmax."""
     x, y = step.inputs[0], step.outputs[0]
 
     def shares() -> str:
-        share = tape.op("Exp", tape.op("Sub", x, _aligned(tape, step, y)))
-        return tape.op("Mul", share, _aligned(tape, step, step.g))
+        share = tape.op("Exp", tape.op("Sub", x, _restore_axes(tape, step, y)))
+        return tape.op("Mul", share, _restore_axes(tape, step, step.gradient))
 
     return [shares]
 
 
 @rule("ReduceProd")
-def reduce_prod(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def reduce_prod(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """Times y / x: right where no factor is zero."""
-    return [lambda: tape.op("Div", _aligned(tape, step, tape.op("Mul", step.g, step.outputs[0])), step.inputs[0])]
+    return [
+        lambda: tape.op(
+            "Div", _restore_axes(tape, step, tape.op("Mul", step.gradient, step.outputs[0])), step.inputs[0]
+        )
+    ]
 
 
 @rule("CumSum")
-def cumsum(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def cumsum(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """The running sum from the other end."""
     options = {"exclusive": step.get("exclusive", 0), "reverse": 1 - step.get("reverse", 0)}
-    return [lambda: tape.op("CumSum", step.g, step.inputs[1], **options), None]
+    return [lambda: tape.op("CumSum", step.gradient, step.inputs[1], **options), None]
 
 
-def _aligned(tape: Tape, step: Step, reduced: str) -> str:
-    """A reduced tensor with its reduced axes put back as ones."""
+def _restore_axes(tape: Tape, step: BackwardStep, reduced: str) -> str:
+    """Restore the reduced axes of a tensor with length 1."""
     if step.get("keepdims", 1):
         return reduced
     axes = step.input(1)
@@ -99,5 +103,5 @@ def _aligned(tape: Tape, step: Step, reduced: str) -> str:
     return reduced if axes is None else tape.op("Unsqueeze", reduced, axes)
 
 
-def _spread(tape: Tape, step: Step, reduced: str) -> str:
-    return tape.op("Expand", _aligned(tape, step, reduced), tape.op("Shape", step.inputs[0]))
+def _spread(tape: Tape, step: BackwardStep, reduced: str) -> str:
+    return tape.op("Expand", _restore_axes(tape, step, reduced), tape.op("Shape", step.inputs[0]))

@@ -7,25 +7,25 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from onnx import TensorProto
 
-from arachne_onnx.rules.tape import Step, Tape, Thunk, rule
+from arachne_onnx.rules.tape import BackwardStep, Tape, Thunk, rule
 
 
 @rule("Reshape", "Flatten", "Squeeze", "Unsqueeze")
-def reshape(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def reshape(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """Back to the shape it had."""
-    return [lambda: tape.op("Reshape", step.g, tape.op("Shape", step.inputs[0]))]
+    return [lambda: tape.op("Reshape", step.gradient, tape.op("Shape", step.inputs[0]))]
 
 
 @rule("Transpose")
-def transpose(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def transpose(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """The inverse permutation; without one the order is reversed, and that undoes itself."""
     perm = step.get("perm")
     inverse = None if perm is None else [int(axis) for axis in np.argsort(perm)]
-    return [lambda: tape.op("Transpose", step.g, perm=inverse)]
+    return [lambda: tape.op("Transpose", step.gradient, perm=inverse)]
 
 
 @rule("Concat")
-def concat(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def concat(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """Cut into the pieces it was put together from."""
     axis = step.get("axis")
     pieces: list[str] = []
@@ -34,32 +34,32 @@ def concat(tape: Tape, step: Step) -> Sequence[Thunk | None]:
         if not pieces:
             sizes = [_size(tape, name, axis) for name in step.inputs]
             if len(sizes) == 1:
-                pieces.append(step.g)
+                pieces.append(step.gradient)
             else:
                 lengths = tape.op("Concat", *sizes, axis=0)
-                pieces.extend(tape.ops("Split", step.g, lengths, outputs=len(sizes), axis=axis))
+                pieces.extend(tape.ops("Split", step.gradient, lengths, outputs=len(sizes), axis=axis))
         return pieces[index]
 
     return [_at(piece, index) for index in range(len(step.inputs))]
 
 
 @rule("Split")
-def split(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def split(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """The gradients of the pieces, joined; pieces that are not used have zeros."""
 
-    def joined() -> str:
+    def input_gradient() -> str:
         pieces = [
             gradient or tape.zeros(output, step.inputs[0])
             for gradient, output in zip(step.gradients, step.outputs, strict=True)
         ]
         return tape.op("Concat", *pieces, axis=step.get("axis", 0))
 
-    return [joined]
+    return [input_gradient]
 
 
 @rule("Slice")
-def slice_(tape: Tape, step: Step) -> Sequence[Thunk | None]:
-    """Padded with zeros where steps are one, else scattered."""
+def slice_(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+    """Padded with zeros if all steps are 1, else scattered."""
     x = step.inputs[0]
     starts, axes, steps = (tape.value(step.input(index)) for index in (1, 3, 4))
     plain = step.input(4) is None or (steps is not None and bool(np.all(steps == 1)))
@@ -67,7 +67,7 @@ def slice_(tape: Tape, step: Step) -> Sequence[Thunk | None]:
     def back() -> str:
         if starts is None or not plain or (step.input(3) is not None and axes is None):
             places = tape.op("Slice", tape.positions(x), *step.inputs[1:])
-            return tape.scatter_flat(x, places, step.g)
+            return tape.scatter_flat(x, places, step.gradient)
         chosen = [int(axis) for axis in (range(len(starts)) if axes is None else axes)]
         begins = []
         for start, axis in zip(starts.tolist(), chosen, strict=True):
@@ -78,41 +78,41 @@ def slice_(tape: Tape, step: Step) -> Sequence[Thunk | None]:
                     tape.op("Max", tape.op("Add", _size(tape, x, axis), tape.constant([start])), tape.constant([0]))
                 )
         ends = [
-            tape.op("Sub", tape.op("Sub", _size(tape, x, axis), _size(tape, step.g, axis)), begin)
+            tape.op("Sub", tape.op("Sub", _size(tape, x, axis), _size(tape, step.gradient, axis)), begin)
             for axis, begin in zip(chosen, begins, strict=True)
         ]
         pads = tape.op("Concat", *begins, *ends, axis=0)
-        return tape.op("Pad", step.g, pads, tape.number(0, x), tape.constant(chosen))
+        return tape.op("Pad", step.gradient, pads, tape.number(0, x), tape.constant(chosen))
 
     return [back]
 
 
 @rule("Pad")
-def pad(tape: Tape, step: Step) -> Sequence[Thunk | None]:
-    """Cropped again; a border that repeats values gives back what it took."""
+def pad(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+    """Cropped; a border that repeats values adds its gradient to those values."""
     x, pads, axes = step.inputs[0], step.inputs[1], step.input(3)
 
     def back() -> str:
         if step.get("mode", "constant") == "constant":
-            return tape.op("Pad", step.g, tape.op("Neg", pads), tape.number(0, x), axes)
+            return tape.op("Pad", step.gradient, tape.op("Neg", pads), tape.number(0, x), axes)
         places = tape.op("Pad", tape.positions(x), pads, None, axes, mode=step.get("mode"))
-        return tape.scatter_flat(x, places, step.g)
+        return tape.scatter_flat(x, places, step.gradient)
 
     return [back]
 
 
 @rule("Expand")
-def expand(tape: Tape, step: Step) -> Sequence[Thunk | None]:
-    """Summed over what was repeated."""
-    return [lambda: tape.sum_to(step.g, step.inputs[0], step.outputs[0]), None]
+def expand(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+    """Summed over the repeated axes."""
+    return [lambda: tape.sum_to(step.gradient, step.inputs[0], step.outputs[0]), None]
 
 
 @rule("Tile")
-def tile(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def tile(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """Summed over the copies."""
     x, repeats = step.inputs
 
-    def folded() -> str:
+    def input_gradient() -> str:
         rank = tape.rank(x)
         pairs = tape.op(
             "Concat",
@@ -120,26 +120,26 @@ def tile(tape: Tape, step: Step) -> Sequence[Thunk | None]:
             tape.op("Unsqueeze", tape.op("Shape", x), tape.constant([1])),
             axis=1,
         )
-        apart = tape.op("Reshape", step.g, tape.op("Reshape", pairs, tape.constant([-1])))
+        apart = tape.op("Reshape", step.gradient, tape.op("Reshape", pairs, tape.constant([-1])))
         return tape.op("ReduceSum", apart, tape.constant(range(0, 2 * rank, 2)), keepdims=0)
 
-    return [folded, None]
+    return [input_gradient, None]
 
 
 @rule("Gather")
-def gather(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def gather(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """Each gradient added to the row it was taken from."""
     data, indices = step.inputs
     axis = step.get("axis", 0)
 
-    def scattered() -> str:
+    def input_gradient() -> str:
         rank = tape.rank(data)
         place = axis % rank
         front = tape.op("Shape", data, end=place)
         back = tape.op("Shape", data, start=place + 1)
         # ScatterND takes only 64-bit indices.
         flat = tape.op("Cast", tape.op("Reshape", indices, tape.constant([-1])), to=TensorProto.INT64)
-        g = tape.op("Reshape", step.g, tape.op("Concat", front, tape.op("Shape", flat), back, axis=0))
+        g = tape.op("Reshape", step.gradient, tape.op("Concat", front, tape.op("Shape", flat), back, axis=0))
         order = [place, *(other for other in range(rank) if other != place)]
         if place:
             g = tape.op("Transpose", g, perm=order)
@@ -152,90 +152,94 @@ def gather(tape: Tape, step: Step) -> Sequence[Thunk | None]:
         filled = tape.op("ScatterND", empty, places, g, reduction="add")
         return tape.op("Transpose", filled, perm=[int(i) for i in np.argsort(order)]) if place else filled
 
-    return [scattered, None]
+    return [input_gradient, None]
 
 
 @rule("GatherElements")
-def gather_elements(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def gather_elements(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """Each gradient added to the element it was taken from."""
     data, indices = step.inputs
     return [
         lambda: tape.op(
-            "ScatterElements", tape.zeros(data), indices, step.g, axis=step.get("axis", 0), reduction="add"
+            "ScatterElements", tape.zeros(data), indices, step.gradient, axis=step.get("axis", 0), reduction="add"
         ),
         None,
     ]
 
 
 @rule("GatherND")
-def gather_nd(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def gather_nd(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """Each gradient added to the place it was taken from."""
     data, indices = step.inputs
 
-    def scattered() -> str:
+    def input_gradient() -> str:
         batch = step.get("batch_dims", 0)
         if not batch:
-            return tape.op("ScatterND", tape.zeros(data), indices, step.g, reduction="add")
+            return tape.op("ScatterND", tape.zeros(data), indices, step.gradient, reduction="add")
         places = tape.op("GatherND", tape.positions(data), indices, batch_dims=batch)
-        return tape.scatter_flat(data, places, step.g)
+        return tape.scatter_flat(data, places, step.gradient)
 
-    return [scattered, None]
+    return [input_gradient, None]
 
 
 @rule("ScatterND")
-def scatter_nd(tape: Tape, step: Step) -> Sequence[Thunk | None]:
-    """What was overwritten gets nothing; what was put in its place takes the gradient from there."""
+def scatter_nd(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+    """Overwritten elements get no gradient; the values written there get it."""
     indices, updates = step.inputs[1:]
     kind = step.get("reduction", "none")
     if kind not in ("none", "add"):
         raise NotImplementedError(f"ScatterND with reduction '{kind}'")
 
     def data() -> str:
-        return step.g if kind == "add" else tape.op("ScatterND", step.g, indices, tape.zeros(updates))
+        return step.gradient if kind == "add" else tape.op("ScatterND", step.gradient, indices, tape.zeros(updates))
 
-    return [data, None, lambda: tape.op("GatherND", step.g, indices)]
+    return [data, None, lambda: tape.op("GatherND", step.gradient, indices)]
 
 
 @rule("ScatterElements")
-def scatter_elements(tape: Tape, step: Step) -> Sequence[Thunk | None]:
-    """As for ScatterND, element by element."""
+def scatter_elements(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+    """Overwritten elements get no gradient; the values written there get it, element by element."""
     indices, updates = step.inputs[1:]
     kind, axis = step.get("reduction", "none"), step.get("axis", 0)
     if kind not in ("none", "add"):
         raise NotImplementedError(f"ScatterElements with reduction '{kind}'")
 
     def data() -> str:
-        return step.g if kind == "add" else tape.op("ScatterElements", step.g, indices, tape.zeros(updates), axis=axis)
+        return (
+            step.gradient
+            if kind == "add"
+            else tape.op("ScatterElements", step.gradient, indices, tape.zeros(updates), axis=axis)
+        )
 
-    return [data, None, lambda: tape.op("GatherElements", step.g, indices, axis=axis)]
+    return [data, None, lambda: tape.op("GatherElements", step.gradient, indices, axis=axis)]
 
 
 @rule("TopK")
-def top_k(tape: Tape, step: Step) -> Sequence[Thunk | None]:
+def top_k(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """Back to the places the values came from."""
     x = step.inputs[0]
     return [
         lambda: tape.op(
-            "ScatterElements", tape.zeros(x), step.outputs[1], step.g, axis=step.get("axis", -1), reduction="add"
+            "ScatterElements", tape.zeros(x), step.outputs[1], step.gradient, axis=step.get("axis", -1), reduction="add"
         ),
         None,
     ]
 
 
 @rule("DepthToSpace", "SpaceToDepth", "ReverseSequence", "Trilu")
-def moved(tape: Tape, step: Step) -> Sequence[Thunk | None]:
-    """These undo themselves, or each other."""
+def rearrange(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+    """The inverse rearrangement."""
     operator = step.node.op_type
 
     def back() -> str:
         if operator == "SpaceToDepth":
-            return tape.op("DepthToSpace", step.g, blocksize=step.get("blocksize"), mode="DCR")
+            return tape.op("DepthToSpace", step.gradient, blocksize=step.get("blocksize"), mode="DCR")
         if operator == "DepthToSpace":
             if step.get("mode", "DCR") == "DCR":
-                return tape.op("SpaceToDepth", step.g, blocksize=step.get("blocksize"))
+                return tape.op("SpaceToDepth", step.gradient, blocksize=step.get("blocksize"))
             places = tape.op("DepthToSpace", tape.positions(step.inputs[0], floating=True), **step.attributes)
-            return tape.scatter_flat(step.inputs[0], tape.op("Cast", places, to=TensorProto.INT64), step.g)
-        return tape.op(operator, step.g, *step.inputs[1:], **step.attributes)
+            return tape.scatter_flat(step.inputs[0], tape.op("Cast", places, to=TensorProto.INT64), step.gradient)
+        return tape.op(operator, step.gradient, *step.inputs[1:], **step.attributes)
 
     return [back]
 

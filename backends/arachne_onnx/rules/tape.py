@@ -1,8 +1,8 @@
 """Reverse mode over an ONNX graph: the tape that writes the backward nodes, and the table of rules it reads.
 
 A rule gets the tape and one node with the gradients of its outputs, and returns one small function per input; each is
-called only when that input's gradient is wanted, and returns the name of the tensor that holds it. The result is an
-ONNX graph again: the seed gradient is one of its inputs, and onnxruntime runs it on whatever it runs the model on.
+called only when that input's gradient is needed, and returns the name of the tensor that holds it. The result is an
+ONNX graph again: the seed gradient is one of its inputs, and onnxruntime runs it on the device of the model.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy as np
 import onnx
 from onnx import NodeProto, helper
 
-from arachne.values import Array
+from arachne.model.values import Array
 from arachne_onnx.graph import Graph, TensorType, attributes, reads
 
 Thunk = Callable[[], str | None]
-Rule = Callable[["Tape", "Step"], Sequence[Thunk | None]]
+Rule = Callable[["Tape", "BackwardStep"], Sequence[Thunk | None]]
 
 RULES: dict[str, Rule] = {}
 """Operator -> rule. Operators of other domains carry theirs: `com.microsoft.Gelu`."""
@@ -75,11 +75,11 @@ STRAIGHT_THROUGH = frozenset({"Sign", "Round", "Floor", "Ceil"})
 
 
 class UnknownShapeError(Exception):
-    """A rule needs a shape that static inference did not find; one run of the model will tell."""
+    """A rule needs a shape that static inference did not find; a run of the model provides it."""
 
 
 def rule(*operators: str) -> Callable[[Rule], Rule]:
-    """Enter a rule for these operators."""
+    """Register a rule for these operators."""
 
     def enter(function: Rule) -> Rule:
         RULES.update(dict.fromkeys(operators, function))
@@ -89,17 +89,17 @@ def rule(*operators: str) -> Callable[[Rule], Rule]:
 
 
 def key(node: NodeProto) -> str:
-    """What a node's rule is listed under."""
+    """Return the key of a node's rule."""
     return f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else str(node.op_type)
 
 
 def blocks(node: NodeProto) -> bool:
-    """Whether no gradient can be taken through a node for want of a rule."""
+    """Whether a node has no rule, so that no gradient passes it."""
     return key(node) not in RULES and key(node) not in FLAT
 
 
-class Step:
-    """One node on its way back: its inputs, outputs, attributes and the gradients of its outputs."""
+class BackwardStep:
+    """One node in the backward pass: its inputs, outputs, attributes and the gradients of its outputs."""
 
     def __init__(self, node: NodeProto, gradients: Sequence[str | None]) -> None:
         self.node = node
@@ -109,7 +109,7 @@ class Step:
         self.gradients = gradients
 
     @property
-    def g(self) -> str:
+    def gradient(self) -> str:
         """The gradient of the first output, for the many operators that have one."""
         if self.gradients[0] is None:
             raise UnknownShapeError(f"{self.node.op_type}: no gradient for the first output")
@@ -173,12 +173,12 @@ class Tape:
         """Zeros of the shape of one tensor and the element type of the same or another."""
         return self.op("Expand", self.number(0, source or like), self.op("Shape", like))
 
-    def scaled(self, name: str, factor: float, like: str) -> str:
-        """A tensor times a number."""
+    def scale(self, name: str, factor: float, like: str) -> str:
+        """Multiply a tensor by a number."""
         return name if factor == 1.0 else self.op("Mul", name, self.number(factor, like))
 
     def type_of(self, name: str) -> TensorType | None:
-        """What is known of a forward tensor."""
+        """Return the type of a forward tensor, if known."""
         return self.graph.type_of(name)
 
     def rank(self, name: str) -> int:
@@ -189,14 +189,14 @@ class Tape:
         return kind.rank
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The sizes of a forward tensor, all of them known, the batch apart (-1 when it is not)."""
+        """Return the sizes of a forward tensor; unknown ones, such as the batch, are -1."""
         kind = self.graph.type_of(name)
         if kind is None or kind.shape is None:
             raise UnknownShapeError(name)
         return tuple(size if isinstance(size, int) else -1 for size in kind.shape)
 
     def value(self, name: str | None) -> Array | None:
-        """A constant's value, None for what is computed."""
+        """Return a constant's value; None for computed tensors."""
         return self.graph.constants.get(name) if name else None
 
     def sum_to(self, gradient: str, target: str, full: str) -> str:
@@ -220,7 +220,7 @@ class Tape:
         return summed
 
     def sum_dynamic(self, gradient: str, target: str) -> str:
-        """As `sum_to`, for shapes that are known only when it runs."""
+        """Undo broadcasting for shapes that are known only at run time."""
         small, large = self.op("Shape", target), self.op("Shape", gradient)
         lead = self.op("Sub", self.op("Size", large), self.op("Size", small))
         pads = self.op("Concat", self.op("Reshape", lead, self.constant([1])), self.constant([0]), axis=0)
@@ -271,15 +271,15 @@ class Tape:
             return [(node.input[0], str(gradients[0]))] if gradients[0] else []
         if key(node) not in RULES:
             return []
-        step = Step(node, gradients)
+        step = BackwardStep(node, gradients)
         found = []
-        for name, thunk in zip([*node.input, *self._captured(node)], RULES[key(node)](self, step), strict=False):
+        for name, thunk in zip([*node.input, *self._captures(node)], RULES[key(node)](self, step), strict=False):
             if name in active and thunk is not None and (gradient := thunk()) is not None:
                 found.append((name, gradient))
         return found
 
     @staticmethod
-    def _captured(node: NodeProto) -> list[str]:
+    def _captures(node: NodeProto) -> list[str]:
         return sorted(reads(node) - set(node.input))
 
     def _total(self, parts: dict[str, list[str]], name: str) -> str:

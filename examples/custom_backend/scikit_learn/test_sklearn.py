@@ -69,11 +69,11 @@ def test_what_is_no_network_or_runs_code_is_refused(pipeline, digits, tmp_path: 
         SklearnBackend.load(MLPClassifier())
     with pytest.raises(UsageError, match="takes no weights, device"):
         SklearnBackend.load(pipeline, device="cuda")
-    odd = make_pipeline(FunctionTransformer(_doubled), pipeline[-1])
+    odd = make_pipeline(FunctionTransformer(_double), pipeline[-1])
     skops.io.dump(odd, tmp_path / "odd.skops")
-    with pytest.raises(UnsafeModelError, match="_doubled"):
+    with pytest.raises(UnsafeModelError, match="_double"):
         SklearnBackend.load(tmp_path / "odd.skops")
 
 
-def _doubled(inputs: np.ndarray) -> np.ndarray:
+def _double(inputs: np.ndarray) -> np.ndarray:
     return 2 * inputs

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 
 import arachne
+from arachne.choose.select import select_point
 from arachne.data.targets import Target
 from arachne.errors import NothingWithinBudgetError
 from arachne.evidence import PartEvidence
-from arachne.search.choose import choose
-from arachne.search.standing import Point, Standing
+from arachne.plugins.table import SEARCHERS
+from arachne.scoring.outcome import Outcome
+from arachne.search.measured import MeasuredCandidate
 from arachne.settings import make_localiser, make_searcher
 from examples.study.cases import open_network
 from examples.study.data import scaled, side_by_group, subject_data
@@ -47,17 +49,24 @@ TRAINING_INPUTS = 10000
 
 
 def settings_of(way: str, backend: arachne.ModelBackend, *, seed: int, alpha: float) -> arachne.Settings:
-    """How a way repairs. The paper's search and retraining look at dense layers alone where there are others, too."""
-    common: dict[str, Any] = {"seed": seed, "alpha": alpha, "drop_overlap": True}
+    """How a way repairs, with this alpha if its search uses one.
+
+    The paper's search and retraining look at dense layers alone where there are others, too.
+    """
+    common: dict[str, Any] = {"seed": seed, "drop_overlap": True}
     others = tuple(layer.name for layer in backend.layers if layer.kind != "dense")
     if way in PAPERS:
-        return arachne.Settings.faithful(localiser=make_localiser(PAPERS[way], faithful=True, exclude=others), **common)
+        localiser = make_localiser(PAPERS[way], faithful=True, exclude=others)
+        return arachne.Settings.faithful(localiser=localiser, alpha=alpha, **common)
     common["budget"] = arachne.Budget(DEFAULT_BUDGET)
     if way == DEFAULT:
         return arachne.Settings(**common)
     if way == "rt":
         common["localiser"] = make_localiser("bl", exclude=others)
-    return arachne.Settings(searcher=make_searcher(way, **OPTIONS.get(way, {})), **common)
+    searcher = make_searcher(way, **OPTIONS.get(way, {}))
+    if searcher.uses_alpha:
+        common["alpha"] = alpha
+    return arachne.Settings(searcher=searcher, **common)
 
 
 def repaired(
@@ -99,8 +108,9 @@ def told(result: arachne.RepairResult, *, chosen: bool = True) -> dict[str, Any]
     if len(result.points) > 1:
         found["ladder"] = ladder(result, result.points)
         for part in PARTS:
-            own = [point for point in result.points if point.candidate.made_by == part]
-            if own and any(point.candidate.made_by != part for point in result.points):
+            maker = SEARCHERS.canonical(part)
+            own = [point for point in result.points if point.candidate.made_by == maker]
+            if own and any(point.candidate.made_by != maker for point in result.points):
                 found[part] = ladder(result, own)
     return found
 
@@ -125,12 +135,12 @@ def side(told: PartEvidence, target: Target, *, kept: bool) -> dict[str, Any]:
     return {**counts, **changed, **sizes, **{name: list(pair) for name, pair in pairs.items()}}
 
 
-def ladder(result: arachne.RepairResult, points: Sequence[Point]) -> list[list[float | None]]:
+def ladder(result: arachne.RepairResult, points: Sequence[MeasuredCandidate]) -> list[list[float | None]]:
     """What is chosen at every budget, `[budget, repaired, broken, ...]`: `RUNGS` names the numbers."""
     rows: list[list[float | None]] = []
     held_out, target = result.split.held_out, result.split.targets[0]
     for budget in BUDGETS:
-        taken = choose(points, arachne.Budget(budget), result.split.class_names).index
+        taken = select_point(points, arachne.Budget(budget), result.split.class_names).index
         if budget == DEFAULT_BUDGET and result.choice is not None and points is result.points:
             taken = result.choice.index
         point = None if taken is None else points[taken]
@@ -146,7 +156,7 @@ def ladder(result: arachne.RepairResult, points: Sequence[Point]) -> list[list[f
     return rows
 
 
-def _counts(standing: Standing | None) -> tuple[int, int]:
+def _counts(standing: Outcome | None) -> tuple[int, int]:
     return (0, 0) if standing is None else (standing.repair.count, standing.breakage.count)
 
 

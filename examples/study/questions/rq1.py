@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 import arachne
-from arachne.backend import restored
 from arachne.data.split import Part, whole_part
 from arachne.localise import Contrast, Fisher, Spectrum
-from arachne.values import Address, Array
+from arachne.model.backend import restoring_weights
+from arachne.model.values import Address, Array
 from examples.study.cases import open_network
 from examples.study.questions.kept import Cell
 from examples.study.questions.working import Question, Scope
@@ -45,7 +45,7 @@ def make(cell: Cell) -> dict[str, Any]:
     rng = np.random.default_rng(cell.seed)
     parameters = [(info.name, name) for info in backend.layers for name in info.weights]
     before = backend.forward(data.inputs).argmax(axis=1)
-    with restored(backend, parameters):
+    with restoring_weights(backend, parameters):
         address, draws = inject(backend, data, before, parameters, rng=rng)
         part = whole_part(backend, arachne.LabelledData(data.inputs, before, data.class_names), "*:*")
         found = ranks(backend, part, address, rng=rng)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from arachne.wording import counted
+from arachne.text import pluralise
 from examples.study.questions import figures, published
 from examples.study.questions.columns import HEADS, three
 from examples.study.questions.kept import DONE, Kept
@@ -72,7 +72,7 @@ def _by_case(both: Sequence[Pair], ladder: str, budget: float | str) -> dict[str
 
 
 def _run_on(outcomes: Outcomes) -> str:
-    return f"{counted(len(outcomes), 'fault')}, {counted(sum(map(len, outcomes.values())), 'run')}"
+    return f"{pluralise(len(outcomes), 'fault')}, {pluralise(sum(map(len, outcomes.values())), 'run')}"
 
 
 def _left(outcomes: Outcomes) -> list[str]:

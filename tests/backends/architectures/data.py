@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits, load_wine
 from torch import Tensor, nn
 
 from arachne.data.labelled import LabelledData
-from arachne.values import Array, Inputs, count, take
+from arachne.model.values import Array, Inputs, count, take
 from arachne_torch import TorchBackend
 
 

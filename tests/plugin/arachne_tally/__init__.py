@@ -11,9 +11,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from arachne.backend import ModelBackend, Pull, Weights, pulled
 from arachne.errors import DataError, ModelError
-from arachne.values import Activation, Array, Description, Inputs, LayerInfo, ParameterInfo, count
+from arachne.model.backend import LossGradient, ModelBackend, Weights, compute_gradient
+from arachne.model.values import Activation, Array, Description, Inputs, LayerInfo, ParameterInfo, count
 
 
 class TallyBackend(ModelBackend):
@@ -55,14 +55,14 @@ class TallyBackend(ModelBackend):
         self._weight[...] = values
 
     def _forward(self, inputs: Inputs) -> Array:
-        return np.asarray(self._checked(inputs) @ self._weight.T)
+        return np.asarray(self._check_inputs(inputs) @ self._weight.T)
 
     def _activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
-        return (Activation({"weight": self._checked(inputs)}, self.forward(inputs)),)
+        return (Activation({"weight": self._check_inputs(inputs)}, self.forward(inputs)),)
 
-    def _weight_gradients(self, inputs: Inputs, pull: Pull, parameters: Sequence[tuple[str, str]]) -> Weights:
-        gradient = pulled(pull, self.forward(inputs), slice(0, count(inputs)))
-        return {place: gradient.T @ self._checked(inputs) for place in parameters}
+    def _weight_gradients(self, inputs: Inputs, pull: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
+        gradient = compute_gradient(pull, self.forward(inputs), slice(0, count(inputs)))
+        return {place: gradient.T @ self._check_inputs(inputs) for place in parameters}
 
     def _output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
         return (seed.copy(),)
@@ -73,7 +73,7 @@ class TallyBackend(ModelBackend):
     def describe(self) -> Description:
         return Description("tally", "none", "tally", "cpu", self.score_kind, self._source)
 
-    def _checked(self, inputs: Inputs) -> Array:
+    def _check_inputs(self, inputs: Inputs) -> Array:
         if isinstance(inputs, Mapping):
             raise DataError("the model takes one array, got a mapping")
         if inputs.dtype.kind not in "biuf":

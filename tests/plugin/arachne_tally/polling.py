@@ -20,7 +20,7 @@ from arachne import (
     option,
 )
 from arachne.data.split import Part
-from arachne.localise import Suspects
+from arachne.localise import Selection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Loudest(Localiser):
         }
         count = self.count or max(1, round(self.share * len(sizes)))
         chosen = sorted(sizes, key=lambda address: -sizes[address])[:count]
-        return Localisation(self.name, Suspects.of(backend, chosen), (), len(chosen), len(sizes))
+        return Localisation(self.name, Selection.of(backend, chosen), (), len(chosen), len(sizes))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,14 +62,14 @@ class Polling(Searcher):
 
     def step(self, problem: Problem, state: SearchState, *, rng: np.random.Generator) -> SearchState:
         values, deficits = state.arrays["values"], state.arrays["deficits"]
-        trial = problem.stored(values + self.reach * rng.standard_normal(len(values)))
+        trial = problem.round_to_storage(values + self.reach * rng.standard_normal(len(values)))
         cost = problem.evaluator.evaluate(trial[None])[0]
         if cost.sum() < deficits.sum():
             values, deficits = trial, cost
         return self._state(problem, values, deficits, state.history)
 
     def result(self, problem: Problem, state: SearchState) -> SearchResult:
-        found = Candidate(problem.suspects.addresses, state.arrays["values"], state.arrays["deficits"])
+        found = Candidate(problem.suspects, state.arrays["values"], state.arrays["deficits"])
         return problem.result(state, found)
 
     def _state(

@@ -1,6 +1,6 @@
-"""`FlaxBackend`: the contract of `arachne.backend` for Flax NNX models.
+"""`FlaxBackend`: the contract of `arachne.model.backend` for Flax NNX models.
 
-The model that was given stays the user's: what is set on the backend is set on it too. Everything runs in evaluation
+The user's model is wrapped, not copied: weights set on the backend are set on it too. Everything runs in evaluation
 mode.
 """
 
@@ -16,15 +16,15 @@ import numpy as np
 from flax import __version__ as flax_version
 from flax import nnx
 
-from arachne.backend import Cut, ModelBackend, Pull, Trace, Weights
 from arachne.errors import ArachneError, DataError, EnvironmentFaultError, ModelError, UsageError
-from arachne.user_code import call_factory
-from arachne.values import Activation, Array, Description, Inputs, LayerInfo
-from arachne.weight_file import WeightFile
+from arachne.io.user_code import call_factory
+from arachne.model.backend import Cut, LossGradient, ModelBackend, Trace, Weights
+from arachne.model.values import Activation, Array, Description, Inputs, LayerInfo
+from arachne.model.weight_file import WeightFile
 from arachne_flax import files
 from arachne_flax.batches import Model, activations, as_numbers
 from arachne_flax.cut import FlaxCut, FlaxTrace
-from arachne_flax.layers import canonical, info_of, layers_of, parameters_of, problem_of, stored
+from arachne_flax.layers import info_of, layers_of, parameters_of, problem_of, to_canonical, to_stored
 from arachne_flax.running import NOTHING, order_of
 
 
@@ -52,7 +52,7 @@ class FlaxBackend(ModelBackend):
                 "the model has no layer that can be repaired: no Linear, Conv, Embed, BatchNorm or LayerNorm"
             )
         self._weights = {
-            (name, parameter): self._model.put(canonical(kind, parameter, variable[...]))
+            (name, parameter): self._model.put(to_canonical(kind, parameter, variable[...]))
             for name, (layer, kind) in self._parts.items()
             for parameter, variable in parameters_of(layer, kind).items()
         }
@@ -112,11 +112,11 @@ class FlaxBackend(ModelBackend):
         module, kind = self._parts[layer]
         variable = parameters_of(module, kind)[parameter]
         kept = jnp.asarray(np.array(values)).astype(variable[...].dtype)  # as the model rounds it
-        variable[...] = stored(kind, parameter, kept)
-        self._weights = {**self._weights, (layer, parameter): self._model.put(canonical(kind, "", kept))}
+        variable[...] = to_stored(kind, parameter, kept)
+        self._weights = {**self._weights, (layer, parameter): self._model.put(to_canonical(kind, "", kept))}
 
     def _look(self, inputs: Inputs) -> None:
-        """Run the model on shapes alone, which tells the order of its layers, and what it does not take."""
+        """Run the model on shapes alone to find the order of its layers, and refuse inputs it does not take."""
         taken = as_numbers(inputs)
         shapes = jax.tree.map(lambda array: (array.shape[1:], str(array.dtype)), taken)
         if str(shapes) in self._seen:
@@ -127,8 +127,8 @@ class FlaxBackend(ModelBackend):
         except ArachneError:
             raise
         except Exception as error:  # whatever the model's own code raises on shapes it was not written for
-            told = (str(error).splitlines() or [type(error).__name__])[0]
-            raise DataError(f"the model cannot run on inputs of shape {shapes}: {told}") from error
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise DataError(f"the model cannot run on inputs of shape {shapes}: {reason}") from error
         if scores.ndim != 2 or len(scores) != 3:
             raise DataError(f"expected scores (n, classes), the model gives {scores.shape} for 3 inputs of {shapes}")
         self._layers = [info_of(name, *self._parts[name], len(uses), uses[0].shape) for name, uses in order.items()]
@@ -138,9 +138,9 @@ class FlaxBackend(ModelBackend):
         return self._model.scores(self._weights, inputs)
 
     def _activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
-        return activations(self._model.passed(self._weights, inputs, (layer,))[layer])
+        return activations(self._model.watch_layers(self._weights, inputs, (layer,))[layer])
 
-    def _weight_gradients(self, inputs: Inputs, pull: Pull, parameters: Sequence[tuple[str, str]]) -> Weights:
+    def _weight_gradients(self, inputs: Inputs, pull: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
         found = self._model.gradients(self._weights, list(self._weights), inputs, pull, NOTHING)
         return {place: found[place] for place in parameters}
 

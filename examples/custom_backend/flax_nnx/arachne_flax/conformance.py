@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 from flax import nnx
 
-from arachne.backend import ModelBackend
+from arachne.model.backend import ModelBackend
 from arachne.testing import BackendConformance, Network, UnsupportedNetworkError
 from arachne.testing.checks.suite import MakeBackend
 from arachne.testing.nodes import (
@@ -34,7 +34,7 @@ from arachne.testing.nodes import (
     Tanh,
 )
 from arachne_flax.adapter import FlaxBackend
-from arachne_flax.layers import KINDS, parameters_of, stored
+from arachne_flax.layers import KINDS, parameters_of, to_stored
 
 PLAIN = {
     Relu: jax.nn.relu,
@@ -47,15 +47,15 @@ PLAIN = {
 
 
 class FlaxConformance(BackendConformance):
-    """What `build` refuses shows as a skip with its reason."""
+    """The conformance suite; networks that `build` refuses are skipped with its reason."""
 
     @pytest.fixture
     def make_backend(self) -> MakeBackend:
-        """The one thing the suite needs."""
+        """Return the function that builds a backend from a network."""
         return build
 
     def reload(self, path: Path, backend: ModelBackend, network: Network) -> ModelBackend:
-        """A file holds weights, so the model is made again."""
+        """Build the model again, since a file holds weights alone."""
         return FlaxBackend.load(Graph(network), weights=path)
 
 
@@ -66,7 +66,7 @@ def build(network: Network) -> FlaxBackend:
         own = getattr(model, name)
         kind = KINDS[type(own)]
         for parameter, variable in parameters_of(own, kind).items():
-            variable[...] = stored(kind, parameter, jnp.asarray(layer.parameters[parameter]))
+            variable[...] = to_stored(kind, parameter, jnp.asarray(layer.parameters[parameter]))
     return FlaxBackend(model)
 
 
@@ -103,7 +103,7 @@ def _reads_images(network: Network, node: Node) -> bool:
 
 
 def _step(node: Node, of_images: bool) -> tuple[Any, Any]:
-    """What a node does, in words that can be compared: models of one structure share what JAX compiles."""
+    """Describe a node by comparable values: models of one structure share compiled functions."""
     if isinstance(node, (Layer, Reuse)):
         return "layer", node.layer if isinstance(node, Reuse) else node.name
     if isinstance(node, Pool):
@@ -127,7 +127,7 @@ def _plain(what: Any, how: Any, given: list[Any]) -> Any:
 
 
 def _layer(layer: Layer) -> nnx.Module:
-    """Flax' layer for a node, with weights of its own."""
+    """Make Flax' layer for a node, with random weights."""
     rngs = nnx.Rngs(0)
     if isinstance(layer, Dense):
         return nnx.Linear(*layer.weight.shape[::-1], use_bias=layer.bias is not None, rngs=rngs)

@@ -1,4 +1,4 @@
-"""The model held open: what enters or leaves a layer is kept, and XLA leaves out all that led to it."""
+"""Traces and cuts: the input or output of a layer is stored, and XLA drops everything before it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from arachne.backend import Cut, Pull, Trace, Weights
-from arachne.values import Array, Inputs, LayerInfo, count, take
+from arachne.model.backend import Cut, LossGradient, Trace, Weights
+from arachne.model.values import Array, Inputs, LayerInfo, count, take
 from arachne_flax.batches import Model, activations
 from arachne_flax.running import NOTHING, Values
 
@@ -19,7 +19,7 @@ class FlaxTrace(Trace):
         self.n = count(inputs)
         self._model, self._weights, self._inputs = model, weights, inputs
         self.activations = {
-            name: activations(uses) for name, uses in model.passed(weights, inputs, tuple(layers)).items()
+            name: activations(uses) for name, uses in model.watch_layers(weights, inputs, tuple(layers)).items()
         }
 
     def _output_gradients(self, seed: Array) -> Mapping[str, tuple[Array, ...]]:
@@ -27,16 +27,16 @@ class FlaxTrace(Trace):
 
 
 class FlaxCut(Cut):
-    """Held open at what enters the first use of a layer, and at what leaves it."""
+    """A cut at the input and at the output of the first use of a layer."""
 
     def __init__(self, model: Model, weights: Values, inputs: Inputs, layers: Sequence[LayerInfo]) -> None:
         super().__init__(layers[0].name, layers)
         self._model, self._weights, self._inputs = model, dict(weights), inputs
-        first = model.passed(weights, inputs, (self.layer,))[self.layer][0]
+        first = model.watch_layers(weights, inputs, (self.layer,))[self.layer][0]
         self._entering, self._leaving = first["value"], first["leaving"]
 
     def outputs(self, rows: Array | None = None) -> Array:
-        """What left the layer when the model was cut."""
+        """Return the layer's outputs at the time of the cut."""
         return np.array(self._leaving if rows is None else self._leaving[rows])
 
     def _scores_from_outputs(self, outputs: Array, rows: Array | None) -> Array:
@@ -44,16 +44,18 @@ class FlaxCut(Cut):
         return self._model.scores(self._weights, self._rows(self._inputs, rows), held)
 
     def _scores_with(self, weights: Weights, rows: Array | None) -> Array:
-        return self._model.scores(self._with(weights), self._rows(self._inputs, rows), self._held(rows))
+        return self._model.scores(self._with(weights), self._rows(self._inputs, rows), self._held_inputs(rows))
 
-    def _weight_gradients(self, weights: Weights, pull: Pull, rows: Array | None) -> Weights:
+    def _weight_gradients(self, weights: Weights, pull: LossGradient, rows: Array | None) -> Weights:
         of = [place for place in self._weights if place[0] in self.layers]
-        return self._model.gradients(self._with(weights), of, self._rows(self._inputs, rows), pull, self._held(rows))
+        return self._model.gradients(
+            self._with(weights), of, self._rows(self._inputs, rows), pull, self._held_inputs(rows)
+        )
 
     def _with(self, weights: Weights) -> Values:
         return {**self._weights, **{place: self._model.put(np.asarray(v, np.float32)) for place, v in weights.items()}}
 
-    def _held(self, rows: Array | None) -> Mapping[str, Mapping[str, Array]]:
+    def _held_inputs(self, rows: Array | None) -> Mapping[str, Mapping[str, Array]]:
         return {**NOTHING, "entering": {self.layer: self._rows(self._entering, rows)}}
 
     def _rows(self, values: Inputs, rows: Array | None) -> Inputs:

@@ -11,21 +11,21 @@ import numpy as np
 from flax import nnx, serialization, traverse_util
 
 from arachne.errors import ModelError, did_you_mean
-from arachne.files import atomic_write
-from arachne.values import Array, Weights
-from arachne.weight_file import WeightFile
+from arachne.io.files import atomic_write
+from arachne.model.values import Array, Weights
+from arachne.model.weight_file import WeightFile
 
 Paths = dict[tuple[str, ...], Array]
 
-KEPT = nnx.Not(nnx.RngState)
-"""What of a model's state is stored: everything but the state of random numbers."""
+STORED_STATE = nnx.Not(nnx.RngState)
+"""The part of a model's state that is stored: everything but the state of random numbers."""
 
 
 def read(path: Path) -> Paths:
-    """The arrays in a file, by the way to each.
+    """Read the arrays in a file, by path.
 
     Raises:
-        ModelError: It is none.
+        ModelError: It is no file of weights.
     """
     try:
         content = serialization.msgpack_restore(path.read_bytes())
@@ -45,8 +45,8 @@ def write(path: Path, arrays: Paths) -> None:
 
 
 def state_of(model: nnx.Module) -> Paths:
-    """What a model stores, by the way to each array."""
-    pure = nnx.to_pure_dict(nnx.state(model, KEPT))
+    """Return the stored arrays of a model, by path."""
+    pure = nnx.to_pure_dict(nnx.state(model, STORED_STATE))
     return {tuple(map(str, way)): np.asarray(values) for way, values in traverse_util.flatten_dict(pure).items()}
 
 
@@ -54,9 +54,9 @@ def fill(model: nnx.Module, path: Path) -> None:
     """Put the arrays of a file into a model.
 
     Raises:
-        ModelError: They are not the model's.
+        ModelError: They do not fit the model.
     """
-    state, arrays = nnx.state(model, KEPT), read(path)
+    state, arrays = nnx.state(model, STORED_STATE), read(path)
     pure = traverse_util.flatten_dict(nnx.to_pure_dict(state))
     wanted = {tuple(map(str, way)): way for way in pure}
     for way in wanted.keys() - arrays.keys():
@@ -78,7 +78,7 @@ def fill(model: nnx.Module, path: Path) -> None:
 
 
 class FlaxWeightFile(WeightFile):
-    """The weights in a msgpack file. What a layer is tells the name of its array and how many axes it has."""
+    """The weights in a msgpack file; the name of an array and its number of axes identify the kind of layer."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -94,7 +94,9 @@ class FlaxWeightFile(WeightFile):
     def _read(self, layer: str, parameter: str) -> Array:
         values = self._arrays[self._ways[layer, parameter]]
         values = values.astype(np.float32) if str(values.dtype) == "bfloat16" else values.copy()
-        return np.ascontiguousarray(np.moveaxis(values, (-1, -2), (0, 1))) if self._turned(layer, parameter) else values
+        return (
+            np.ascontiguousarray(np.moveaxis(values, (-1, -2), (0, 1))) if self._is_kernel(layer, parameter) else values
+        )
 
     def _dtype(self, layer: str, parameter: str) -> str:
         return str(self._arrays[self._ways[layer, parameter]].dtype)
@@ -103,11 +105,11 @@ class FlaxWeightFile(WeightFile):
         arrays = dict(self._arrays)
         for (layer, parameter), values in weights.items():
             way = self._ways[layer, parameter]
-            turned = np.moveaxis(values, (0, 1), (-1, -2)) if self._turned(layer, parameter) else values
+            turned = np.moveaxis(values, (0, 1), (-1, -2)) if self._is_kernel(layer, parameter) else values
             arrays[way] = np.ascontiguousarray(turned).astype(arrays[way].dtype)
         write(destination, arrays)
 
-    def _turned(self, layer: str, parameter: str) -> bool:
+    def _is_kernel(self, layer: str, parameter: str) -> bool:
         return self._ways[layer, parameter][-1] == "kernel"
 
 

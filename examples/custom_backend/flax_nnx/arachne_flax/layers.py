@@ -1,4 +1,4 @@
-"""Which of Flax' layers are repaired, and what they store in the canonical layout.
+"""The Flax layers that are repaired, and the conversion of their weights to the canonical layout.
 
 Flax puts channels last: a kernel is `(in, out)` or `(*window, in / groups, out)`, an image `(*positions, channels)`.
 """
@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from arachne.values import Geometry, LayerInfo, ParameterInfo
+from arachne.model.values import Geometry, LayerInfo, ParameterInfo
 
 Layout = Callable[[Any], Any]
 
@@ -23,11 +23,11 @@ class Kind:
     """A class of layers.
 
     Attributes:
-        kind: What Arachne calls it.
-        attributes: For each canonical parameter the attribute that holds it.
-        weight_to: From the stored weight to the canonical one.
-        weight_from: And back.
-        channels: Whether what passes through has channels, which Arachne puts behind the axis of inputs.
+        kind: Its kind in `LayerInfo`.
+        attributes: The attribute of each canonical parameter.
+        weight_to: Converts the stored weight to the canonical one.
+        weight_from: Converts the canonical weight to the stored one.
+        channels: Whether inputs and outputs have channels, which Arachne wants on axis 1.
     """
 
     kind: str
@@ -57,7 +57,7 @@ KINDS: Mapping[type[nnx.Module], Kind] = {
 
 
 def kind_of(layer: nnx.Module) -> Kind | None:
-    """What a layer is; None where it is nothing that is repaired here."""
+    """Return the kind of a layer; None if it cannot be repaired."""
     for base, kind in KINDS.items():
         if isinstance(layer, base) and type(layer).__call__ is base.__call__:
             return None if "kernel" in kind.attributes.values() and problem_of(layer) else kind
@@ -65,7 +65,7 @@ def kind_of(layer: nnx.Module) -> Kind | None:
 
 
 def problem_of(layer: nnx.Module) -> str | None:
-    """Why a layer of a known class is not repaired, if it is not."""
+    """Say why a layer of a known class cannot be repaired; None if it can."""
     if isinstance(layer, nnx.Conv) and isinstance(layer.padding, str) and layer.padding not in ("SAME", "VALID"):
         return f"a convolution that pads with '{layer.padding}'"
     if isinstance(layer, nnx.Conv) and layer.mask is not None:
@@ -74,7 +74,7 @@ def problem_of(layer: nnx.Module) -> str | None:
 
 
 def layers_of(model: nnx.Module) -> Iterator[tuple[str, nnx.Module, Kind]]:
-    """The layers that are repaired, by the way to them: `blocks.0.linear`."""
+    """Yield the layers that are repaired, by their paths: `blocks.0.linear`."""
     for path, layer in nnx.iter_modules(model):
         kind = kind_of(layer)
         if kind is not None and parameters_of(layer, kind):
@@ -87,40 +87,40 @@ def parameters_of(layer: nnx.Module, kind: Kind) -> dict[str, Any]:
     return {name: variable for name, variable in found.items() if variable is not None}
 
 
-def canonical(kind: Kind, parameter: str, values: Any) -> Any:
-    """A parameter as Arachne sees it; bfloat16 crosses as float32."""
+def to_canonical(kind: Kind, parameter: str, values: Any) -> Any:
+    """Convert a parameter to the canonical layout, bfloat16 to float32."""
     values = kind.weight_to(values) if parameter == "weight" else values
     return values.astype(jnp.float32) if values.dtype == jnp.bfloat16 else values
 
 
-def stored(kind: Kind, parameter: str, values: Any) -> Any:
-    """A parameter as Flax stores it."""
+def to_stored(kind: Kind, parameter: str, values: Any) -> Any:
+    """Convert a parameter to Flax' layout."""
     return kind.weight_from(values) if parameter == "weight" else values
 
 
 def channels_second(kind: Kind, values: Any) -> Any:
-    """`(n, *positions, channels)` as `(n, channels, *positions)`, where there are channels."""
+    """Move channels, if any, to axis 1: `(n, channels, *positions)`."""
     return jnp.moveaxis(values, -1, 1) if kind.channels else values
 
 
 def channels_last(kind: Kind, values: Any) -> Any:
-    """The other way round."""
+    """Move channels, if any, to the last axis: `(n, *positions, channels)`."""
     return jnp.moveaxis(values, 1, -1) if kind.channels else values
 
 
 def info_of(name: str, layer: nnx.Module, kind: Kind, uses: int, entering: tuple[int, ...] | None) -> LayerInfo:
-    """What Arachne wants to know of a layer.
+    """Describe a layer.
 
     Args:
         name: Its name.
         layer: The layer.
-        kind: What it is.
+        kind: Its kind.
         uses: How often the model calls it.
-        entering: The shape of what enters it; None before the model has run.
+        entering: The shape of its input; None before the model has run.
     """
     infos = {}
     for parameter, variable in parameters_of(layer, kind).items():
-        shape = jax.eval_shape(lambda values, p=parameter: canonical(kind, p, values), variable[...]).shape
+        shape = jax.eval_shape(lambda values, p=parameter: to_canonical(kind, p, values), variable[...]).shape
         infos[parameter] = ParameterInfo(shape, str(variable[...].dtype))
     geometry = _geometry(layer, entering and entering[1:-1]) if isinstance(layer, nnx.Conv) else None
     return LayerInfo(name, kind.kind, infos, geometry, uses)

@@ -1,8 +1,8 @@
 """A model as pure functions, compiled once for every structure of a model and shape of its inputs.
 
-A layer is watched by giving it, inside the function and on a copy of the model, a class whose call tells what passes
-through. The functions are compiled with the model's structure as a static argument, so that two models of one structure
-share them. What a function does not need XLA leaves out: with what enters a layer given, nothing before it is computed.
+A layer is watched by giving it, inside the function and on a copy of the model, a class whose call reports inputs and
+outputs. The functions are compiled with the model's structure as a static argument, so that two models of one structure
+share them. XLA drops unused computations: if the input of a layer is given, nothing before the layer is computed.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from arachne_flax.ending import behind
-from arachne_flax.layers import Kind, channels_last, channels_second, layers_of, parameters_of, stored
+from arachne_flax.layers import Kind, channels_last, channels_second, layers_of, parameters_of, to_stored
+from arachne_flax.output_head import without_output_head
 
 Values = Mapping[tuple[str, str], Any]
 """Whole parameters by `(layer, parameter)`, in the canonical layout."""
 
 NOTHING: Mapping[str, Mapping[str, Any]] = {"entering": {}, "leaving": {}, "taps": {}}
-"""What is given instead of computed: nothing enters or leaves a layer that it would not, nothing is added to it."""
+"""No replaced inputs or outputs of layers, and nothing added to outputs."""
 
 
 @functools.partial(jax.jit, static_argnames=("graph", "names"))
 def answers(graph: Any, state: Any, weights: Values, inputs: Any, held: Any, names: tuple[str, ...]) -> Any:
-    """The scores `(n, classes)`, and what passes through some layers: a list of uses for each."""
-    scores, passed = _scored(graph, state, weights, inputs, held)
+    """Return the scores `(n, classes)`, and a list of uses for each of some layers."""
+    scores, passed = _run_scores(graph, state, weights, inputs, held)
     return scores, {name: passed[name] for name in names if name in passed}
 
 
 def order_of(graph: Any, state: Any, weights: Values, shapes: Any) -> tuple[Any, dict[str, list[Any]]]:
-    """Without computing: the shape of the scores, and what enters the uses of every layer, in order of execution."""
+    """Return the shape of the scores and the input shapes of every layer, in order of execution, without computing."""
     order: dict[str, list[Any]] = {}
 
-    def followed(state: Any, weights: Values, inputs: Any) -> Any:
+    def trace(state: Any, weights: Values, inputs: Any) -> Any:
         order.clear()
-        return _scored(graph, state, weights, inputs, NOTHING, order)[0]
+        return _run_scores(graph, state, weights, inputs, NOTHING, order)[0]
 
-    scores = jax.eval_shape(followed, state, dict(weights), shapes)
+    scores = jax.eval_shape(trace, state, dict(weights), shapes)
     return scores, order
 
 
@@ -49,42 +49,42 @@ def weight_gradients(graph: Any, state: Any, weights: Values, fixed: Values, inp
     """The gradient of the sum of seed × scores with respect to `weights`; `fixed` are the others."""
 
     def total(own: Values) -> Any:
-        return jnp.sum(_scored(graph, state, {**fixed, **own}, inputs, held)[0] * seed)
+        return jnp.sum(_run_scores(graph, state, {**fixed, **own}, inputs, held)[0] * seed)
 
     return jax.grad(total)(dict(weights))
 
 
 @functools.partial(jax.jit, static_argnames=("graph", "names"))
 def output_gradients(graph: Any, state: Any, weights: Values, inputs: Any, seed: Any, names: tuple[str, ...]) -> Any:
-    """The gradient of the sum of seed × scores with respect to what leaves some layers, one array for each use."""
+    """The gradient of the sum of seed × scores with respect to the outputs of some layers, one array for each use."""
     passed = jax.eval_shape(functools.partial(_run, graph), state, weights, inputs, NOTHING)[1]
     taps = {name: [jnp.zeros(use["leaving"].shape) for use in passed[name]] for name in names}
 
     def total(added: Any) -> Any:
-        return jnp.sum(_scored(graph, state, weights, inputs, {**NOTHING, "taps": added})[0] * seed)
+        return jnp.sum(_run_scores(graph, state, weights, inputs, {**NOTHING, "taps": added})[0] * seed)
 
     return jax.grad(total)(taps)
 
 
-def _scored(graph: Any, state: Any, weights: Values, inputs: Any, held: Any, order: Any = None) -> Any:
-    return behind(functools.partial(_run, graph, order=order), state, dict(weights), inputs, held)
+def _run_scores(graph: Any, state: Any, weights: Values, inputs: Any, held: Any, order: Any = None) -> Any:
+    return without_output_head(functools.partial(_run, graph, order=order), state, dict(weights), inputs, held)
 
 
 def _run(
     graph: Any, state: Any, weights: Values, inputs: Any, held: Any, order: dict[str, list[Any]] | None = None
 ) -> tuple[Any, dict[str, list[Any]]]:
-    """A model's outputs, and what passed through its layers.
+    """Return a model's outputs and the uses of its layers.
 
-    JAX sorts dictionaries by their keys; `order`, if given, gets what enters each layer, in order of execution.
+    JAX sorts dictionaries by their keys; `order`, if given, receives the inputs of each layer, in order of execution.
     """
     model = nnx.merge(graph, state)
     model.eval()
     passed: dict[str, list[Any]] = {}
     for name, layer, kind in list(layers_of(model)):
         for parameter, variable in parameters_of(layer, kind).items():
-            variable[...] = stored(kind, parameter, weights[name, parameter]).astype(variable[...].dtype)
+            variable[...] = to_stored(kind, parameter, weights[name, parameter]).astype(variable[...].dtype)
         vars(layer)["_watch"] = functools.partial(_watch, passed, held, name, kind, layer)
-        layer.__class__ = _watched(type(layer))  # type: ignore[arg-type]  # mypy knows no type of Any as hashable
+        layer.__class__ = _watched_class(type(layer))  # type: ignore[arg-type]  # mypy knows no type of Any as hashable
     given = model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
     if order is not None:
         order.update({name: [use["value"] for use in uses] for name, uses in passed.items()})
@@ -92,8 +92,8 @@ def _run(
 
 
 @functools.cache
-def _watched(base: Any) -> Any:
-    """A class of layers whose call is told to `_watch`."""
+def _watched_class(base: Any) -> Any:
+    """Make a class of layers whose calls go through `_watch`."""
 
     def call(self: Any, value: Any, *others: Any, **named: Any) -> Any:
         return self._watch(lambda x: base.__call__(self, x, *others, **named), value)
@@ -110,7 +110,7 @@ def _watch(passed: dict[str, list[Any]], held: Any, name: str, kind: Kind, layer
         leaving = leaving + channels_last(kind, held["taps"][name][len(uses)])
     if not uses and name in held["leaving"]:
         leaving = channels_last(kind, held["leaving"][name])
-    multiplied = _normalised(layer, call, value) if kind.kind == "norm" else value
+    multiplied = _normalise(layer, call, value) if kind.kind == "norm" else value
     parameter = next(iter(kind.attributes))
     uses.append({
         "entering": {parameter: channels_second(kind, multiplied)},
@@ -120,8 +120,8 @@ def _watch(passed: dict[str, list[Any]], held: Any, name: str, kind: Kind, layer
     return leaving
 
 
-def _normalised(layer: Any, call: Any, value: Any) -> Any:
-    """What the scale of a norm is multiplied with: what it gives with a scale of 1 and a bias of 0."""
+def _normalise(layer: Any, call: Any, value: Any) -> Any:
+    """Compute the normalised input: the output of a norm with a scale of 1 and a bias of 0."""
     kept = {name: getattr(layer, name) for name in ("scale", "bias") if getattr(layer, name, None) is not None}
     before = {name: variable[...] for name, variable in kept.items()}
     for name, variable in kept.items():

@@ -1,6 +1,6 @@
 """scikit-learn's `MLPClassifier`, alone or at the end of a pipeline, kept in a `.skops` file.
 
-The scores are what enters its softmax or sigmoid. Steps of a pipeline before the network are applied to the inputs.
+The scores are the inputs of its softmax or sigmoid. Steps of a pipeline before the network are applied to the inputs.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import skops.io
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline
 
-from arachne.backend import ModelBackend, Pull, Weights, pulled
 from arachne.errors import DataError, ModelError, UnsafeModelError, UsageError
-from arachne.values import Activation, Array, Description, Inputs, LayerInfo, ParameterInfo, count
+from arachne.model.backend import LossGradient, ModelBackend, Weights, compute_gradient
+from arachne.model.values import Activation, Array, Description, Inputs, LayerInfo, ParameterInfo, count
 
-# By scikit-learn's word: Arachne's, what it makes of a layer's sums z, and its derivative from the result h.
+# By scikit-learn's name: Arachne's name, the function of a layer's sums z, and its derivative from the result h.
 ACTIVATIONS: dict[str, tuple[Any, Any, Any]] = {
     "identity": ((), lambda z: z, lambda h: np.ones_like(h)),
     "logistic": (("sigmoid",), lambda z: (1 + np.tanh(z / 2)) / 2, lambda h: h * (1 - h)),
@@ -30,7 +30,7 @@ TRUSTED = [f"sklearn.neural_network._stochastic_optimizers.{name}Optimizer" for 
 
 
 class SklearnBackend(ModelBackend):
-    """A fitted `MLPClassifier`; `names` calls its layers otherwise than `dense1`, `dense2`, ..."""
+    """A fitted `MLPClassifier`; `names` replaces the default layer names `dense1`, `dense2`, ..."""
 
     NAME = "sklearn"
     SUFFIXES = (".skops",)
@@ -85,9 +85,9 @@ class SklearnBackend(ModelBackend):
     def _activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
         return (self._run(inputs)[layer],)
 
-    def _weight_gradients(self, inputs: Inputs, pull: Pull, parameters: Sequence[tuple[str, str]]) -> Weights:
+    def _weight_gradients(self, inputs: Inputs, pull: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
         passed = self._run(inputs)
-        at = self._back(passed, pulled(pull, self.forward(inputs), slice(0, count(inputs))))
+        at = self._back(passed, compute_gradient(pull, self.forward(inputs), slice(0, count(inputs))))
         weights = {layer: gradient.T @ passed[layer].entering["weight"] for layer, gradient in at.items()}
         return {(layer, key): weights[layer] if key == "weight" else at[layer].sum(axis=0) for layer, key in parameters}
 

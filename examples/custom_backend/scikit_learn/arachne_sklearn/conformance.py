@@ -10,7 +10,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import MLPClassifier
 
-from arachne.backend import ModelBackend
+from arachne.model.backend import ModelBackend
 from arachne.testing import BackendConformance, Network, UnsupportedNetworkError
 from arachne.testing.checks.suite import MakeBackend
 from arachne.testing.nodes import Dense, Relu, Sigmoid, Tanh
@@ -20,15 +20,15 @@ WORDS = {Relu: "relu", Tanh: "tanh", Sigmoid: "logistic"}
 
 
 class SklearnConformance(BackendConformance):
-    """What `build` refuses shows as a skip with its reason."""
+    """The conformance suite; networks that `build` refuses are skipped with its reason."""
 
     @pytest.fixture
     def make_backend(self) -> MakeBackend:
-        """The one thing the suite needs."""
+        """Return the function that builds a backend from a network."""
         return build
 
     def reload(self, path: Path, backend: ModelBackend, network: Network) -> ModelBackend:
-        """scikit-learn has no names for layers, so the suite's are given again."""
+        """Load the model with the suite's names, since scikit-learn has no names for layers."""
         return SklearnBackend(SklearnBackend.load(path).native, names=list(network.layers))
 
 
@@ -46,11 +46,13 @@ def build(network: Network) -> SklearnBackend:
         raise UnsupportedNetworkError("every layer of an MLPClassifier has a bias")
     if len(layers[-1].weight) == 2:
         raise UnsupportedNetworkError("an MLPClassifier of two classes has one output")
-    return SklearnBackend(_fitted(layers, WORDS[hidden.pop()] if hidden else "identity"), names=list(network.layers))
+    return SklearnBackend(
+        _fit_with_weights(layers, WORDS[hidden.pop()] if hidden else "identity"), names=list(network.layers)
+    )
 
 
-def _fitted(layers: list[Dense], activation: str) -> MLPClassifier:
-    """A classifier that was fitted to anything of the right shape, and then got these weights."""
+def _fit_with_weights(layers: list[Dense], activation: str) -> MLPClassifier:
+    """Fit a classifier to zeros of the right shape, and set these weights."""
     outputs, width = len(layers[-1].weight), layers[0].weight.shape[1]
     labels = np.arange(max(2, outputs))
     model = MLPClassifier([len(layer.weight) for layer in layers[:-1]], activation=activation, max_iter=1)

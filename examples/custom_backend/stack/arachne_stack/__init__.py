@@ -13,9 +13,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from arachne.backend import ModelBackend, Pull, Weights, pulled
 from arachne.errors import DataError, ModelError
-from arachne.values import Activation, Array, Description, Inputs, LayerInfo, ParameterInfo, count
+from arachne.model.backend import LossGradient, ModelBackend, Weights, compute_gradient
+from arachne.model.values import Activation, Array, Description, Inputs, LayerInfo, ParameterInfo, count
 
 Layers = dict[str, dict[str, Array]]
 
@@ -87,9 +87,9 @@ class StackBackend(ModelBackend):
     def _activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
         return (self._run(inputs)[layer],)
 
-    def _weight_gradients(self, inputs: Inputs, pull: Pull, parameters: Sequence[tuple[str, str]]) -> Weights:
+    def _weight_gradients(self, inputs: Inputs, pull: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
         passed = self._run(inputs)
-        gradients = self._back(passed, pulled(pull, self.forward(inputs), slice(0, count(inputs))))
+        gradients = self._back(passed, compute_gradient(pull, self.forward(inputs), slice(0, count(inputs))))
         found = {}
         for layer, gradient in gradients.items():
             found[layer, "weight"] = gradient.T @ passed[layer].entering["weight"]
@@ -103,14 +103,14 @@ class StackBackend(ModelBackend):
         arrays: dict[str, Any] = {
             f"{name}.{key}": values for name, layer in self._layers.items() for key, values in layer.items()
         }
-        with path.open("wb") as file:  # np.savez would add its own ending to a path
+        with path.open("wb") as file:  # np.savez would add its own suffix to a path
             np.savez(file, **arrays)
 
     def describe(self) -> Description:
         return Description(self.NAME, f"numpy {np.__version__}", "stack", "cpu", self.score_kind, self._source)
 
     def _run(self, inputs: Inputs) -> dict[str, Activation]:
-        """What passes through every layer."""
+        """Return the input and output of every layer."""
         width = next(iter(self._layers.values()))["weight"].shape[1]
         if isinstance(inputs, Mapping):
             raise DataError("the model takes one array, got a mapping")
@@ -125,7 +125,7 @@ class StackBackend(ModelBackend):
         return passed
 
     def _back(self, passed: Mapping[str, Activation], seed: Array) -> dict[str, Array]:
-        """The gradient at what leaves every layer, from a gradient at the scores `(n, classes)`."""
+        """Return the gradient at the output of every layer, from a gradient at the scores `(n, classes)`."""
         gradients: dict[str, Array] = {}
         gradient = seed.astype(np.float32)
         for name in reversed(list(passed)):

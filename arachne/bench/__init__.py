@@ -1,0 +1,1 @@
+"""Compare searchers on one fault."""

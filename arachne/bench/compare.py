@@ -1,0 +1,181 @@
+"""Run several searchers on one fault with the same split, seed and budget, and compare them on held-out inputs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from arachne import engine
+from arachne.bench.result import Comparison, Contender
+from arachne.choose.budget import Budget
+from arachne.cluster.starting import on_cluster
+from arachne.data.labelled import LabelledData
+from arachne.data.read import read_data
+from arachne.errors import ArachneError, ClusterError, NothingWithinBudgetError, UsageError
+from arachne.evidence.verdict import BREAK_BUDGET
+from arachne.localise import Localiser
+from arachne.model.backend import ModelBackend
+from arachne.model.registry import load
+from arachne.plugins.table import SEARCHERS
+from arachne.results.result import RepairResult
+from arachne.search import Generation, Searcher
+from arachne.settings import Settings, check_uses_alpha, make_searcher, make_settings
+
+MESSAGE_INTERVAL = 10.0
+"""Seconds between two progress lines of one search."""
+
+Tell = Callable[[str], None]
+
+
+def compare_searchers(
+    model: Any,
+    data: Any,
+    target: str | Sequence[str],
+    *,
+    searchers: Sequence[str | Searcher] | None = None,
+    max_break: float = BREAK_BUDGET,
+    localiser: str | Localiser | None = None,
+    holdout: Any = None,
+    training: Any = None,
+    tell: Tell | None = None,
+    workers: int | None = None,
+    cluster: Any = None,
+    **changes: Any,
+) -> Comparison:
+    """Repair one mistake with every searcher, and measure all of them on the same held-out inputs.
+
+    A searcher that cannot run on this model, fails, or finds nothing within the budget gets a row that says so.
+
+    Args:
+        model: A model file, a framework's model object, or a backend; it is left as it was.
+        data: Whatever `read_data` takes; inputs the model was not trained on.
+        target: The mistake, such as `6:0`.
+        searchers: Names or objects; when None all of Arachne's own, those that retrain the model only where
+            `training` is given.
+        max_break: The largest share of inputs that were right and may become wrong.
+        localiser: Finds the suspects for all searchers; when None, each uses its own default.
+        holdout: Other data for the verdict; half of `data` when None.
+        training: The data the model was trained on, for searchers that retrain it.
+        tell: Called with each progress line.
+        workers: How many local processes share the inputs; the patches are the same with any number.
+        cluster: A dask cluster that shares the inputs instead, as for `arachne.repair`.
+        **changes: Other attributes of `Settings`, such as `seed`; `alpha` goes to the searchers that use it.
+
+    Raises:
+        NothingToRepairError: The model does not make this mistake.
+    """
+    named = usual_searchers(training is not None) if searchers is None else list(searchers)
+    named = [SEARCHERS.canonical(one) if isinstance(one, str) else one for one in named]
+    if not named:
+        raise UsageError("expected at least one searcher to compare, got none")
+    made = [make_searcher(one) if isinstance(one, str) else one for one in named]
+    if "alpha" in changes and not any(one.uses_alpha for one in made):
+        check_uses_alpha(made[0])
+    without_alpha = {name: value for name, value in changes.items() if name != "alpha"}
+    others = {"holdout": holdout, "training": training}
+    read = {name: None if source is None else read_data(source) for name, source in others.items()}
+    backend, contenders = load(model), []
+    with on_cluster(backend, workers=workers, cluster=cluster, tell=tell) as shared:
+        run = _Run(shared, read_data(data), target, read["holdout"], read["training"], tell)
+        for number, one in enumerate(made):
+            run.begin(one.name, f"{number + 1} of {len(made)}")
+            own_changes = changes if one.uses_alpha else without_alpha
+            found = run.contender(one, localiser, {**own_changes, "budget": Budget(max_break)})
+            own = None if found.result is None else replace(found.result, backend=backend)
+            contenders.append(replace(found, result=own))
+    return Comparison(tuple(contenders), max_break, backend.NAME)
+
+
+def usual_searchers(with_training: bool) -> list[str]:
+    """List Arachne's own searchers by name, those that retrain a model only if there is training data."""
+    return [name for name in SEARCHERS.ours if with_training or not SEARCHERS.get(name).USES_TRAINING]
+
+
+@dataclass
+class _Run:
+    """Runs the searchers one after the other on the same inputs and reports progress."""
+
+    backend: ModelBackend
+    data: LabelledData
+    target: str | Sequence[str]
+    holdout: LabelledData | None
+    training: LabelledData | None
+    tell: Tell | None
+    name: str = ""
+    step: str = ""
+    start_time: float = 0.0
+    last_message_time: float = 0.0
+    processor_seconds: float = 0.0
+    clock_start: float = 0.0
+
+    def begin(self, name: str, position: str) -> None:
+        """Start the clock of a searcher."""
+        self.name, self.step, self.processor_seconds = name, "", 0.0
+        self.start_time = self.last_message_time = time.monotonic()
+        self._say(f"{position}: {name} …")
+
+    def contender(self, one: Searcher, localiser: str | Localiser | None, changes: dict[str, Any]) -> Contender:
+        """Run a searcher; an error after the data has been split is part of its result, any earlier one is raised."""
+        result: RepairResult | None = None
+        failed: str | None = None
+        where = "" if localiser is None else localiser if isinstance(localiser, str) else localiser.name
+        try:
+            settings = make_settings(searcher=one, localiser=localiser, **changes)
+            where = settings.resolve_localiser(self.backend).name
+            training = self.training if settings.searcher.USES_TRAINING else None
+            failed = settings.searcher.refusal(self.backend, training)
+            result = None if failed else self._repair(settings, training)
+        except NothingWithinBudgetError as error:
+            result = error.result
+        except Exception as error:
+            if self.step in ("", "split") or isinstance(error, ClusterError):
+                raise
+            failed = str(error) if isinstance(error, ArachneError) else f"{type(error).__name__}: {error}"
+        self._stop_clock()
+        contender = Contender(self.name, where, result, failed, round(self.processor_seconds, 3))
+        self._say(f"{self.name}: {contender.headline}, {self._elapsed_text()}")
+        return contender
+
+    def _repair(self, settings: Settings, training: LabelledData | None) -> RepairResult:
+        return engine.repair(
+            self.backend,
+            self.data,
+            self.target,
+            settings=settings,
+            holdout=self.holdout,
+            training=training,
+            on_step=self._on_step,
+            on_generation=self._on_generation,
+        )
+
+    def _on_step(self, name: str) -> None:
+        """Count processor time from localising to choosing; splitting and the final measuring are the same for all."""
+        self._stop_clock()
+        self.step = name
+        if name not in ("split", "measure"):
+            self.clock_start = self._processor_time()
+
+    def _stop_clock(self) -> None:
+        if self.clock_start:
+            self.processor_seconds += self._processor_time() - self.clock_start
+            self.clock_start = 0.0
+
+    def _processor_time(self) -> float:
+        """Return the processor time so far, of this process and of remote workers."""
+        remote = self.backend.remote
+        return time.process_time() + (0.0 if remote is None else remote.processor)
+
+    def _on_generation(self, at: Generation) -> None:
+        if time.monotonic() - self.last_message_time > MESSAGE_INTERVAL:
+            self.last_message_time = time.monotonic()
+            counts = f"{at.repaired} repaired and {at.broken} broken on seen inputs"
+            self._say(f"{self.name}: {self.step}, generation {at.number}, {counts}, {self._elapsed_text()} so far")
+
+    def _elapsed_text(self) -> str:
+        return f"{time.monotonic() - self.start_time:.1f} s"
+
+    def _say(self, text: str) -> None:
+        if self.tell is not None:
+            self.tell(text)

@@ -1,0 +1,1 @@
+"""Choosing one candidate of a front: budgets, selection, minimising."""

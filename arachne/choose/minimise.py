@@ -1,0 +1,67 @@
+"""Minimise a patch: drop the changed weights that it does not need."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from arachne.model.values import Array
+from arachne.search.base import Problem
+from arachne.search.influence import influences
+from arachne.search.state import Candidate
+
+MIN_REPAIRED_SHARE = 0.98
+"""The share of the repaired negatives that must stay repaired."""
+
+STRENGTH_FACTORS = (1.0, 1.15, 1.3)
+"""The remaining changes may be scaled by these factors, to make up for the dropped ones."""
+
+
+def minimise(problem: Problem, candidate: Candidate) -> Candidate:
+    """Drop the changes that a patch does not need; return the candidate itself if it needs all of them.
+
+    The changes with the smallest effect on margins are dropped first: |change| sqrt(F), with F as in `influence`. The
+    remaining ones must repair `MIN_REPAIRED_SHARE` of the fitness inputs that the candidate repairs, break no more than
+    it does, and be as fair to groups if there is an objective.
+    """
+    suspects = candidate.selection
+    change = candidate.values - suspects.values
+    own = problem.with_suspects(suspects)
+    wanted = _counts(own, suspects.values + change)
+    matter = np.abs(change) * np.sqrt(influences(own, suspects.values + change, rng=np.random.default_rng(0)))
+    order = np.lexsort((-np.abs(change), -matter))[: np.count_nonzero(change)]
+    found: Array | None = None
+    fewest, most = 0, len(order)
+    while most - fewest > 1:
+        middle = (fewest + most) // 2
+        tried = _values_with_changes(own, change, order[:middle], wanted)
+        found, fewest, most = (found, middle, most) if tried is None else (tried, fewest, middle)
+    if found is None:
+        return candidate
+    changed = np.flatnonzero(found != suspects.values)
+    return replace(candidate, selection=suspects.take(changed), values=found[changed])
+
+
+def _values_with_changes(
+    problem: Problem, change: Array, which: Array, wanted: tuple[int, int, int, float]
+) -> Array | None:
+    """Return values with only these changes that reach the wanted counts, `(k,)`; None if no factor does."""
+    for factor in STRENGTH_FACTORS:
+        values = problem.suspects.values.copy()
+        values[which] += factor * change[which]
+        values = problem.round_to_storage(values)
+        repaired, *costs = _counts(problem, values)
+        if repaired >= MIN_REPAIRED_SHARE * wanted[0] and all(
+            cost <= most for cost, most in zip(costs, wanted[1:], strict=True)
+        ):
+            return values
+    return None
+
+
+def _counts(problem: Problem, values: Array) -> tuple[int, int, int, float]:
+    """Count repaired, broken and broken never-break inputs, and compute the objective's cost."""
+    inputs = problem.fitness_inputs
+    scores = problem.scorer.scores(values, np.arange(len(inputs)))
+    right = inputs.correct(scores)
+    return *inputs.outcome(inputs.wrong_by_term(scores)), float(problem.objective_costs(right[None])[0])

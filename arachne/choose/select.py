@@ -1,0 +1,278 @@
+"""Select one point of a front: the most repaired within a budget, by a careful estimate or with a guarantee."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import bdtr
+
+from arachne.choose.budget import Budget
+from arachne.data.grouping import MAX_GROUPS
+from arachne.evidence.group_summary import format_points as in_points
+from arachne.evidence.verdict import percent
+from arachne.fairness import Objective
+from arachne.model.values import Array
+from arachne.scoring.outcome import Outcome
+from arachne.scoring.statistics import Rate
+from arachne.search.measured import MeasuredCandidate
+from arachne.text import pluralise
+
+SAFETY_DEVIATIONS = 0.7
+"""The safety margin of the careful estimate: broken + 0.7 √broken must keep the budget, 0.7 deviations of a count.
+
+The best of many similar candidates was partly lucky, so it breaks more of new inputs than of those it was judged on.
+docs/repairs-at-equal-damage.md shows how often points selected by this rule keep their budgets on held-out inputs.
+"""
+
+CLOSE_REPAIR_RATE = 0.02
+"""Repair rates this close to the best count as equal; among these points, the one that breaks least is taken."""
+
+CLOSE_FAIRNESS = 0.005
+"""Values of an objective this close to the best count as equal: half a percentage point."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The point of a front that was selected, and the reason.
+
+    Attributes:
+        index: Its number; None if no point keeps the budget.
+        budget: The budget.
+        rule: How points were compared, in words.
+        why: The reason for this point, or for none, in words and numbers.
+        within: The numbers of all points that keep the budget.
+        beyond: If none does, the number of the point that misses it by least.
+        objective: The fairness objective; the fairest point is selected, not the one that repairs most.
+    """
+
+    index: int | None
+    budget: Budget
+    rule: str
+    why: str
+    within: tuple[int, ...] = ()
+    beyond: int | None = None
+    objective: Objective | None = None
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """The limits of a point beside the break rate, and the objective.
+
+    Attributes:
+        classes: How far the accuracy of each class may fall `(classes,)`.
+        groups: How far the accuracy of a group may fall, by column and value.
+        objective: The fairness objective.
+    """
+
+    classes: Array
+    groups: Mapping[tuple[str, str], float]
+    objective: Objective | None
+
+    @property
+    def best(self) -> str:
+        """The criterion among the points within a budget, in words."""
+        if self.objective is None:
+            return "most repaired"
+        return f"{'highest' if self.objective.RISES else 'smallest'} {self.objective}"
+
+
+def select_point(
+    points: Sequence[MeasuredCandidate], budget: Budget, names: Sequence[str], objective: Objective | None = None
+) -> Choice:
+    """Select the point that repairs most within a budget. Held-out inputs are never used.
+
+    Args:
+        points: The front.
+        budget: The budget.
+        names: The model's classes in order.
+        objective: A fairness objective with its column; the fairest point is then selected, not the most repaired.
+
+    Raises:
+        UsageError: The budget names a class the model does not have, or a group that the data does not have.
+    """
+    limits = limits_of(points, budget, names, objective)
+    if budget.confidence is not None:
+        return _select_with_guarantee(points, budget, limits)
+    within = [
+        n
+        for n, p in enumerate(points)
+        if _has_valid_counts(p, budget) and _keeps_limits(p, p.selection_outcome, limits) and _keeps_budget(p, budget)
+    ]
+    rule = (
+        f"{limits.best} of those that break clearly less than the budget of {percent(budget.max_break)}, counted "
+        f"{_judged_on(points)}"
+    )
+    if not within:
+        return _choose_none(
+            points, budget, limits, rule, "selection_outcome", f"breaks clearly less than {percent(budget.max_break)}"
+        )
+    index = _best(within, points, [point.selection_outcome for point in points], objective)
+    why = _describe(points[index], points[index].selection_outcome, objective)
+    return Choice(index, budget, rule, why, tuple(within), objective=objective)
+
+
+def limits_of(
+    points: Sequence[MeasuredCandidate], budget: Budget, names: Sequence[str], objective: Objective | None = None
+) -> _Limits:
+    """Resolve the limits of points; arguments as for `select_point`."""
+    groups: Mapping[tuple[str, str], float] = {}
+    if budget.max_group_drop and points:
+        baseline = points[0].seen.baseline
+        named = [column for column in baseline.columns if objective is None or column == objective.group_column]
+        every = {column: baseline.by(column).names for column in baseline.columns}
+        few = {column: values for column, values in every.items() if len(values) <= MAX_GROUPS}
+        groups = budget.group_limits(few, named)
+    return _Limits(budget.class_limits(names), groups, objective)
+
+
+def _select_with_guarantee(points: Sequence[MeasuredCandidate], budget: Budget, limits: _Limits) -> Choice:
+    """Learn-then-Test: walk from the safest point to the boldest, and stop at the first that fails an exact test.
+
+    The order, and which points are left out of it, depend only on inputs the search saw. So the tests on the inputs set
+    aside are a fixed sequence: the chance that any point that passed breaks more than the budget is at most 1 -
+    confidence. Dropping points that passed, for any reason, does not change that.
+    """
+    sure = f"{100 * (budget.confidence or 0):g} %"
+    rule = (
+        f"{limits.best} of those that break at most {percent(budget.max_break)} with {sure} confidence (exact "
+        "binomial test on inputs the search never had, from the safest point on, up to the first that fails)"
+    )
+    kept = next((point.choose.breakage.total for point in points if point.choose is not None), 0)
+    if kept < budget.fewest_positives:
+        return Choice(None, budget, rule, explain_too_few(budget, kept), objective=limits.objective)
+    order = [number for number, point in enumerate(points) if _keeps_limits(point, point.search_outcome, limits)]
+    order.sort(key=lambda number: (points[number].search_outcome.breakage.value, points[number].size))
+    passed: list[int] = []
+    for number in order:
+        if p_above(points[number].choose, budget) > 1 - (budget.confidence or 0):
+            break
+        passed.append(number)
+    within = [number for number in passed if _keeps_drops(points[number].choose, limits)]
+    if not within:
+        return _choose_none(
+            points, budget, limits, rule, "choose", f"is shown to break at most {percent(budget.max_break)}"
+        )
+    index = _best(within, points, [point.search_outcome for point in points], limits.objective)
+    chosen = points[index].choose or points[index].seen  # there is a `choose`, or no test would have passed
+    description = _describe(points[index], chosen, limits.objective)
+    why = f"{description}, p = {p_above(chosen, budget):.2g} for more than {percent(budget.max_break)}"
+    return Choice(index, budget, rule, why, tuple(within), objective=limits.objective)
+
+
+def p_above(outcome: Outcome | None, budget: Budget) -> float:
+    """The exact p-value of "breaks more than the budget": P(Bin(n, max_break) <= broken); 1 without inputs."""
+    if outcome is None or not outcome.breakage.total:
+        return 1.0
+    return float(bdtr(outcome.breakage.count, outcome.breakage.total, budget.max_break))
+
+
+def explain_too_few(budget: Budget, kept: int) -> str:
+    """Say why a guarantee cannot be given, and how many inputs it takes."""
+    return (
+        f"a guarantee of at most {percent(budget.max_break)} broken with {100 * (budget.confidence or 0):g} % "
+        f"confidence takes {budget.fewest_positives:,} inputs that are right and kept from the search, and there "
+        f"{'is' if kept == 1 else 'are'} {kept:,}; give more data, a larger budget or less confidence"
+    )
+
+
+def _has_valid_counts(point: MeasuredCandidate, budget: Budget) -> bool:
+    """Tell whether a point's counts hold for a budget.
+
+    A minimised patch inherits its larger patch's out-of-fold counts, which are valid only for budgets of at least the
+    break rate it was minimised within.
+    """
+    return point.minimised_for is None or point.minimised_for <= budget.max_break
+
+
+def _keeps_budget(point: MeasuredCandidate, budget: Budget) -> bool:
+    """Tell whether a point keeps the budget with a margin, both where it is judged and on the seen inputs."""
+    both = (point.selection_outcome, point.seen if point.out_of_fold is None else point.selection_outcome)
+    return all(_cautious_count(one.breakage) <= budget.max_break * one.breakage.total + 1e-9 for one in both)
+
+
+def _cautious_count(breakage: Rate) -> float:
+    return breakage.count + SAFETY_DEVIATIONS * math.sqrt(breakage.count)
+
+
+def _keeps_limits(point: MeasuredCandidate, outcome: Outcome, limits: _Limits) -> bool:
+    """Tell whether a point repairs or is fairer, breaks no never-break input, and keeps class and group limits."""
+    better = outcome.repair.count > 0 if limits.objective is None else outcome.gain(limits.objective) > 0
+    return better and not point.never_broken and _keeps_drops(outcome, limits)
+
+
+def _keeps_drops(outcome: Outcome | None, limits: _Limits) -> bool:
+    if outcome is None or np.any(outcome.class_drops(len(limits.classes)) > limits.classes + 1e-12):
+        return False
+    drops = {column: outcome.group_drops(column) for column in dict.fromkeys(column for column, _ in limits.groups)}
+    return all(drops[column].get(value, 0.0) <= most + 1e-12 for (column, value), most in limits.groups.items())
+
+
+def _best(
+    within: Sequence[int],
+    points: Sequence[MeasuredCandidate],
+    outcomes: Sequence[Outcome],
+    objective: Objective | None,
+) -> int:
+    """Return the point that repairs most or is fairest; of close ones, the fewest broken, minimised, then smallest.
+
+    Rates are compared, because points may be judged on different inputs.
+    """
+    if objective is None:
+        gains = {number: outcomes[number].repair.value for number in within}
+    else:
+        gains = {number: outcomes[number].gain(objective) for number in within}
+    close = CLOSE_REPAIR_RATE if objective is None else CLOSE_FAIRNESS
+    near = [number for number in within if gains[number] >= max(gains.values()) - close]
+
+    def worth(number: int) -> tuple[float, float, bool, float]:
+        point = points[number]
+        return outcomes[number].breakage.value, -gains[number], point.minimised_from is None, point.size
+
+    return min(near, key=worth)
+
+
+def _judged_on(points: Sequence[MeasuredCandidate]) -> str:
+    words = {"out of fold": "on inputs that the run which made each count had not seen"}
+    return " or ".join(dict.fromkeys(words.get(point.selection_basis, point.selection_basis) for point in points))
+
+
+def _describe(point: MeasuredCandidate, outcome: Outcome, objective: Objective | None) -> str:
+    fairer = ""
+    if objective is not None:
+        fairer = f"{objective} {in_points(outcome.gain(objective))} {'more' if objective.RISES else 'less'}, "
+    return f"by {point.candidate.made_by}, {fairer}{_counts(outcome)}"
+
+
+def _counts(outcome: Outcome) -> str:
+    repair, breakage = outcome.repair, outcome.breakage
+    return (
+        f"{repair.count:,} of {repair.total:,} repaired and {breakage.count:,} of {breakage.total:,} broken "
+        f"({percent(breakage.value)})"
+    )
+
+
+def _choose_none(
+    points: Sequence[MeasuredCandidate], budget: Budget, limits: _Limits, rule: str, where: str, wanted: str
+) -> Choice:
+    """Return the choice where no point keeps the budget; it describes the best point beyond it."""
+    outcomes = {n: getattr(point, where) or point.seen for n, point in enumerate(points)}
+    objective = limits.objective
+    gains = {n: s.repair.value if objective is None else s.gain(objective) for n, s in outcomes.items()}
+    repairing = [n for n in outcomes if outcomes[n].repair.count and gains[n] > 0]
+    whole = f"none of {pluralise(len(points), 'candidate')}"
+    if not repairing:
+        nothing = "repairs anything" if objective is None else f"makes the {objective} better"
+        return Choice(None, budget, rule, f"{whole} {nothing}", objective=objective)
+    beyond = min(repairing, key=lambda n: (points[n].never_broken, outcomes[n].breakage.value, -gains[n]))
+    more = ["keeps all never-break inputs right"] if any(point.never_broken for point in points) else []
+    more += ["keeps every class within its limit"] if budget.max_class_drop else []
+    more += ["keeps every group within its limit"] if budget.max_group_drop else []
+    more += [] if objective is None else [f"makes the {objective} better"]
+    best = f"the best beyond the budget, by {points[beyond].candidate.made_by}, has {_counts(outcomes[beyond])}"
+    if points[beyond].never_broken:
+        best += f" and gets {pluralise(points[beyond].never_broken, 'never-break input')} wrong"
+    why = f"{whole} {' and '.join([wanted, *more])}; {best}"
+    return Choice(None, budget, rule, why, beyond=beyond, objective=objective)

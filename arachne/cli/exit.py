@@ -1,0 +1,59 @@
+"""How the command ends: with its own exit code, whatever becomes of its streams or a library ends the process."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from typing import NoReturn
+
+from arachne.errors import EnvironmentFaultError
+
+ENVIRONMENT = EnvironmentFaultError.exit_code
+
+
+def prepare() -> None:
+    """Make sure of the streams, and of the exit code where a library ends the process by itself.
+
+    A file that is opened while standard output is closed would become standard output. And OpenBLAS, when it gets no
+    memory, says so and calls `exit(1)`, which here means that a gate failed.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    with contextlib.suppress(AttributeError, OSError):  # a system without them
+        libc = ctypes.CDLL(None)
+        ended = ctypes.cast(libc._exit, ctypes.c_void_p)
+        libc.__cxa_atexit(ended, ctypes.c_void_p(ENVIRONMENT), None)
+
+
+def leave(code: int) -> NoReturn:
+    """End the process with a code, or with that of an environment that did not take what was written."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError as error:
+            if code == 0:
+                code = ENVIRONMENT
+                with contextlib.suppress(OSError):
+                    os.write(2, f"error: not everything could be printed: {error.strerror}\n".encode())
+    atexit._run_exitfuncs()
+    os._exit(code)
+
+
+@contextlib.contextmanager
+def report_closed_pipe() -> Iterator[None]:
+    """Tell a reader that has gone away as what it is; click would exit with 1."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EPIPE:
+            raise
+        raise EnvironmentFaultError("standard output was closed before everything was written") from error

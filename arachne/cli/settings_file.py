@@ -1,0 +1,135 @@
+"""A settings file as it is read: which options it sets for a command, and in which line.
+
+data = "val.npz"                # for every command that takes --data
+[repair]
+target = ["6:0"]
+fail-if = ["break_rate > 0.5%"]
+[repair.option]                 # for the searcher, the localiser and the objective, as -O
+steps = 64
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from arachne.cli.name_values import NameValues
+from arachne.cli.plugin_options import plugin_table_hint
+from arachne.cli.provenance import Origin, Source, setting_names
+from arachne.cli.toml_values import as_given
+from arachne.errors import InputError, UsageError, did_you_mean
+from arachne.io.reading import error_text, read_text
+
+FILE = "arachne.toml"
+MAX_BYTES, MAX_DOTS = 1 << 16, 1000
+"""More bytes than this are no settings, nor is a line with more dots."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A value that a file or the environment gives an option.
+
+    Attributes:
+        parameter: The option.
+        value: As the command line would give it; of `-O`, one word.
+        source: Where it stands.
+    """
+
+    parameter: click.Parameter
+    value: bool | str | list[str]
+    source: Source
+
+
+def read_settings(named: Path | None, command: str, owner: click.Command) -> list[Setting]:
+    """Read what a file sets for a command.
+
+    Args:
+        named: The file the user names; None for the one in the working folder, if there is one.
+        command: The command's name, and that of its table.
+        owner: The command.
+
+    Raises:
+        InputError: No such file, not TOML, or a value of another kind.
+        UsageError: An option this command does not have.
+    """
+    if named is None and not os.path.lexists(FILE):
+        return []
+    path, origin = (Path(FILE), Origin.FOUND) if named is None else (named, Origin.NAMED)
+    text = read_text(path, "settings", MAX_BYTES)
+    content = _parse(path, text)
+    known = {name: parameter for parameter in owner.params for name in setting_names(parameter)}
+    own = content.get(command, {})
+    if not isinstance(own, Mapping):
+        raise InputError(f"'{path}' has '{command}' as a value, expected a table of options, [{command}]")
+    for key in own:
+        if key not in known:
+            hint = plugin_table_hint(owner, command, key) or did_you_mean(key, known)
+            raise UsageError(f"'{path}' has the option '{key}' for {command}" + hint)
+    common = {key: value for key, value in content.items() if not isinstance(value, Mapping) and key in known}
+    lines = lines_of_keys(text)
+    found = []
+    for key, value in {**common, **own}.items():
+        line = lines.get((command, key), lines.get((command,))) if key in own else lines.get((key,))
+        source = Source(origin, str(path), line)
+        given = as_given(value, known[key], source.text, key)
+        if isinstance(known[key], NameValues) and isinstance(given, list):
+            found += _word_settings(known[key], given, source, lines, (command, key))
+        else:
+            found.append(Setting(known[key], given, source))
+    return found
+
+
+def _word_settings(
+    parameter: click.Parameter,
+    words: list[str],
+    source: Source,
+    lines: Mapping[tuple[str, ...], int],
+    table: tuple[str, str],
+) -> list[Setting]:
+    """One setting for each word of `-O`, with the line of its name where it has one of its own."""
+    own = {".".join(key[2:]): line for key, line in lines.items() if key[:2] == table and len(key) > 2}
+    return [
+        Setting(parameter, word, replace(source, line=own.get(word.partition("=")[0], source.line))) for word in words
+    ]
+
+
+def lines_of_keys(text: str) -> dict[tuple[str, ...], int]:
+    """The line in which each key of a TOML file first stands, by the tables that lead to it."""
+    lines: dict[tuple[str, ...], int] = {}
+    table: tuple[str, ...] = ()
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith("["):
+            table = _key_in(line) or table
+        elif "=" in line:
+            key = _key_in(line.partition("=")[0] + "= 0")
+            if key:
+                lines.setdefault((*table, *key), number)
+    return lines
+
+
+def _key_in(line: str) -> tuple[str, ...]:
+    """The dotted key of one line; none where the line is the middle of a longer value."""
+    try:
+        content: Any = tomllib.loads(line)
+    except (ValueError, RecursionError):
+        return ()
+    key: tuple[str, ...] = ()
+    while isinstance(content, dict) and content:
+        name, content = next(iter(content.items()))
+        key += (name,)
+    return key
+
+
+def _parse(path: Path, text: str) -> dict[str, Any]:
+    if any(line.count(".") > MAX_DOTS for line in text.splitlines()):  # the parser takes the square of their number
+        raise InputError(f"'{path}' has a line with more than {MAX_DOTS:,} dots, which no settings have")
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"'{path}' is not TOML: {error_text(error)}") from error

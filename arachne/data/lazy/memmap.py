@@ -1,0 +1,67 @@
+"""Memory-mapped arrays: a large array made from one is memory-mapped too, in a temporary file."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+import numpy as np
+import numpy.typing as npt
+
+from arachne.data.lazy.row_reader import cast
+from arachne.errors import EnvironmentFaultError
+from arachne.model.lazy import LazyArray, as_array
+from arachne.model.values import Array, batches
+
+MAX_IN_MEMORY_BYTES = 256 * 2**20
+"""Up to this many bytes, the result is an ordinary array."""
+
+COPY_BATCH = 1024
+"""Rows copied at a time."""
+
+
+def allocate_like(shape: tuple[int, ...], dtype: npt.DTypeLike, like: Array) -> Array:
+    """Allocate an array; a large one is memory-mapped if `like` is, in an unnamed temporary file.
+
+    Raises:
+        EnvironmentFaultError: No room on the disk.
+    """
+    size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+    if not isinstance(like, np.memmap) or size <= MAX_IN_MEMORY_BYTES:
+        return np.empty(shape, dtype)
+    try:
+        with tempfile.TemporaryFile(prefix="arachne-") as file:
+            # Reserve the blocks now: on a full disk, the first write to a mapped file would kill the process.
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+            return np.memmap(file, dtype=dtype, mode="r+", shape=shape)
+    except OSError as error:
+        raise EnvironmentFaultError(
+            f"no room for {size / 2**30:.1f} GiB of data in '{tempfile.gettempdir()}' ({error.strerror})"
+        ) from error
+
+
+def gather(array: Array, rows: Array) -> Array:
+    """Copy the chosen rows of an array; those of a lazy one stay unread."""
+    if isinstance(array, LazyArray):
+        return as_array(array.take(rows))
+    if not isinstance(array, np.memmap):
+        chosen: Array = array[rows]
+        return chosen
+    copy = allocate_like((len(rows), *array.shape[1:]), array.dtype, array)
+    for batch in batches(len(rows), COPY_BATCH):
+        copy[batch] = array[rows[batch]]
+    return copy
+
+
+def as_type(array: Array, dtype: npt.DTypeLike) -> Array:
+    """Convert an array to another dtype; numbers too large for it become infinite."""
+    if isinstance(array, LazyArray):
+        return cast(array, dtype)
+    with np.errstate(over="ignore"):
+        if not isinstance(array, np.memmap):
+            return array.astype(dtype)
+        copy = allocate_like(array.shape, dtype, array)
+        for batch in batches(len(array), COPY_BATCH):
+            copy[batch] = array[batch]
+        return copy

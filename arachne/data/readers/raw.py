@@ -1,0 +1,47 @@
+"""The result of a reader, before labels are converted to numbers and anything is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from arachne.data.preprocess import Preprocess
+from arachne.model.values import Array, Inputs
+
+LABEL_NAMES = ("y", "label", "labels")
+"""Names of the labels, in files and in the batches of a loader."""
+
+COLUMN_PREFIXES = ("group_", "meta_")
+"""An array or column whose name starts like this is metadata; the prefix is dropped."""
+
+
+@dataclass(frozen=True, eq=False)
+class RawData:
+    """The content of a source.
+
+    Attributes:
+        inputs: One array or anything that makes one, or a mapping of such.
+        labels: Class numbers or names `(n,)`.
+        class_names: The names in order, if the source defines it.
+        known_names: Names that occur as labels, including those without inputs (an empty directory).
+        names: File names `(n,)`.
+        columns: Metadata `(n,)`.
+        preprocess: The part of the preprocessing that is still to be done.
+    """
+
+    inputs: Inputs | Mapping[str, Any] | Any
+    labels: Any
+    class_names: tuple[str, ...] | None = None
+    known_names: Sequence[str] | None = None
+    names: tuple[str, ...] | None = None
+    columns: Mapping[str, Array] = field(default_factory=dict)
+    preprocess: Preprocess | None = None
+
+
+def column_name(name: str) -> str | None:
+    """Return the name of the metadata column that an array holds; None if it is not metadata."""
+    for prefix in COLUMN_PREFIXES:
+        if name.startswith(prefix) and len(name) > len(prefix):
+            return name[len(prefix) :]
+    return None

@@ -1,0 +1,111 @@
+"""Measure whether a repair survives export, conversion or quantisation of the model.
+
+The effect of the patch is measured again in the converted model, without and with the patch, so that the repair is not
+blamed for the cost of the conversion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from arachne.data.split import Part
+from arachne.errors import PatchError
+from arachne.evidence import Evidence
+from arachne.evidence.verdict import DAMAGE, NOT_REPAIRED, REPAIRED, TOO_FEW, WORSE, percent
+from arachne.model.backend import ModelBackend
+from arachne.model.values import Array, Inputs
+from arachne.patch import Patch
+from arachne.patch.matching import match
+from arachne.patch.transfer import ModelWeights
+from arachne.plugins.drawing import Drawable
+from arachne.scoring.plain import forward_with
+from arachne.scoring.statistics import Rate
+
+VERDICT_RANKS = {REPAIRED: 4, DAMAGE: 3, NOT_REPAIRED: 2, WORSE: 1, TOO_FEW: 0}
+
+Scores = Callable[[Inputs], Array]
+
+
+@dataclass(frozen=True)
+class Survival(Drawable):
+    """A repair in the model it was made for (here) and in a converted copy (there).
+
+    Attributes:
+        where: The name of the copy: a file's name, or the kind of quantisation.
+        here: The evidence in the model the patch is for.
+        there: The evidence in the copy, on the same inputs.
+        still_repaired: Of the inputs repaired here, how many are right there.
+        note: Which model stands for the copy without the patch.
+    """
+
+    where: str
+    here: Evidence
+    there: Evidence
+    still_repaired: Rate
+    note: str
+
+    @property
+    def survives(self) -> bool:
+        """Whether the verdict there is as good as here, and here there was a repair."""
+        here, there = (VERDICT_RANKS[evidence.verdict.word] for evidence in (self.here, self.there))
+        return here >= VERDICT_RANKS[DAMAGE] and there >= here
+
+    def __str__(self) -> str:
+        """The sentence and the note."""
+        return f"{self.sentence} ({self.note})"
+
+    @property
+    def sentence(self) -> str:
+        """Whether the repair survived, with the counts."""
+        here, there = self.here.held_out, self.there.held_out
+        repaired = self.still_repaired
+        counts = (
+            f"{repaired.count} of {repaired.total} inputs repaired here are right in {self.where}; "
+            f"repair rate {percent(here.repair_rate)} here, {percent(there.repair_rate)} there, break rate "
+            f"{percent(here.break_rate)} here, {percent(there.break_rate)} there"
+        )
+        if VERDICT_RANKS[self.here.verdict.word] < VERDICT_RANKS[DAMAGE]:
+            return f"there is no repair that could survive ({self.here.verdict.word} here): {counts}"
+        return f"the repair {'survived' if self.survives else 'did not survive'}: {counts}"
+
+
+def scores_there(patch: Patch, other: ModelBackend) -> tuple[Scores | None, Scores, str]:
+    """Return functions that score another model without and with the patch, and a note on the model without it.
+
+    The other model may or may not carry the patch, and keeps its weights. The first function is None if the patch's
+    weights are not found in it.
+    """
+    try:
+        found = match(patch, ModelWeights(other), exact=patch.base.backend == other.NAME)
+    except PatchError:
+        return None, other.forward, "compared with the model itself: the patch's weights are not found there"
+    if all(pair.done for pair in found.pairs):
+        undone = found.patch.inverse()
+        return (
+            _patched_forward(undone, other),
+            other.forward,
+            "it carries the patch, which was taken out for the comparison",
+        )
+    return (
+        other.forward,
+        _patched_forward(found.patch, other),
+        "it does not carry the patch, which was put in for the comparison",
+    )
+
+
+def count_still_repaired(part: Part, here: Array, there: Array) -> Rate:
+    """Count the negatives right here that are also right there; scores `(n, classes)` with the patch."""
+    labels = part.labels[part.negatives]
+    right_here = part.task.correct(here[part.negatives], labels)
+    right_there = part.task.correct(there[part.negatives], labels)
+    return Rate(int(np.sum(right_here & right_there)), int(np.sum(right_here)))
+
+
+def _patched_forward(patch: Patch, backend: ModelBackend) -> Scores:
+    def forward(inputs: Inputs) -> Array:
+        return forward_with(backend, patch.apply_temporarily(backend), inputs)
+
+    return forward

@@ -1,0 +1,75 @@
+"""Files that are either wholly there or not there at all.
+
+A file is written under another name, forced to the disk and renamed, so that a crash or a full disk leaves what was
+there before. Both folders are held open meanwhile: see `arachne.io.folder`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from arachne.errors import ModelError
+from arachne.io.expected import expected_at
+from arachne.io.moving import put_file
+from arachne.io.places import allowed_mode, environment_faults
+from arachne.io.working_folder import COPY, working_folder
+
+
+def atomic_write(
+    path: str | Path, content: bytes | Callable[[BinaryIO], object], *, source: Path | None = None
+) -> None:
+    """Write a file so that it appears whole or not at all.
+
+    Args:
+        path: Where it ends up; what was there is replaced.
+        content: The bytes, or a function that writes them to the open file it is given.
+        source: The file they are a copy of, which is never the destination, and says who may read them.
+
+    Raises:
+        EnvironmentFaultError: The disk is full, the folder is missing or read-only.
+    """
+    with atomic_draft(Path(path), source) as temporary, temporary.open("wb") as stream:
+        if callable(content):
+            content(stream)
+        else:
+            stream.write(content)
+
+
+@contextlib.contextmanager
+def atomic_draft(destination: Path, source: Path | None = None) -> Iterator[Path]:
+    """An empty file beside the destination, with the same ending, that takes its place when the block ends well.
+
+    Args:
+        destination: Where it ends up; what was there is replaced.
+        source: The model that is being copied, which is never the destination.
+
+    Raises:
+        ModelError: The destination is the source itself.
+        EnvironmentFaultError: The disk is full, the folder is missing or read-only, or another file was put there
+            meanwhile.
+    """
+    if source is not None and same_file(source, destination):
+        raise ModelError(f"'{destination}' is the model itself, which is never overwritten; choose another name")
+    name = destination.name  # frameworks go by the ending of the name they are given
+    with environment_faults(destination), working_folder(destination.absolute(), wait=True) as work:
+        found = expected_at(destination, work.parent)
+        with work.make(COPY) as copy:
+            os.close(copy.create(name))
+            yield copy.path / name
+            copy.check_reached()
+            copy.sync_file(name, allowed_mode([] if source is None else [source]))
+            work.check_place()
+            put_file(copy, name, work.parent, name, found=found)
+            work.parent.sync()
+
+
+def same_file(a: str | Path, b: str | Path) -> bool:
+    """Whether two paths lead to one file, also through links; where there is no file yet, the paths are compared."""
+    try:
+        return os.path.samefile(a, b)
+    except OSError:
+        return os.path.realpath(a) == os.path.realpath(b)

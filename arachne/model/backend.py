@@ -1,0 +1,565 @@
+"""The contract between the engine and a model: `ModelBackend`, and the `Cut`, `Trace` and `WeightFile` it hands out.
+
+The engine never sees a tensor, a device or a graph; a backend never sees a fitness or a fault. NumPy arrays cross the
+border, weights in the canonical layout of `arachne.model.values`.
+
+A public operation validates its arguments, once for all backends, and calls the adapter's implementation: `_forward`
+for `forward`. An implementation is only ever called with layers, parameters and shapes that fit.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self, final
+
+import numpy as np
+
+from arachne.errors import DataError, ModelError, UnknownLayerError, UsageError, did_you_mean
+from arachne.io.identity import FileIdentity
+from arachne.model.accumulate import ActivationAccumulator, Seeds, observe_traces, seeds_from
+from arachne.model.cut import (
+    Cut,
+    LazyCut,
+    PlainCut,
+    PlainTrace,
+    Trace,
+    check_values,
+    compute_gradient,
+    restoring_weights,
+)
+from arachne.model.fitting import OnStep, Plan
+from arachne.model.lazy import is_lazy
+from arachne.model.remote import RemoteExecutor
+from arachne.model.sharding import SHARD, add_in_place, join_rows, join_uses, offset_rows, read_shards, shards
+from arachne.model.values import (
+    Activation,
+    Array,
+    Description,
+    Inputs,
+    LayerInfo,
+    Weights,
+    check_inputs,
+    check_real,
+    check_rows,
+    count,
+    read,
+    take,
+)
+from arachne.model.weight_file import WeightFile
+from arachne.tasks import decide
+from arachne.tasks.losses import LossGradient
+
+__all__ = [
+    "ActivationAccumulator",
+    "Cut",
+    "LossGradient",
+    "ModelBackend",
+    "PlainCut",
+    "Seeds",
+    "Trace",
+    "WeightFile",
+    "Weights",
+    "compute_gradient",
+    "restoring_weights",
+]
+
+
+class ModelBackend(ABC):
+    """A trained model, whatever framework it lives in.
+
+    Called once: `load`, `layers`. A few times per localisation: `trace` (or `activations` and `output_gradients`) and
+    `weight_gradients`. Once per block of candidates, and therefore hot: what `cut` returns.
+
+    Inputs are processed in shards of at most `SHARD` rows (`arachne.model.sharding`); adapters may use smaller batches.
+    `trace` and `cut` get all inputs. Results depend only on the shard boundaries, so they are identical on any number
+    of workers.
+    """
+
+    NAME: ClassVar[str]
+    """The name it is registered under."""
+
+    SUFFIXES: ClassVar[tuple[str, ...]] = ()
+    """File endings it can load."""
+
+    OBJECT_MODULES: ClassVar[tuple[str, ...]] = ()
+    """Top-level packages whose objects it can wrap; an object's base classes count too."""
+
+    SUPPORTS_GRADIENTS: ClassVar[bool] = True
+    """Whether the gradient operations work; without them only random localisation does."""
+
+    HANDLES_SHARDING: ClassVar[bool] = False
+    """Whether its implementations get all inputs at once, lazy ones too, and go over the shards themselves."""
+
+    SUPPORTS_FIT: ClassVar[bool] = False
+    """Whether `fit` works: the backend can train, with its framework's own gradients, training step and optimiser."""
+
+    score_kind: str = "logits"
+    """The kind of scores `forward` returns: `logits` where the model allows, else `log-probabilities`."""
+
+    class_names: tuple[str, ...] | None = None
+    """The names of the classes, where the model carries them."""
+
+    file_identity: FileIdentity | None = None
+    """The files the model was read from, with their hashes; None for a model object."""
+
+    opened_with: dict[str, Any] | None = None
+    """How it was opened, as plain values: keywords of `registry.load`, and `factory` where one made it."""
+
+    remote: RemoteExecutor | None = None
+    """Runs work on shards of inputs in other processes; None where this process computes."""
+
+    trusted_code: bool = False
+    """Whether code inside the model's file was allowed to run."""
+
+    native: Any = None
+    """The framework's own model object, for users who want it back."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Refuse a subclass that replaces a final method of this class, perhaps by a helper of the same name.
+
+        Raises:
+            TypeError: It does.
+        """
+        super().__init_subclass__(**options)
+        for name in vars(cls):
+            if getattr(getattr(ModelBackend, name, None), "__final__", False):
+                instead = f"define '_{name}' instead" if hasattr(ModelBackend, f"_{name}") else "give it another name"
+                raise TypeError(f"'{cls.__qualname__}' overrides the final method '{name}' of ModelBackend; {instead}")
+
+    @classmethod
+    @abstractmethod
+    def load(
+        cls,
+        source: Any,
+        *,
+        weights: Path | None = None,
+        device: str | None = None,
+        output: str | None = None,
+        trust_code: bool = False,
+    ) -> Self:
+        """Make a backend of a file, a `module:factory` string or a framework's own model object.
+
+        Called once per run. Loading reads data and runs no code that came in the file unless `trust_code` is set.
+
+        Args:
+            source: A path, `module:factory`, or a model object.
+            weights: The file a factory's model takes its weights from.
+            device: Where to compute, in the framework's words.
+            output: Which of several outputs holds the class scores.
+            trust_code: Whether code inside the file may run.
+
+        Raises:
+            ModelError: Nothing this backend can repair.
+            UnsafeModelError: The file would run code or reach outside its folder.
+        """
+
+    @classmethod
+    def weight_file(cls, path: Path) -> WeightFile:
+        """Open a file's weights for patching, without a model.
+
+        Raises:
+            ModelError: This backend patches no files, or not this one.
+        """
+        raise ModelError(f"backend '{cls.NAME}' cannot patch '{path.name}' as a file")
+
+    @classmethod
+    def quantise(cls, path: Path, kind: str) -> Callable[[Inputs], Array]:
+        """Quantise a copy of a file to `int8` or `fp16` and return a function that computes its scores `(n, classes)`.
+
+        Raises:
+            ModelError: This backend quantises no files, or not this one.
+        """
+        raise ModelError(f"backend '{cls.NAME}' cannot quantise '{path.name}'; export it to .onnx first")
+
+    @property
+    @abstractmethod
+    def layers(self) -> Sequence[LayerInfo]:
+        """The repairable layers in order of execution. A layer used several times is listed once, at its first use."""
+
+    @property
+    def unreachable(self) -> Mapping[str, str]:
+        """Parameters of the model that cannot be repaired, by their names in its framework, each with the reason."""
+        return {}
+
+    @property
+    def unreachable_sizes(self) -> Mapping[str, int]:
+        """How many weights each of the `unreachable` parameters holds, as far as that is known."""
+        return {}
+
+    @final
+    def get_weights(self, layer: str) -> Mapping[str, Array]:
+        """Copy every parameter of a layer, `(out, in)` and so on; changing the copy changes nothing in the model.
+
+        Raises:
+            UnknownLayerError: The model has no such layer.
+        """
+        self.info(layer)
+        return self._get_weights(layer)
+
+    @abstractmethod
+    def _get_weights(self, layer: str) -> Mapping[str, Array]:
+        """Implementation of `get_weights`; the layer exists."""
+
+    @final
+    def read_weights(self, layer: str) -> Mapping[str, Array]:
+        """Return read-only views of every parameter of a layer, `(out, in)` and so on; no copies where possible.
+
+        Raises:
+            UnknownLayerError: The model has no such layer.
+        """
+        self.info(layer)
+        found = {name: values.view() for name, values in self._read_weights(layer).items()}
+        for values in found.values():
+            values.flags.writeable = False
+        return found
+
+    def _read_weights(self, layer: str) -> Mapping[str, Array]:
+        """Implementation of `read_weights`; optional, for adapters whose copies of weights cost memory."""
+        return self._get_weights(layer)
+
+    @final
+    def set_weights(self, layer: str, parameter: str, values: Array) -> None:
+        """Replace one parameter of a layer, in place; `values` is copied, never kept.
+
+        Raises:
+            UnknownLayerError: The model has no such layer or parameter.
+            WeightShapeError: Another shape than `get_weights(layer)[parameter]`; nothing is broadcast.
+        """
+        check_values(self.info(layer), parameter, values)
+        self._set_weights(layer, parameter, np.asarray(values))
+
+    @abstractmethod
+    def _set_weights(self, layer: str, parameter: str, values: Array) -> None:
+        """Implementation of `set_weights`; the values have the parameter's shape."""
+
+    def _look(self, inputs: Inputs) -> None:  # noqa: B027  # most backends need not look
+        """Called with the inputs of every operation below, before names of layers are checked.
+
+        Here a backend learns what only inputs can tell (the order of the layers, how the model ends).
+
+        Raises:
+            DataError: Inputs of a shape or dtype the model does not take.
+        """
+
+    @final
+    def _check_arguments(self, inputs: Inputs, layers: Iterable[str] = ()) -> None:
+        """Validate the arguments of an operation on inputs."""
+        check_inputs(inputs)
+        self._look(inputs if self.HANDLES_SHARDING or not is_lazy(inputs) else read(inputs, shards(count(inputs))[0]))
+        for layer in layers:
+            self.info(layer)
+
+    @final
+    def _iterate_shards(self, inputs: Inputs) -> Iterator[tuple[slice, Inputs]]:
+        """Yield `(rows, inputs)` for each call of an adapter's implementation."""
+        return iter([(slice(0, count(inputs)), inputs)]) if self.HANDLES_SHARDING else read_shards(inputs)
+
+    @final
+    def look(self, inputs: Inputs) -> None:
+        """Let the backend learn from inputs what the model alone does not tell; `layers` is complete afterwards.
+
+        No input passes through the model.
+
+        Raises:
+            DataError: Inputs of a shape or dtype the model does not take.
+        """
+        self._check_arguments(inputs)
+
+    @final
+    def forward(self, inputs: Inputs) -> Array:
+        """Return raw outputs, float32 `(n, ...)`, of the kind `score_kind` says.
+
+        A task reads them as decisions (`arachne.tasks`); of a classifier they are class scores `(n, classes)`.
+
+        Raises:
+            DataError: Inputs of a shape or dtype the model does not take.
+        """
+        self._check_arguments(inputs)
+        return join_rows([self._forward(piece) for _, piece in self._iterate_shards(inputs)])
+
+    @abstractmethod
+    def _forward(self, inputs: Inputs) -> Array:
+        """Implementation of `forward`; gets one shard at a time."""
+
+    @final
+    def activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
+        """Return the inputs of a layer and its outputs before the non-linearity, one `Activation` per use."""
+        self._check_arguments(inputs, [layer])
+        return join_uses([self._activations(piece, layer) for _, piece in self._iterate_shards(inputs)])
+
+    @abstractmethod
+    def _activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
+        """Implementation of `activations`; the layer exists."""
+
+    @final
+    def forward_through(self, inputs: Inputs, layer: str) -> tuple[Array, tuple[Activation, ...]]:
+        """Return raw outputs `(n, ...)` and a layer's activations, from one pass where the backend can."""
+        self._check_arguments(inputs, [layer])
+        found = [self._forward_through(piece, layer) for _, piece in self._iterate_shards(inputs)]
+        return join_rows([scores for scores, _ in found]), join_uses([uses for _, uses in found])
+
+    def _forward_through(self, inputs: Inputs, layer: str) -> tuple[Array, tuple[Activation, ...]]:
+        """Implementation of `forward_through`; the layer exists. Optional, for speed."""
+        return self._forward(inputs), self._activations(inputs, layer)
+
+    @final
+    def weight_gradients(
+        self, inputs: Inputs, pull: LossGradient, parameters: Iterable[tuple[str, str]] | None = None
+    ) -> Weights:
+        """Return gradients of a loss with respect to parameters, as fresh arrays.
+
+        Called twice per localisation. The arrays belong to the caller, who may overwrite them.
+
+        Args:
+            inputs: `n` inputs.
+            pull: The gradient of the loss with respect to the outputs.
+            parameters: Which `(layer, parameter)` to differentiate by; None means all, in the order of `layers`.
+
+        Raises:
+            UnknownLayerError: The model has no such layer or parameter.
+        """
+        self._check_arguments(inputs)
+        places, total = self.resolve_parameters(parameters), None
+        for rows, piece in self._iterate_shards(inputs):
+            found = self._weight_gradients(piece, offset_rows(pull, rows.start), places)
+            total = found if total is None else add_in_place(total, found)
+        return total or {}
+
+    @abstractmethod
+    def _weight_gradients(self, inputs: Inputs, pull: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
+        """Implementation of `weight_gradients`; the parameters exist, each is listed once."""
+
+    @final
+    def output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
+        """Return the vector-Jacobian product of the scores with respect to a layer's outputs, one array per use.
+
+        Args:
+            inputs: `n` inputs.
+            layer: The layer.
+            seed: `(n, ...)` like the outputs; row by row the vector the Jacobian is multiplied with.
+
+        Returns:
+            One array per use, in the shape of what leaves the layer: `(n, out)` or `(n, channels, *positions)`.
+        """
+        self._check_arguments(inputs, [layer])
+        check_rows(count(inputs), seed, "rows of the seed")
+        found = [self._output_gradients(piece, layer, seed[rows]) for rows, piece in self._iterate_shards(inputs)]
+        return tuple(join_rows(uses) for uses in zip(*found, strict=True))
+
+    @abstractmethod
+    def _output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
+        """Implementation of `output_gradients`; the layer exists, the seed has one row per input."""
+
+    @final
+    def input_gradients(self, inputs: Inputs, pull: LossGradient) -> Inputs:
+        """Return the gradient of a loss with respect to the inputs: an array, or a mapping as `inputs` is.
+
+        Raises:
+            UsageError: The inputs are whole numbers, or the backend cannot differentiate by inputs.
+        """
+        check_real(inputs)
+        self._check_arguments(inputs)
+        found = [
+            self._input_gradients(piece, offset_rows(pull, rows.start)) for rows, piece in self._iterate_shards(inputs)
+        ]
+        if isinstance(inputs, Mapping):
+            return {name: join_rows([part[name] for part in found]) for name in inputs}
+        return join_rows(found)  # type: ignore[arg-type]  # arrays, as the inputs are
+
+    def _input_gradients(self, inputs: Inputs, pull: LossGradient) -> Inputs:
+        """Implementation of `input_gradients`; the inputs are no whole numbers. Optional."""
+        raise UsageError(f"backend '{self.NAME}' gives no gradients with respect to the inputs")
+
+    @final
+    def fit(self, inputs: Inputs, labels: Array, plan: Plan, *, on_step: OnStep | None = None) -> Weights:
+        """Train every parameter of every layer with the framework's own optimiser and return the new weights.
+
+        Called by searchers that retrain a model. Training starts from the weights the model has, which it keeps,
+        however training ends. It runs as in `forward`: nothing is dropped out, and batch normalisation uses and keeps
+        the statistics it has. What is no layer's parameter stays as it is, as do parameters that the model's author has
+        frozen. The loss is the mean cross-entropy of the scores. The same plan gives the same weights on the same
+        machine.
+
+        Args:
+            inputs: `n` inputs; lazy ones are read batch by batch.
+            labels: Their classes, whole numbers `(n,)`.
+            plan: How to train.
+            on_step: Called after each step; True ends the training, with the weights reached by then.
+
+        Raises:
+            UsageError: The backend cannot train.
+            DataError: There are no inputs, or labels that are no classes of the model.
+        """
+        if not self.SUPPORTS_FIT:
+            raise UsageError(
+                f"backend '{self.NAME}' has no training loop; open the model in the framework it was trained with"
+            )
+        self._check_arguments(inputs)
+        check_rows(count(inputs), labels, "labels")
+        if not len(labels):
+            raise DataError("a model is trained on inputs, got none")
+        classes = self._forward(read(take(inputs, slice(0, 1)))).shape[1]
+        if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= classes:
+            raise DataError(
+                f"labels to train on are whole numbers between 0 and {classes - 1}, got {labels.dtype} from "
+                f"{labels.min()} to {labels.max()}"
+            )
+        return self._fit(inputs, labels.astype(np.int64), plan, on_step or (lambda step: None))
+
+    def _fit(self, inputs: Inputs, labels: Array, plan: Plan, on_step: OnStep) -> Weights:
+        """Implementation of `fit`; labels are validated. Required when `SUPPORTS_FIT` is true."""
+        raise NotImplementedError(f"'{type(self).__name__}' sets SUPPORTS_FIT and does not define _fit")
+
+    @final
+    def trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
+        """Return activations and gradients of several layers from one pass.
+
+        Weights set on the model afterwards do not reach the trace. Lazy inputs are read into memory, all at once.
+        """
+        self._check_arguments(inputs, layers)
+        return self._trace(inputs if self.HANDLES_SHARDING else read(inputs), layers)
+
+    def _trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
+        """Implementation of `trace`; the layers exist. Optional, for speed."""
+        return PlainTrace(self, inputs, layers)
+
+    @final
+    def observe(
+        self, inputs: Inputs, layers: Sequence[str], observer: ActivationAccumulator, seeds: Seeds | None = None
+    ) -> None:
+        """Show an accumulator what flows through several layers; nothing is stored.
+
+        Called twice per localisation, with the negatives and with the positives.
+
+        Args:
+            inputs: `n` inputs; every one is shown once.
+            layers: The layers.
+            observer: Is shown the activations of each batch, and the gradients for each seed. Of several shards, each
+                is shown to an accumulator that it `split` off, which is then merged.
+            seeds: From the rows of a batch to the seeds of its vector-Jacobian products; no gradients when None.
+        """
+        self._check_arguments(inputs, layers)
+        several = not self.HANDLES_SHARDING and len(shards(count(inputs))) > 1
+        for rows, piece in self._iterate_shards(inputs):
+            own = observer.split() if several else None
+            self._observe(piece, layers, own or observer, None if seeds is None else seeds_from(seeds, rows.start))
+            if own is not None:
+                observer.merge(own)
+
+    def _observe(
+        self, inputs: Inputs, layers: Sequence[str], observer: ActivationAccumulator, seeds: Seeds | None
+    ) -> None:
+        """Implementation of `observe`; the layers exist. Optional, for speed and memory."""
+        observe_traces(lambda rows: self._trace(take(inputs, rows), layers), count(inputs), observer, seeds)
+
+    @final
+    def cut(self, inputs: Inputs, layers: Sequence[str]) -> Cut:
+        """Hold the model open at the earliest use of these layers.
+
+        Called once per search; the inputs are kept. Lazy inputs of several shards are cut shard by shard, when needed.
+        Weights set on the model afterwards do not reach the cut.
+        """
+        self._check_arguments(inputs, layers)
+        if not layers:
+            raise UsageError("a model is cut at its layers, got none")
+        if is_lazy(inputs) and not self.HANDLES_SHARDING and count(inputs) > SHARD:
+            return LazyCut(self, inputs, layers)
+        found = self._cut(inputs if self.HANDLES_SHARDING else read(inputs), layers)
+        found.n = count(inputs)
+        return found
+
+    def _cut(self, inputs: Inputs, layers: Sequence[str]) -> Cut:
+        """Implementation of `cut`; there is a layer, and all exist. Optional, for speed."""
+        return PlainCut(self, inputs, layers)
+
+    def halve_batches(self) -> int | None:
+        """Halve the batch size and return it; None if it is already minimal.
+
+        Called when memory does not suffice. Cuts and traces that were made before are not touched.
+        """
+        return None
+
+    @abstractmethod
+    def save(self, path: Path) -> None:
+        """Write the model with its current weights in the format it came in; the original file stays as it is."""
+
+    @property
+    def suffix(self) -> str:
+        """The ending of the file `save` writes: that of the model's own file, unless the backend overrides it."""
+        source = self.describe().source
+        return (Path(source).suffix if source else "") or (self.SUFFIXES[0] if self.SUFFIXES else "")
+
+    def fix_inputs(self, values: Mapping[str, Array]) -> None:
+        """Make inputs of the model constants, such as the keep probability of a dropout or the labels of a loss.
+
+        Called at most once, right after `load`; data then holds the other inputs alone.
+
+        Args:
+            values: By the input's name, a number for all of it or an array of its shape.
+
+        Raises:
+            UsageError: The model has no such input, or the backend fixes none.
+        """
+        raise UsageError(f"backend '{self.NAME}' cannot fix inputs; give a model that takes the others alone")
+
+    def example_inputs(self, n: int, *, seed: int = 0) -> Inputs:
+        """Make `n` random inputs of the shapes and dtypes the model takes.
+
+        Raises:
+            ModelError: The model does not tell what it takes.
+        """
+        raise ModelError(f"backend '{self.NAME}' does not tell what inputs a model takes; give some data instead")
+
+    def export_onnx(self, path: Path, *, inputs: Inputs | None = None, opset: int = 18) -> None:
+        """Write the model with its current weights as ONNX; the file appears whole or not at all.
+
+        Args:
+            path: Where the file goes.
+            inputs: Inputs to follow through the model, where it does not tell what it takes.
+            opset: The version of ONNX' operators.
+
+        Raises:
+            UsageError: This backend exports nothing.
+            ModelError: The exporter does not know an operation of the model, or nothing tells what it takes.
+            BackendUnavailableError: The exporter is not installed.
+        """
+        raise UsageError(f"backend '{self.NAME}' does not export to ONNX")
+
+    @abstractmethod
+    def describe(self) -> Description:
+        """Describe the model: its framework and format, where it came from and where it runs."""
+
+    def predict(self, inputs: Inputs) -> Array:
+        """Return the predicted class of every input, `(n,)`; the first of several equal scores wins."""
+        return decide(self.forward(inputs))
+
+    def info(self, layer: str) -> LayerInfo:
+        """Return the `LayerInfo` of a name.
+
+        Raises:
+            UnknownLayerError: The model has no such layer.
+        """
+        for info in self.layers:
+            if info.name == layer:
+                return info
+        raise UnknownLayerError(
+            f"the model has no layer '{layer}'" + did_you_mean(layer, [info.name for info in self.layers])
+        )
+
+    def resolve_parameters(self, parameters: Iterable[tuple[str, str]] | None) -> list[tuple[str, str]]:
+        """Return the `(layer, parameter)` pairs to differentiate by, each once; all of the model's for None.
+
+        Raises:
+            UnknownLayerError: The model has no such layer or parameter.
+        """
+        known = {info.name: info for info in self.layers}
+        if parameters is None:
+            return [(info.name, parameter) for info in known.values() for parameter in info.parameters]
+        found = list(dict.fromkeys(parameters))
+        for layer, parameter in found:
+            own = (known[layer] if layer in known else self.info(layer)).parameters
+            if parameter not in own:
+                raise UnknownLayerError(f"layer '{layer}' has no parameter '{parameter}'{did_you_mean(parameter, own)}")
+        return found

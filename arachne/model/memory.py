@@ -1,0 +1,90 @@
+"""Out-of-memory handling, and returning freed memory to the operating system."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import numpy as np
+
+from arachne.errors import EnvironmentFaultError, OutOfMemoryError
+from arachne.model.backend import ModelBackend
+from arachne.text import pluralise
+
+T = TypeVar("T")
+
+OUT_OF_MEMORY_WORDS = re.compile(
+    r"allocat\w* memory|out of memory|bad[_ ]alloc|resource_?exhausted|unable to allocate", re.I
+)
+"""Words by which NumPy, PyTorch, TensorFlow, JAX and onnxruntime report it; they share no exception class."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether an error, or one of its causes, was raised for lack of memory."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, MemoryError) or OUT_OF_MEMORY_WORDS.search(f"{type(cause).__name__}: {cause}"):
+            return True
+        cause = cause.__cause__
+    return False
+
+
+@contextmanager
+def memory_faults() -> Iterator[None]:
+    """Turn any exception of a framework for lack of memory into an error of one sentence.
+
+    Raises:
+        OutOfMemoryError: There was not enough memory.
+    """
+    try:
+        yield
+    except OutOfMemoryError:
+        raise
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        reason = str(error) if isinstance(error, EnvironmentFaultError) else "not enough memory"
+        raise OutOfMemoryError(f"{reason}; use fewer inputs, or a machine with more") from error
+
+
+def in_batches_that_fit(
+    backend: ModelBackend, work: Callable[[], T], *, rng: np.random.Generator, tell: Callable[[str], None] | None
+) -> T:
+    """Do some work with the model; halve the batches and begin again while memory does not suffice.
+
+    Args:
+        backend: The model.
+        work: What to do; it begins anew, with the same random numbers.
+        rng: Where all randomness comes from.
+        tell: Called with a sentence when batches get smaller.
+
+    Raises:
+        OutOfMemoryError: A batch of one input does not fit either.
+    """
+    before = rng.bit_generator.state
+    while True:
+        try:
+            with memory_faults():
+                return work()
+        except OutOfMemoryError:
+            rows = backend.halve_batches()
+            if rows is None:
+                raise
+            rng.bit_generator.state = before
+            if tell is not None:
+                tell(f"not enough memory: the model runs on {pluralise(rows, 'input')} at a time from now on")
+
+
+def release_freed_memory() -> None:
+    """Return freed memory to the operating system where the C library can.
+
+    The C library holds on to what many small tensors leave behind, often more than a model's weights. Called between
+    steps that each need much memory.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)

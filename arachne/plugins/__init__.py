@@ -1,0 +1,1 @@
+"""Plug-ins: the table of names, and the options a plug-in declares."""

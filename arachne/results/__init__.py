@@ -1,0 +1,1 @@
+"""The result of a repair, its folder, its front and its checkpoints."""

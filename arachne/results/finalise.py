@@ -1,0 +1,97 @@
+"""From the point of a front that was chosen to its patch and the evidence for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from arachne.choose.minimise import minimise
+from arachne.choose.select import Choice, select_point
+from arachne.data.split import Part, Split
+from arachne.evidence import Evidence, measure
+from arachne.model.backend import ModelBackend
+from arachne.patch import Patch
+from arachne.report.objects import patch_evidence
+from arachne.scoring.cut import Cuts
+from arachne.scoring.predicted import predict_scores, verify_scores
+from arachne.search import Candidate, Problem, SearchResult
+from arachne.search.measured import MeasuredCandidate, count_found, measure_front
+
+SHRUNK = (0.75, 0.5, 0.25)
+"""Where a search hands back one candidate, these shares of its change are the other points of the front."""
+
+
+def add_smaller_steps(problem: Problem, found: SearchResult) -> SearchResult:
+    """Add copies of a search's one candidate that change each weight less.
+
+    A low-rank candidate stays alone: its own search has tried many strengths.
+    """
+    (best,) = found.front
+    if best.edit is not None:
+        return found
+    suspects = best.selection
+    change = best.values - suspects.values
+    copies = [
+        replace(problem.score_exactly(Candidate(suspects, suspects.values + share * change)), made_by=best.made_by)
+        for share in SHRUNK
+    ]
+    return replace(found, front=(best, *copies))
+
+
+def minimise_choice(
+    problem: Problem, found: SearchResult, points: tuple[MeasuredCandidate, ...], choice: Choice
+) -> tuple[SearchResult, tuple[MeasuredCandidate, ...]]:
+    """Minimise the chosen point if it then still keeps the budget; the larger one goes to the end of the front.
+
+    A point with a guarantee stays as it is, because the guarantee was tested for that very patch; so does a low-rank
+    change, because no few of its weights can carry it.
+    """
+    if choice.index is None or choice.budget.confidence is not None or found.front[choice.index].held_back is None:
+        return found, points
+    if found.front[choice.index].edit is not None:
+        return found, points
+    large = points[choice.index]
+    candidate = minimise(problem, large.candidate)
+    (small,) = measure_front(problem.backend, problem.split, [candidate], np.zeros(0, np.int64), problem.cuts)
+    small = replace(small, out_of_fold=large.out_of_fold, minimised_from=large.weights)
+    small = replace(small, minimised_for=choice.budget.max_break)
+    kept = select_point([small], choice.budget, problem.split.class_names, choice.objective).index is not None
+    if small.weights >= large.weights or not kept:
+        return found, points
+    front, told = [*found.front, large.candidate], [*points, large]
+    front[choice.index], told[choice.index] = candidate, small
+    return replace(found, front=tuple(front)), tuple(told)
+
+
+def build_patch(
+    backend: ModelBackend,
+    split: Split,
+    found: SearchResult,
+    choice: Choice | None,
+    provenance: Mapping[str, Any],
+    points: Sequence[MeasuredCandidate] = (),
+    cuts: Mapping[Part, Cuts] | None = None,
+) -> tuple[SearchResult, Patch, Evidence]:
+    """Build the patch of the chosen candidate, and measure its evidence on every part of the data.
+
+    Without a choice, the search's own candidate is used. If nothing keeps the budget, the patch changes nothing and the
+    evidence says so.
+    """
+    if choice is not None and choice.index is None:
+        patch = Patch.between(backend, (), (), provenance=provenance)
+        evidence = replace(measure(backend, patch, split, budget=choice.budget.max_break), nothing_within=choice.why)
+        return found, patch.with_evidence(patch_evidence(evidence)), evidence
+    more: dict[str, Any] = {}
+    if choice is not None and choice.index is not None:
+        found = replace(found, chosen=choice.index)
+        more = {"budget": choice.budget.max_break, "patches_compared": count_found(points)}
+    if found.candidate.edit is not None:
+        patch = Patch.of_edits(backend, [found.candidate.edit], provenance=provenance)
+    else:
+        patch = Patch.between(backend, found.addresses, found.values, provenance=provenance)
+    predicted = predict_scores(backend, split, found.selection, found.values, cuts, found.candidate.edit)
+    evidence = measure(backend, patch, split, run=lambda part: verify_scores(backend, part, predicted(part)), **more)
+    return found, patch.with_evidence(patch_evidence(evidence)), evidence

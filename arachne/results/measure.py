@@ -1,0 +1,234 @@
+"""Measure a patch, or another model, on all of some data; nothing is searched and nothing written."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from arachne.causes.targets import CauseTargets
+from arachne.data.grouping import objective_for_part
+from arachne.data.read import read_data
+from arachne.data.seen import ALL, HELD_OUT, PARTLY_SEEN, find_seen
+from arachne.data.split import Part, whole_part
+from arachne.data.unlabelled import read_unlabelled
+from arachne.errors import PatchError, UsageError
+from arachne.evidence import Evidence, Flips, PartEvidence
+from arachne.evidence.survival import Scores, Survival, count_still_repaired, scores_there
+from arachne.fairness import Objective
+from arachne.model.backend import ModelBackend
+from arachne.model.lazy import is_lazy
+from arachne.model.registry import load, name_for_file, weight_file
+from arachne.model.sharding import join_rows, read_shards
+from arachne.model.values import Array, Inputs
+from arachne.patch import Patch, apply_to, for_model
+from arachne.results.result import PatchedModel
+from arachne.settings import make_objective, objective_from
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """A model with and without a patch on all of some data: the scores that the numbers come from.
+
+    Attributes:
+        part: The inputs the verdict comes from, and the scores without the patch; those the repair has not seen, where
+            these can be told from the rest.
+        after: The scores with it `(n, classes)`.
+        basis: What these inputs are to the repair.
+        seen: The inputs it has seen, where they were told apart.
+        seen_after: The scores with the patch on those `(m, classes)`.
+        objective: What was to become fairer between groups.
+    """
+
+    part: Part
+    after: Array
+    basis: str = ALL
+    seen: Part | None = None
+    seen_after: Array | None = None
+    objective: Objective | None = None
+
+    @classmethod
+    def of(cls, part: Part, after: Array, patch: Patch | None) -> Measured:
+        """Scores on the data, without the inputs that the repair has seen, unless it has seen all of them."""
+        if patch is None:
+            return cls(part, after)
+        objective = objective_from(patch.provenance)
+        if objective is not None and objective.group_column not in part.data.columns:
+            objective = None  # data without the groups can still tell what was repaired
+        found = find_seen(patch.provenance, part.data)
+        if found.rows is None or found.basis != PARTLY_SEEN:
+            return cls(part, after, found.basis, objective=objective)
+        seen, others = np.flatnonzero(found.rows), np.flatnonzero(~found.rows)
+        return cls(part.take(others), after[others], HELD_OUT, part.take(seen), after[seen], objective)
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """The evidence for the patch."""
+        seen = None
+        if self.seen is not None and self.seen_after is not None:
+            seen = PartEvidence.measure(self.seen, self.seen_after, self.objective)
+        return Evidence(PartEvidence.measure(self.part, self.after, self.objective), seen, basis=self.basis)
+
+
+def measure(
+    model: Any,
+    data: Any,
+    *,
+    target: str | Sequence[str] | None = None,
+    patch: Patch | str | Path | None = None,
+    objective: str | Objective | None = None,
+) -> Evidence:
+    """Measure what a patch does to a model on some data.
+
+    Args:
+        model: The model without the patch.
+        data: Whatever `read_data` takes; what the repair behind the patch has seen of it is measured by itself.
+        target: The mistake; the patch's own when None, every mistake when there is no patch either.
+        patch: The patch, or its file; None measures the model as it is.
+        objective: What to tell about groups, such as `gap:sex`; the patch's own when None.
+    """
+    return measure_scores(model, data, target=target, patch=patch, objective=objective).evidence
+
+
+def measure_scores(
+    model: Any,
+    data: Any,
+    *,
+    target: str | Sequence[str] | None = None,
+    patch: Patch | str | Path | None = None,
+    objective: str | Objective | None = None,
+) -> Measured:
+    """Measure a patch as `measure` does, and keep the inputs and scores behind the numbers."""
+    backend = load(model)
+    patch = Patch.load(patch) if isinstance(patch, (str, Path)) else patch
+    part = part_of(backend, data, target, patch)
+    wanted = make_objective(objective) if isinstance(objective, str) else objective
+    wanted = None if wanted is None else objective_for_part(wanted, part)
+    if patch is None:
+        return Measured(part, part.scores, objective=wanted)
+    after = PatchedModel(backend, for_model(patch, backend)).forward(part.data.inputs)
+    found = Measured.of(part, after, patch)
+    return found if wanted is None else replace(found, objective=wanted)
+
+
+def part_of(backend: ModelBackend, data: Any, target: str | Sequence[str] | None, patch: Patch | None = None) -> Part:
+    """All of the data with the scores of the model without the patch; arguments as for `measure`."""
+    labelled = read_data(data)
+    causes = CauseTargets(backend, None if patch is None else patch.provenance.get("causes"))
+    if target is not None or patch is None:
+        return whole_part(backend, labelled, "*:*" if target is None else target, causes=causes)
+    targets = patch.provenance.get("target", ["*:*"])
+    try:
+        return whole_part(backend, labelled, [targets] if isinstance(targets, str) else targets, causes=causes)
+    except UsageError as error:
+        raise PatchError(f"the target of the patch does not fit: {error}") from error
+
+
+def compare(model: Any, other: Any, data: Any, *, target: str | Sequence[str] = "*:*") -> Evidence:
+    """Compare two models on some data, such as a model and its patched or converted copy.
+
+    Args:
+        model: The model before.
+        other: The model after; any framework.
+        data: Whatever `read_data` takes.
+        target: The mistake the second model should make less often.
+    """
+    before, after = load(model), load(other)
+    part = part_of(before, data, target)
+    return Measured(part, after.forward(part.data.inputs)).evidence
+
+
+def measure_survival(
+    model: Any,
+    data: Any,
+    patch: Patch | str | Path,
+    *,
+    against: Any = None,
+    quantise: str | None = None,
+    target: str | Sequence[str] | None = None,
+) -> Survival:
+    """Does a repair survive export, conversion or quantisation?
+
+    Args:
+        model: The model the patch is for; for `quantise` its file.
+        data: Whatever `read_data` takes; inputs the repair has seen are left out if others remain.
+        patch: The patch, or its file.
+        against: The model where it ends up, with the patch or without.
+        quantise: `int8` or `fp16`, in place of `against`: a quantised copy of the model.
+        target: The mistake; the patch's own when None.
+
+    Raises:
+        UsageError: Neither or both of `against` and `quantise` are given, or `quantise` without a file.
+    """
+    if (against is None) == (quantise is None):
+        raise UsageError("a repair survives in another model or in a quantised copy: give one of the two")
+    patch = Patch.load(patch) if isinstance(patch, (str, Path)) else patch
+    backend = load(model)
+    here = measure_scores(backend, data, target=target or None, patch=patch)
+    if quantise is not None:
+        return survival_quantised(here, backend, patch, model, quantise)
+    return survival_against(here, patch, against)
+
+
+def survival_against(here: Measured, patch: Patch, against: Any) -> Survival:
+    """Measure whether a repair survives in another model; `here` is its measurement in the model it is for."""
+    where = str(against) if isinstance(against, (str, Path)) else "the other model"
+    return _survival(here, where, *scores_there(patch, load(against)))
+
+
+def survival_quantised(here: Measured, backend: ModelBackend, patch: Patch, file: Any, kind: str) -> Survival:
+    """Does a repair survive in a quantised copy of the model's file?
+
+    Args:
+        here: What the patch does to the model it is for.
+        backend: That model.
+        patch: The patch.
+        file: The model's file.
+        kind: `int8` or `fp16`.
+
+    Raises:
+        UsageError: `file` is no path.
+    """
+    if not isinstance(file, (str, Path)):
+        raise UsageError("only a model file can be quantised; give its path")
+    with tempfile.TemporaryDirectory(prefix="arachne-") as folder:
+        patched = Path(folder) / Path(file).name
+        apply_to(patch, weight_file(file), patched, backend=name_for_file(file), reopen=weight_file)
+        pair = backend.quantise(Path(file), kind), backend.quantise(patched, kind)
+    return _survival(here, kind, *pair, f"both models were quantised to {kind}")
+
+
+def flips(model: Any, inputs: Any, patch: Patch | str | Path, *, preprocess: str | None = None) -> Flips:
+    """Which predictions does a patch change on inputs that nobody has labelled, such as real traffic?
+
+    Args:
+        model: The model without the patch.
+        inputs: An array or a mapping of arrays, a folder of pictures or `.npy` files, an npz, npy, csv or parquet file;
+            labels among them are left out.
+        patch: The patch, or its file.
+        preprocess: What to do with the inputs, as in `scale=1/255 layout=nchw`.
+    """
+    backend = load(model)
+    patch = Patch.load(patch) if isinstance(patch, (str, Path)) else patch
+    found = read_unlabelled(inputs, preprocess=preprocess).inputs
+    return Flips.measure(backend.forward(found), PatchedModel(backend, for_model(patch, backend)).forward(found))
+
+
+def _survival(here: Measured, where: str, without: Scores | None, with_patch: Scores, note: str) -> Survival:
+    """Compare a patch's effect here and in another place; without scores there, with the model here."""
+    inputs = here.part.data.inputs
+    part = here.part if without is None else replace(here.part, outputs=_run_scores(without, inputs))
+    there = Measured(part, _run_scores(with_patch, inputs), here.basis)
+    return Survival(
+        where, here.evidence, there.evidence, count_still_repaired(here.part, here.after, there.after), note
+    )
+
+
+def _run_scores(run: Scores, inputs: Inputs) -> Array:
+    """Scores by something that may take plain arrays only, as a quantised copy does."""
+    return join_rows([run(piece) for _, piece in read_shards(inputs)]) if is_lazy(inputs) else run(inputs)

@@ -1,0 +1,24 @@
+"""Scorer: computes the scores of a model whose weights have other values."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from arachne.model.backend import LossGradient
+from arachne.model.values import Array
+
+
+class Scorer(ABC):
+    """Scores of some decisions, and gradients of losses over them, at other values of the suspects.
+
+    A scorer is the one way from a change of weights to its effect on inputs. `rows` are numbers of the decisions it was
+    made for; with one label for each input these are the numbers of the inputs.
+    """
+
+    @abstractmethod
+    def scores(self, values: Array, rows: Array) -> Array:
+        """Return class scores `(rows, classes)` when the suspects have these values `(k,)`."""
+
+    @abstractmethod
+    def gradients(self, values: Array, loss_gradient: LossGradient, rows: Array) -> Array:
+        """Return the gradient of a loss over these rows with respect to the suspects, float64 `(k,)`."""

@@ -1,0 +1,215 @@
+"""Touched channels: candidates that change some weights of one convolution and nothing else.
+
+A weight of a kernel is multiplied with one plane (channel) of the input, shifted by the weight's position in the
+kernel. So a candidate changes a channel of the output by a sum of few planes. The backend continues from the changed
+outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from arachne.model.backend import ModelBackend
+from arachne.model.lazy import is_lazy
+from arachne.model.values import Array, Geometry, Inputs, LayerInfo, batches, take
+from arachne.scoring.dense_layers import BIAS, ChangedWeights, block_size
+from arachne.scoring.fast.routes.base import Block
+from arachne.scoring.fast.routes.cut import CutRoute
+from arachne.scoring.fast.routes.dense_tail import shared_product
+from arachne.scoring.fast.routes.grouped_cuts import GroupedCuts
+from arachne.scoring.fitness import FitnessInputs
+from arachne.scoring.plain_evaluator import PlainEvaluator
+from arachne.weights.selection import Selection
+
+INPUTS_AT_ONCE = 256
+"""The number of inputs run at a time while the planes are collected."""
+
+BYTES_PER_CALL = 1 << 26
+"""The most bytes of outputs that a backend gets in one call."""
+
+
+class ChannelRoute(CutRoute):
+    """Candidates that touch one convolution and nothing else.
+
+    Args:
+        plain: The plain evaluator.
+        cuts: Cuts of the model at the convolution.
+        original: Scores of the original model, `(n, classes)`.
+        planes: The inputs of the touched weights.
+        touched: The touched weights.
+        keep: Whether the outputs of the convolution may be kept in memory; otherwise the cut computes them each time.
+    """
+
+    name = "touched channels"
+    block = 20
+    cheap = True
+
+    def __init__(
+        self,
+        plain: PlainEvaluator,
+        cuts: GroupedCuts,
+        original: Array,
+        planes: Planes,
+        touched: ChangedWeights,
+        keep: bool,
+    ) -> None:
+        super().__init__(plain, cuts, original)
+        self.planes = planes
+        self.touched = touched
+        self.block = block_size(self.block, [touched])
+        self._keep = keep
+        self._outputs: Array | None = None
+
+    def start(self, trials: Array) -> Block:
+        if self._keep and self._outputs is None:  # only once the route was chosen
+            self._outputs = self._cuts.outputs(np.arange(len(self.order)))
+        return super().start(trials)
+
+    def scores_of(self, trials: Array, rows: Array) -> Array:
+        change = self.touched.change(trials)
+        found: list[Array] = []
+        for part in batches(len(rows), max(1, BYTES_PER_CALL // self.planes.output_bytes)):
+            found.append(self._scores(change, rows[part]))
+        return np.concatenate(found, axis=1)
+
+    def outputs(self, rows: Array) -> Array:
+        """Return the outputs of the convolution, `(rows, channels, ...)`."""
+        return self._cuts.outputs(rows) if self._outputs is None else np.asarray(self._outputs[rows])
+
+    def _scores(self, change: Array, rows: Array) -> Array:
+        outputs = self.outputs(rows)
+        planes = self.planes.of(rows, self.touched.sources)
+        units, at_once = self.touched.units, max(1, BYTES_PER_CALL // max(1, outputs.nbytes))
+        found = []
+        for part in batches(len(change), at_once):
+            n = len(change[part])
+            moved = shared_product(change[part], planes).reshape(len(units), n, *outputs[:, 0].shape)
+            changed = np.repeat(outputs[None], n, axis=0)
+            changed[:, :, units] += np.moveaxis(moved, 0, 2)
+            scores = self._cuts.scores_from_outputs(changed.reshape(-1, *outputs.shape[1:]), np.tile(rows, n))
+            found.append(scores.reshape(n, len(rows), -1))
+        return np.concatenate(found)
+
+
+class Planes:
+    """The input planes of a convolution's touched weights.
+
+    Args:
+        info: The convolution.
+        channels: The input channels that are kept, ascending.
+        entering: Their values, padded, `(n, channels, ...)`.
+        positions: The spatial shape of the output.
+    """
+
+    def __init__(self, info: LayerInfo, channels: Array, entering: Array, positions: tuple[int, ...]) -> None:
+        self._info = info
+        self._channels = channels
+        self.entering = entering
+        self.positions = positions
+
+    @classmethod
+    def with_padding(cls, info: LayerInfo, channels: Array, entering: Array, positions: tuple[int, ...]) -> Planes:
+        """Make planes from the values of all channels, without padding."""
+        around = [(0, 0), (0, 0), *geometry_of(info).padding]
+        return cls(info, channels, np.pad(entering[:, channels].astype(np.float32), around), positions)
+
+    @property
+    def output_bytes(self) -> int:
+        """Bytes of one input's outputs."""
+        return 4 * self._info.parameters["weight"].shape[0] * int(np.prod(self.positions))
+
+    def of(self, rows: Array, sources: Array) -> Array:
+        """Return the planes of some inputs, `(sources, rows * positions)`."""
+        found = np.ones((len(sources), len(rows), *self.positions), np.float32)
+        chosen = self.entering[rows]
+        for plane, place in zip(found, self.places(sources), strict=True):
+            if place is not None:
+                plane[...] = chosen[(slice(None), *place)]
+        return found.reshape(len(sources), -1)
+
+    def places(self, sources: Array) -> list[tuple[int | slice, ...] | None]:
+        """Return the index of each plane in one input's `entering`, channel and window; None for the bias."""
+        kernel, geometry = self._info.parameters["weight"].shape[2:], geometry_of(self._info)
+        found: list[tuple[int | slice, ...] | None] = []
+        for source in sources:
+            channel, *offsets = map(int, np.unravel_index(max(0, source), (1 + int(self._channels[-1]), *kernel)))
+            window = window_at(offsets, geometry, self.positions)
+            found.append(None if source == BIAS else (int(np.searchsorted(self._channels, channel)), *window))
+        return found
+
+
+def find_channels(plain: PlainEvaluator, cuts: GroupedCuts, original: Array, memory: int) -> ChannelRoute | None:
+    """Make the route over a convolution's touched channels; None if candidates touch more, or it does not fit."""
+    fitness_inputs, info = plain.fitness_inputs, plain.backend.info(cuts.layer)
+    if len(cuts.layers) > 1 or not cuts.continues or info.kind != "conv" or info.uses != 1 or info.geometry is None:
+        return None
+    channels, touched = touched_channels(info, plain.suspects)
+    gathered = _gather(plain.backend, fitness_inputs, info, channels, memory // 4)
+    if gathered is None:
+        return None
+    planes = Planes(info, channels, *gathered)
+    keep = planes.output_bytes * len(fitness_inputs) <= memory // 4 and cuts.whole is not None
+    return ChannelRoute(plain, cuts, original, planes, touched, keep)
+
+
+def touched_channels(info: LayerInfo, suspects: Selection) -> tuple[Array, ChangedWeights]:
+    """Return the input channels of a convolution's touched weights, ascending, and these weights."""
+    shape = info.parameters["weight"].shape
+    per_group, outputs_per_group = shape[1], shape[0] // geometry_of(info).groups
+
+    def channel(index: tuple[Array, ...]) -> Array:
+        return np.asarray(index[0] // outputs_per_group * per_group + index[1])
+
+    used = [channel(place.index) for place in suspects.places if place.key == (info.name, "weight")]
+    channels = np.unique(used[0] if used else np.zeros(1, np.int64))
+    size = (1 + int(channels[-1]), *shape[2:])
+    touched = ChangedWeights.of(
+        suspects, info.name, lambda index: np.ravel_multi_index((channel(index), *index[2:]), size)
+    )
+    return channels, touched
+
+
+def geometry_of(info: LayerInfo) -> Geometry:
+    """Return the geometry of a convolution."""
+    if info.geometry is None:
+        raise ValueError(f"layer '{info.name}' is a convolution without geometry")
+    return info.geometry
+
+
+def window_at(offsets: Sequence[int], geometry: Geometry, positions: Sequence[int]) -> tuple[slice, ...]:
+    """Return the window of a padded plane that the kernel's weight at `offsets` is multiplied with."""
+    steps = zip(offsets, geometry.dilation, geometry.stride, positions, strict=True)
+    return tuple(slice(o * d, o * d + s * (n - 1) + 1, s) for o, d, s, n in steps)
+
+
+def _gather(
+    backend: ModelBackend, fitness_inputs: FitnessInputs, info: LayerInfo, channels: Array, memory: int
+) -> tuple[Array, tuple[int, ...]] | None:
+    """Return the padded inputs of some channels and the spatial shape of the output; None if memory is too small."""
+    parts: list[Array] = []
+    positions: tuple[int, ...] = ()
+    whole: Array | None = None
+    for rows in batches(len(fitness_inputs), INPUTS_AT_ONCE):
+        if whole is None:
+            (use,) = backend.activations(take(fitness_inputs.inputs, rows), info.name)
+            entering, positions = use.entering["weight"], use.leaving.shape[2:]
+        if not parts:
+            whole = _inputs_as(fitness_inputs.inputs, entering)
+        parts.append(
+            Planes.with_padding(info, channels, entering if whole is None else whole[rows], positions).entering
+        )
+        if parts[0].nbytes / len(parts[0]) * len(fitness_inputs) > memory:
+            return None
+    return np.concatenate(parts), positions
+
+
+def _inputs_as(inputs: Inputs, entering: Array) -> Array | None:
+    """Return the model's inputs if they equal the layer's inputs bit for bit, so that the model need not run."""
+    if isinstance(inputs, Mapping) or is_lazy(inputs) or np.ndim(inputs) < 3:
+        return None
+    for whole in (inputs, np.moveaxis(inputs, -1, 1)):
+        if whole.shape[1:] == entering.shape[1:] and np.array_equal(whole[: len(entering)], entering):
+            return np.asarray(whole)
+    return None

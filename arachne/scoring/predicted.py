@@ -1,0 +1,111 @@
+"""Scores of a patched model, predicted from the original's cached activations and verified where it matters.
+
+A patch in the dense tail of a model changes nothing before it, so its scores follow from the inputs of the tail; the
+scores of a patch elsewhere follow from a cut, if there is one already. They are computed here in another order of sums,
+or in other batches, than in a pass of the whole model. Therefore the patched model itself runs over every input whose
+two best scores are close, and over every input whose class changes; if it disagrees on any of the latter, it runs over
+all inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from arachne.data.split import Part, Split
+from arachne.model.backend import ModelBackend
+from arachne.model.values import Array, take
+from arachne.scoring.base import Scorer
+from arachne.scoring.cut import Cuts, CutScorer
+from arachne.scoring.dense_tail import DenseTailScorer
+from arachne.scoring.low_rank_tail import can_score, edited_scores
+from arachne.scoring.tail_cache import TailCache
+from arachne.tasks import closest_two
+from arachne.weights.edit import LowRankEdit
+from arachne.weights.selection import Selection
+
+CLOSE = 1e-3
+"""Two scores are close when they differ by less than this share of the largest score's magnitude, plus one."""
+
+EXACT_STORAGES = ("float32", "float64")
+"""Storages of weights whose products a framework sums in float32 or better."""
+
+
+def predict_scores(
+    backend: ModelBackend,
+    split: Split,
+    selection: Selection,
+    values: Array,
+    cuts: Mapping[Part, Cuts] | None = None,
+    edit: LowRankEdit | None = None,
+) -> Callable[[Part], Array | None]:
+    """Predict the patched scores `(n, classes)` of each part from cached activations; None if a pass is needed.
+
+    Called while the model has its original weights. `cuts` are existing cuts, by their parts; `edit` is the change as
+    a low-rank edit, if it is one.
+    """
+    cuts = cuts or {}
+    found = [(part, _predict_part(backend, part, selection, values, cuts.get(part), edit)) for part in split.parts]
+    return lambda wanted: next((scores for part, scores in found if part is wanted), None)
+
+
+def verify_scores(backend: ModelBackend, part: Part, expected: Array | None) -> Array:
+    """Return the scores of a part, `(n, classes)`, by the patched model.
+
+    Args:
+        backend: The patched model.
+        part: The part.
+        expected: The predicted scores; the model runs over all inputs when None.
+    """
+    if expected is None:
+        return part.read(backend.forward(part.data.inputs)).scores
+    moved = part.task.decide(expected) != part.predictions
+    asked = np.flatnonzero(moved | _close(expected))
+    if not len(asked):
+        return expected
+    scores = backend.forward(take(part.data.inputs, asked))
+    surely = ~_close(expected[asked])
+    if np.any(part.task.decide(scores)[surely] != part.task.decide(expected[asked])[surely]):
+        return part.read(backend.forward(part.data.inputs)).scores
+    expected = expected.copy()
+    expected[asked] = scores
+    return expected
+
+
+def _predict_part(
+    backend: ModelBackend,
+    part: Part,
+    suspects: Selection,
+    values: Array,
+    cuts: Cuts | None,
+    edit: LowRankEdit | None = None,
+) -> Array | None:
+    if (
+        not part.task.SINGLE
+        or not len(part)
+        or not len(suspects)
+        or not {place.storage.name for place in suspects.places} <= set(EXACT_STORAGES)
+    ):
+        return None
+    if isinstance(part.cached_activations, TailCache) and edit is not None and can_score(edit, part.cached_activations):
+        (scores,) = edited_scores(backend, part.cached_activations, [edit], np.arange(len(part)))
+        return scores if np.isfinite(scores).all() else None
+    scorer: Scorer | None = None
+    if isinstance(part.cached_activations, TailCache):
+        scorer = DenseTailScorer.of(backend, suspects, part.cached_activations)
+    if scorer is None and cuts is not None and cuts.saves(suspects.layers):
+        scorer = CutScorer(backend, cuts, suspects)
+    if scorer is None:
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):
+        scores = scorer.scores(values, np.arange(len(part)))
+    return scores if np.isfinite(scores).all() else None
+
+
+def _close(scores: Array) -> Array:
+    """Tell which rows have their two best scores close together, bool `(n,)`."""
+    if scores.shape[1] < 2:
+        return np.ones(len(scores), bool)
+    second, best = closest_two(scores)
+    return np.asarray(best - second < CLOSE * (1 + np.abs(scores).max(axis=1)))

@@ -1,0 +1,243 @@
+"""TailCache: the activations of the dense layers at the end of a model, computed once for all searches there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from arachne.data.lazy.spill_file import SPILL_ABOVE_BYTES, RowBuffer, map_rows
+from arachne.data.split import Part
+from arachne.model.backend import LossGradient, ModelBackend, Trace, Weights
+from arachne.model.lazy import LazyArray, as_array, concatenate, is_lazy
+from arachne.model.sharding import SHARD
+from arachne.model.values import Array, Inputs, LayerInfo, batches, count, take
+from arachne.scoring.dense_layers import BIAS
+from arachne.scoring.functions import Function, apply, chain, slope
+from arachne.scoring.tail_gradients import TailLayer, TailTrace, weight_gradients
+
+TAIL_BATCH = 512
+"""The number of inputs that run through a tail at a time."""
+
+MAX_SHARDS_AT_ONCE, MAX_COPY_BYTES = 16, 32 << 20
+"""The most shards that a backend runs at a time, and the most bytes of a layer's activations, which are copied once."""
+
+MAX_HELD_BYTES = 1 << 30
+"""The most bytes of one layer's activations in memory; more go to a temporary file."""
+
+MAX_LAYER_BYTES = 16 << 30
+"""The most bytes of one layer's activations that are cached at all."""
+
+
+class TailCache:
+    """The activations that enter and leave each layer of a dense tail in the original model.
+
+    The framework runs everything up to the tail's first layer; the layers behind it run in NumPy on demand.
+    """
+
+    def __init__(
+        self,
+        backend: ModelBackend,
+        layers: Sequence[LayerInfo],
+        entering: Array,
+        leaving: Array,
+        rows: Array | None = None,
+    ) -> None:
+        """Keep the activations of the first layer.
+
+        Args:
+            backend: The model.
+            layers: The layers of the tail.
+            entering: The inputs of the first of them, float32 `(inputs, in)`.
+            leaving: Its outputs before its function, float32 `(inputs, out)`.
+            rows: The rows that this cache covers, in order; all when None. They are not copied.
+        """
+        self._backend = backend
+        self._infos = layers
+        self._layers = {info.name: number for number, info in enumerate(layers)}
+        self._first, self._rows = (entering, leaving), rows
+        self._entering: list[Array | None] = [None]
+        self._leaving: list[Array] = []
+
+    @classmethod
+    def of(cls, backend: ModelBackend, inputs: Inputs) -> TailCache | None:
+        """Cache the longest tail that fits into memory; None if the last layer is not dense, or takes no vectors."""
+        return cls.run_model(backend, inputs, scores=False)[1]
+
+    @classmethod
+    def run_model(
+        cls, backend: ModelBackend, inputs: Inputs, *, scores: bool = True
+    ) -> tuple[Array | None, TailCache | None]:
+        """Run the model once; return class scores `(n, classes)`, if wanted, and the cache, None without a tail."""
+        layers = fitting_tail(backend, count(inputs))
+        if not layers:
+            return None, None
+        wide, high = layers[0].parameters["weight"].shape[::-1]
+        spill = is_lazy(inputs) or 4 * count(inputs) * (wide + high) > MAX_HELD_BYTES
+        entering, leaving = (RowBuffer(count(inputs), size, spill=spill) for size in (wide, high))
+        found: list[Array] = []
+        for rows in batches(count(inputs), _rows_at_once(wide + high)):
+            if scores:
+                own, (use,) = backend.forward_through(take(inputs, rows), layers[0].name)
+                found.append(own)
+            else:
+                (use,) = backend.activations(take(inputs, rows), layers[0].name)
+            if use.leaving.ndim != 2 or use.entering["weight"].ndim != 2:
+                return None, None
+            entering[rows], leaving[rows] = use.entering["weight"], use.leaving
+        return np.concatenate(found) if found else None, cls(backend, layers, entering.array, leaving.array)
+
+    def __contains__(self, layer: str) -> bool:
+        return layer in self._layers
+
+    def __len__(self) -> int:
+        return len(self._first[0]) if self._rows is None else len(self._rows)
+
+    def take(self, rows: Array) -> TailCache:
+        """Return the cache of some of the inputs, by their positions."""
+        rows = np.asarray(rows, np.int64)
+        return TailCache(self._backend, self._infos, *self._first, rows if self._rows is None else self._rows[rows])
+
+    def concatenate(self, other: TailCache) -> TailCache:
+        """Return a cache with the inputs of another one behind these."""
+        first = self._infos[0].name
+        entering = concatenate(self.entering(first), other.entering(first))
+        return TailCache(self._backend, self._infos, entering, concatenate(self.leaving(first), other.leaving(first)))
+
+    @property
+    def layers(self) -> list[str]:
+        """The names of its layers, in order of execution."""
+        return list(self._layers)
+
+    def entering(self, layer: str) -> Array:
+        """Return the activations that enter a layer, float32 `(n, in)`."""
+        self._run_to(layer)
+        found = self._entering[self._layers[layer]]
+        return self._select_rows(self._first[0]) if found is None else found
+
+    def sources(self, layer: str, columns: Array) -> Array:
+        """Return the factors of some weights of a layer, float32 `(n, columns)`: 1 where a column is `BIAS`."""
+        self._run_to(layer)
+        whole = self._entering[self._layers[layer]]
+        if whole is None and not is_lazy(self._first[0]):
+            return _pick_columns(
+                self._select_rows(self._first[0][:, columns]), np.arange(len(columns)), columns == BIAS
+            )
+        return map_rows(self.entering(layer), partial(_pick_columns, columns=columns, ones=columns == BIAS))
+
+    def leaving(self, layer: str) -> Array:
+        """Return the activations that leave a layer before its function, float32 `(n, out)`."""
+        self._run_to(layer)
+        return self._leaving[self._layers[layer]]
+
+    def trace(self, rows: Array, layers: Sequence[str]) -> Trace | None:
+        """Trace layers for some of the inputs; None where a layer lies outside the tail."""
+        found = self._from(rows, layers)
+        return None if found is None else TailTrace(found, layers)
+
+    def weight_gradients(
+        self, rows: Array, loss_gradient: LossGradient, parameters: Sequence[tuple[str, str]]
+    ) -> Weights | None:
+        """Return gradients of a loss over some of the inputs; None where a layer lies outside the tail."""
+        found = self._from(rows, [layer for layer, _ in parameters])
+        return None if found is None else weight_gradients(found, loss_gradient, parameters, TAIL_BATCH)
+
+    def _from(self, rows: Array, layers: Sequence[str]) -> list[TailLayer] | None:
+        """Return the layers of the tail from the first of some on, with their activations."""
+        if not layers or not all(layer in self for layer in layers):
+            return None
+        own, found = self.take(rows), []
+        for info in self._infos[min(self._layers[layer] for layer in layers) :]:
+            functions = chain(info.followed_by) or ()
+            if slope(functions) is None or not set(info.parameters) <= {"weight", "bias"}:
+                return None
+            weight = self._backend.get_weights(info.name)["weight"].astype(np.float32)
+            found.append(TailLayer(info.name, weight, functions, own.entering(info.name), own.leaving(info.name)))
+        return found
+
+    def _select_rows(self, whole: Array) -> Array:
+        """Select the rows of this cache; a small lazy array is read into memory, a large one stays lazy."""
+        found = whole
+        if self._rows is not None:
+            found = as_array(whole.take(self._rows)) if isinstance(whole, LazyArray) else np.asarray(whole[self._rows])
+        return found[:] if is_lazy(found) and found.nbytes <= SPILL_ABOVE_BYTES else found
+
+    def _run_to(self, layer: str) -> None:
+        if not self._leaving:
+            self._leaving.append(self._select_rows(self._first[1]))
+        for number in range(len(self._leaving), self._layers[layer] + 1):
+            weights = self._backend.get_weights(self._infos[number].name)
+            weight = weights["weight"].astype(np.float32)
+            bias = weights["bias"].astype(np.float32) if "bias" in weights else None
+            functions = chain(self._infos[number - 1].followed_by) or ()
+            before = self._leaving[-1]
+            if not is_lazy(before):
+                entering = apply(functions, before)
+                leaving = entering @ weight.T
+                leaving = leaving if bias is None else leaving + bias
+            else:
+                entering, leaving = _run_by_piece(before, functions, weight, bias)
+            self._entering.append(entering)
+            self._leaving.append(leaving)
+
+
+def _rows_at_once(width: int) -> int:
+    """Return how many inputs to run at a time, in whole shards, if a layer has this many activations per input."""
+    return SHARD * max(1, min(MAX_SHARDS_AT_ONCE, MAX_COPY_BYTES // (4 * width * SHARD)))
+
+
+def _run_by_piece(
+    before: Array, functions: Sequence[Function], weight: Array, bias: Array | None
+) -> tuple[Array, Array]:
+    """Compute the activations of a layer from those that left the one before it, both kept in files."""
+    entering, leaving = (RowBuffer(len(before), width, spill=True) for width in weight.shape[::-1])
+    for rows in batches(len(before), _rows_at_once(sum(weight.shape))):
+        own = apply(tuple(functions), before[rows])
+        entering[rows] = own
+        leaving[rows] = own @ weight.T if bias is None else own @ weight.T + bias
+    return entering.array, leaving.array
+
+
+def _pick_columns(values: Array, columns: Array, ones: Array) -> Array:
+    """Select columns; the columns of a bias are 1."""
+    found = np.ascontiguousarray(values[:, columns])
+    found[:, ones] = 1
+    return found
+
+
+def run_and_keep(backend: ModelBackend, inputs: Inputs) -> tuple[Array, TailCache | None]:
+    """Run the original model once; return its outputs, and the activations of its tail for the searches there."""
+    backend.look(inputs)
+    scores, tail = TailCache.run_model(backend, inputs)
+    return (backend.forward(inputs), None) if scores is None else (scores, tail)
+
+
+def tail_of(backend: ModelBackend, part: Part, rows: Array | None = None) -> TailCache | None:
+    """Return the tail cache for some inputs of a part, all when None: from its first pass, or from another one."""
+    n = len(part) if rows is None else len(rows)
+    cache = part.cached_activations
+    if isinstance(cache, TailCache) and cache.layers == [info.name for info in fitting_tail(backend, n)]:
+        return cache if rows is None else cache.take(rows)
+    return TailCache.of(backend, part.data.inputs if rows is None else take(part.data.inputs, rows))
+
+
+def fitting_tail(backend: ModelBackend, n: int) -> list[LayerInfo]:
+    """Return the last layers of the dense tail whose first layer's activations of `n` inputs can be cached."""
+    layers = dense_tail(backend)
+    while layers and 4 * n * sum(layers[0].parameters["weight"].shape) > MAX_LAYER_BYTES:
+        layers = layers[1:]
+    return layers
+
+
+def dense_tail(backend: ModelBackend) -> list[LayerInfo]:
+    """Return the dense layers at the end of a model, each used once and joined by known functions."""
+    found: list[LayerInfo] = []
+    for info in reversed(backend.layers):
+        functions = chain(info.followed_by)
+        if info.kind != "dense" or info.uses != 1 or functions is None or (not found and functions):
+            break
+        if found and found[-1].parameters["weight"].shape[1] != info.parameters["weight"].shape[0]:
+            break
+        found.append(info)
+    return found[::-1]

@@ -1,0 +1,27 @@
+"""Counts in sentences."""
+
+from __future__ import annotations
+
+
+def pluralise(number: int, one: str, many: str | None = None) -> str:
+    """`1 weight`, `2,000 weights`; `many` is for plurals that do not end in a plain s.
+
+    Args:
+        number: How many.
+        one: The noun for one of them.
+        many: The noun for any other number; `one` and an s when None.
+    """
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def are(number: int) -> str:
+    """The verb that goes with a number: `is` for 1, else `are`."""
+    return "is" if number == 1 else "are"
+
+
+def size_text(size: float) -> str:
+    """A number of bytes for people: `1.5 GiB`."""
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= unit:
+            return f"{size / unit:.1f} {name}".replace(".0 ", " ")
+    return f"{size:.0f} bytes"
