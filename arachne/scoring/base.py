@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+import numpy as np
+
 from arachne.model.backend import LossGradient
 from arachne.model.values import Array
+
+
+def ignore_overflow() -> np.errstate:
+    """Let a candidate overflow without a warning: it simply loses.
+
+    The flags are no evidence of an overflow either: OpenBLAS raises them now and then where all numbers are finite.
+    """
+    return np.errstate(over="ignore", invalid="ignore")
 
 
 class Scorer(ABC):

@@ -21,7 +21,7 @@ import numpy as np
 from arachne.data.lazy.spill_file import map_rows
 from arachne.model.backend import LossGradient, ModelBackend
 from arachne.model.values import Array, Inputs, batches
-from arachne.scoring.base import Scorer
+from arachne.scoring.base import Scorer, ignore_overflow
 from arachne.scoring.cut import Cuts, CutScorer
 from arachne.scoring.decisions import DecisionScorer
 from arachne.scoring.dense_layers import DenseLayer, find_tail
@@ -83,6 +83,7 @@ class DenseTailScorer(Scorer):
             return None
         return cls(layers, tail)
 
+    @ignore_overflow()
     @one_thread()
     def scores(self, values: Array, rows: Array) -> Array:
         changes, weights = self._changes(values)
@@ -91,6 +92,7 @@ class DenseTailScorer(Scorer):
             or [self._forward(changes, weights, rows).leaving[-1]]
         )
 
+    @ignore_overflow()
     @one_thread()
     def gradients(self, values: Array, loss_gradient: LossGradient, rows: Array) -> Array:
         changes, weights = self._changes(values)

@@ -9,6 +9,7 @@ import numpy as np
 
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Array, batches
+from arachne.scoring.base import ignore_overflow
 from arachne.scoring.functions import apply, chain
 from arachne.scoring.tail_cache import TAIL_BATCH, TailCache
 from arachne.scoring.threads import one_thread
@@ -37,7 +38,7 @@ def edited_scores(backend: ModelBackend, tail: TailCache, edits: Sequence[LowRan
                 np.zeros((0, edit.rank), np.float32),
                 *(np.asarray(entering[rows[part]]) @ edit.right for part in parts),
             ]
-            with np.errstate(over="ignore", invalid="ignore"):  # a change that overflows simply loses
+            with ignore_overflow():
                 yield scores_along(backend, tail, layer, np.concatenate(along), edit.left, rows)
 
 

@@ -9,13 +9,13 @@ import numpy as np
 from arachne.model.backend import LossGradient, ModelBackend, Weights
 from arachne.model.cut import temporary_weights
 from arachne.model.values import Array, Inputs, take
-from arachne.scoring.base import Scorer
+from arachne.scoring.base import Scorer, ignore_overflow
 from arachne.weights.selection import Selection
 
 
 def forward_with(backend: ModelBackend, change: AbstractContextManager[object], inputs: Inputs) -> Array:
     """Return the raw outputs `(n, ...)` of a model while a change is in place."""
-    with change, np.errstate(over="ignore", invalid="ignore"):  # a change that overflows simply loses
+    with change, ignore_overflow():
         return backend.forward(inputs)
 
 

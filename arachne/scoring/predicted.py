@@ -16,7 +16,7 @@ import numpy as np
 from arachne.data.split import Part, Split
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Array, take
-from arachne.scoring.base import Scorer
+from arachne.scoring.base import Scorer, ignore_overflow
 from arachne.scoring.cut import Cuts, CutScorer
 from arachne.scoring.dense_tail import DenseTailScorer
 from arachne.scoring.low_rank_tail import can_score, edited_scores
@@ -98,7 +98,7 @@ def _predict_part(
         scorer = CutScorer(backend, cuts, suspects)
     if scorer is None:
         return None
-    with np.errstate(over="ignore", invalid="ignore"):
+    with ignore_overflow():
         scores = scorer.scores(values, np.arange(len(part)))
     return scores if np.isfinite(scores).all() else None
 

@@ -10,6 +10,7 @@ import numpy as np
 from arachne.data.split import Part, Split
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Array
+from arachne.scoring.base import ignore_overflow
 from arachne.scoring.cut import Cuts
 from arachne.scoring.dense_tail import make_scorer
 from arachne.scoring.low_rank_tail import can_score, edited_scores
@@ -160,7 +161,7 @@ class _Front:
             inputs = part.data.inputs
             scorer = make_scorer(self._backend, inputs, suspects, tail, shared, decisions) if len(suspects) else None
             for member in members:
-                with np.errstate(over="ignore", invalid="ignore"):  # a candidate that overflows simply loses
+                with ignore_overflow():
                     scores = part.scores if scorer is None else scorer.scores(self._front[member].values, rows)
                 found[member] = part.task.correct(scores, part.labels)
         return found

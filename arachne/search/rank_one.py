@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from arachne.model.values import Array
+from arachne.scoring.base import ignore_overflow
 from arachne.scoring.low_rank_tail import scores_along
 from arachne.search.base import Problem
 from arachne.search.state import Candidate
@@ -38,7 +39,7 @@ class RankOne:
     def scores(self, problem: Problem, rows: Array) -> Array:
         """Return class scores `(rows, classes)` of some fitness inputs with the change in the layer."""
         tail = problem.tail
-        with np.errstate(over="ignore", invalid="ignore"):  # a change that overflows simply loses
+        with ignore_overflow():
             if tail is not None and self.layer in tail:
                 along, left = self.along[rows, None], self.left[:, None]
                 return scores_along(problem.backend, tail, self.layer, along, left, rows)
