@@ -15,8 +15,7 @@ if _sys.argv[:1] == ["-m"] and {"arachne", "arachne.cli"} & {*_STARTED} and not 
 from typing import TYPE_CHECKING, Any  # noqa: E402  # not from the working folder
 
 if TYPE_CHECKING:
-    from arachne.api import localise_weights, open_repair, repair, scan
-    from arachne.bench.compare import compare_searchers
+    from arachne.api import compare_searchers, localise_weights, open_repair, repair, scan
     from arachne.bench.result import Comparison
     from arachne.causes import Cause, Finder
     from arachne.choose.budget import Budget
@@ -59,10 +58,9 @@ if TYPE_CHECKING:
 __version__: str
 
 _HOMES = {
-    "arachne.api": ("localise_weights", "open_repair", "repair", "scan"),
+    "arachne.api": ("compare_searchers", "localise_weights", "open_repair", "repair", "scan"),
     "arachne.model.backend": ("Cut", "ModelBackend", "Trace", "WeightFile"),
     "arachne.causes": ("Cause", "Finder"),
-    "arachne.bench.compare": ("compare_searchers",),
     "arachne.bench.result": ("Comparison",),
     "arachne.data.labelled": ("LabelledData",),
     "arachne.data.read": ("read_data",),

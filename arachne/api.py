@@ -17,10 +17,13 @@ from typing import Any
 import numpy as np
 
 from arachne import engine
+from arachne.bench.compare import Bench, Tell
+from arachne.bench.result import Comparison
 from arachne.causes.targets import CauseTargets
+from arachne.choose.budget import BREAK_BUDGET
 from arachne.cluster.starting import on_cluster
 from arachne.data.read import read_data
-from arachne.data.split import checked_scores, whole_part, with_model_names
+from arachne.data.split import whole_part
 from arachne.errors import NothingWithinBudgetError, UsageError
 from arachne.evidence.scan import Scan
 from arachne.localise import Localisation, Localiser
@@ -32,11 +35,21 @@ from arachne.results import reopen as reopening
 from arachne.results.checkpoint import Checkpoints
 from arachne.results.result import RepairResult
 from arachne.results.run import OnStep
+from arachne.search import Searcher
 from arachne.search.state import OnGeneration
 from arachne.settings import Settings, make_settings
-from arachne.tasks import decide
 
-__all__ = ["apply", "at_home", "diff", "localise_weights", "open_repair", "repair", "revert", "scan"]
+__all__ = [
+    "apply",
+    "at_home",
+    "compare_searchers",
+    "diff",
+    "localise_weights",
+    "open_repair",
+    "repair",
+    "revert",
+    "scan",
+]
 
 
 def scan(model: Any, data: Any) -> Scan:
@@ -46,10 +59,7 @@ def scan(model: Any, data: Any) -> Scan:
         model: A model file, a framework's model object, or a backend.
         data: Whatever `read_data` takes.
     """
-    backend = load(model)
-    labelled = with_model_names(backend, read_data(data))
-    scores = checked_scores(backend, labelled)
-    return Scan(labelled, decide(scores), scores.shape[1], backend, scores)
+    return Scan.of(load(model), read_data(data))
 
 
 def localise_weights(
@@ -135,6 +145,50 @@ def repair(
             checkpoint=None if checkpoint is None else Checkpoints(checkpoint, resume=resume, tell=_warn),
         )
     return replace(result, backend=backend)
+
+
+def compare_searchers(
+    model: Any,
+    data: Any,
+    target: str | Sequence[str],
+    *,
+    searchers: Sequence[str | Searcher] | None = None,
+    max_break: float = BREAK_BUDGET,
+    localiser: str | Localiser | None = None,
+    holdout: Any = None,
+    training: Any = None,
+    tell: Tell | None = None,
+    workers: int | None = None,
+    cluster: Any = None,
+    **changes: Any,
+) -> Comparison:
+    """Repair one mistake with every searcher, and measure all of them on the same held-out inputs.
+
+    A searcher that cannot run on this model, fails, or finds nothing within the budget gets a row that says so.
+
+    Args:
+        model: A model file, a framework's model object, or a backend; it is left as it was.
+        data: Whatever `read_data` takes; inputs the model was not trained on.
+        target: The mistake, such as `6:0`.
+        searchers: Names or objects; when None all of Arachne's own, those that retrain the model only where
+            `training` is given.
+        max_break: The largest share of inputs that were right and may become wrong.
+        localiser: Finds the suspects for all searchers; when None, each uses its own default.
+        holdout: Other data for the verdict; half of `data` when None.
+        training: The data the model was trained on, for searchers that retrain it.
+        tell: Called with each progress line.
+        workers: How many local processes share the inputs; the patches are the same with any number.
+        cluster: A dask cluster that shares the inputs instead, as for `arachne.repair`.
+        **changes: Other attributes of `Settings`, such as `seed`; `alpha` goes to the searchers that use it.
+
+    Raises:
+        NothingToRepairError: The model does not make this mistake.
+    """
+    other, trained_on = (None if source is None else read_data(source) for source in (holdout, training))
+    backend, labelled = load(model), read_data(data)
+    with on_cluster(backend, workers=workers, cluster=cluster, tell=tell) as shared:
+        bench = Bench(engine.repair, shared, labelled, target, other, trained_on, tell)
+        return bench.compare(searchers, max_break=max_break, localiser=localiser, home=backend, **changes)
 
 
 @contextmanager

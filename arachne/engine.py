@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from arachne.causes.targets import CauseTargets
-from arachne.choose.budget import Budget
-from arachne.choose.select import Choice, explain_too_few, select_point
+from arachne.choose.budget import Budget, Choice
+from arachne.choose.select import explain_too_few, select_point
 from arachne.data.chance import check_accuracy
 from arachne.data.class_order import check_class_order
 from arachne.data.grouping import groups_by_column, with_objective

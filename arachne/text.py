@@ -1,6 +1,8 @@
-"""Counts in sentences."""
+"""Counts and shares in sentences."""
 
 from __future__ import annotations
+
+import math
 
 
 def pluralise(number: int, one: str, many: str | None = None) -> str:
@@ -12,6 +14,14 @@ def pluralise(number: int, one: str, many: str | None = None) -> str:
         many: The noun for any other number; `one` and an s when None.
     """
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def percent(share: float) -> str:
+    """Format a share: `74.1 %`, `0.35 %`; `-` for NaN."""
+    if math.isnan(share):
+        return "-"
+    value = 100 * share
+    return f"{value:.0f} %" if value in (0, 100) else f"{value:.1f} %" if abs(value) >= 10 else f"{value:.2f} %"
 
 
 def are(number: int) -> str:

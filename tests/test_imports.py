@@ -15,20 +15,22 @@ LEVELS = (
     ("errors", "text", "demo", "weights.storage"),
     ("io", "plugins", "tasks"),
     ("fairness", "model"),
-    ("data", "weights"),
+    ("choose.budget", "data", "weights"),
     ("adapting", "causes", "cluster", "localise", "patch", "scoring"),
     ("evidence", "search", "testing"),
-    ("choose", "rivals"),
-    ("report", "settings"),
+    ("choose", "report", "rivals", "settings"),
     ("results",),
-    ("engine",),
-    ("api", "bench"),
-    ("cli",),
-    ("__main__",),
+    ("bench", "engine"),
+    ("api", "cli"),
 )
-"""What lies in `arachne`, from the bottom up. Each imports only from itself and from the levels below its own."""
+"""Everything in `arachne` from the bottom up. Each imports only from itself and from the levels below its own.
 
-ALONE = ("weights.storage",)
+Python starts with `__init__` and `__main__`. They have no level, and nothing imports from `__main__`.
+"""
+
+STARTERS = ("__init__", "__main__")
+
+ALONE = ("choose.budget", "weights.storage")
 """Modules with a level of their own, below that of their folder, whose `__init__` imports nothing."""
 
 FAST = (
@@ -74,7 +76,7 @@ def upward(modules: dict[str, str], package: str, levels: tuple[tuple[str, ...],
     found = []
     for module, source in modules.items():
         own = part_of(module, package)
-        if not module.startswith(f"{package}.") or own == "__init__":
+        if not module.startswith(f"{package}.") or own in STARTERS:
             continue
         if own not in level:
             found.append(f"{package}.{own} has no level; put it into tests/test_imports.py")
@@ -93,6 +95,10 @@ def test_no_module_imports_from_beside_or_above_it() -> None:
 def test_the_order_names_only_what_exists() -> None:
     parts = {part_of(module, "arachne") for module in sources()}
     assert {name for names in LEVELS for name in names} <= parts
+
+
+def test_nothing_imports_what_starts_the_command() -> None:
+    assert not [name for name, text in sources().items() if any("__main__" in one for one in imported(text))]
 
 
 def test_only_the_choice_of_an_evaluator_knows_the_fast_one() -> None:

@@ -7,17 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from arachne import engine
 from arachne.bench.result import Comparison, Contender
 from arachne.choose.budget import Budget
-from arachne.cluster.starting import on_cluster
 from arachne.data.labelled import LabelledData
-from arachne.data.read import read_data
 from arachne.errors import ArachneError, ClusterError, NothingWithinBudgetError, UsageError
-from arachne.evidence.verdict import BREAK_BUDGET
 from arachne.localise import Localiser
 from arachne.model.backend import ModelBackend
-from arachne.model.registry import load
 from arachne.plugins.table import SEARCHERS
 from arachne.results.result import RepairResult
 from arachne.search import Generation, Searcher
@@ -29,74 +24,19 @@ MESSAGE_INTERVAL = 10.0
 Tell = Callable[[str], None]
 
 
-def compare_searchers(
-    model: Any,
-    data: Any,
-    target: str | Sequence[str],
-    *,
-    searchers: Sequence[str | Searcher] | None = None,
-    max_break: float = BREAK_BUDGET,
-    localiser: str | Localiser | None = None,
-    holdout: Any = None,
-    training: Any = None,
-    tell: Tell | None = None,
-    workers: int | None = None,
-    cluster: Any = None,
-    **changes: Any,
-) -> Comparison:
-    """Repair one mistake with every searcher, and measure all of them on the same held-out inputs.
-
-    A searcher that cannot run on this model, fails, or finds nothing within the budget gets a row that says so.
-
-    Args:
-        model: A model file, a framework's model object, or a backend; it is left as it was.
-        data: Whatever `read_data` takes; inputs the model was not trained on.
-        target: The mistake, such as `6:0`.
-        searchers: Names or objects; when None all of Arachne's own, those that retrain the model only where
-            `training` is given.
-        max_break: The largest share of inputs that were right and may become wrong.
-        localiser: Finds the suspects for all searchers; when None, each uses its own default.
-        holdout: Other data for the verdict; half of `data` when None.
-        training: The data the model was trained on, for searchers that retrain it.
-        tell: Called with each progress line.
-        workers: How many local processes share the inputs; the patches are the same with any number.
-        cluster: A dask cluster that shares the inputs instead, as for `arachne.repair`.
-        **changes: Other attributes of `Settings`, such as `seed`; `alpha` goes to the searchers that use it.
-
-    Raises:
-        NothingToRepairError: The model does not make this mistake.
-    """
-    named = usual_searchers(training is not None) if searchers is None else list(searchers)
-    named = [SEARCHERS.canonical(one) if isinstance(one, str) else one for one in named]
-    if not named:
-        raise UsageError("expected at least one searcher to compare, got none")
-    made = [make_searcher(one) if isinstance(one, str) else one for one in named]
-    if "alpha" in changes and not any(one.uses_alpha for one in made):
-        check_uses_alpha(made[0])
-    without_alpha = {name: value for name, value in changes.items() if name != "alpha"}
-    others = {"holdout": holdout, "training": training}
-    read = {name: None if source is None else read_data(source) for name, source in others.items()}
-    backend, contenders = load(model), []
-    with on_cluster(backend, workers=workers, cluster=cluster, tell=tell) as shared:
-        run = _Run(shared, read_data(data), target, read["holdout"], read["training"], tell)
-        for number, one in enumerate(made):
-            run.begin(one.name, f"{number + 1} of {len(made)}")
-            own_changes = changes if one.uses_alpha else without_alpha
-            found = run.contender(one, localiser, {**own_changes, "budget": Budget(max_break)})
-            own = None if found.result is None else replace(found.result, backend=backend)
-            contenders.append(replace(found, result=own))
-    return Comparison(tuple(contenders), max_break, backend.NAME)
-
-
 def usual_searchers(with_training: bool) -> list[str]:
     """List Arachne's own searchers by name, those that retrain a model only if there is training data."""
     return [name for name in SEARCHERS.ours if with_training or not SEARCHERS.get(name).USES_TRAINING]
 
 
 @dataclass
-class _Run:
-    """Runs the searchers one after the other on the same inputs and reports progress."""
+class Bench:
+    """Runs searchers one after the other on the same inputs and reports progress.
 
+    `repair` is the engine's, called with the backend, the data and the target.
+    """
+
+    repair: Callable[..., RepairResult]
     backend: ModelBackend
     data: LabelledData
     target: str | Sequence[str]
@@ -109,6 +49,41 @@ class _Run:
     last_message_time: float = 0.0
     processor_seconds: float = 0.0
     clock_start: float = 0.0
+
+    def compare(
+        self,
+        searchers: Sequence[str | Searcher] | None,
+        *,
+        max_break: float,
+        localiser: str | Localiser | None = None,
+        home: ModelBackend | None = None,
+        **changes: Any,
+    ) -> Comparison:
+        """Give every searcher a row; arguments as for `arachne.compare_searchers`.
+
+        Args:
+            searchers: Names or objects; the usual ones when None.
+            max_break: The budget.
+            localiser: Finds the suspects for all of them.
+            home: The backend that results keep, where the one that runs the model ends with its cluster.
+            **changes: Other attributes of `Settings`.
+        """
+        named = usual_searchers(self.training is not None) if searchers is None else list(searchers)
+        named = [SEARCHERS.canonical(one) if isinstance(one, str) else one for one in named]
+        if not named:
+            raise UsageError("expected at least one searcher to compare, got none")
+        made = [make_searcher(one) if isinstance(one, str) else one for one in named]
+        if "alpha" in changes and not any(one.uses_alpha for one in made):
+            check_uses_alpha(made[0])
+        without_alpha = {name: value for name, value in changes.items() if name != "alpha"}
+        contenders = []
+        for number, one in enumerate(made):
+            self.begin(one.name, f"{number + 1} of {len(made)}")
+            own_changes = changes if one.uses_alpha else without_alpha
+            found = self.contender(one, localiser, {**own_changes, "budget": Budget(max_break)})
+            own = None if found.result is None else replace(found.result, backend=home or self.backend)
+            contenders.append(replace(found, result=own))
+        return Comparison(tuple(contenders), max_break, self.backend.NAME)
 
     def begin(self, name: str, position: str) -> None:
         """Start the clock of a searcher."""
@@ -139,7 +114,7 @@ class _Run:
         return contender
 
     def _repair(self, settings: Settings, training: LabelledData | None) -> RepairResult:
-        return engine.repair(
+        return self.repair(
             self.backend,
             self.data,
             self.target,

@@ -10,7 +10,7 @@ from typing import Any
 from arachne.choose.budget import Budget
 from arachne.choose.select import select_point
 from arachne.choose.simplest import SIMPLE_SEARCHERS, as_good, sentence
-from arachne.evidence.verdict import NOTHING_WITHIN, percent
+from arachne.evidence.verdict import NOTHING_WITHIN
 from arachne.io.files import atomic_write
 from arachne.report.comparison import BUDGETS, SCHEMA, ComparisonTable
 from arachne.report.front import point_object
@@ -21,6 +21,7 @@ from arachne.results.folder import ResultFolder, place_for
 from arachne.results.result import RepairResult
 from arachne.scoring.outcome import Outcome
 from arachne.search.measured import MeasuredCandidate
+from arachne.text import percent
 
 PAGE, DATA = "compare.html", "compare.json"
 FAILED = "failed"

@@ -1,4 +1,7 @@
-"""Budget: the largest share of inputs that a repair may break, the confidence in it, and limits by class and group."""
+"""Budget: the largest share of inputs that a repair may break, the confidence in it, and limits by class and group.
+
+`Choice` is the point of a front that was selected within one.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,12 @@ from typing import Any, Self
 import numpy as np
 
 from arachne.errors import UsageError, did_you_mean
-from arachne.evidence.verdict import BREAK_BUDGET, percent
+from arachne.fairness import Objective
 from arachne.model.values import Array
+from arachne.text import percent
+
+BREAK_BUDGET = 0.005
+"""The largest break rate allowed, unless the user sets another."""
 
 EVERY_CLASS = "*"
 """A wildcard in `max_class_drop` and `max_group_drop`: every class or group that is not named."""
@@ -124,6 +131,29 @@ class Budget:
         """Read a budget that `to_json` wrote."""
         drops = {f"max_{kind}_drop": document.get(f"max_{kind}_drop", {}) for kind in ("class", "group")}
         return cls(document.get("max_break", 0.0), document.get("confidence"), **drops)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The point of a front that was selected, and the reason.
+
+    Attributes:
+        index: Its number; None if no point keeps the budget.
+        budget: The budget.
+        rule: How points were compared, in words.
+        why: The reason for this point, or for none, in words and numbers.
+        within: The numbers of all points that keep the budget.
+        beyond: If none does, the number of the point that misses it by least.
+        objective: The fairness objective; the fairest point is selected, not the one that repairs most.
+    """
+
+    index: int | None
+    budget: Budget
+    rule: str
+    why: str
+    within: tuple[int, ...] = ()
+    beyond: int | None = None
+    objective: Objective | None = None
 
 
 def read_share(text: str) -> float:

@@ -9,16 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import bdtr
 
-from arachne.choose.budget import Budget
+from arachne.choose.budget import Budget, Choice
 from arachne.data.grouping import MAX_GROUPS
 from arachne.evidence.group_summary import format_points as in_points
-from arachne.evidence.verdict import percent
 from arachne.fairness import Objective
 from arachne.model.values import Array
 from arachne.scoring.outcome import Outcome
 from arachne.scoring.statistics import Rate
 from arachne.search.measured import MeasuredCandidate
-from arachne.text import pluralise
+from arachne.text import percent, pluralise
 
 SAFETY_DEVIATIONS = 0.7
 """The safety margin of the careful estimate: broken + 0.7 √broken must keep the budget, 0.7 deviations of a count.
@@ -32,29 +31,6 @@ CLOSE_REPAIR_RATE = 0.02
 
 CLOSE_FAIRNESS = 0.005
 """Values of an objective this close to the best count as equal: half a percentage point."""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The point of a front that was selected, and the reason.
-
-    Attributes:
-        index: Its number; None if no point keeps the budget.
-        budget: The budget.
-        rule: How points were compared, in words.
-        why: The reason for this point, or for none, in words and numbers.
-        within: The numbers of all points that keep the budget.
-        beyond: If none does, the number of the point that misses it by least.
-        objective: The fairness objective; the fairest point is selected, not the one that repairs most.
-    """
-
-    index: int | None
-    budget: Budget
-    rule: str
-    why: str
-    within: tuple[int, ...] = ()
-    beyond: int | None = None
-    objective: Objective | None = None
 
 
 @dataclass(frozen=True)

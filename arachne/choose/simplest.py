@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from arachne.choose.select import CLOSE_FAIRNESS, Choice, select_point
+from arachne.choose.budget import Choice
+from arachne.choose.select import CLOSE_FAIRNESS, select_point
 from arachne.model.values import Array
 from arachne.scoring.outcome import Outcome
 from arachne.scoring.statistics import LEVEL, sign_test

@@ -79,7 +79,8 @@ def command(
 
     All have the same split, seed and budget. One that fails, or finds nothing within the budget, has a row saying so.
     """
-    from arachne.bench.compare import compare_searchers, usual_searchers
+    from arachne import engine
+    from arachne.bench.compare import Bench, usual_searchers
     from arachne.cli.console import Output
     from arachne.report.comparison import ComparisonTable
 
@@ -91,20 +92,16 @@ def command(
         del arguments["alpha"]
     with folder_for(out, model.file, data.data, holdout, training) as folder:
         backend = model.load()
-        comparison = compare_searchers(
-            backend,
+        bench = Bench(
+            engine.repair,
+            machines.share(context, backend, output),
             data.read(backend, tell=output.say),
             targets,
-            searchers=chosen,
-            localiser=localiser,
-            max_break=max_break,
             holdout=None if holdout is None else data.read(backend, holdout),
             training=None if training is None else data.read(backend, training),
             tell=output.say,
-            workers=machines.workers,
-            cluster=machines.cluster,
-            **arguments,
         )
+        comparison = bench.compare(chosen, max_break=max_break, localiser=localiser, home=backend, **arguments)
         if folder is not None:
             for note in comparison.save(folder, command=again(context)):
                 output.say(f"note: {note}")

@@ -188,9 +188,9 @@ def tell_flips(output: Output, backend: ModelBackend, patch: Patch, source: str,
     """How many predictions a patch flips on inputs without labels: a sentence, the kinds, and examples."""
     from arachne.data.classes import read_class_names
     from arachne.data.unlabelled import read_unlabelled
-    from arachne.evidence.verdict import percent
     from arachne.report.objects import flips_object
     from arachne.results.measure import flips
+    from arachne.text import percent
 
     traffic = read_unlabelled(source, preprocess=data.preprocess)
     found = flips(backend, traffic, patch)

@@ -41,10 +41,10 @@ def command(
     **arguments: Any,
 ) -> None:
     """List what the mistakes of MODEL share, and the mistakes; each target is what `arachne repair` takes."""
-    from arachne.api import scan
     from arachne.causes.finding import searched_rows
     from arachne.cli.console import Output
     from arachne.data.class_order import other_order
+    from arachne.evidence.scan import Scan
     from arachne.report.folder import going_on_without
     from arachne.report.html import render_scan
     from arachne.report.json import dumps
@@ -64,7 +64,7 @@ def command(
     backend = machines.share(context, model.load(), output)
     if page is not None and not causes:
         raise UsageError("--page shows causes; leave out --no-causes")
-    found = scan(backend, data.read(backend, tell=output.say))
+    found = Scan.of(backend, data.read(backend, tell=output.say))
     order = other_order(found.data.labels, found.predictions, found.n_classes)
     if order is not None:
         output.say(f"note: {order.describe(found.data)}")

@@ -7,11 +7,10 @@ from arachne.evidence.gates import Gate, GateResult, check_gates
 from arachne.evidence.label_noise import LabelNoise, find_label_noise
 from arachne.evidence.measures import Accuracy, ChangedInputs, PartEvidence, TargetEvidence
 from arachne.evidence.scan import Scan
-from arachne.evidence.verdict import BREAK_BUDGET, VERDICTS, Verdict, judge
+from arachne.evidence.verdict import VERDICTS, Verdict, judge
 from arachne.scoring.statistics import Rate
 
 __all__ = [
-    "BREAK_BUDGET",
     "VERDICTS",
     "Accuracy",
     "ChangedInputs",

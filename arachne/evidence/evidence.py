@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from arachne.choose.budget import BREAK_BUDGET
 from arachne.data.seen import ALL, HELD_OUT, SEEN, UNKNOWN
 from arachne.data.split import Part, Split, overlap
 from arachne.evidence.group_summary import sentences
 from arachne.evidence.measures import PartEvidence
-from arachne.evidence.verdict import BASIS_WORDS, BREAK_BUDGET, NOTHING_WITHIN, Verdict, judge, p_value
+from arachne.evidence.verdict import BASIS_WORDS, NOTHING_WITHIN, Verdict, judge, p_value
 from arachne.fairness import Objective
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Array

@@ -8,11 +8,11 @@ import numpy as np
 
 from arachne.errors import DataError
 from arachne.evidence.confidence import confidences_of
-from arachne.evidence.verdict import percent
 from arachne.model.values import Array
 from arachne.plugins.drawing import Drawable
 from arachne.scoring.statistics import Rate
 from arachne.tasks import decide
+from arachne.text import percent
 
 
 @dataclass(frozen=True)

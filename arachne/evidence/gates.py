@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from arachne.errors import UsageError, did_you_mean
 from arachne.evidence.evidence import Evidence
 from arachne.evidence.measures import Accuracy, PartEvidence
-from arachne.evidence.verdict import VERDICTS, percent
+from arachne.evidence.verdict import VERDICTS
+from arachne.text import percent
 
 COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,

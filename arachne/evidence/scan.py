@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 
 from arachne.causes import Cause, find_causes
 from arachne.data.confusions import Confusion, confusions, wildcards
 from arachne.data.labelled import LabelledData
+from arachne.data.split import checked_scores, with_model_names
 from arachne.evidence.batch_dependence import BatchDependent, batch_dependent
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Array
 from arachne.plugins.drawing import TEXT, Drawable, draw
+from arachne.tasks import decide
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +37,13 @@ class Scan(Drawable):
     n_classes: int
     backend: ModelBackend | None = None
     scores: Array | None = None
+
+    @classmethod
+    def of(cls, backend: ModelBackend, data: LabelledData) -> Self:
+        """Run a model on labelled data, with the classes' names it may know itself."""
+        labelled = with_model_names(backend, data)
+        scores = checked_scores(backend, labelled)
+        return cls(labelled, decide(scores), scores.shape[1], backend, scores)
 
     @property
     def accuracy(self) -> float:

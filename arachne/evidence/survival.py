@@ -14,7 +14,7 @@ import numpy as np
 from arachne.data.split import Part
 from arachne.errors import PatchError
 from arachne.evidence import Evidence
-from arachne.evidence.verdict import DAMAGE, NOT_REPAIRED, REPAIRED, TOO_FEW, WORSE, percent
+from arachne.evidence.verdict import DAMAGE, NOT_REPAIRED, REPAIRED, TOO_FEW, WORSE
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Array, Inputs
 from arachne.patch import Patch
@@ -23,6 +23,7 @@ from arachne.patch.transfer import ModelWeights
 from arachne.plugins.drawing import Drawable
 from arachne.scoring.plain import forward_with
 from arachne.scoring.statistics import Rate
+from arachne.text import percent
 
 VERDICT_RANKS = {REPAIRED: 4, DAMAGE: 3, NOT_REPAIRED: 2, WORSE: 1, TOO_FEW: 0}
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
+from arachne.choose.budget import BREAK_BUDGET
 from arachne.data.seen import ALL, HELD_OUT, PARTLY_SEEN, SEEN, UNKNOWN
 from arachne.evidence.group_summary import headline
 from arachne.evidence.measures import PartEvidence
 from arachne.scoring.statistics import LEVEL, Rate, fewest_for_level
-from arachne.text import are, pluralise
+from arachne.text import are, percent, pluralise
 
 TOO_FEW = "too few inputs to say"
 REPAIRED = "repaired"
@@ -21,9 +21,6 @@ VERDICTS = (TOO_FEW, REPAIRED, DAMAGE, NOT_REPAIRED, WORSE, NOTHING_WITHIN)
 
 BASIS_WORDS = {HELD_OUT: "held-out ", SEEN: "seen ", PARTLY_SEEN: "", UNKNOWN: "", ALL: ""}
 """The adjective for the inputs a verdict rests on, by their basis."""
-
-BREAK_BUDGET = 0.005
-"""The largest break rate allowed, unless the user sets another."""
 
 
 @dataclass(frozen=True)
@@ -70,16 +67,6 @@ def judge(held_out: PartEvidence, budget: float = BREAK_BUDGET, kind: str = BASI
         )
     net = f"; the fault went from {_net(held_out)}" if fairness is None else ""
     return Verdict(REPAIRED, f"{done}and {describe_breakage(held_out.breakage)}{net}")
-
-
-def percent(share: float) -> str:
-    """Format a share: `74.1 %`, `0.35 %`; `-` for NaN."""
-    if math.isnan(share):
-        return "-"
-    value = 100 * share
-    if value == 0 or value == 100 or abs(value) >= 10:
-        return f"{value:.1f} %".replace(".0 %", " %") if value in (0, 100) else f"{value:.1f} %"
-    return f"{value:.2f} %"
 
 
 def p_value(p: float) -> str:

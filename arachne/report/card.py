@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from arachne.evidence.verdict import p_value, percent
+from arachne.evidence.verdict import p_value
 from arachne.model.values import Description
 from arachne.report.patch_rows import MAX_LISTED_WEIGHTS, all_rows
 from arachne.report.printable import printable
+from arachne.text import percent
 
 if TYPE_CHECKING:
     from arachne.patch import Patch

@@ -12,8 +12,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 
-from arachne.evidence.verdict import percent
 from arachne.report.console import Ink
+from arachne.text import percent
 
 SCHEMA = "arachne.comparison/1"
 BUDGETS = (0.001, 0.005, 0.01, 0.02)

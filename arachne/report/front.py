@@ -11,13 +11,13 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from arachne.choose.select import Choice
+from arachne.choose.budget import Choice
 from arachne.evidence import PartEvidence
-from arachne.evidence.verdict import percent
 from arachne.fairness import Objective
 from arachne.report.console import Ink
 from arachne.scoring.outcome import Outcome
 from arachne.search.measured import MeasuredCandidate
+from arachne.text import percent
 
 FRONT_SCHEMA = "arachne.front/1"
 

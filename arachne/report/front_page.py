@@ -12,7 +12,7 @@ from arachne.model.values import Array
 from arachne.report.pictures import show_inputs
 
 if TYPE_CHECKING:
-    from arachne.choose.select import Choice
+    from arachne.choose.budget import Choice
     from arachne.data.split import Part
     from arachne.scoring.outcome import Outcome
 from arachne.search.measured import MeasuredCandidate

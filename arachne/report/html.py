@@ -10,13 +10,14 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from arachne.errors import InputError
-from arachne.evidence.verdict import DAMAGE, NOT_REPAIRED, NOTHING_WITHIN, REPAIRED, TOO_FEW, WORSE, p_value, percent
+from arachne.evidence.verdict import DAMAGE, NOT_REPAIRED, NOTHING_WITHIN, REPAIRED, TOO_FEW, WORSE, p_value
 from arachne.report import charts, front_charts
 from arachne.report.front_page import makers
 from arachne.report.json import dumps
 from arachne.report.page import PAGE_SCHEMA
 from arachne.report.printable import printable
 from arachne.scoring.statistics import interval
+from arachne.text import percent
 
 if TYPE_CHECKING:
     from jinja2 import Environment

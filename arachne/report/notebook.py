@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from arachne.evidence import ChangedInputs, Evidence, PartEvidence
-from arachne.evidence.verdict import p_value, percent
+from arachne.evidence.verdict import p_value
 from arachne.report.markup import table
 from arachne.report.pictures import show_inputs
-from arachne.text import pluralise
+from arachne.text import percent, pluralise
 
 if TYPE_CHECKING:
     from arachne.causes import Cause

@@ -17,7 +17,7 @@ from arachne.report.patch_rows import MAX_LISTED_WEIGHTS, all_rows, change_of
 from arachne.report.pictures import show_inputs
 
 if TYPE_CHECKING:
-    from arachne.choose.select import Choice
+    from arachne.choose.budget import Choice
     from arachne.data.split import Part
     from arachne.localise.base import Localisation
     from arachne.patch import Patch, WeightChange

@@ -15,11 +15,11 @@ from rich.text import Text
 from arachne.data.confusions import Confusion
 from arachne.evidence import Accuracy, Evidence, PartEvidence, Rate
 from arachne.evidence.group_summary import format_value
-from arachne.evidence.verdict import DAMAGE, NOT_REPAIRED, NOTHING_WITHIN, REPAIRED, TOO_FEW, WORSE, p_value, percent
+from arachne.evidence.verdict import DAMAGE, NOT_REPAIRED, NOTHING_WITHIN, REPAIRED, TOO_FEW, WORSE, p_value
 from arachne.report.console import Ink, SafeConsole
 from arachne.report.objects import ranked_suspects
 from arachne.report.patch_rows import MAX_LISTED_WEIGHTS, all_rows
-from arachne.text import pluralise
+from arachne.text import percent, pluralise
 
 if TYPE_CHECKING:
     from arachne.causes import Cause

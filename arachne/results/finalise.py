@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from arachne.choose.budget import Choice
 from arachne.choose.minimise import minimise
-from arachne.choose.select import Choice, select_point
+from arachne.choose.select import select_point
 from arachne.data.split import Part, Split
 from arachne.evidence import Evidence, measure
 from arachne.model.backend import ModelBackend

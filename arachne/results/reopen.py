@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from arachne.choose.budget import Budget
-from arachne.choose.select import Choice
+from arachne.choose.budget import Budget, Choice
 from arachne.data.labelled import LabelledData
 from arachne.data.resplit import split_by_rows
 from arachne.errors import DataError, InputError, ModelError, UsageError

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from arachne.choose.budget import Budget
-from arachne.choose.select import Choice, select_point
+from arachne.choose.budget import BREAK_BUDGET, Budget, Choice
+from arachne.choose.select import select_point
 from arachne.choose.simplest import simplest_as_good
 from arachne.data.grouping import with_objective
 from arachne.data.split import Split
 from arachne.errors import ModelError, NothingWithinBudgetError, UsageError
-from arachne.evidence import BREAK_BUDGET, Evidence, Gate, LabelNoise, SplitScores, compare, score
+from arachne.evidence import Evidence, Gate, LabelNoise, SplitScores, compare, score
 from arachne.evidence.verdict import NOTHING_WITHIN
 from arachne.fairness import Objective
 from arachne.io.atomic import atomic_write

@@ -12,8 +12,7 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
 from arachne import engine
-from arachne.choose.budget import Budget
-from arachne.choose.select import Choice
+from arachne.choose.budget import Budget, Choice
 from arachne.data.labelled import LabelledData
 from arachne.results.result import RepairResult
 from arachne.search import Candidate, DifferentialEvolution

@@ -10,7 +10,6 @@ import pytest
 
 from arachne.errors import InputError
 from arachne.evidence import check_gates
-from arachne.evidence.verdict import percent
 from arachne.report.card import model_card
 from arachne.report.card import text as markdown
 from arachne.report.folder import read_page, write_extras, write_page
@@ -20,6 +19,7 @@ from arachne.report.notebook import result_html
 from arachne.report.records import MLflowRecorder, TensorBoardRecorder, history_csv, together
 from arachne.results.result import RepairResult
 from arachne.search.state import Generation
+from arachne.text import percent
 
 
 @pytest.fixture

@@ -13,14 +13,12 @@ import numpy as np
 import pytest
 
 from arachne import engine
-from arachne.choose.budget import Budget
-from arachne.choose.select import Choice
+from arachne.choose.budget import Budget, Choice
 from arachne.data.labelled import LabelledData
 from arachne.data.split import Part
 from arachne.data.targets import Target
 from arachne.errors import InputError
 from arachne.evidence import Evidence, PartEvidence
-from arachne.evidence.verdict import percent
 from arachne.report import pictures
 from arachne.report.front_page import MOST_PICTURES
 from arachne.report.html import layer_runs, render
@@ -34,6 +32,7 @@ from arachne.search import Candidate
 from arachne.search.measured import MeasuredCandidate
 from arachne.settings import Settings
 from arachne.testing import ReferenceBackend
+from arachne.text import percent
 from arachne.weights.selection import Selection
 
 

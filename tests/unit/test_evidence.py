@@ -6,14 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from arachne.choose.budget import BREAK_BUDGET
 from arachne.data.labelled import LabelledData
 from arachne.data.split import Part
 from arachne.data.targets import Target
 from arachne.errors import DataError
-from arachne.evidence import BREAK_BUDGET, Evidence, PartEvidence, judge
+from arachne.evidence import Evidence, PartEvidence, judge
 from arachne.evidence.confidence import confidences_of
-from arachne.evidence.verdict import percent
 from arachne.model.values import Array
+from arachne.text import percent
 
 SIX_TO_ZERO = Target("6:0", label=2, prediction=0)
 ZERO_TO_ONE = Target("0:1", label=0, prediction=1)

@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from arachne.choose.budget import Budget
-from arachne.choose.select import Choice
+from arachne.choose.budget import Budget, Choice
 from arachne.choose.simplest import as_good, simplest_as_good
 from arachne.data.labelled import LabelledData
 from arachne.data.split import Part
