@@ -107,8 +107,10 @@ def run_command(command: str, block: Block, monkeypatch: pytest.MonkeyPatch) -> 
     with monkeypatch.context() as patched, contextlib.ExitStack() as stack:
         while "=" in words[0]:
             patched.setenv(*words.pop(0).split("=", 1))
-        if words[0] == "cmp":
-            done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if words[0] in ("cmp", "python"):
+            program = [sys.executable, "-I"] if words[0] == "python" else ["cmp"]
+            done = subprocess.run([*program, *words[1:]], capture_output=True, text=True, check=False)
+            assert done.returncode == 0, f"{block.place}: {command}\n{done.stdout}{done.stderr}"
             return done.stdout + done.stderr
         if words[0] == "pytest":
             return run_pytest(words[1:], block)

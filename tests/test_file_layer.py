@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 ALLOWED = {
+    "delta/arachne_delta.py": "a program of its own, which goes to devices without Arachne",
     "cluster/worker.py": "copies of the model, in a temporary folder of the worker's own",
     "testing/suite_run.py": "a test file, in a temporary folder of its own",
     "testing/checks/files.py": "damaged models, in the folder that pytest gives to a test",

@@ -17,7 +17,7 @@ LEVELS = (
     ("fairness", "model"),
     ("choose.budget", "data", "weights"),
     ("adapting", "causes", "cluster", "localise", "patch", "scoring"),
-    ("evidence", "search", "testing"),
+    ("delta", "evidence", "search", "testing"),
     ("choose", "report", "rivals", "settings"),
     ("results",),
     ("bench", "engine"),

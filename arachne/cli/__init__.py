@@ -29,6 +29,7 @@ COMMANDS = {
     "report": "Make the page of a repair again.",
     "apply": "Put a patch into a copy of a model file.",
     "revert": "Take a patch out of a model file again, bit for bit.",
+    "delta": "Write the bytes that a repair changed, for devices that apply them.",
     "show": "Show what a patch changes, with its evidence.",
     "diff": "Make a patch out of two models of one network.",
     "stack": "Put patches together, or take one out again.",
