@@ -8,8 +8,11 @@ from PIL import Image
 from arachne.errors import DataError
 from arachne.model.values import Array
 
-PER_IMAGE_STEPS = ("resize", "shorter", "crop", "grey", "rgb")
+PER_IMAGE_STEPS = ("resize", "shorter", "crop", "letterbox", "grey", "rgb")
 """The steps that can be applied to single images of different sizes."""
+
+LETTERBOX_GREY = 114
+"""The brightness beside a picture that `letterbox` has made smaller, of 255."""
 
 CHANNELS = (1, 3, 4)
 """The numbers of channels a picture may have."""
@@ -71,6 +74,25 @@ def resize_shorter(batch: Array, side: int) -> Array:
     height, width = channels_last(batch).shape[1:3]
     shorter = min(height, width)
     return resize(batch, max(side, height * side // shorter), max(side, width * side // shorter))
+
+
+def letterbox(batch: Array, height: int, width: int) -> Array:
+    """Resize images in proportion until they fit, and fill what is left on both sides with grey, as YOLO does."""
+    first = 2 if batch.ndim == 4 and channel_axis(batch) == 1 else 1
+    had = batch.shape[first : first + 2]
+    top, left, shown_height, shown_width = letterbox_window(had[0], had[1], height, width)
+    grey_value = LETTERBOX_GREY if batch.dtype.kind in "iu" else LETTERBOX_GREY / 255
+    found = np.full((*batch.shape[:first], height, width, *batch.shape[first + 2 :]), grey_value, batch.dtype)
+    window = (slice(None),) * first + (slice(top, top + shown_height), slice(left, left + shown_width))
+    found[window] = resize(batch, shown_height, shown_width)
+    return found
+
+
+def letterbox_window(height: int, width: int, new_height: int, new_width: int) -> tuple[int, int, int, int]:
+    """Return where `letterbox` puts an image of one size in one of another: top, left, height and width."""
+    share = min(new_height / height, new_width / width)
+    shown_height, shown_width = max(1, round(height * share)), max(1, round(width * share))
+    return (new_height - shown_height) // 2, (new_width - shown_width) // 2, shown_height, shown_width
 
 
 def crop(batch: Array, height: int, width: int) -> Array:

@@ -8,6 +8,7 @@ or `(n, height, width)`, until a `layout` step says otherwise.
 | `resize=48`, `resize=48x64` | to 48 by 48; to height 48, width 64 (bilinear, antialiased) |
 | `shorter=256` | the shorter side to 256, the longer in proportion |
 | `crop=224`, `crop=48x64` | the centre |
+| `letterbox=320`, `letterbox=48x64` | in proportion until it fits, grey beside it, as YOLO does |
 | `grey`, `rgb` | one channel; three |
 | `scale=1/255`, `scale=2` | times a number |
 | `mean=…`, `std=…` | minus, divided by, one number or one per channel |
@@ -156,7 +157,7 @@ def _size_step(name: str, value: str) -> BuiltStep:
         if by:
             raise UsageError(f"preprocessing step 'shorter' takes one number, got '{value}'")
         return str(numbers[0]), lambda batch: image_steps.resize_shorter(batch, numbers[0])
-    change = image_steps.resize if name == "resize" else image_steps.crop
+    change = {"resize": image_steps.resize, "crop": image_steps.crop, "letterbox": image_steps.letterbox}[name]
     return f"{numbers[0]}x{numbers[1]}", lambda batch: change(batch, numbers[0], numbers[1])
 
 
@@ -243,6 +244,7 @@ _STEPS: Mapping[str, tuple[bool, Callable[[str, str], BuiltStep]]] = {
     "resize": (True, _size_step),
     "shorter": (True, _size_step),
     "crop": (True, _size_step),
+    "letterbox": (True, _size_step),
     "grey": (False, _colour_step),
     "rgb": (False, _colour_step),
     "scale": (True, _scale_step),
@@ -257,6 +259,7 @@ _EXAMPLES: Mapping[str, Any] = {
     "resize": "48",
     "shorter": "256",
     "crop": "224",
+    "letterbox": "320",
     "scale": "1/255",
     "mean": "0.5",
     "std": "0.5",
