@@ -32,8 +32,12 @@ MAX_BATCH_ROWS = 1 << 16
 MAX_SHAPE_NUMBERS = 4096
 """The largest array of sizes that is evaluated, in numbers."""
 
-ASSUMED_ROWS, ASSUMED_SIZE = 2, 16
-"""Assumed sizes of the first axis of an input, and of other axes, if they are not fixed."""
+ASSUMED_ROWS, ASSUMED_SIZES = 2, (16, 320)
+"""Assumed sizes of the first axis of an input, and of other axes, if they are not fixed.
+
+A detector that makes pictures smaller five times and larger again fits sizes that 32 divides; those are tried where the
+first one leaves a size unknown.
+"""
 
 GROWING = ("ConstantOfShape", "Expand", "Tile", "Range", "OneHot", "Pad", "Resize", "Upsample", "MaxUnpool",
            "CenterCropPad", "Col2Im", "HannWindow", "HammingWindow", "BlackmanWindow")  # fmt: skip
@@ -108,7 +112,13 @@ def check_sizes(graph: Graph) -> None:
         # A batch that is fixed is filled up to that many inputs whenever the model runs.
         if isinstance(rows, int) and (rows > MAX_BATCH_ROWS or _bytes(kind) > 2 * ALWAYS_ALLOWED_BYTES):
             raise UnsafeModelError(f"the model's input '{name}' takes batches of {rows:,}, too many at once")
-    sized = _with_sizes(graph)
+    for assumed in ASSUMED_SIZES:
+        sized = _with_sizes(graph, assumed)
+        doubtful = [node.op_type for node in sized.nodes if _has_unknown_size(sized, node)]
+        if not doubtful:
+            break
+    if doubtful:
+        raise UnsafeModelError(f"the model's '{doubtful[0]}' makes a tensor whose size only its values tell")
     weights = sum(value.nbytes for value in graph.constants.values())
     inputs = sum(_bytes(kind) for kind in sized.inputs.values())
     room, work = (
@@ -117,9 +127,6 @@ def check_sizes(graph: Graph) -> None:
     )
     for node in sized.nodes:
         kinds = [sized.type_of(name) for name in node.output if name]
-        unknown = any(kind is None or kind.shape is None or None in kind.shape for kind in kinds)
-        if node.op_type in GROWING and not node.domain and unknown:
-            raise UnsafeModelError(f"the model's '{node.op_type}' makes a tensor whose size only its values tell")
         room -= sum(_bytes(kind) for kind in kinds if kind is not None)
         work -= _work(sized, node)
         if room < 0 or work < 0:
@@ -128,14 +135,22 @@ def check_sizes(graph: Graph) -> None:
             _check_body(list(every_node(body.node)), sized)
 
 
-def _with_sizes(graph: Graph) -> Graph:
+def _has_unknown_size(graph: Graph, node: NodeProto) -> bool:
+    """Whether a node's result has a size that depends on values, and nothing tells it."""
+    if node.op_type not in GROWING or node.domain:
+        return False
+    kinds = [graph.type_of(name) for name in node.output if name]
+    return any(kind is None or kind.shape is None or None in kind.shape for kind in kinds)
+
+
+def _with_sizes(graph: Graph, assumed: int) -> Graph:
     """Copy a graph with sizes for its inputs, and with everything computed from sizes as constants."""
     names: dict[str, int] = {}
 
     def size(value: int | str | None, axis: int) -> int:
         if isinstance(value, int):
             return value
-        chosen = ASSUMED_SIZE if axis else ASSUMED_ROWS
+        chosen = assumed if axis else ASSUMED_ROWS
         return names.setdefault(value, chosen) if value else chosen
 
     inputs = {
