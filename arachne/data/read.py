@@ -16,6 +16,7 @@ from arachne.data.labelled import LabelledData
 from arachne.data.lazy.fit_memory import fit_memory
 from arachne.data.preprocess import Preprocess
 from arachne.data.readers.arrays import read_npy_folder, read_npz
+from arachne.data.readers.coco import find_coco_file, read_coco
 from arachne.data.readers.frames import is_frame, read_frame, read_frame_and_labels
 from arachne.data.readers.images import read_image_folder
 from arachne.data.readers.multi_file import files_of, join
@@ -23,6 +24,7 @@ from arachne.data.readers.objects import reader_for
 from arachne.data.readers.parquet import read_parquet
 from arachne.data.readers.raw import RawData
 from arachne.data.readers.tables import read_csv
+from arachne.data.readers.yolo import label_folder, read_yolo_folder
 from arachne.errors import DataError, UsageError
 from arachne.model.lazy import MEMORY
 
@@ -32,6 +34,7 @@ FILE_READERS = {
     ".tsv": read_csv,
     ".csv.gz": read_csv,
     ".parquet": read_parquet,
+    ".json": read_coco,
 }
 
 
@@ -48,10 +51,10 @@ def read_data(
 
     Args:
         source: An npz, csv or parquet file; a directory with one directory of pictures per class, or with `x.npy` and
-            `y.npy` (memory-mapped); several such files as a list, a pattern or separated by commas, or a directory of
-            parquet files; `(x, y)`; a pandas or polars `DataFrame`, with its labels or beside them; a torch
-            `DataLoader` or `Dataset`, a `tf.data.Dataset`, a Hugging Face `Dataset`; or `LabelledData`, which is
-            returned as it is.
+            `y.npy` (memory-mapped); pictures with boxes, as a YOLO folder (`images`, `labels`) or a COCO json; several
+            such files as a list, a pattern or separated by commas, or a directory of parquet files; `(x, y)`; a pandas
+            or polars `DataFrame`, with its labels or beside them; a torch `DataLoader` or `Dataset`, a
+            `tf.data.Dataset`, a Hugging Face `Dataset`; or `LabelledData`, which is returned as it is.
         classes: The model's class names in order: a list, comma-separated text, or a file with one per line.
         preprocess: The preprocessing of the inputs, as in `scale=1/255 layout=nchw`.
         n_classes: How many classes the model has; labels outside are refused.
@@ -131,6 +134,11 @@ def _from_path(path: Path, preprocess: Preprocess, limit: int | None, memory: in
     if os.path.isdir(path):
         if any(path.glob("*.npy")):
             return read_npy_folder(path, preprocess, limit, memory)
+        if label_folder(path) is not None:
+            return read_yolo_folder(path, preprocess, limit, memory)
+        annotations = find_coco_file(path)
+        if annotations is not None:
+            return read_coco(annotations, preprocess, limit, memory)
         return read_image_folder(path, preprocess, limit, memory)
     if not os.path.exists(path):
         raise DataError(f"data '{path}' does not exist")
