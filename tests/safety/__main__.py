@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import sys
 import time
 from pathlib import Path
 
+from tests.safety.kept import Kept
 from tests.safety.rows import Row, shown
 
 
@@ -20,14 +20,14 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", choices=[*names, []], help="parts to run; all unless given")
     parser.add_argument("--seed", type=int, default=0, help="seed of everything random")
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
-    parser.add_argument("--seconds", type=float, help="how long the mutations go on; a fixed number of them without")
+    parser.add_argument("--seconds", type=float, help="no trial begins later; mutations go on until then")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="trials that held are kept there, and not made again")
     given = parser.parse_args()
-    if given.seconds is not None:
-        os.environ["ARACHNE_SAFETY_SECONDS"] = str(given.seconds)
+    kept = Kept(given.keep, given.seconds)
     rows: list[Row] = []
     for name in given.parts or names:
         began = time.monotonic()
-        rows += modules[name].run(given.seed, given.jobs)
+        rows += modules[name].run(given.seed, given.jobs, kept)
         print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr)
     print(shown(rows))
     return int(any(row.failures for row in rows))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import errno
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from arachne.errors import InputError
 from arachne.results.checkpoint.files import read_saved
 from tests.safety import faults
+from tests.safety.kept import Kept, Trial
 from tests.safety.resumed import SHORT, Repair, repair
 from tests.safety.rows import Row
 from tests.safety.runs import Runs
@@ -24,25 +27,31 @@ FAULTS = {
 """What happens at a call, and whether it happens at all that follow."""
 
 
-def run(seed: int, jobs: int) -> Iterator[Row]:
+def run(seed: int, jobs: int, kept: Kept) -> Iterator[Row]:
     with ThreadPoolExecutor(jobs) as pool:
-        yield from pool.map(_row, FAULTS)
+        yield from pool.map(lambda fault: _row(fault, kept), FAULTS)
 
 
-def _row(fault: str) -> Row:
+def _row(fault: str, kept: Kept) -> Row:
     attack = f"{fault} at each call of a checkpoint write"
     with Runs() as runs, repair(runs, SHORT) as one:
         if runs.library is None:
             return Row(attack, 0, "not tried: there is no C compiler here", ("there is no C compiler",))
         calls = count(one)
-        codes: dict[int, int] = {}
-        failures = []
-        for number in range(1, calls + 1):
-            code, wrong = struck(one, fault, number)
-            codes[code] = codes.get(code, 0) + 1
-            failures += [f"{fault} at call {number}: {what}" for what in wrong]
+        numbers = range(1, calls + 1)
+        found = [kept.trial("checkpoint_writes", f"{fault} {n}", partial(_trial, one, fault, n)) for n in numbers]
+    made = {number: trial for number, trial in zip(numbers, found, strict=True) if trial is not None}
+    codes = Counter(trial.seen["code"] for trial in made.values())
     told = ", ".join(f"exit {code} {times} times" for code, times in sorted(codes.items()))
-    return Row(attack, calls, f"{told}; whole checkpoints, all resumed byte-identical", tuple(failures))
+    told += "; whole checkpoints, all resumed byte-identical"
+    told += f"; {calls - len(made)} of {calls} not yet tried" if len(made) < calls else ""
+    failures = [f"{fault} at call {number}: {what}" for number, trial in made.items() for what in trial.wrong]
+    return Row(attack, len(made), told, tuple(failures))
+
+
+def _trial(one: Repair, fault: str, number: int) -> Trial:
+    code, wrong = struck(one, fault, number)
+    return Trial(tuple(wrong), {"code": code})
 
 
 def count(one: Repair) -> int:

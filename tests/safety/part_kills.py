@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from tests.safety.kept import Kept
 from tests.safety.resumed import SEARCHES, Repair, repair
 from tests.safety.rows import Row
 from tests.safety.runs import Ended, Runs
@@ -18,7 +19,7 @@ MOST = 4
 """How often one run is killed at most."""
 
 
-def run(seed: int, jobs: int) -> Iterator[Row]:
+def run(seed: int, jobs: int, kept: Kept) -> Iterator[Row]:
     with ThreadPoolExecutor(jobs) as pool:
         yield from pool.map(lambda search: _row(search, NUMBER, seed), SEARCHES)
 

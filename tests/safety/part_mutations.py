@@ -3,43 +3,30 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import shutil
-import time
+from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from tests.safety.kept import Kept, Trial
 from tests.safety.rows import Row
 from tests.safety.running import Outcome, Servers
 from tests.safety.seeds import SEEDS, Seed
 
 ORDER = 2
-LASTING = "ARACHNE_SAFETY_SECONDS"
-"""The environment variable that says how many seconds mutations go on; `--seconds` sets it."""
 
 EACH = 100
 """Mutations of each seed; fewer where the environment variable `ARACHNE_SAFETY_EACH` says so."""
 
 
-def run(seed: int, jobs: int) -> Iterator[Row]:
-    each = int(os.environ.get("ARACHNE_SAFETY_EACH", EACH))
-    starts = _wanted()
-    parts = _for_a_while(starts, seed, jobs) if LASTING in os.environ else _each(starts, seed, jobs, each)
-    outcomes = [outcome for part in parts for outcome in part]
-    refused = sum(outcome.code != 0 for outcome in outcomes)
-    slowest = max(outcome.processor for outcome in outcomes)
-    told = f"{refused:,} refused, {len(outcomes) - refused:,} ran as ever; slowest {slowest:.1f} s"
-    failures = [
-        f"{start.name} number {number} of seed {seed}: {'; '.join(outcome.wrong())} ({outcome.err.strip()[-300:]!r})"
-        for start, part in zip(starts, parts, strict=True)
-        for number, outcome in enumerate(part)
-        if outcome.wrong()
-    ]
-    yield Row("random mutations of valid files", len(outcomes), told, tuple(failures))
-    if LASTING not in os.environ:
-        yield _expected(seed, each, jobs)
+def run(seed: int, jobs: int, kept: Kept) -> Iterator[Row]:
+    yield from _rows(_wanted(), seed, jobs, kept, expected=False)
+    if not kept.over():
+        yield from _rows([start for start in _wanted() if start.is_input], seed, jobs, kept, expected=True)
 
 
 def _wanted() -> list[Seed]:
@@ -48,47 +35,56 @@ def _wanted() -> list[Seed]:
     return [start for start in SEEDS if only in f"{start.name} {start.kind}"]
 
 
-def _each(starts: list[Seed], seed: int, jobs: int, each: int) -> list[list[Outcome]]:
-    with ThreadPoolExecutor(jobs) as pool:
-        return list(pool.map(lambda start: _of(start, each, seed), starts))
-
-
-def _for_a_while(starts: list[Seed], seed: int, jobs: int) -> list[list[Outcome]]:
-    """One mutation of each seed after the other, again and again until the time is up."""
-    ends = time.monotonic() + float(os.environ[LASTING])
+def _rows(starts: list[Seed], seed: int, jobs: int, kept: Kept, *, expected: bool) -> Iterator[Row]:
+    """A row for each kind of file, and one for all."""
     groups = [starts[job::jobs] for job in range(jobs)]
-
-    def some(group: list[Seed]) -> list[list[Outcome]]:
-        found: list[list[Outcome]] = [[] for _ in group]
-        with Servers() as servers:
-            while time.monotonic() < ends:
-                for number, start in enumerate(group):
-                    found[number].append(one(servers, start, len(found[number]), seed))
-        return found
-
     with ThreadPoolExecutor(jobs) as pool:
-        grouped = list(pool.map(some, groups))
-    return [grouped[number % jobs][number // jobs] for number in range(len(starts))]
+        parts = list(pool.map(lambda group: _some(group, seed, kept, expected=expected), groups))
+    kinds: dict[str, list[Trial]] = defaultdict(list)
+    for start, trials in sorted(itertools.chain(*parts), key=lambda one: one[0].kind):
+        kinds[start.kind] += trials
+    what = "mutations with `--expect-sha256`" if expected else "mutations"
+    for kind, trials in kinds.items():
+        yield _row(f"{what}: {kind}", trials)
+    everything = _row(f"{what}, all kinds", [trial for trials in kinds.values() for trial in trials])
+    yield Row(everything.attack, everything.number, everything.outcome)
 
 
-def _expected(seed: int, each: int, jobs: int) -> Row:
-    """The same with the hash of the file as it was: none is accepted."""
-    starts = [start for start in SEEDS if start.is_input]
-    with ThreadPoolExecutor(jobs) as pool:
-        parts = list(pool.map(lambda start: _of(start, each, seed, expected=True), starts))
-    failures = [
-        f"{start.name} number {number} of seed {seed}: {'; '.join(outcome.wrong_for((3,)))}"
-        for start, part in zip(starts, parts, strict=True)
-        for number, outcome in enumerate(part)
-        if outcome.wrong_for((3,))
-    ]
-    told = f"{sum(map(len, parts)) - len(failures):,} refused"
-    return Row("the same with `--expect-sha256`", sum(map(len, parts)), told, tuple(failures))
+def _row(attack: str, trials: list[Trial]) -> Row:
+    refused = sum(trial.seen["code"] != 0 for trial in trials)
+    slowest = max((trial.seen["processor"] for trial in trials), default=0.0)
+    told = f"{refused:,} refused, {len(trials) - refused:,} ran as ever; slowest {slowest:.1f} s"
+    return Row(attack, len(trials), told, tuple(wrong for trial in trials for wrong in trial.wrong))
 
 
-def _of(start: Seed, number: int, seed: int, *, expected: bool = False) -> list[Outcome]:
+def _some(group: list[Seed], seed: int, kept: Kept, *, expected: bool) -> list[tuple[Seed, list[Trial]]]:
+    """One mutation of each seed after the other, again and again: a number of times, or until the time is up."""
+    each = int(os.environ.get("ARACHNE_SAFETY_EACH", EACH))
+    endless = kept.is_limited and not expected and "ARACHNE_SAFETY_EACH" not in os.environ
+    found: list[list[Trial]] = [[] for _ in group]
     with Servers() as servers:
-        return [one(servers, start, n, seed, expected=expected) for n in range(number)]
+        for number in itertools.count():
+            if not group or (number >= each and not endless):
+                break
+            before = sum(map(len, found))
+            for start, trials in zip(group, found, strict=True):
+                trial = _trial(servers, start, number, seed, kept, expected=expected)
+                trials += [] if trial is None else [trial]
+            if sum(map(len, found)) == before:
+                break
+    return list(zip(group, found, strict=True))
+
+
+def _trial(servers: Servers, start: Seed, number: int, seed: int, kept: Kept, *, expected: bool) -> Trial | None:
+    def attempt() -> Trial:
+        outcome = one(servers, start, number, seed, expected=expected)
+        wrong = outcome.wrong_for((3,)) if expected else outcome.wrong()
+        seen = {"code": outcome.code, "processor": round(outcome.processor, 2), "memory": outcome.memory >> 20}
+        name = f"{start.name} number {number} of seed {seed}"
+        return Trial((f"{name}: {'; '.join(wrong)} ({outcome.err.strip()[-300:]!r})",) if wrong else (), seen)
+
+    part = "mutations, expected" if expected else "mutations"
+    return kept.trial(part, f"{start.name} {number} {seed}", attempt)
 
 
 def one(servers: Servers, start: Seed, number: int, seed: int, *, expected: bool = False) -> Outcome:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tests.safety.kept import Kept
 from tests.safety.results import QUICK, broken, prepare
 from tests.safety.rows import Row
 from tests.safety.runs import Ended, Runs
@@ -17,7 +18,7 @@ REFUSED = {4: "another run is writing to", 2: "holds the results of an earlier r
 """What the one that does not go on is told, by its exit code: it came while the other ran, or behind it."""
 
 
-def run(seed: int, jobs: int) -> Iterator[Row]:
+def run(seed: int, jobs: int, kept: Kept) -> Iterator[Row]:
     with Runs() as one, Runs() as two, tempfile.TemporaryDirectory(prefix="arachne-races-") as name:
         folder = Path(name)
         prepare(one, folder)

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from tests.safety.kept import Kept
 from tests.safety.resumed import SEARCHES, Repair, repair
 from tests.safety.rows import Row
 from tests.safety.runs import Runs
@@ -20,7 +21,7 @@ AT_ONCE = 1.0
 """Seconds in which a run must have ended after one signal, and after a second one."""
 
 
-def run(seed: int, jobs: int) -> Iterator[Row]:
+def run(seed: int, jobs: int, kept: Kept) -> Iterator[Row]:
     with ThreadPoolExecutor(jobs) as pool:
         yield from pool.map(lambda number: _row(number, NUMBER, seed), (signal.SIGINT, signal.SIGTERM))
     yield _twice(NUMBER // 5, seed)

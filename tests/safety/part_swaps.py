@@ -8,36 +8,40 @@ from functools import partial
 
 import numpy as np
 
+from tests.safety.kept import Kept, Trial
 from tests.safety.rows import Row
 from tests.safety.runs import Runs
-from tests.safety.swaps import COMMANDS, SWAPS, swapped
+from tests.safety.swaps import COMMANDS, SWAPS, Swapped, swapped
 
 ORDER = 25
-STAGES = 12
-"""Calls at which each swap is tried, spread over all of a command's."""
 
 
-def run(seed: int, jobs: int) -> Iterator[Row]:
+def run(seed: int, jobs: int, kept: Kept) -> Iterator[Row]:
     with ThreadPoolExecutor(jobs) as pool:
-        yield from pool.map(partial(_row, seed=seed), COMMANDS)
+        yield from pool.map(partial(_row, seed=seed, kept=kept), COMMANDS)
 
 
-def stages(calls: int, seed: int) -> list[int]:
-    """The calls to strike at: the first, the last, and others drawn between them."""
+def stages(calls: int, seed: int, number: int) -> list[int]:
+    """The calls to strike at, so many: the first, the last, and others drawn between them."""
     rng = np.random.default_rng([seed, calls])
-    drawn = rng.permutation(np.arange(2, calls))[: STAGES - 2].tolist()
+    drawn = rng.permutation(np.arange(2, calls))[: number - 2].tolist()
     return sorted({1, calls, *drawn})
 
 
-def _row(command: str, seed: int) -> Row:
+def _row(command: str, seed: int, kept: Kept) -> Row:
     attack = f"links, hard links and swaps at stages of `{command}`"
     with Runs() as runs, swapped(runs, command) as one:
         if runs.library is None:
             return Row(attack, 0, "not tried: there is no C compiler here", ("there is no C compiler",))
-        tried = [(name, number) for name in SWAPS for number in stages(one.count(), seed)]
-        failures = [
-            f"{command}, {name} at call {number}: {wrong}"
-            for name, number in tried
-            for wrong in one.attack(SWAPS[name], number)
-        ]
-    return Row(attack, len(tried), "nothing outside was touched, nothing was lost", tuple(failures))
+        numbers = stages(one.count(), seed, COMMANDS[command].stages)
+        tried = [(name, number) for name in SWAPS for number in numbers]
+        found = [kept.trial("swaps", f"{command} {name} {n}", partial(_trial, one, name, n)) for name, n in tried]
+    made = [trial for trial in found if trial is not None]
+    failures = [wrong for trial in made for wrong in trial.wrong]
+    told = "nothing outside was touched, nothing was lost"
+    told += f"; {len(found) - len(made)} of {len(found)} not yet tried" if len(made) < len(found) else ""
+    return Row(attack, len(made), told, tuple(failures))
+
+
+def _trial(one: Swapped, name: str, number: int) -> Trial:
+    return Trial(tuple(f"{one.command}, {name} at call {number}: {wrong}" for wrong in one.attack(SWAPS[name], number)))

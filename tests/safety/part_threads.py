@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.safety.kept import Kept
 from tests.safety.rows import Row
 
 ORDER = 25
@@ -72,7 +73,7 @@ MODELS = {
 }
 
 
-def run(seed: int, jobs: int) -> Iterator[Row]:
+def run(seed: int, jobs: int, kept: Kept) -> Iterator[Row]:
     with tempfile.TemporaryDirectory(prefix="arachne-threads-") as name:
         folder = Path(name)
         for script in MAKE.values():

@@ -91,6 +91,11 @@ class Replaced:
         wrong = [] if which != "mixed" else ["the output is neither the old one nor the new one"]
         return which, wrong + (broken(path) if path.is_dir() else [])
 
+    def lacking(self) -> list[str]:
+        """Names of files that every whole folder of results has and this one has not."""
+        source, target = self.template / self.writer.output, self.folder / self.writer.output
+        return sorted(set(os.listdir(source)) - set(os.listdir(target))) if source.is_dir() and target.is_dir() else []
+
     def left(self) -> list[str]:
         """What is hidden beside the output."""
         return sorted(path.name for path in self.folder.glob(".*"))
@@ -112,7 +117,7 @@ def identity(path: Path) -> str:
         try:
             seed = json.loads((path / "result.json").read_text())["seed"]
             patch = json.loads((path / "patch.json").read_text())["provenance"]["seed"]
-            report = path / "report.json"  # a fault may cost the page, and nothing else
+            report = path / "report.json"  # a fault may cost it; `Replaced.lacking` names what is lost without one
             page = json.loads(report.read_text())["result"]["seed"] if report.exists() else seed
         except (OSError, ValueError, KeyError) as error:
             return f"broken: {error}"

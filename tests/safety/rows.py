@@ -1,6 +1,6 @@
 """The table a full run prints: a row for each attack or fault.
 
-A module `tests/safety/part_*.py` exports `ORDER` and `run(seed, jobs)`, which yields its rows.
+A module `tests/safety/part_*.py` exports `ORDER` and `run(seed, jobs, kept)`, which yields its rows.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.safety import faults
+from tests.safety import faults, valid
 from tests.safety.results import QUICK, prepare
 from tests.safety.runs import Runs
 
@@ -36,16 +36,62 @@ class Swap:
     keeps_output: bool = True
 
 
+@dataclass(frozen=True)
+class Command:
+    """A command that replaces an output of an earlier run.
+
+    Attributes:
+        argv: The command line.
+        output: The name of the output in the folder `out`.
+        old: What is there before: the name of a file or folder of the template, or the content of a file.
+        stages: At how many of its calls each swap is tried.
+    """
+
+    argv: tuple[str, ...]
+    output: str
+    old: str | bytes = b"old"
+    stages: int = 12
+
+
+SCANNED = ("net.onnx", "--data", "data.npz")
 COMMANDS = {
-    "repair": (("repair", "net.onnx", *QUICK, "--seed", "2", "-o", "out/fix", "--force"), "fix"),
-    "choose": (("choose", "base", "--max-break", "50%", "-o", "out/fix", "--force"), "fix"),
-    "report": (("report", "out/fix"), "fix"),
-    "apply": (("apply", "two.json", "net.onnx", "-o", "out/net.onnx", "--force"), "net.onnx"),
-    "evaluate": (("evaluate", "net.onnx", "--data", "data.npz", "--report", "out/page.html", "--force"), "page.html"),
-    "scan --page": (("scan", "net.onnx", "--data", "data.npz", "--page", "out/page.html", "--force"), "page.html"),
-    "stack": (("stack", "two.json", "-o", "out/patch.json", "--force"), "patch.json"),
+    "repair": Command(("repair", "net.onnx", *QUICK, "--seed", "2", "-o", "out/fix", "--force"), "fix", "base"),
+    "repair --junit": Command(
+        ("repair", "net.onnx", *QUICK, "--fail-if", "broken>9999", "--junit", "out/gates.xml", "--force"),
+        "gates.xml", stages=6),
+    "choose": Command(("choose", "base", "--max-break", "50%", "-o", "out/fix", "--force"), "fix", "base"),
+    "compare": Command(
+        ("compare", *SCANNED, "--target", "top:1", "--search", "bias", "-o", "out/all", "--force"), "all", "compared",
+        6),
+    "demo": Command(("demo", "-o", "out", "--force", "--quiet"), "fix", "base", 4),
+    "report": Command(("report", "out/fix"), "fix", "base"),
+    "report --out": Command(("report", "base", "-o", "out/page.html", "--force"), "page.html"),
+    "report --hub-card": Command(("report", "base", "--hub-card", "out/card.md", "--force"), "card.md"),
+    "apply": Command(("apply", "two.json", "net.onnx", "-o", "out/net.onnx", "--force"), "net.onnx"),
+    "revert": Command(("revert", "two.json", "patched.onnx", "-o", "out/net.onnx", "--force"), "net.onnx"),
+    "diff": Command(("diff", "net.onnx", "patched.onnx", "-o", "out/patch.json", "--force"), "patch.json"),
+    "stack": Command(("stack", "two.json", "-o", "out/patch.json", "--force"), "patch.json"),
+    "convert": Command(
+        ("convert", "net.pt2", "--data", "data.npz", "-o", "out/net.onnx", "--force"), "net.onnx", stages=3),
+    "evaluate --report": Command(("evaluate", *SCANNED, "--report", "out/page.html", "--force"), "page.html", stages=6),
+    "evaluate --junit": Command(
+        ("evaluate", *SCANNED, "--fail-if", "accuracy<1%", "--junit", "out/gates.xml", "--force"), "gates.xml",
+        stages=6),
+    "scan --page": Command(("scan", *SCANNED, "--page", "out/page.html", "--force"), "page.html", stages=6),
+    "scan --out": Command(("scan", *SCANNED, "--no-causes", "-o", "out/scan.json", "--force"), "scan.json"),
+    "scan --log-file": Command(
+        ("scan", *SCANNED, "--no-causes", "--log-file", "out/log"), "log", b"2026-01-01 00:00:00 old\n"),
+    "localise --plot": Command(
+        ("localise", *SCANNED, "--target", "top:1", "--plot", "out/plot.svg", "--force"), "plot.svg", stages=4),
+}  # fmt: skip
+"""Every command that writes, once for each of its outputs."""
+
+MADE = {
+    "compare": ("compare", *SCANNED, "--target", "top:1", "--search", "ridge", "-o", "compared"),
+    "revert": ("apply", "two.json", "net.onnx", "-o", "patched.onnx"),
+    "diff": ("apply", "two.json", "net.onnx", "-o", "patched.onnx"),
 }
-"""Command lines that replace an output of an earlier run, and its name in the folder `out`."""
+"""What some commands need besides model, data, patches and the folder `base` of a repair."""
 
 SWAPS = {
     "the working folder, for a link": Swap("out/.{name}.arachne", faults.SYMLINK),
@@ -95,19 +141,18 @@ class Swapped:
             elif place.exists():
                 shutil.rmtree(place)
         shutil.copytree(self.template, self.work)
-        _, output = COMMANDS[self.command]
-        out = self.work / "out"
+        command, out = COMMANDS[self.command], self.work / "out"
         out.mkdir()
-        if output == "fix":
-            shutil.copytree(self.template / "base", out / "fix")
+        if isinstance(command.old, str):
+            shutil.copytree(self.template / command.old, out / command.output)
         else:
-            (out / output).write_bytes(b"old")
+            (out / command.output).write_bytes(command.old)
         make_home(self.root / "home")
 
     def count(self) -> int:
         """How many calls there are in a run that nothing happens to."""
         self.begin()
-        ended = self.runs.run(COMMANDS[self.command][0], self.work, fault=(self.work, 0, 0, False), every_step=False)
+        ended = self.runs.run(COMMANDS[self.command].argv, self.work, fault=(self.work, 0, 0, False), every_step=False)
         if ended.code != 0:
             raise RuntimeError(f"{self.command} failed with exit {ended.code}: {ended.err}")
         return ended.calls
@@ -115,7 +160,7 @@ class Swapped:
     def attack(self, swap: Swap, number: int) -> list[str]:
         """Swap something just before one of the calls; what is wrong afterwards."""
         self.begin()
-        argv, output = COMMANDS[self.command]
+        argv, output = COMMANDS[self.command].argv, COMMANDS[self.command].output
         home, aside, what = self.root / "home", self.root / "aside", self.work / swap.what.format(name=output)
         before, old = state_of(home), state_of(self.work / "out")
         inputs = state_of(self.template)
@@ -175,7 +220,10 @@ def swapped(runs: Runs, command: str) -> Iterator[Swapped]:
         template = root / "template"
         template.mkdir()
         prepare(runs, template)
-        ended = runs.run(["repair", "net.onnx", *QUICK, "--seed", "1", "-o", "base"], template, every_step=False)
-        if ended.code != 0:
-            raise RuntimeError(f"the repair failed with exit {ended.code}: {ended.err}")
+        for argv in MADE.get(command, ()), ("repair", "net.onnx", *QUICK, "--seed", "1", "-o", "base"):
+            ended = runs.run(argv, template, every_step=False) if argv else None
+            if ended is not None and ended.code != 0:
+                raise RuntimeError(f"{' '.join(argv)} failed with exit {ended.code}: {ended.err}")
+        if command == "convert":
+            valid.program(template)
         yield Swapped(runs, root, template, command)
