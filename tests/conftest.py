@@ -62,6 +62,12 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError(f"no backend named '{name}'" + did_you_mean(name, known))
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _state_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep the key that marks checkpoints out of the home of whoever runs the tests."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     chosen = config.getoption("--backend")
     if not chosen:

@@ -197,6 +197,27 @@ def test_checkpoints_behind_a_link_are_refused(folder: Path, interrupted: Path) 
     assert (ran.code, "checkpoints' is a link, so" in ran.err) == (3, True), ran.err
 
 
+def test_checkpoints_of_an_archive_that_was_unpacked_are_refused(
+    folder: Path, interrupted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folders are ours and of mode 0700; what is missing is the mark of our key."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder.parent / "state of the one who unpacks it"))
+    assert interrupted.stat().st_mode & 0o777 == 0o700
+    ran = arachne(*valid.RESUMED, "-q", cwd=folder)
+    assert (ran.code, ran.err.count("\n")) == (3, 1), ran.err
+    assert "does not carry the mark of your key" in ran.err
+    assert "; start over (--force)" in ran.err
+    assert not (folder / "fix").exists()
+    assert arachne(*valid.RESUMED[:-1], "-q", "--force", cwd=folder).code == 0
+
+
+def test_a_run_that_cannot_be_resumed_says_so_at_the_beginning(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder.parent / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder.parent / "file"))
+    ran = arachne(*REPAIR, "-o", "fix", cwd=folder)
+    assert (ran.code, "note: this run cannot be resumed, for its checkpoints are not marked" in ran.err) == (0, True)
+
+
 def test_there_are_not_more_workers_than_a_machine_can_bear(folder: Path) -> None:
     ran = start("scan", *MODEL, "--workers", "100000", cwd=folder)
     assert (ran.returncode, ran.stderr.count("\n")) == (2, 1), ran.stderr

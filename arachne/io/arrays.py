@@ -1,11 +1,13 @@
 """Named arrays and a JSON object in one npz file that is believed only after it was checked.
 
 Arrays are stored as they are, not compressed, so a file can never grow beyond its own size in memory. The JSON object
-is the first member, `about`, as bytes; it holds a hash of every array. No code in a file runs.
+is the first member, `about`, as bytes; it holds a hash of every array. The second, `mark`, is made of these bytes with
+the key of the user who wrote the file: what others have made is not believed. No code in a file runs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -16,34 +18,43 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from arachne.errors import InputError
+from arachne.errors import EnvironmentFaultError, InputError
 from arachne.io.files import atomic_write
 from arachne.io.npz import Array, open_zip, read_member
+from arachne.io.own_key import fits_mark, key_path, make_mark, read_own_key
 from arachne.io.reading import error_text, parse_json
 from arachne.text import size_text
 
-ABOUT = "about"
+ABOUT, MARK = "about", "mark"
 KINDS = "biuf"
 """Truth values and numbers: what an array in such a file holds."""
 
 MAX_ABOUT_BYTES = 32 << 20
 """A longer object is none that a run has written, and is not read."""
 
+MAX_MARK_BYTES = 1 << 10
+"""A mark has 32 bytes, and a header."""
+
+NOT_MARKED = "it does not carry the mark of your key ('{key}'), so somebody else may have made it"
+
 MAX_ARRAY_BYTES = 400 << 20
 """Bytes that all arrays together may take, unless the reader gives another limit."""
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array], about: Mapping[str, Any]) -> None:
-    """Write a file, whole or not at all.
+    """Write a file, whole or not at all; without a mark, and so of no use later, where this user can have no key.
 
     Raises:
         EnvironmentFaultError: The disk is full, the folder is missing or read-only.
     """
     written = {**about, "arrays": {name: _digest(array) for name, array in arrays.items()}}
-    text = np.frombuffer(json.dumps(written, default=_plain).encode(), np.uint8)
+    text = json.dumps(written, default=_plain).encode()
+    first = {ABOUT: np.frombuffer(text, np.uint8)}
+    with contextlib.suppress(EnvironmentFaultError):
+        first[MARK] = np.frombuffer(make_mark(read_own_key(), text), np.uint8)
 
     def write(stream: BinaryIO) -> None:
-        np.savez(stream, allow_pickle=False, **{ABOUT: text}, **arrays)
+        np.savez(stream, allow_pickle=False, **first, **arrays)
 
     atomic_write(path, write)
 
@@ -57,14 +68,15 @@ def read_arrays(path: Path, schema: str, max_bytes: int = MAX_ARRAY_BYTES) -> tu
         max_bytes: More than this is not read.
 
     Raises:
-        InputError: It is missing, damaged, too large, or something else.
+        InputError: It is missing, damaged, too large, something else, or not written by this user.
     """
     if not os.path.lexists(path):
         raise InputError(f"'{path}' cannot be used: there is no such file")
     try:
         with open_zip(path, "checkpoint", InputError, links=False) as (stream, archive):
             members = _members(archive, os.fstat(stream.fileno()).st_size, max_bytes)
-            about = _about(archive, members, schema)
+            text = _marked_text(archive, members)
+            about = _about(text, members, schema)
             digests = about["arrays"]
             arrays = {name: _array(archive, members[name]) for name in digests}
     except (InputError, MemoryError):
@@ -95,15 +107,25 @@ def _members(archive: zipfile.ZipFile, size: int, max_bytes: int) -> dict[str, z
     return members
 
 
-def _about(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo], schema: str) -> dict[str, Any]:
-    """The object, with the digests of all arrays in it."""
+def _marked_text(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo]) -> bytes:
+    """The object as bytes, once their mark shows that this user has written them."""
     if members[ABOUT].file_size > MAX_ABOUT_BYTES:
         raise ValueError(f"what it tells of itself takes more than {size_text(MAX_ABOUT_BYTES)}")
-    about = parse_json(_array(archive, members[ABOUT]).tobytes(), finite=False, bits=128)
+    if MARK not in members or members[MARK].file_size > MAX_MARK_BYTES:
+        raise ValueError(NOT_MARKED.format(key=key_path()))
+    text, mark = (_array(archive, members[name]).tobytes() for name in (ABOUT, MARK))
+    if not fits_mark(read_own_key(), text, mark):
+        raise ValueError(NOT_MARKED.format(key=key_path()))
+    return text
+
+
+def _about(text: bytes, members: Mapping[str, zipfile.ZipInfo], schema: str) -> dict[str, Any]:
+    """The object, with the digests of all arrays in it."""
+    about = parse_json(text, finite=False, bits=128)
     if not isinstance(about, dict) or about.get("schema") != schema:
         raise ValueError(f"it is no '{schema}'")
     digests = about.get("arrays")
-    if not isinstance(digests, dict) or [ABOUT, *digests] != list(members):
+    if not isinstance(digests, dict) or [ABOUT, MARK, *digests] != list(members):
         raise ValueError("its arrays are not those it tells of")
     return about
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -25,10 +27,12 @@ def main() -> int:
     given = parser.parse_args()
     kept = Kept(given.keep, given.seconds)
     rows: list[Row] = []
-    for name in given.parts or names:
-        began = time.monotonic()
-        rows += modules[name].run(given.seed, given.jobs, kept)
-        print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr)
+    with tempfile.TemporaryDirectory(prefix="arachne-state-") as state:
+        os.environ["XDG_STATE_HOME"] = state
+        for name in given.parts or names:
+            began = time.monotonic()
+            rows += modules[name].run(given.seed, given.jobs, kept)
+            print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr)
     print(shown(rows))
     return int(any(row.failures for row in rows))
 

@@ -13,6 +13,9 @@ import numpy as np
 CACHE = "ARACHNE_SAFETY_CACHE"
 """The environment variable that names the folder in which costly files are kept between cases."""
 
+KEY = bytes(range(32))
+"""The key with which checkpoints are marked in the processes that meet hostile files."""
+
 
 def model(folder: Path, name: str = "net.onnx") -> str:
     """The demo's small ONNX network for 8x8 digits."""

@@ -17,6 +17,7 @@ from arachne import engine
 from arachne.data.labelled import LabelledData
 from arachne.errors import CheckpointError, EnvironmentFaultError, InputError, NothingWithinBudgetError, UsageError
 from arachne.io.arrays import read_arrays, write_arrays
+from arachne.io.own_key import make_mark, read_own_key
 from arachne.localise import Bidirectional
 from arachne.results.checkpoint import Checkpoints
 from arachne.results.checkpoint.files import (
@@ -393,7 +394,8 @@ def test_packed_and_pickled_members_are_not_read(tmp_path: Path) -> None:
     np.savez_compressed(packed, about=text, a=np.zeros(10))
     with pytest.raises(InputError, match="its members are packed or encrypted"):
         read_arrays(packed, STATE)
-    np.savez(pickled, about=text, a=np.array([{}], dtype=object))
+    mark = np.frombuffer(make_mark(read_own_key(), text.tobytes()), np.uint8)
+    np.savez(pickled, about=text, mark=mark, a=np.array([{}], dtype=object))
     with pytest.raises(InputError, match="holds Python objects, not arrays of numbers"):
         read_arrays(pickled, STATE)
     with zipfile.ZipFile(pickled, "a") as file:

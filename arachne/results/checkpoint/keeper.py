@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from arachne.errors import ArachneError, CheckpointError, InputError
+from arachne.errors import ArachneError, CheckpointError, EnvironmentFaultError, InputError
 from arachne.io.folder import HELD, Folder, plain_path
+from arachne.io.own_key import read_own_key
 from arachne.io.ownership import check_ours_alone
 from arachne.io.places import environment_faults, make_folder, remove_from, remove_if_empty
 from arachne.localise import Localisation
@@ -128,6 +129,7 @@ class Checkpoints:
             check_fields(saved.fields, fields, str(self.folder))
         if self.resume and saved is None and not self.has_files:
             self._say(f"'{self.folder}' holds no checkpoint yet: the run starts from the beginning")
+        self._tell_of_key()
         self._number = max(found, default=0)
         self._remove(self._names(LEFT_BEHIND))
         if saved is not None:
@@ -218,6 +220,13 @@ class Checkpoints:
                 self._say(f"{reason}; the checkpoint before it is used")
             return saved
         raise CheckpointError(f"no checkpoint is whole: {'; '.join(wrong)}; start over", argument="replace")
+
+    def _tell_of_key(self) -> None:
+        """Say at the beginning, where there is no key to mark checkpoints with, that none can be gone on from."""
+        try:
+            read_own_key()
+        except EnvironmentFaultError as error:
+            self._say(f"note: this run cannot be resumed, for its checkpoints are not marked: {error}")
 
     def _write(self) -> None:
         self._make_folder()
