@@ -29,7 +29,7 @@ NOTES = {
 def run(seed: int, jobs: int, kept: Kept) -> Iterator[Row]:
     tried = [(writer, fault) for writer in WRITERS for fault in FAULTS]
     with ThreadPoolExecutor(jobs) as pool:
-        yield from pool.map(lambda which: _row(*which, kept), tried)
+        yield from pool.map(lambda which: _row(which[0], which[1], kept), tried)
 
 
 def _row(writer: str, fault: str, kept: Kept) -> Row:
