@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from arachne.errors import EnvironmentFaultError
+from arachne.io.expected import check_folder
 from arachne.io.folder import Folder, Identity, identity, plain_path
 from arachne.io.moving import ASIDE
 
@@ -101,6 +102,7 @@ def working_folder(
         OSError: It cannot be made.
     """
     with Folder.open(destination.parent) as parent:
+        check_folder(destination.parent, parent)
         folder, lock = _lock(parent, destination, wait=wait)
         work = WorkingFolder(parent, folder)
         try:

@@ -65,9 +65,7 @@ def test_without_a_place_for_a_key_nothing_is_marked_and_nothing_believed(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv(STATE, str(tmp_path / "file"))
-    with pytest.raises(
-        EnvironmentFaultError, match=f"neither read nor made: .*; set {STATE} to a folder of yours"
-    ):
+    with pytest.raises(EnvironmentFaultError, match=f"neither read nor made: .*; set {STATE} to a folder of yours"):
         read_own_key()
     write_arrays(tmp_path / "a.npz", {"x": np.arange(3)}, {"schema": SCHEMA})
     with pytest.raises(InputError, match="does not carry the mark of your key"):
