@@ -11,7 +11,7 @@ import numpy as np
 
 from arachne.causes.targets import CauseTargets
 from arachne.choose.budget import Budget, Choice
-from arachne.choose.select import explain_too_few, select_point
+from arachne.choose.select import explain_missing, select_point
 from arachne.data.chance import check_accuracy
 from arachne.data.class_order import check_class_order
 from arachne.data.grouping import groups_by_column, with_objective
@@ -33,6 +33,7 @@ from arachne.results.result import RepairResult
 from arachne.results.run import OnStep, Run
 from arachne.scoring.cut import Cuts
 from arachne.scoring.evaluators import make_evaluator
+from arachne.scoring.outcome import Baseline
 from arachne.scoring.tail_cache import run_and_keep
 from arachne.search import Problem, SearchResult
 from arachne.search.build import build_problem
@@ -287,7 +288,7 @@ def with_constraints(
     if budget is not None:
         budget.class_limits(split.class_names)
         budget.group_limits(groups_by_column(split.seen.data))
-        positives = len(split.choose.positives)
-        if positives < budget.fewest_positives:
-            raise DataError(explain_too_few(budget, positives))
+        missing = explain_missing(budget, Baseline.of(split.choose))
+        if missing is not None:
+            raise DataError(missing)
     return split

@@ -14,7 +14,8 @@ from arachne.data.grouping import MAX_GROUPS
 from arachne.evidence.group_summary import format_points as in_points
 from arachne.fairness import Objective
 from arachne.model.values import Array
-from arachne.scoring.outcome import Outcome
+from arachne.scoring.by_input import fewest_inputs, p_above_by_input
+from arachne.scoring.outcome import Baseline, Outcome
 from arachne.scoring.statistics import Rate
 from arachne.search.measured import MeasuredCandidate
 from arachne.text import percent, pluralise
@@ -112,13 +113,16 @@ def _select_with_guarantee(points: Sequence[MeasuredCandidate], budget: Budget, 
     confidence. Dropping points that passed, for any reason, does not change that.
     """
     sure = f"{100 * (budget.confidence or 0):g} %"
+    baseline = next((point.choose.baseline for point in points if point.choose is not None), None)
+    several = baseline is not None and baseline.owners is not None
+    test = "test that counts an input as one draw," if several else "binomial test"
     rule = (
         f"{limits.best} of those that break at most {percent(budget.max_break)} with {sure} confidence (exact "
-        "binomial test on inputs the search never had, from the safest point on, up to the first that fails)"
+        f"{test} on inputs the search never had, from the safest point on, up to the first that fails)"
     )
-    kept = next((point.choose.breakage.total for point in points if point.choose is not None), 0)
-    if kept < budget.fewest_positives:
-        return Choice(None, budget, rule, explain_too_few(budget, kept), objective=limits.objective)
+    missing = explain_missing(budget, baseline)
+    if missing is not None:
+        return Choice(None, budget, rule, missing, objective=limits.objective)
     order = [number for number, point in enumerate(points) if _keeps_limits(point, point.search_outcome, limits)]
     order.sort(key=lambda number: (points[number].search_outcome.breakage.value, points[number].size))
     passed: list[int] = []
@@ -139,17 +143,34 @@ def _select_with_guarantee(points: Sequence[MeasuredCandidate], budget: Budget, 
 
 
 def p_above(outcome: Outcome | None, budget: Budget) -> float:
-    """The exact p-value of "breaks more than the budget": P(Bin(n, max_break) <= broken); 1 without inputs."""
+    """The p-value of "breaks more than the budget": P(Bin(n, max_break) <= broken); 1 without inputs.
+
+    Where inputs have several decisions, `p_above_by_input` takes its place, which holds for any correlation in them.
+    """
     if outcome is None or not outcome.breakage.total:
         return 1.0
+    owners = outcome.baseline.owners
+    if owners is not None:
+        return p_above_by_input(~outcome.right, outcome.baseline.right, owners, budget.max_break)
     return float(bdtr(outcome.breakage.count, outcome.breakage.total, budget.max_break))
 
 
-def explain_too_few(budget: Budget, kept: int) -> str:
-    """Say why a guarantee cannot be given, and how many inputs it takes."""
+def explain_missing(budget: Budget, kept: Baseline | None) -> str | None:
+    """Say why a guarantee cannot be given with the inputs kept for choosing; None if there are enough of them."""
+    if budget.confidence is None:
+        return None
+    several = kept is not None and kept.owners is not None
+    fewest = fewest_inputs(budget.max_break, 1 - budget.confidence) if several else budget.fewest_positives
+    inputs = 0 if kept is None else kept.right_inputs
+    return explain_too_few(budget, inputs, fewest) if inputs < fewest else None
+
+
+def explain_too_few(budget: Budget, kept: int, fewest: int | None = None) -> str:
+    """Say why a guarantee cannot be given, and how many inputs it takes; `budget.fewest_positives` when None."""
+    fewest = budget.fewest_positives if fewest is None else fewest
     return (
         f"a guarantee of at most {percent(budget.max_break)} broken with {100 * (budget.confidence or 0):g} % "
-        f"confidence takes {budget.fewest_positives:,} inputs that are right and kept from the search, and there "
+        f"confidence takes {fewest:,} inputs that are right and kept from the search, and there "
         f"{'is' if kept == 1 else 'are'} {kept:,}; give more data, a larger budget or less confidence"
     )
 
@@ -170,7 +191,8 @@ def _keeps_budget(point: MeasuredCandidate, budget: Budget) -> bool:
 
 
 def _cautious_count(breakage: Rate) -> float:
-    return breakage.count + SAFETY_DEVIATIONS * math.sqrt(breakage.count)
+    """Add the safety margin to a count; the deviation of one grows with the design effect of its decisions."""
+    return breakage.count + SAFETY_DEVIATIONS * math.sqrt(breakage.count * breakage.design_effect)
 
 
 def _keeps_limits(point: MeasuredCandidate, outcome: Outcome, limits: _Limits) -> bool:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from arachne.choose.budget import Choice
 from arachne.choose.select import CLOSE_FAIRNESS, select_point
 from arachne.model.values import Array
+from arachne.scoring.by_input import paired_p
 from arachne.scoring.outcome import Outcome
-from arachne.scoring.statistics import LEVEL, sign_test
+from arachne.scoring.statistics import LEVEL
 from arachne.search.measured import MeasuredCandidate
 
 SIMPLE_SEARCHERS = {
@@ -73,9 +72,9 @@ def _as_fair(simple: Outcome, other: Outcome, choice: Choice) -> bool:
 
 def _worse(one: Outcome, other: Outcome, among: Array) -> bool:
     """Tell whether one outcome is right on fewer of some inputs than another, beyond chance."""
-    mine = int(np.sum(one.right & ~other.right & among))
-    theirs = int(np.sum(~one.right & other.right & among))
-    return theirs > mine and sign_test(theirs, mine) < LEVEL
+    mine = one.right & ~other.right & among
+    theirs = ~one.right & other.right & among
+    return bool(theirs.sum() > mine.sum()) and paired_p(theirs, mine, one.baseline.owners) < LEVEL
 
 
 def _counts(outcome: Outcome) -> str:

@@ -123,6 +123,12 @@ class Part:
         """Return the value of each decision's input `(m,)`, from one value for each input `(n,)`."""
         return values if self.task.SINGLE else values[self.decisions.inputs]
 
+    @cached_property
+    def repeated_inputs(self) -> Array | None:
+        """The input of each decision, `(m,)`, where one has several; None where no input has more than one."""
+        inputs = self.decisions.inputs
+        return None if self.task.SINGLE or len(np.unique(inputs)) == len(inputs) else inputs
+
     def choose_decisions(self, numbers: Array) -> DecisionRows:
         """Return some decisions of the part, by number, to be read from other outputs of its inputs."""
         return DecisionRows(self.task, self.data.labels, self.decisions.inputs, numbers)

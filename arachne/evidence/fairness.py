@@ -10,8 +10,9 @@ import numpy as np
 
 from arachne.data.grouping import groups_in
 from arachne.data.split import Part
-from arachne.fairness import Estimate, Objective, estimates
+from arachne.fairness import Estimate, Grouped, Objective, estimates
 from arachne.model.values import Array
+from arachne.scoring.by_input import paired_p, rate_of
 from arachne.scoring.statistics import Rate, mcnemar
 
 
@@ -26,6 +27,8 @@ class GroupOutcome:
         fixed: How many were wrong and are right.
         broken: How many were right and are wrong.
         label: The class; None for all of the group.
+        draws: How many independent decisions these are worth, where inputs have several; None where each is one draw.
+        p_by_input: The test of the change that counts an input as one draw; None as for `draws`.
     """
 
     name: str
@@ -34,16 +37,18 @@ class GroupOutcome:
     fixed: int
     broken: int
     label: str | None = None
+    draws: float | None = None
+    p_by_input: float | None = None
 
     @property
     def before(self) -> Rate:
         """Accuracy before the repair."""
-        return Rate(self.right_before, self.total)
+        return Rate(self.right_before, self.total, self.draws)
 
     @property
     def after(self) -> Rate:
         """Accuracy after the repair."""
-        return Rate(self.right_before + self.fixed - self.broken, self.total)
+        return Rate(self.right_before + self.fixed - self.broken, self.total, self.draws)
 
     @property
     def change(self) -> float:
@@ -53,7 +58,7 @@ class GroupOutcome:
     @property
     def p(self) -> float:
         """McNemar's exact test on the group alone."""
-        return mcnemar(self.fixed, self.broken)
+        return mcnemar(self.fixed, self.broken) if self.p_by_input is None else self.p_by_input
 
 
 @dataclass(frozen=True)
@@ -106,7 +111,12 @@ class Fairness:
         groups = [
             GroupOutcome(name, *own.tolist()) for name, own in zip(grouped.names, counts.sum(axis=1), strict=True)
         ]
-        before, after, change = estimates(objective, grouped, was_right, is_right)
+        owners = part.repeated_inputs
+        design = 1.0
+        if owners is not None:
+            groups = [_by_input(one, grouped, owners, was_right, is_right) for one in groups]
+            design = max((one.total / one.draws for one in groups if one.draws), default=1.0)
+        before, after, change = estimates(objective, grouped, was_right, is_right, design)
         return cls(
             objective,
             before,
@@ -115,6 +125,14 @@ class Fairness:
             tuple(sorted(groups, key=lambda one: one.before.value)),
             _by_class(objective, grouped.names, names, counts) if objective.BY_CLASS else (),
         )
+
+
+def _by_input(one: GroupOutcome, grouped: Grouped, owners: Array, was_right: Array, is_right: Array) -> GroupOutcome:
+    """Add how sure a group's counts are where inputs have several decisions, counting an input as one draw."""
+    members = grouped.members == grouped.names.index(one.name)
+    draws = min(rate_of(right, members, owners).draws or 0.0 for right in (was_right, is_right))
+    p = paired_p(members & ~was_right & is_right, members & was_right & ~is_right, owners)
+    return replace(one, draws=draws, p_by_input=p)
 
 
 def _by_class(

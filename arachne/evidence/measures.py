@@ -16,6 +16,7 @@ from arachne.evidence.confidence import Confidence, confidences_of
 from arachne.evidence.fairness import Fairness
 from arachne.fairness import Objective
 from arachne.model.values import Array
+from arachne.scoring.by_input import paired_p, rate_of
 from arachne.scoring.statistics import Rate, mcnemar, sign_test
 
 
@@ -56,6 +57,8 @@ class TargetEvidence:
         gone: Inputs that showed it and do not now, right or not.
         new: Inputs that show it only now.
         cause_outcome: For a cause or a group: the outcome on the inputs that have it, and on the others.
+        p_by_input: The test of the net change that counts an input as one draw; None where no input has several
+            decisions.
     """
 
     target: str
@@ -65,11 +68,45 @@ class TargetEvidence:
     gone: int
     new: int
     cause_outcome: CauseOutcome | None = None
+    p_by_input: float | None = None
 
     @property
     def sign_p(self) -> float:
         """Sign test on the net change."""
-        return sign_test(self.gone, self.new)
+        return sign_test(self.gone, self.new) if self.p_by_input is None else self.p_by_input
+
+
+@dataclass(frozen=True)
+class ByInput:
+    """How sure the counts of a part are, where inputs have several decisions (`arachne.scoring.by_input`).
+
+    Attributes:
+        inputs: Inputs with a decision.
+        negatives: Inputs with a decision that showed the fault.
+        repair_draws: How many independent decisions the negatives are worth, for the interval of the repair rate.
+        break_draws: How many the positives are worth, for the interval of the break rate.
+        fault_draws: How many all decisions are worth, for the interval of the share that shows the fault now.
+        accuracy_draws: How many all decisions are worth, for the interval of the accuracy with the patch.
+        accuracy_p: The test of any change in accuracy.
+    """
+
+    inputs: int
+    negatives: int
+    repair_draws: float
+    break_draws: float
+    fault_draws: float
+    accuracy_draws: float
+    accuracy_p: float
+
+    @classmethod
+    def measure(cls, owners: Array, was_right: Array, is_right: Array, showed: Array, shows: Array) -> ByInput:
+        """Measure from the input of each decision and its outcomes before and after, all `(m,)`."""
+        every = np.ones(len(owners), bool)
+        shares = (is_right, showed), (~is_right, was_right), (shows, every), (is_right, every)
+        repair, breakage, fault, accuracy = (rate_of(hit, among, owners).draws or 0.0 for hit, among in shares)
+        p = paired_p(~was_right & is_right, was_right & ~is_right, owners)
+        inputs, negatives = len(np.unique(owners)), len(np.unique(owners[showed]))
+        return cls(inputs, negatives, repair, breakage, fault, accuracy, p)
 
 
 @dataclass(frozen=True)
@@ -122,6 +159,7 @@ class PartEvidence:
         confidence_before: Confidence and calibration of the model before.
         confidence_after: Confidence and calibration with the patch.
         fairness: The outcome for the groups, if there is a fairness objective.
+        by_input: How sure the counts are, where inputs have several decisions; counts are then of decisions.
     """
 
     inputs: int
@@ -141,16 +179,22 @@ class PartEvidence:
     confidence_before: Confidence
     confidence_after: Confidence
     fairness: Fairness | None = None
+    by_input: ByInput | None = None
 
     @property
     def repair(self) -> Rate:
         """Repaired negatives: RR."""
-        return Rate(self.repaired, self.negatives)
+        return Rate(self.repaired, self.negatives, None if self.by_input is None else self.by_input.repair_draws)
 
     @property
     def breakage(self) -> Rate:
         """Broken positives: BR."""
-        return Rate(self.broken, self.positives)
+        return Rate(self.broken, self.positives, None if self.by_input is None else self.by_input.break_draws)
+
+    @property
+    def faulty_inputs(self) -> int:
+        """How many inputs showed the fault; an input counts once, however many of its decisions did."""
+        return self.negatives if self.by_input is None else self.by_input.negatives
 
     @property
     def repair_rate(self) -> float:
@@ -200,6 +244,8 @@ class PartEvidence:
     @property
     def mcnemar_p(self) -> float:
         """McNemar's exact test on all inputs, of any change in accuracy."""
+        if self.by_input is not None:
+            return self.by_input.accuracy_p
         return mcnemar(self.repaired + self.others_fixed, self.broken)
 
     @property
@@ -225,6 +271,7 @@ class PartEvidence:
         shows = np.logical_or.reduce([pair[1] for pair in shown]) if shown else ~is_right
         names = [part.data.class_name(label) for label in range(before.shape[1])]
         changes = _Changes(part, labels, old, new, before, after, showed)
+        owners = part.repeated_inputs
         return cls(
             inputs=len(labels),
             negatives=int(showed.sum()),
@@ -232,9 +279,9 @@ class PartEvidence:
             repaired=int((showed & is_right).sum()),
             broken=int((was_right & ~is_right).sum()),
             others_fixed=int((~was_right & ~showed & is_right).sum()),
-            target=_target(", ".join(t.text for t in part.targets) or "*:*", showed, shows, is_right),
+            target=_target(", ".join(t.text for t in part.targets) or "*:*", showed, shows, is_right, owners),
             targets=tuple(
-                _target(t.text, *pair, is_right, CauseOutcome.of(t, part, was_right, is_right))
+                _target(t.text, *pair, is_right, owners, CauseOutcome.of(t, part, was_right, is_right))
                 for t, pair in zip(part.targets, shown, strict=True)
             ),
             classes=_classes(names, labels, was_right, is_right),
@@ -250,6 +297,7 @@ class PartEvidence:
             confidence_before=Confidence.measure(confidences_of(before, old), was_right),
             confidence_after=Confidence.measure(confidences_of(after, new), is_right),
             fairness=None if objective is None else Fairness.measure(objective, part, was_right, is_right),
+            by_input=None if owners is None else ByInput.measure(owners, was_right, is_right, showed, shows),
         )
 
 
@@ -281,16 +329,23 @@ class _Changes:
 
 
 def _target(
-    text: str, showed: Array, shows: Array, is_right: Array, cause_outcome: CauseOutcome | None = None
+    text: str,
+    showed: Array,
+    shows: Array,
+    is_right: Array,
+    owners: Array | None,
+    cause_outcome: CauseOutcome | None = None,
 ) -> TargetEvidence:
+    gone, new = showed & ~shows, ~showed & shows
     return TargetEvidence(
         target=text,
         errors_before=int(showed.sum()),
         errors_after=int(shows.sum()),
         repaired=int((showed & is_right).sum()),
-        gone=int((showed & ~shows).sum()),
-        new=int((~showed & shows).sum()),
+        gone=int(gone.sum()),
+        new=int(new.sum()),
         cause_outcome=cause_outcome,
+        p_by_input=None if owners is None else paired_p(gone, new, owners),
     )
 
 

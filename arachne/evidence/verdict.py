@@ -47,7 +47,7 @@ def judge(held_out: PartEvidence, budget: float = BREAK_BUDGET, kind: str = BASI
     if held_out.broken > held_out.repaired + held_out.others_fixed and held_out.mcnemar_p < LEVEL:
         return Verdict(WORSE, _worse(held_out, kind))
     needed = fewest_for_level()
-    if held_out.negatives < needed:
+    if held_out.faulty_inputs < needed:
         return Verdict(TOO_FEW, _too_few(held_out, needed, kind))
     target, fairness = held_out.target, held_out.fairness
     if fairness is not None and not fairness.fairer:
@@ -105,6 +105,9 @@ def _too_few(held_out: PartEvidence, needed: int, kind: str) -> str:
     end = f"at least {needed} are needed before any result could be told from chance"
     if negatives == 0:
         return f"no {kind}input shows the fault; {end}"
+    if held_out.by_input is not None:
+        inputs = pluralise(held_out.faulty_inputs, f"{kind}input")
+        return f"only {inputs} show the fault, in {negatives} decisions of which {repaired} are right now; {end}"
     if negatives == 1:
         return f"only 1 {kind}input shows the fault and it is {'' if repaired else 'not '}right now; {end}"
     right = f"{repaired or 'none'} of them {'is' if repaired <= 1 else 'are'} right now"

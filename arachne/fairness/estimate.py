@@ -31,7 +31,7 @@ class Estimate:
 
 
 def estimates(
-    objective: Objective, grouped: Grouped, was_right: Array, is_right: Array
+    objective: Objective, grouped: Grouped, was_right: Array, is_right: Array, design_effect: float = 1.0
 ) -> tuple[Estimate, Estimate, Estimate]:
     """Estimate the value before, after, and after minus before.
 
@@ -44,6 +44,7 @@ def estimates(
         grouped: The inputs.
         was_right: Which of them were right, bool `(n,)`.
         is_right: Which of them are right now, bool `(n,)`.
+        design_effect: How many decisions are worth one draw, where inputs have several.
     """
     outcomes = np.stack(
         [grouped.right(one) for one in (was_right & is_right, was_right & ~is_right, ~was_right & is_right)]
@@ -54,7 +55,7 @@ def estimates(
     if not objective.BY_CLASS:
         outcomes, totals = outcomes.sum(axis=1, keepdims=True), totals.sum(axis=1, keepdims=True)
     draws = min(DRAWS, max(MIN_DRAWS, MAX_DRAWN_NUMBERS // max(1, outcomes.size)))
-    gammas = np.random.default_rng(0).standard_gamma(outcomes + PRIOR, (draws, *outcomes.shape))
+    gammas = np.random.default_rng(0).standard_gamma(outcomes / design_effect + PRIOR, (draws, *outcomes.shape))
     drawn = gammas / gammas.sum(axis=-1, keepdims=True) * totals[..., None]
     pairs = [
         (objective.value(some[..., 0] + some[..., 1], totals), objective.value(some[..., 0] + some[..., 2], totals))

@@ -76,7 +76,7 @@ def _column(part: Mapping[str, Any]) -> dict[str, str]:
         "fault, all inputs": f"{errors:,} → {new_errors:,}, {p_value(part['sign_p'])}",
         "accuracy": f"{_share(part['accuracy_before'])} → {_share(part['accuracy_after'])}",
         "calibration error": f"{_share(calibration[0])} → {_share(calibration[1])}",
-        "McNemar's test": p_value(part["mcnemar_p"]),
+        "sign flips by input" if "by_input" in part else "McNemar's test": p_value(part["mcnemar_p"]),
     }
 
 

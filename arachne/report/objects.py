@@ -23,8 +23,10 @@ from arachne.evidence import (
 )
 from arachne.evidence.fairness import Fairness, GroupOutcome
 from arachne.evidence.group_summary import sentences
+from arachne.evidence.measures import ByInput
 from arachne.model.values import Address, Array
 from arachne.report.json import clean
+from arachne.scoring.statistics import interval
 
 if TYPE_CHECKING:
     from arachne.causes import Cause
@@ -278,6 +280,18 @@ def _counts(part: PartEvidence) -> dict[str, Any]:
         "accuracy_after": part.accuracy_after,
         "sign_p": part.sign_p,
         "mcnemar_p": part.mcnemar_p,
+        **({} if part.by_input is None else {"by_input": _by_input(part, part.by_input)}),
+    }
+
+
+def _by_input(part: PartEvidence, by_input: ByInput) -> dict[str, Any]:
+    """Numbers of inputs, where they have several decisions: all other counts are of decisions."""
+    right = part.pairs_after.right
+    return {
+        "inputs": by_input.inputs,
+        "negatives": by_input.negatives,
+        "fault_interval": interval(part.target_errors_after, part.inputs, by_input.fault_draws),
+        "accuracy_interval": interval(right, part.inputs, by_input.accuracy_draws),
     }
 
 

@@ -68,8 +68,9 @@ class EvidenceTable:
     def _numbers(self, ink: Ink) -> Table:
         parts = [part for part in (self.evidence.seen, self.evidence.held_out) if part is not None]
         table = _table("", *("seen", self.evidence.basis)[-len(parts) :], justify="left")
-        for label in _LABELS:
-            table.add_row(label, *(ink.text(_cells(part)[label]) for part in parts))
+        cells = [_cells(part) for part in parts]
+        for label in cells[-1]:
+            table.add_row(label, *(ink.text(own.get(label, "")) for own in cells))
         if len(self.evidence.held_out.targets) > 1:
             for several in zip(*(part.targets for part in parts), strict=True):
                 counts = (f"{target.errors_before} → {target.errors_after}" for target in several)
@@ -235,14 +236,15 @@ def as_text(renderable: RenderableType, width: int = WIDTH) -> str:
     return "\n".join(line.rstrip() for line in captured.get().splitlines()).strip("\n")
 
 
-_LABELS = ("repaired", "broken", "fault, all inputs", "other errors fixed", "accuracy", "McNemar's test")
+_LABELS = ("repaired", "broken", "fault, all inputs", "other errors fixed", "accuracy")
 
 
 def _cells(part: PartEvidence) -> dict[str, str]:
     fault = f"{part.target_errors_before:,} → {part.target_errors_after:,}, {p_value(part.sign_p)}"
     accuracy = f"{percent(part.accuracy_before)} → {percent(part.accuracy_after)}"
     cells = (_rate(part.repair), _rate(part.breakage), fault, f"{part.others_fixed:,}", accuracy)
-    return dict(zip(_LABELS, (*cells, p_value(part.mcnemar_p)), strict=True))
+    test = "McNemar's test" if part.by_input is None else "sign flips by input"
+    return dict(zip((*_LABELS, test), (*cells, p_value(part.mcnemar_p)), strict=True))
 
 
 def _objective(fairness: Fairness) -> str:

@@ -73,9 +73,12 @@ class StoredFront:
         return replace(self, points=points, search=replace(self.search, front=front))
 
     def rows(self, part: str) -> Array:
-        """The row numbers of a part of the data, `(n,)`."""
+        """The row numbers of a part of the data, `(n,)`, each once."""
         standing = getattr(self.points[0], part)
-        return np.zeros(0, np.int64) if standing is None else np.asarray(standing.baseline.rows)
+        if standing is None:
+            return np.zeros(0, np.int64)
+        rows = np.asarray(standing.baseline.rows)
+        return rows if standing.baseline.owners is None else np.asarray(list(dict.fromkeys(rows.tolist())), np.int64)
 
 
 def write_front(path: Path, front: StoredFront) -> None:
@@ -119,6 +122,7 @@ def write_front(path: Path, front: StoredFront) -> None:
             "chosen": search.chosen,
         },
         "class_names": front.class_names,
+        **({"several_decisions": True} if points[0].seen.baseline.owners is not None else {}),
         "sources": dict(front.sources),
     }
     arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
@@ -148,7 +152,8 @@ def read_front(path: Path) -> StoredFront:
 def _front(arrays: Mapping[str, Array], about: Mapping[str, Any]) -> StoredFront:
     candidates = _candidates(arrays, about)
     names = tuple(text(name, "class_names") for name in check_list(about["class_names"], "class_names", MAX_CLASSES))
-    parts = {part: _standings(arrays, part, len(candidates), len(names)) for part in PARTS}
+    several = about.get("several_decisions") is True
+    parts = {part: _standings(arrays, part, len(candidates), len(names), several) for part in PARTS}
     rows = [
         whole(row, "out_of_fold", 0, len(candidates) - 1)
         for row in check_list(about["out_of_fold"], "rows", MAX_POINTS)
@@ -255,7 +260,9 @@ def _columns(baseline: Baseline) -> dict[str, Array]:
     return {name: column for name, column in found.items() if len(np.unique(column)) <= MAX_GROUPS}
 
 
-def _standings(arrays: Mapping[str, Array], part: str, points: int, classes: int) -> list[Outcome | None]:
+def _standings(
+    arrays: Mapping[str, Array], part: str, points: int, classes: int, several: bool
+) -> list[Outcome | None]:
     if f"{part}.rows" not in arrays:
         return [None] * points
     rows, labels, right = (arrays[f"{part}.{name}"] for name in ("rows", "labels", "right"))
@@ -263,7 +270,8 @@ def _standings(arrays: Mapping[str, Array], part: str, points: int, classes: int
     whole_numbers = rows.dtype.kind in "iu" and labels.dtype.kind in "iu" and rows.ndim == 1
     if not whole_numbers or rows.shape != labels.shape or right.ndim != 2 or len(right) != points:
         raise ValueError(f"the outcomes of its {words} inputs do not fit each other")
-    if (rows < 0).any() or (labels < 0).any() or len(np.unique(rows)) != len(rows):
+    twice = not several and len(np.unique(rows)) != len(rows)
+    if (rows < 0).any() or (labels < 0).any() or twice:
         raise ValueError(f"the rows of its {words} inputs are negative or stand twice")
     if (labels >= classes).any():
         raise ValueError("its labels are not those of its classes")

@@ -11,6 +11,7 @@ import numpy as np
 from arachne.data.split import Part
 from arachne.fairness import Grouped, Objective
 from arachne.model.values import Array
+from arachne.scoring.by_input import find_repeated, rate_of
 from arachne.scoring.statistics import Rate
 
 
@@ -43,6 +44,16 @@ class Baseline:
     def __len__(self) -> int:
         return len(self.labels)
 
+    @cached_property
+    def owners(self) -> Array | None:
+        """The input of each decision, `(n,)`; None where no input has several."""
+        return find_repeated(self.rows)
+
+    @cached_property
+    def right_inputs(self) -> int:
+        """How many inputs have a decision that is right."""
+        return int(self.right.sum()) if self.owners is None else len(np.unique(self.rows[self.right]))
+
     def by(self, column: str) -> Grouped:
         """Return the inputs' groups by a metadata column."""
         if column not in self._groupings:
@@ -64,14 +75,12 @@ class Outcome:
     @property
     def repair(self) -> Rate:
         """Negatives that are right now."""
-        negative = self.baseline.negative
-        return Rate(int((negative & self.right).sum()), int(negative.sum()))
+        return rate_of(self.right, self.baseline.negative, self.baseline.owners)
 
     @property
     def breakage(self) -> Rate:
         """Positives that are wrong now."""
-        was = self.baseline.right
-        return Rate(int((was & ~self.right).sum()), int(was.sum()))
+        return rate_of(~self.right, self.baseline.right, self.baseline.owners)
 
     def class_drops(self, n_classes: int) -> Array:
         """Return by how much the accuracy of each class falls, `(classes,)`; 0 for classes without inputs."""

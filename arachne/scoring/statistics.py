@@ -17,10 +17,18 @@ LEVEL = 0.05
 
 @dataclass(frozen=True)
 class Rate:
-    """A share of some inputs, and its confidence interval."""
+    """A share of some inputs or decisions, and its confidence interval.
+
+    Attributes:
+        count: How many of them count.
+        total: How many there are.
+        draws: How many independent ones are worth as much as these, where inputs have several decisions
+            (`arachne.scoring.by_input`); None where each is a draw of its own.
+    """
 
     count: int
     total: int
+    draws: float | None = None
 
     @property
     def value(self) -> float:
@@ -30,10 +38,15 @@ class Rate:
     @property
     def interval(self) -> tuple[float, float]:
         """Its 95 % interval; everything from 0 to 1 when there are no inputs."""
-        return interval(self.count, self.total)
+        return interval(self.count, self.total, self.draws)
+
+    @property
+    def design_effect(self) -> float:
+        """How many decisions are worth one independent draw; 1 where each is a draw of its own."""
+        return self.total / self.draws if self.draws else 1.0
 
 
-def wilson(count: int, total: int, z: float = Z_95) -> tuple[float, float]:
+def wilson(count: float, total: float, z: float = Z_95) -> tuple[float, float]:
     """Return Wilson's score interval of a share, `(low, high)`."""
     if total == 0:
         return 0.0, 1.0
@@ -44,18 +57,24 @@ def wilson(count: int, total: int, z: float = Z_95) -> tuple[float, float]:
     return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
 
 
-def rule_of_three(total: int) -> float:
+def rule_of_three(total: float) -> float:
     """Return the upper 95 % bound of a share of which no case was seen in `total` inputs."""
     return min(1.0, 3 / total) if total else 1.0
 
 
-def interval(count: int, total: int) -> tuple[float, float]:
-    """Return a share's 95 % interval: Wilson's, or the rule of three if none (or every one) was seen."""
+def interval(count: int, total: int, draws: float | None = None) -> tuple[float, float]:
+    """Return a share's 95 % interval: Wilson's, or the rule of three if none (or every one) was seen.
+
+    Args:
+        count: How many count.
+        total: How many there are.
+        draws: How many independent ones they are worth; as many as there are when None.
+    """
     if count == 0:
-        return 0.0, rule_of_three(total)
+        return 0.0, rule_of_three(total if draws is None else draws)
     if count == total:
-        return 1 - rule_of_three(total), 1.0
-    return wilson(count, total)
+        return 1 - rule_of_three(total if draws is None else draws), 1.0
+    return wilson(count, total) if draws is None else wilson(count * draws / total, draws)
 
 
 def sign_test(better: int, worse: int) -> float:

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 import arachne
+from arachne.choose.budget import Budget
 from arachne.data.labelled import LabelledData
 from arachne.data.split import split_by_outcome
 from arachne.errors import DataError, ModelError, UsageError
 from arachne.localise.observe import weight_gradients_of
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Address, Array
+from arachne.results.reopen import stored_front
 from arachne.scoring.cut import Cuts, CutScorer
 from arachne.scoring.decisions import DecisionScorer
 from arachne.settings import Settings, make_searcher
@@ -197,3 +199,39 @@ def test_labels_of_tokens_do_not_fit_the_default_task(backend: ReferenceBackend,
         arachne.repair(backend, data, "2:0")
     with pytest.raises(UsageError, match="expected a task"):
         Settings(task="tokens", searcher=make_searcher("last"))  # type: ignore[arg-type]
+
+
+def test_intervals_and_tests_of_evidence_count_an_input_as_one_draw(
+    backend: ReferenceBackend, data: LabelledData, tmp_path: Path
+) -> None:
+    result = arachne.repair(backend, data, "2:0", task=Tokens(), max_break=0.03, searcher="front")
+    held_out = result.evidence.held_out
+    part = result.split.held_out
+    assert held_out.by_input is not None
+    assert held_out.by_input.inputs == len(np.unique(part.decisions.inputs)) < held_out.inputs
+    assert held_out.faulty_inputs == len(np.unique(part.decisions.inputs[part.negatives]))
+    assert held_out.breakage.draws is not None
+    assert held_out.breakage.draws < held_out.positives
+    document = result.to_json()["held_out"]
+    assert document["break_interval"] == list(held_out.breakage.interval)
+    assert document["by_input"]["inputs"] == held_out.by_input.inputs
+    assert "sign flips by input" in str(result)
+    assert "McNemar" not in str(result)
+    result.save(tmp_path / "fix", reopen=ReferenceBackend.load)
+    assert "count an input as one draw" in (tmp_path / "fix" / "report.html").read_text("utf-8")
+    front, _ = stored_front(tmp_path / "fix")
+    np.testing.assert_array_equal(front.rows("held_out"), part.rows)
+    assert front.points[0].seen.breakage == result.points[0].seen.breakage
+
+
+def test_a_guarantee_needs_inputs_not_decisions(backend: ReferenceBackend) -> None:
+    few = LabelledData(*tokens(800, seed=6))
+    budget = Budget(0.01, confidence=0.9)
+    assert budget.fewest_positives == 230
+    with pytest.raises(DataError, match="takes 277 inputs that are right and kept from the search, and there are 1"):
+        arachne.repair(backend, few, "2:0", task=Tokens(), budget=budget)
+    enough = LabelledData(*tokens(1000, seed=6))
+    result = arachne.repair(backend, enough, "2:0", task=Tokens(), max_break=0.05, confidence=0.9, searcher="last")
+    assert result.choice is not None
+    assert "counts an input as one draw" in result.choice.rule
+    assert result.evidence.held_out.break_rate <= 0.05
