@@ -3,6 +3,9 @@
 The products of a dense tail are many and small. Shared between threads they take several times as long, because each
 of them waits for the slowest thread. NumPy has no switch for this, but the OpenBLAS in its wheels has one. With another
 BLAS nothing is done here; set `MKL_NUM_THREADS` or `OMP_NUM_THREADS` instead.
+
+threadpoolctl does this for every BLAS, but one `limit` takes 90 µs where this switch takes 12, and the demo's default
+repair enters it 3,711 times in 2.2 s: 0.3 s more.
 """
 
 from __future__ import annotations

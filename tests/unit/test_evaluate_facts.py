@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from arachne.model.values import Array
 from arachne.scoring.evaluators import FastEvaluator, OutcomeCounts, PlainEvaluator
 from arachne.scoring.fast.bounds import LAST_WAVE
 from arachne.scoring.fast.decide import DecidingEvaluator
-from arachne.scoring.fast.deficits import Bounds, DeficitSource, ExactDeficits, SummedDeficits
+from arachne.scoring.fast.deficits import Bounds, DeficitSource, ExactDeficits
 from arachne.scoring.fast.local import LocalDeficits
 from arachne.testing import Network, ReferenceBackend, convnet, mlp, random_inputs
 from tests.unit.evaluating import assert_same_search, fitness_inputs_of, some_suspects
@@ -29,17 +30,55 @@ def plain_of(network: Network, layers: list[str], n: int) -> PlainEvaluator:
     return PlainEvaluator(backend, fitness_inputs, some_suspects(backend, layers, 5))
 
 
-def summed(plain: PlainEvaluator, parts: int) -> DecidingEvaluator:
+def decide_by_parts(plain: PlainEvaluator, parts: int) -> DecidingEvaluator:
     """An evaluator that decides from the facts about parts of the inputs."""
     inputs = plain.fitness_inputs
     shards = [inputs.take(rows) for rows in np.array_split(np.arange(len(inputs)), parts)]
-    source = SummedDeficits([LocalDeficits(plain.backend, shard, plain.suspects, MEMORY) for shard in shards])
+    source = Sums([LocalDeficits(plain.backend, shard, plain.suspects, MEMORY) for shard in shards])
     return DecidingEvaluator(plain.backend, inputs, plain.suspects, source)
 
 
 def some_trials(plain: PlainEvaluator, n: int) -> Array:
     noise = np.random.default_rng(0).standard_normal((n, len(plain.suspects)))
     return (plain.suspects.values + 0.5 * noise).astype(np.float32).astype(np.float64)
+
+
+class Sums(DeficitSource):
+    """Deficits over all inputs, as sums over parts of them. The inputs are those of the parts, one after another.
+
+    Args:
+        parts: The sources of each part; all for the same suspects and the same terms.
+    """
+
+    def __init__(self, parts: Sequence[DeficitSource]) -> None:
+        self._parts = tuple(parts)
+
+    @property
+    def revision(self) -> int:
+        return sum(part.revision for part in self._parts)
+
+    def bounds(self, trials: Array, ceilings: Array | None) -> Bounds:
+        # No deficit is negative, so a candidate above its ceiling on one part alone is above it on all inputs.
+        found = [part.bounds(trials, ceilings) for part in self._parts]
+        return Bounds(
+            deficits=np.sum([part.deficits for part in found], axis=0),
+            low=np.sum([part.low for part in found], axis=0),
+            high=np.sum([part.high for part in found], axis=0),
+            complete=np.all([part.complete for part in found], axis=0),
+        )
+
+    def exact(self, trial: Array) -> ExactDeficits:
+        found = [part.exact(trial) for part in self._parts]
+        return ExactDeficits(
+            np.sum([part.deficits for part in found], axis=0), np.sum([part.wrong for part in found], axis=0)
+        )
+
+    def scores(self, trial: Array) -> Array:
+        return np.concatenate([part.scores(trial) for part in self._parts])
+
+    def next_generation(self) -> None:
+        for part in self._parts:
+            part.next_generation()
 
 
 class Vague(DeficitSource):
@@ -82,7 +121,7 @@ class Revised(Vague):
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_facts_added_up_over_parts_of_the_inputs_give_the_plain_decisions(subject: str, parts: int) -> None:
     plain = plain_of(*SUBJECTS[subject], n=192 * parts)
-    assert_same_search(plain, summed(plain, parts), population=12, generations=12)
+    assert_same_search(plain, decide_by_parts(plain, parts), population=12, generations=12)
 
 
 def test_summed_bounds_enclose_the_plain_totals_in_whole_numbers() -> None:
@@ -93,7 +132,7 @@ def test_summed_bounds_enclose_the_plain_totals_in_whole_numbers() -> None:
         for half in (rows[:100], rows[100:])
     ]
     trials = some_trials(plain, 30)
-    found = SummedDeficits(parts).bounds(trials, None)
+    found = Sums(parts).bounds(trials, None)
     totals = plain.evaluate(trials).sum(axis=1)
     assert found.low.dtype == found.high.dtype == found.deficits.dtype == np.int64
     assert found.complete.all()
@@ -107,7 +146,7 @@ def test_candidate_given_up_on_one_part_is_given_up_on_all() -> None:
     ceilings = np.full(30, int(np.median(plain.evaluate(trials).sum(axis=1))) // 4)
     rows = np.array_split(np.arange(384), 2)
     parts = [LocalDeficits(plain.backend, plain.fitness_inputs.take(half), plain.suspects, MEMORY) for half in rows]
-    found = SummedDeficits(parts).bounds(trials, ceilings)
+    found = Sums(parts).bounds(trials, ceilings)
     assert not found.complete.all()
     assert (found.low[~found.complete] > ceilings[~found.complete]).all()
 
@@ -115,7 +154,7 @@ def test_candidate_given_up_on_one_part_is_given_up_on_all() -> None:
 def test_scores_are_those_of_the_parts_one_after_another() -> None:
     plain = plain_of(*SUBJECTS["dense tail"], n=384)
     trial = some_trials(plain, 1)[0]
-    assert np.allclose(summed(plain, 3).scores(trial), plain.scores(trial), atol=1e-5)
+    assert np.allclose(decide_by_parts(plain, 3).scores(trial), plain.scores(trial), atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", [Vague, Revised])

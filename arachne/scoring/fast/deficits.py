@@ -1,16 +1,13 @@
 """DeficitSource: the interface that computes bounds and exact deficits of candidates, for an evaluator to decide with.
 
 All numbers are whole and add up over the inputs, so the deficits over parts of the inputs sum up to the deficits over
-all of them (`SummedDeficits`), wherever they are computed.
+all of them, wherever they are computed.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from arachne.model.values import Array
 
@@ -74,41 +71,3 @@ class DeficitSource(ABC):
     def next_generation(self) -> None:
         """Learn from the deficits of a generation; called after its bounds."""
         return
-
-
-class SummedDeficits(DeficitSource):
-    """Deficits over all inputs, as sums over parts of them. The inputs are those of the parts, one after another.
-
-    Args:
-        parts: The sources of each part; all for the same suspects and the same terms.
-    """
-
-    def __init__(self, parts: Sequence[DeficitSource]) -> None:
-        self._parts = tuple(parts)
-
-    @property
-    def revision(self) -> int:
-        return sum(part.revision for part in self._parts)
-
-    def bounds(self, trials: Array, ceilings: Array | None) -> Bounds:
-        # No deficit is negative, so a candidate above its ceiling on one part alone is above it on all inputs.
-        found = [part.bounds(trials, ceilings) for part in self._parts]
-        return Bounds(
-            deficits=np.sum([part.deficits for part in found], axis=0),
-            low=np.sum([part.low for part in found], axis=0),
-            high=np.sum([part.high for part in found], axis=0),
-            complete=np.all([part.complete for part in found], axis=0),
-        )
-
-    def exact(self, trial: Array) -> ExactDeficits:
-        found = [part.exact(trial) for part in self._parts]
-        return ExactDeficits(
-            np.sum([part.deficits for part in found], axis=0), np.sum([part.wrong for part in found], axis=0)
-        )
-
-    def scores(self, trial: Array) -> Array:
-        return np.concatenate([part.scores(trial) for part in self._parts])
-
-    def next_generation(self) -> None:
-        for part in self._parts:
-            part.next_generation()
