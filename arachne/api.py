@@ -12,13 +12,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from arachne import engine
-from arachne.bench.compare import Bench, Tell
-from arachne.bench.result import Comparison
 from arachne.causes.targets import CauseTargets
 from arachne.choose.budget import BREAK_BUDGET
 from arachne.cluster.starting import on_cluster
@@ -38,6 +36,10 @@ from arachne.results.run import OnStep
 from arachne.search import Searcher
 from arachne.search.state import OnGeneration
 from arachne.settings import Settings, make_settings
+
+if TYPE_CHECKING:
+    from arachne.bench.compare import Tell
+    from arachne.bench.result import Comparison
 
 __all__ = [
     "apply",
@@ -184,6 +186,8 @@ def compare_searchers(
     Raises:
         NothingToRepairError: The model does not make this mistake.
     """
+    from arachne.bench.compare import Bench
+
     other, trained_on = (None if source is None else read_data(source) for source in (holdout, training))
     backend, labelled = load(model), read_data(data)
     with on_cluster(backend, workers=workers, cluster=cluster, tell=tell) as shared:

@@ -2,7 +2,8 @@
 
 For every touched tensor it holds `NAME.index` (I64, one row per weight), `NAME.old` and `NAME.new` in the stored
 dtype, and `NAME.fingerprints` (F64: row, norm, projections). The format is an 8-byte length, a JSON header, and bytes;
-it is read and written here in NumPy, so that no package is needed.
+it is read and written here in NumPy: safetensors would be one more package for every user, and its writer sorts the
+tensors, which would give stored patches other hashes.
 """
 
 from __future__ import annotations

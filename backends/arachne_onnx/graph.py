@@ -1,4 +1,8 @@
-"""A normalised graph of nodes and arrays, used by the layers, the gradients and the cut."""
+"""A normalised graph of nodes and arrays, used by the layers, the gradients and the cut.
+
+onnx-ir 1.1 has such a graph too. Its import takes 0.30 s of processor time where `onnx` takes 0.15, and it opens the
+demo's model in 0.42 ms where `onnx` takes 0.04.
+"""
 
 from __future__ import annotations
 
