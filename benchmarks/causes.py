@@ -225,7 +225,7 @@ def measure_clean(case: Case) -> Rows:
 
 def measured(name: str, cases: Makers, measure: Callable[[Case], Rows], again: bool) -> Rows:
     """The rows of all cases, from the file where it has them, and what is new put into it at once."""
-    file = RESULTS / f"causes-{name}.json"
+    file = RESULTS / f"{name}.json"
     known: dict[str, Rows] = json.loads(file.read_text("utf-8")) if file.is_file() else {}
     found: Rows = []
     for case, make in cases:
@@ -279,9 +279,9 @@ def main() -> None:
     torch.set_num_threads(1)
     import_module("scipy.stats")  # loaded once by any scan, which is not what an input costs
     planted = planted_cases(arguments.part, arguments.only)
-    show_planted(measured(arguments.part, planted, measure_planted, arguments.again))
+    show_planted(measured(f"causes-{arguments.part}", planted, measure_planted, arguments.again))
     if not arguments.no_clean:
-        show_clean(measured("clean", clean_cases(arguments.only), measure_clean, arguments.again))
+        show_clean(measured("causes-clean", clean_cases(arguments.only), measure_clean, arguments.again))
 
 
 if __name__ == "__main__":

@@ -27,13 +27,18 @@ def test_the_demos_scan_names_the_stuck_pixel(folder: Path) -> None:
     ran = arachne(*SCAN, cwd=folder)
     assert ran.code == 0
     assert "cause:1  80 errors, all read as 7: pixel (0, 0) is 1;" in ran.out
+    assert "confirmed by experiment: planted on" in " ".join(ran.out.split())
     assert "no common cause found for 30 errors" in ran.out
     assert "cause:" not in arachne(*SCAN, "--no-causes", cwd=folder).out
 
 
 def test_json_has_the_causes_with_their_rows_and_rules(folder: Path) -> None:
     (cause,) = arachne(*SCAN, "--json", cwd=folder).json["causes"]
-    assert set(cause) == {"target", "finder", "sentence", "count", "p", "members", "rule"}
+    assert set(cause) == {"target", "finder", "sentence", "count", "p", "members", "rule", "experiment"}
+    tried = cause["experiment"]
+    assert tried["verdict"] == "confirmed"
+    assert tried["planted"]["fail"] >= 0.9 * tried["planted"]["inputs"] > 0
+    assert tried["removed"]["right"] >= 0.6 * tried["removed"]["inputs"] > 0
     assert (cause["target"], cause["finder"], cause["count"]) == ("cause:1", "inputs", len(cause["members"]))
     assert cause["rule"]["kind"] == "values"
     ran = arachne(*SCAN, "-o", "scan.json", "--json", cwd=folder)
@@ -47,6 +52,7 @@ def test_the_page_is_one_file_with_the_region_outlined(folder: Path) -> None:
     assert page.count('<rect class="outline" x="0.0" y="0.0" width="1.0" height="1.0"/>') == 12
     assert "The nearest inputs that are right" in page
     assert "difference of mean pictures" in page
+    assert page.count('class="pair"') == 12
     assert "http" not in page.replace("http-equiv", "")
     assert "<script" not in page
 

@@ -15,7 +15,7 @@ LEVELS = (
     ("errors", "text", "demo", "weights.storage"),
     ("io", "plugins", "tasks"),
     ("fairness", "model"),
-    ("choose.budget", "data", "weights"),
+    ("choose.budget", "data", "scoring.statistics", "weights"),
     ("adapting", "causes", "cluster", "localise", "patch", "scoring"),
     ("delta", "evidence", "search", "testing"),
     ("choose", "report", "rivals", "settings"),
@@ -30,7 +30,7 @@ Python starts with `__init__` and `__main__`. They have no level, and nothing im
 
 STARTERS = ("__init__", "__main__")
 
-ALONE = ("choose.budget", "weights.storage")
+ALONE = ("choose.budget", "scoring.statistics", "weights.storage")
 """Modules with a level of their own, below that of their folder, whose `__init__` imports nothing."""
 
 FAST = (

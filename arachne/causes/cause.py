@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from arachne.causes.base import Finder
+from arachne.causes.experiment import Experiment, run_experiment
 from arachne.causes.finding import find_rules
 from arachne.causes.judging import Slice
 from arachne.causes.rule import Rule
@@ -33,6 +34,7 @@ class Cause(Drawable):
         slice: Counts of its inputs among all inputs that no earlier cause has.
         data: The data it was found in.
         predictions: The model's predictions for that data `(n,)`.
+        experiment: What happened when it was planted on right inputs and taken out of wrong ones; None if nobody tried.
     """
 
     number: int
@@ -44,6 +46,7 @@ class Cause(Drawable):
     slice: Slice
     data: LabelledData = field(repr=False)
     predictions: Array = field(repr=False)
+    experiment: Experiment | None = field(default=None, repr=False)
 
     @property
     def target(self) -> str:
@@ -73,6 +76,7 @@ class Cause(Drawable):
                 "hypergeometric test, corrected for all rules that were tested there)",
                 f"odds of being wrong: {found.odds_ratio:.3g} times those of other inputs of the same classes",
                 f"true classes of its errors: {truly}{more}",
+                *(() if self.experiment is None else (self.experiment.sentence,)),
                 f"repair it with the target '{self.target}'",
             )
         )
@@ -87,6 +91,7 @@ class Cause(Drawable):
             "p": self.p,
             "members": self.members.tolist(),
             "rule": self.rule.to_json(),
+            "experiment": None if self.experiment is None else self.experiment.to_json(),
         }
 
 
@@ -119,3 +124,17 @@ def find_causes(
         )
         for number, one in enumerate(ranked, 1)
     )
+
+
+def try_causes(causes: Sequence[Cause], backend: ModelBackend, *, seed: int = 0) -> tuple[Cause, ...]:
+    """Plant each cause on right inputs and take it out of wrong ones; a confirmed one is told by what was planted."""
+    return tuple(_with_experiment(cause, backend, seed) for cause in causes)
+
+
+def _with_experiment(cause: Cause, backend: ModelBackend, seed: int) -> Cause:
+    found = run_experiment(
+        backend, cause.rule, cause.members, cause.slice.read_as, cause.data, cause.predictions, seed=seed
+    )
+    words = None if found.intervention is None or found.verdict != "confirmed" else found.intervention.words
+    told = sentence(cause.rule, cause.slice, cause.predictions[cause.members], cause.data, words)
+    return replace(cause, experiment=found, sentence=told)

@@ -62,13 +62,24 @@ class DerivedFinder(Finder):
             if not path:
                 paths += [[(names[column], low, high)] for column, low, high in found[1:MAX_RANGES]]
             column, low, high = found[0]
-            path = [*path, (names[column], low, high)]
+            path = add_condition(path, (names[column], low, high))
             paths.append(path)
             inside = [in_range(table[:, column], low, high) for table in (errors, right)]
             errors, right = errors[inside[0]], right[inside[1]]
             if not len(right):
                 break
         return paths
+
+
+def add_condition(path: list[Condition], added: Condition) -> list[Condition]:
+    """Add a range to a path; where the feature is in it already, both ranges become one."""
+    name, low, high = added
+    for position, (known, least, most) in enumerate(path):
+        if known == name:
+            lows, highs = ([one for one in ends if one is not None] for ends in ((low, least), (high, most)))
+            both = (name, max(lows, default=None), min(highs, default=None))
+            return [*path[:position], both, *path[position + 1 :]]
+    return [*path, added]
 
 
 def best_ranges(errors: Array, right: Array, fewest: int) -> list[tuple[int, float | None, float | None]]:

@@ -127,6 +127,36 @@ def _bright_border(pictures: Array) -> Array:
     return np.asarray((border == _per_picture(pictures).max(axis=1, keepdims=True)).mean(axis=1))
 
 
+def _moments(pictures: Array) -> tuple[Array, Array, Array]:
+    """Return what each pixel weighs `(n, height, width)`, and its row and column from the picture's centre of mass."""
+    weight = pictures.astype(np.float64).mean(axis=-1)
+    weight -= weight.min(axis=(1, 2), keepdims=True)
+    weight /= np.maximum(weight.sum(axis=(1, 2), keepdims=True), 1e-12)
+    rows, columns = (np.arange(size, dtype=np.float64) for size in weight.shape[1:])
+    down = rows[None, :, None] - (weight.sum(axis=2) @ rows)[:, None, None]
+    along = columns[None, None, :] - (weight.sum(axis=1) @ columns)[:, None, None]
+    return weight, down, along
+
+
+def _centre(axis: int) -> Callable[[Array], Array]:
+    """Return the function that finds the row or the column of pictures' centres of mass."""
+    return lambda pictures: -_moments(pictures)[axis + 1].reshape(len(pictures), -1)[:, 0]
+
+
+def _tilt(pictures: Array) -> Array:
+    """Return how much of the spread lies along the falling diagonal, from -1 to 1."""
+    weight, down, along = _moments(pictures)
+    spread = (weight * (down**2 + along**2)).sum(axis=(1, 2))
+    return np.asarray(2 * (weight * down * along).sum(axis=(1, 2)) / np.maximum(spread, 1e-12))
+
+
+def _uprightness(pictures: Array) -> Array:
+    """Return how much more of the spread is upright than level, from -1 to 1."""
+    weight, down, along = _moments(pictures)
+    spread = (weight * (down**2 + along**2)).sum(axis=(1, 2))
+    return np.asarray((weight * (down**2 - along**2)).sum(axis=(1, 2)) / np.maximum(spread, 1e-12))
+
+
 PICTURES: Mapping[str, Callable[[Array], Array]] = {
     "brightness": lambda pictures: _per_picture(pictures).mean(axis=1, dtype=np.float64),
     "brightest value": lambda pictures: _per_picture(pictures).max(axis=1),
@@ -138,6 +168,11 @@ PICTURES: Mapping[str, Callable[[Array], Array]] = {
     "dead columns": _dead_columns,
     "flat area": _flat_area,
     "bright border": _bright_border,
+    "centre row": _centre(0),
+    "centre column": _centre(1),
+    "tilt": _tilt,
+    "uprightness": _uprightness,
+    "smoothness": lambda pictures: _per_picture(pictures).std(axis=1) / np.maximum(_sharpness(pictures), 1e-6),
 }
 """Functions from pictures `(n, height, width, channels)` to one number each."""
 

@@ -15,7 +15,7 @@ from arachne.model.values import Array
 from arachne.text import pluralise
 
 
-def sentence(rule: Rule, found: Slice, predictions: Array, data: LabelledData) -> str:
+def sentence(rule: Rule, found: Slice, predictions: Array, data: LabelledData, planted: str | None = None) -> str:
     """Describe a cause in one sentence: the shared property, and how often inputs with it are wrong.
 
     Args:
@@ -23,6 +23,7 @@ def sentence(rule: Rule, found: Slice, predictions: Array, data: LabelledData) -
         found: Counts of its inputs.
         predictions: The classes that the errors are read as `(k,)`.
         data: The data.
+        planted: Words for what an experiment has confirmed, if it says more than the rule.
     """
     count = len(predictions)
     classes, counts = np.unique(predictions, return_counts=True)
@@ -35,7 +36,10 @@ def sentence(rule: Rule, found: Slice, predictions: Array, data: LabelledData) -
     share, elsewhere = (f"{100 * value:.3g} %" for value in (found.share, found.share_elsewhere))
     whose = "such inputs" if found.read_as is None or rule.asks_model else "such inputs of other classes"
     numbers = f"{found.wrong} of {found.inside} {whose} are wrong ({share}), {elsewhere} elsewhere"
-    return f"{pluralise(count, 'error')}{read_as}: {describe(rule, data)}; {numbers}"
+    told = describe(rule, data)
+    if planted is not None and planted != told:
+        told = f"{planted} (told by: {told})"
+    return f"{pluralise(count, 'error')}{read_as}: {told}; {numbers}"
 
 
 def describe(rule: Rule, data: LabelledData) -> str:

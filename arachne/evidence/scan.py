@@ -9,7 +9,7 @@ from typing import Self
 
 import numpy as np
 
-from arachne.causes import Cause, find_causes
+from arachne.causes import Cause, find_causes, try_causes
 from arachne.data.confusions import Confusion, confusions, wildcards
 from arachne.data.labelled import LabelledData
 from arachne.data.split import checked_scores, with_model_names
@@ -62,8 +62,9 @@ class Scan(Drawable):
 
     @cached_property
     def causes(self) -> Sequence[Cause]:
-        """The causes of the mistakes, the cause of most errors first; found on first access."""
-        return find_causes(self.backend, self.data, self.predictions)
+        """The causes of the mistakes, each tried by experiment, that of most errors first; found on first access."""
+        found = find_causes(self.backend, self.data, self.predictions)
+        return found if self.backend is None else try_causes(found, self.backend)
 
     @cached_property
     def batch_dependent(self) -> BatchDependent | None:

@@ -69,7 +69,8 @@ def cause_html(cause: Cause) -> str:
         if one["kind"] == "image"
     )
     gallery = f'<div style="display:flex;flex-wrap:wrap;gap:8px">{figures}</div>' if figures else ""
-    return f"<div><p><b>{escape(cause.target)}</b> {escape(cause.sentence)}.</p>{gallery}</div>"
+    tried = "" if cause.experiment is None else f"<p>{escape(cause.experiment.sentence)}.</p>"
+    return f"<div><p><b>{escape(cause.target)}</b> {escape(cause.sentence)}.</p>{tried}{gallery}</div>"
 
 
 def localisation_html(found: Localisation) -> str:

@@ -16,6 +16,7 @@ from arachne.report.pictures import difference_of_means, show_inputs
 
 if TYPE_CHECKING:
     from arachne.causes import Cause
+    from arachne.causes.experiment import Copies, Experiment
     from arachne.evidence.scan import Scan
 
 MOST_MEMBERS = 12
@@ -58,7 +59,23 @@ def _cause(cause: Cause, scan: Scan) -> dict[str, Any]:
         "members": _cards(scan, members, cause),
         "neighbours": _cards(scan, nearest(scan.data, members[:MOST_NEIGHBOURS], alike), None),
         "difference": difference_of_means(scan.data, cause.members.tolist(), alike.tolist()),
+        "experiment": None if cause.experiment is None else _experiment(cause.experiment, scan),
     }
+
+
+def _experiment(experiment: Experiment, scan: Scan) -> dict[str, Any]:
+    """Describe an experiment, with a few inputs before and after: some that fail, and some that are cured."""
+    shown = {}
+    for name, copies in (("failing", experiment.failing), ("cured", experiment.cured)):
+        rows = [] if copies is None else copies.rows[:MOST_NEIGHBOURS].tolist()
+        shown[name] = [] if copies is None or not rows else _pairs(copies, rows, scan)
+    return {"sentence": experiment.sentence, "verdict": experiment.verdict, **shown}
+
+
+def _pairs(copies: Copies, rows: list[int], scan: Scan) -> list[dict[str, Any]]:
+    after = show_inputs(copies.data, list(range(len(rows))))
+    cards = _cards(scan, rows, None)
+    return [{**card, "after": one} for card, one in zip(cards, after, strict=True)]
 
 
 def _cards(scan: Scan, rows: Sequence[int], cause: Cause | None) -> list[dict[str, Any]]:

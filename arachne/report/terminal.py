@@ -193,7 +193,8 @@ class ScanTable:
         if self.causes:
             table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
             for cause in self.causes:
-                table.add_row(ink.text(cause.target), ink.text(f"{cause.sentence} ({p_value(cause.p)})"))
+                tried = "" if cause.experiment is None else f"\n{cause.experiment.sentence}"
+                table.add_row(ink.text(cause.target), ink.text(f"{cause.sentence} ({p_value(cause.p)}){tried}"))
             yield table
         left = wrong - sum(cause.count for cause in self.causes)
         if left:
