@@ -35,3 +35,15 @@ def size_text(size: float) -> str:
         if size >= unit:
             return f"{size / unit:.1f} {name}".replace(".0 ", " ")
     return f"{size:.0f} bytes"
+
+
+def percent_change(before: float, after: float) -> str:
+    """Format a share before and after: `87.5 % → 96.4 %`; `99.01 % → 98.95 %` where one digit would hide the change."""
+    if before != after and percent(before) == percent(after):
+        return f"{100 * before:.2f} % → {100 * after:.2f} %"
+    return f"{percent(before)} → {percent(after)}"
+
+
+def p_value(p: float) -> str:
+    """Format a p-value: `p = 0.031`, `p < 0.001`."""
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"

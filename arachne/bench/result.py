@@ -10,7 +10,7 @@ from typing import Any
 from arachne.choose.budget import Budget
 from arachne.choose.select import select_point
 from arachne.choose.simplest import SIMPLE_SEARCHERS, as_good, sentence
-from arachne.evidence.verdict import NOTHING_WITHIN
+from arachne.evidence.grade import NOTHING_WITHIN
 from arachne.io.files import atomic_write
 from arachne.report.comparison import BUDGETS, SCHEMA, ComparisonTable
 from arachne.report.front import point_object

@@ -110,7 +110,7 @@ def command(
     from arachne.choose.budget import Budget
     from arachne.cli.console import Output
     from arachne.cli.signals import Stopping
-    from arachne.evidence.verdict import DAMAGE, WORSE
+    from arachne.evidence.grade import OVERRUN, WORSE
     from arachne.report.terminal import EvidenceTable
     from arachne.report.tracks import Tracks
     from arachne.results.checkpoint import Checkpoints
@@ -150,7 +150,8 @@ def command(
         output.say(f"wrote {', '.join(sorted(path.name for path in out.iterdir()))} to '{out}'")
     else:
         output.say("nothing was written; -o FOLDER keeps the patch, the patched model and the page")
-    costly = result.evidence.verdict.word in (DAMAGE, WORSE)
+    verdict = result.evidence.verdict
+    costly = verdict.word == WORSE or verdict.limit_state == OVERRUN
     if costly and result.choice is not None:
         output.say("hint: a smaller --max-break breaks less, and may repair less")
     elif costly and settings.searcher.uses_alpha and settings.alpha > 1:

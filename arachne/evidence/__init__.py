@@ -4,10 +4,11 @@ from arachne.evidence.confidence import Confidence
 from arachne.evidence.evidence import Evidence, SplitScores, compare, measure, score
 from arachne.evidence.flips import Flips
 from arachne.evidence.gates import Gate, GateResult, check_gates
+from arachne.evidence.grade import VERDICTS
 from arachne.evidence.label_noise import LabelNoise, find_label_noise
 from arachne.evidence.measures import Accuracy, ChangedInputs, PartEvidence, TargetEvidence
 from arachne.evidence.scan import Scan
-from arachne.evidence.verdict import VERDICTS, Verdict, judge
+from arachne.evidence.verdict import Verdict, judge
 from arachne.scoring.statistics import Rate
 
 __all__ = [

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from arachne.choose.budget import BREAK_BUDGET
 from arachne.data.seen import ALL, HELD_OUT, SEEN, UNKNOWN
 from arachne.data.split import Part, Split, overlap
+from arachne.evidence.grade import NOTHING_WITHIN
 from arachne.evidence.group_summary import sentences
+from arachne.evidence.limits import LimitOutcome, break_limit, drop_limits
 from arachne.evidence.measures import PartEvidence
-from arachne.evidence.verdict import BASIS_WORDS, NOTHING_WITHIN, Verdict, judge, p_value
+from arachne.evidence.verdict import BASIS_WORDS, Verdict, judge
 from arachne.fairness import Objective
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Array
 from arachne.plugins.drawing import Drawable
 from arachne.scoring.statistics import LEVEL, holm
+from arachne.text import p_value
 
 if TYPE_CHECKING:
     from arachne.patch import Patch
@@ -37,6 +40,8 @@ class Evidence(Drawable):
         never_break_overlap: How many held-out inputs are also never-break inputs, which the repair could see.
         nothing_within: Why no patch was taken, if none was within the budget.
         simpler: A sentence if a simpler searcher would have done as well.
+        class_limits: How far the accuracy of classes may fall, by name, where the budget says so.
+        group_limits: How far the accuracy of groups may fall, by column and value.
         basis: Whether the repair has seen the inputs of `held_out`, one of `data.seen.BASES`; only a finished patch can
             be measured on inputs that are not held out.
     """
@@ -51,6 +56,8 @@ class Evidence(Drawable):
     nothing_within: str | None = None
     simpler: str | None = None
     basis: str = HELD_OUT
+    class_limits: Mapping[str, float] = field(default_factory=dict)
+    group_limits: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """The verdict and the notes."""
@@ -61,7 +68,13 @@ class Evidence(Drawable):
         """One of six words, and the reason."""
         if self.nothing_within is not None:
             return Verdict(NOTHING_WITHIN, self.nothing_within)
-        return judge(self.held_out, self.budget, BASIS_WORDS[self.basis])
+        return judge(self.held_out, kind=BASIS_WORDS[self.basis], limits=self.limits)
+
+    @cached_property
+    def limits(self) -> tuple[LimitOutcome, ...]:
+        """What became of every limit, the budget of broken inputs first."""
+        drops = drop_limits(self.class_limits, self.group_limits, self.held_out, self.seen)
+        return (break_limit(self.budget, self.held_out, self.seen), *drops)
 
     @cached_property
     def notes(self) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """Conditions on the evidence that make a pipeline stop, such as `break_rate > 0.5%`.
 
 A gate names a number of the evidence, a comparison and a limit; it fails when the comparison holds, and also when the
-number cannot be known, because there were no inputs to count. `verdict != repaired` looks at the verdict's word.
+number cannot be known, because there were no inputs to count. `verdict != removed` looks at the verdict's word,
+`verdict < reduced` at its rank, `budget != kept` at what became of the limits.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from dataclasses import dataclass
 
 from arachne.errors import UsageError, did_you_mean
 from arachne.evidence.evidence import Evidence
+from arachne.evidence.grade import LIMIT_STATES, VERDICTS
 from arachne.evidence.measures import Accuracy, PartEvidence
-from arachne.evidence.verdict import VERDICTS
 from arachne.text import percent
 
 COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
@@ -23,6 +24,8 @@ COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
     "<=": operator.le,
     ">": operator.gt,
     "<": operator.lt,
+    "==": operator.eq,
+    "!=": operator.ne,
 }
 PARTS = ("held_out", "seen", "choose")
 
@@ -30,6 +33,9 @@ SHARES: Mapping[str, Callable[[PartEvidence], float]] = {
     "repair_rate": lambda part: part.repair_rate,
     "break_rate": lambda part: part.break_rate,
     "repair_rate_low": lambda part: part.repair.interval[0],
+    "reduction": lambda part: part.reduction.value,
+    "reduction_low": lambda part: part.reduction.interval[0],
+    "break_rate_low": lambda part: part.breakage.interval[0],
     "break_rate_high": lambda part: part.breakage.interval[1],
     "accuracy": lambda part: part.accuracy_after,
     "accuracy_before": lambda part: part.accuracy_before,
@@ -53,9 +59,19 @@ COUNTS: Mapping[str, Callable[[PartEvidence], int]] = {
 BRACKETED = ("class_drop", "class_accuracy", "group_drop", "group_accuracy", "group_gap")
 """Numbers that take a class, a group or a column in brackets; without one, the worst is used."""
 
-VERDICT = "verdict"
-NAMES = (*SHARES, *COUNTS, *BRACKETED, VERDICT)
-_WORD = re.compile(r"verdict\s*(==|!=)\s*([\"']?)([a-z ]+)\2", re.IGNORECASE)
+WORDS: Mapping[str, tuple[str, ...]] = {"verdict": VERDICTS, "budget": LIMIT_STATES}
+"""Gates that compare words, each with its words, the worst first."""
+
+OLD_WORDS = {
+    "repaired": "verdict < reduced",
+    "repaired with damage": "budget == overrun",
+    "not repaired": "verdict < reduced",
+    "too few inputs to say": "verdict == too few",
+}
+"""Words that verdicts had before they were graded, and a gate to use instead."""
+
+NAMES = (*SHARES, *COUNTS, *BRACKETED, *WORDS)
+_WORD = re.compile(r"(verdict|budget)\s*(==|!=|<=|>=|<|>)\s*([\"']?)([a-z ]+)\3", re.IGNORECASE)
 _FORM = re.compile(r"(?:(\w+)\.)?(\w+)(?:\[(.*)\])?\s*(<=|>=|<|>)\s*([0-9.eE+-]+)\s*(%?)")
 
 
@@ -66,10 +82,10 @@ class Gate:
     Attributes:
         text: The gate as the user wrote it.
         part: The part of the data it refers to.
-        name: The name of the number, or `verdict`.
+        name: The name of the number, `verdict` or `budget`.
         of: The class, group or column in brackets.
-        comparison: `>`, `<`, `>=` or `<=`; `==` or `!=` of a verdict.
-        limit: The limit, as a share of 1 or a count; or a verdict's word.
+        comparison: `>`, `<`, `>=` or `<=`; of words also `==` or `!=`.
+        limit: The limit, as a share of 1 or a count; or a word.
     """
 
     text: str
@@ -86,8 +102,8 @@ class Gate:
         Raises:
             UsageError: The text is no gate.
         """
-        if text.strip().startswith(VERDICT):
-            return cls._of_verdict(text)
+        if text.strip().lower().startswith(tuple(WORDS)):
+            return cls._of_word(text)
         found = _FORM.fullmatch(text.strip())
         if found is None:
             raise UsageError(f"cannot read the gate '{text}', expected something like 'break_rate > 0.5%'")
@@ -107,14 +123,21 @@ class Gate:
         return cls(text.strip(), part or "held_out", name, of, comparison, limit / 100 if unit else limit)
 
     @classmethod
-    def _of_verdict(cls, text: str) -> Gate:
+    def _of_word(cls, text: str) -> Gate:
         found = _WORD.fullmatch(text.strip())
         if found is None:
-            raise UsageError(f"cannot read the gate '{text}', expected something like 'verdict != repaired'")
-        word = " ".join(found[3].lower().split())
-        if word not in VERDICTS:
-            raise UsageError(f"the gate '{text}' names no verdict" + did_you_mean(word, VERDICTS))
-        return cls(text.strip(), "held_out", VERDICT, None, found[1], word)
+            raise UsageError(
+                f"cannot read the gate '{text}', expected something like 'verdict != removed' or 'budget == overrun'"
+            )
+        name, word = found[1].lower(), " ".join(found[4].lower().split())
+        if word in OLD_WORDS and name == "verdict":
+            raise UsageError(f"the gate '{text}' has a word from before verdicts were graded; use '{OLD_WORDS[word]}'")
+        if word not in WORDS[name]:
+            raise UsageError(
+                f"the gate '{text}' names no {name if name == 'verdict' else 'state of a budget'}"
+                + did_you_mean(word, WORDS[name])
+            )
+        return cls(text.strip(), "held_out", name, None, found[2], word)
 
     def check(self, evidence: Evidence) -> GateResult:
         """Check the gate against the evidence.
@@ -123,8 +146,9 @@ class Gate:
             UsageError: The evidence has no such part, class or group.
         """
         if isinstance(self.limit, str):
-            word = evidence.verdict.word
-            return GateResult(self, word, (word == self.limit) == (self.comparison == "=="))
+            word = evidence.verdict.word if self.name == "verdict" else evidence.verdict.limit_state
+            ranks = WORDS[self.name]
+            return GateResult(self, word, COMPARISONS[self.comparison](ranks.index(word), ranks.index(self.limit)))
         part = {"held_out": evidence.held_out, "seen": evidence.seen, "choose": evidence.choose}[self.part]
         if part is None:
             raise UsageError(f"the gate '{self.text}' looks at '{self.part}' inputs, and there are none here")

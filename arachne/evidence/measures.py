@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from arachne.errors import DataError
 from arachne.evidence.by_cause import CauseOutcome
 from arachne.evidence.confidence import Confidence, confidences_of
 from arachne.evidence.fairness import Fairness
+from arachne.evidence.grade import Counts
 from arachne.fairness import Objective
 from arachne.model.values import Array
 from arachne.scoring.by_input import paired_p, rate_of
@@ -59,6 +60,7 @@ class TargetEvidence:
         cause_outcome: For a cause or a group: the outcome on the inputs that have it, and on the others.
         p_by_input: The test of the net change that counts an input as one draw; None where no input has several
             decisions.
+        repair_p_by_input: The same of repaired inputs against those that show it only now.
     """
 
     target: str
@@ -69,6 +71,7 @@ class TargetEvidence:
     new: int
     cause_outcome: CauseOutcome | None = None
     p_by_input: float | None = None
+    repair_p_by_input: float | None = None
 
     @property
     def sign_p(self) -> float:
@@ -195,6 +198,27 @@ class PartEvidence:
     def faulty_inputs(self) -> int:
         """How many inputs showed the fault; an input counts once, however many of its decisions did."""
         return self.negatives if self.by_input is None else self.by_input.negatives
+
+    @property
+    def counts(self) -> Counts:
+        """The counts that a verdict rests on."""
+        counts = Counts(
+            self.negatives, self.repaired, self.target.new, self.positives, self.broken, others_fixed=self.others_fixed
+        )
+        if self.by_input is None:
+            return counts
+        return replace(
+            counts,
+            faulty_inputs=self.by_input.negatives,
+            draws=self.by_input.repair_draws,
+            repair_p=self.target.repair_p_by_input,
+            accuracy_p=self.by_input.accuracy_p,
+        )
+
+    @property
+    def reduction(self) -> Rate:
+        """Share of the fault that is gone: repaired inputs less those that show it only now, of the negatives."""
+        return self.counts.reduction
 
     @property
     def repair_rate(self) -> float:
@@ -346,6 +370,7 @@ def _target(
         new=int(new.sum()),
         cause_outcome=cause_outcome,
         p_by_input=None if owners is None else paired_p(gone, new, owners),
+        repair_p_by_input=None if owners is None else paired_p(showed & is_right, new, owners),
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from arachne.data.split import Part
 from arachne.errors import PatchError
 from arachne.evidence import Evidence
-from arachne.evidence.verdict import DAMAGE, NOT_REPAIRED, REPAIRED, TOO_FEW, WORSE
+from arachne.evidence.grade import OVERRUN, REDUCED, VERDICTS
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Array, Inputs
 from arachne.patch import Patch
@@ -25,7 +25,8 @@ from arachne.scoring.plain import forward_with
 from arachne.scoring.statistics import Rate
 from arachne.text import percent
 
-VERDICT_RANKS = {REPAIRED: 4, DAMAGE: 3, NOT_REPAIRED: 2, WORSE: 1, TOO_FEW: 0}
+SURVIVING_SHARE = 0.9
+"""A repair survives with a lower verdict too, if at least this share of what it repaired here is right there."""
 
 Scores = Callable[[Inputs], Array]
 
@@ -50,9 +51,12 @@ class Survival(Drawable):
 
     @property
     def survives(self) -> bool:
-        """Whether the verdict there is as good as here, and here there was a repair."""
-        here, there = (VERDICT_RANKS[evidence.verdict.word] for evidence in (self.here, self.there))
-        return here >= VERDICT_RANKS[DAMAGE] and there >= here
+        """Whether the fault is reduced there as it is here, and no limit is overrun there alone."""
+        here, there = (VERDICTS.index(evidence.verdict.word) for evidence in (self.here, self.there))
+        if min(here, there) < VERDICTS.index(REDUCED):
+            return False
+        overrun_there_alone = self.there.verdict.limit_state == OVERRUN != self.here.verdict.limit_state
+        return not overrun_there_alone and (there >= here or self.still_repaired.value >= SURVIVING_SHARE)
 
     def __str__(self) -> str:
         """The sentence and the note."""
@@ -68,7 +72,7 @@ class Survival(Drawable):
             f"repair rate {percent(here.repair_rate)} here, {percent(there.repair_rate)} there, break rate "
             f"{percent(here.break_rate)} here, {percent(there.break_rate)} there"
         )
-        if VERDICT_RANKS[self.here.verdict.word] < VERDICT_RANKS[DAMAGE]:
+        if VERDICTS.index(self.here.verdict.word) < VERDICTS.index(REDUCED):
             return f"there is no repair that could survive ({self.here.verdict.word} here): {counts}"
         return f"the repair {'survived' if self.survives else 'did not survive'}: {counts}"
 

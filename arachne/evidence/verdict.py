@@ -1,26 +1,39 @@
-"""The verdict on a repair: one of six words, and a sentence with the numbers behind it."""
+"""The verdict on a repair: one of six words, the share behind it, and what it cost, always with the numbers."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from arachne.choose.budget import BREAK_BUDGET
 from arachne.data.seen import ALL, HELD_OUT, PARTLY_SEEN, SEEN, UNKNOWN
+from arachne.evidence.fairness import Fairness
+from arachne.evidence.grade import (
+    KEPT,
+    LIMIT_STATES,
+    NOT_SHOWN,
+    REDUCED,
+    REMOVED,
+    TOO_FEW,
+    WORSE,
+    Counts,
+    describe_share,
+    grade,
+)
 from arachne.evidence.group_summary import headline
-from arachne.evidence.measures import PartEvidence
-from arachne.scoring.statistics import LEVEL, Rate, fewest_for_level
-from arachne.text import are, percent, pluralise
-
-TOO_FEW = "too few inputs to say"
-REPAIRED = "repaired"
-DAMAGE = "repaired with damage"
-NOT_REPAIRED = "not repaired"
-WORSE = "worse overall"
-NOTHING_WITHIN = "nothing within the budget"
-VERDICTS = (TOO_FEW, REPAIRED, DAMAGE, NOT_REPAIRED, WORSE, NOTHING_WITHIN)
+from arachne.evidence.limits import LimitOutcome, break_limit
+from arachne.evidence.measures import PartEvidence, TargetEvidence
+from arachne.scoring.statistics import fewest_for_level
+from arachne.text import are, p_value, percent, percent_change, pluralise
 
 BASIS_WORDS = {HELD_OUT: "held-out ", SEEN: "seen ", PARTLY_SEEN: "", UNKNOWN: "", ALL: ""}
 """The adjective for the inputs a verdict rests on, by their basis."""
+
+MAX_LISTED_LIMITS = 3
+"""Of more limits on classes and groups, only those that were not kept are described, at most so many."""
+
+LEAST_OF_EACH = 0.5
+"""Of several targets, each must have lost at least this share before the fault counts as removed."""
 
 
 @dataclass(frozen=True)
@@ -30,79 +43,161 @@ class Verdict:
     Attributes:
         word: One of `VERDICTS`.
         sentence: The reason, with numbers.
+        heading: The word as a heading, with the share that is gone: `reduced by a third (33.9 %)`.
+        balance: The price: inputs fixed and broken, accuracy before and after, and whether the budget was kept.
+        limits: Every limit, the budget of broken inputs first, and what became of it.
     """
 
     word: str
     sentence: str
+    heading: str = ""
+    balance: str = ""
+    limits: tuple[LimitOutcome, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "heading", self.heading or self.word)
 
     def __str__(self) -> str:
-        return f"{self.word}: {self.sentence}"
+        return ". ".join(filter(None, (f"{self.heading}: {self.sentence}", capitalise(self.balance))))
+
+    @property
+    def limit_state(self) -> str:
+        """The state of the worst limit, one of `LIMIT_STATES`."""
+        return worst_state(self.limits)
 
 
-def judge(held_out: PartEvidence, budget: float = BREAK_BUDGET, kind: str = BASIS_WORDS[HELD_OUT]) -> Verdict:
-    """Judge a repair by inputs it has never seen; `kind` is their adjective in sentences, one of `BASIS_WORDS`.
+def judge(
+    held_out: PartEvidence,
+    budget: float = BREAK_BUDGET,
+    kind: str = BASIS_WORDS[HELD_OUT],
+    limits: Sequence[LimitOutcome] = (),
+) -> Verdict:
+    """Judge a repair by inputs it has never seen.
 
     A repair with a fairness objective is judged by the interval of the objective's change.
+
+    Args:
+        held_out: The inputs.
+        budget: The largest break rate allowed, if it is not among the limits.
+        kind: The inputs' adjective in sentences, one of `BASIS_WORDS`.
+        limits: What became of every limit.
     """
-    if held_out.broken > held_out.repaired + held_out.others_fixed and held_out.mcnemar_p < LEVEL:
-        return Verdict(WORSE, _worse(held_out, kind))
-    needed = fewest_for_level()
-    if held_out.faulty_inputs < needed:
-        return Verdict(TOO_FEW, _too_few(held_out, needed, kind))
-    target, fairness = held_out.target, held_out.fairness
-    if fairness is not None and not fairness.fairer:
-        chance = ", which chance alone could do" if fairness.gain > 0 else ""
-        return Verdict(NOT_REPAIRED, f"{headline(fairness, kind)}{chance}; {_describe_repair(held_out, kind)}")
-    if fairness is None and not (held_out.repaired and target.gone > target.new and target.sign_p < LEVEL):
-        return Verdict(NOT_REPAIRED, _not_repaired(held_out, kind))
-    low, _ = held_out.breakage.interval
-    done = f"{_describe_repair(held_out, kind)} ({percent(held_out.repair_rate)}), "
-    if fairness is not None:
-        done = f"{headline(fairness, kind)}; {done}"
-    if held_out.positives and low > budget:
-        return Verdict(
-            DAMAGE,
-            f"{done}but {describe_breakage(held_out.breakage)}, at least {percent(low)} with 95 % confidence, "
-            f"more than the budget of {percent(budget)}",
-        )
-    net = f"; the fault went from {_net(held_out)}" if fairness is None else ""
-    return Verdict(REPAIRED, f"{done}and {describe_breakage(held_out.breakage)}{net}")
+    limits = tuple(limits) or (break_limit(budget, held_out, None),)
+    counts = held_out.counts
+    word, sentence = _word(held_out, counts, worst_state(limits)), ""
+    if held_out.fairness is not None and word not in (WORSE, TOO_FEW):
+        word, sentence = _judge_objective(held_out.fairness, _describe_repair(held_out, kind), kind)
+    sentence = sentence or _SENTENCES[word](held_out, counts, kind)
+    return Verdict(word, sentence, _heading(word, held_out, counts, limits), _balance(held_out, counts, limits), limits)
 
 
-def p_value(p: float) -> str:
-    """Format a p-value: `p = 0.031`, `p < 0.001`."""
-    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+def worst_state(limits: Sequence[LimitOutcome]) -> str:
+    """Return the state of the worst of some limits; `kept` if there are none."""
+    return min((one.state for one in limits), key=LIMIT_STATES.index, default=KEPT)
 
 
-def describe_breakage(rate: Rate) -> str:
-    """Format a break rate: `12 of 4,487 inputs that were right broke (0.27 %)`."""
-    return f"{rate.count:,} of {rate.total:,} inputs that were right broke ({percent(rate.value)})"
+def capitalise(sentence: str) -> str:
+    """Return a sentence with a large first letter."""
+    return sentence[:1].upper() + sentence[1:]
 
 
-def _worse(held_out: PartEvidence, kind: str) -> str:
-    fixed = held_out.repaired + held_out.others_fixed
+def _word(held_out: PartEvidence, counts: Counts, state: str) -> str:
+    word = grade(counts, state)
+    return REDUCED if word == REMOVED and _left_behind(held_out) is not None else word
+
+
+def _left_behind(held_out: PartEvidence) -> TargetEvidence | None:
+    """Return the first of several targets of which less than half is gone; None if there is none."""
+    several = held_out.targets if len(held_out.targets) > 1 else ()
+    return next(
+        (
+            one
+            for one in several
+            if one.errors_before >= fewest_for_level() and one.repaired - one.new < LEAST_OF_EACH * one.errors_before
+        ),
+        None,
+    )
+
+
+def _judge_objective(fairness: Fairness, repair: str, kind: str) -> tuple[str, str]:
+    """Return word and sentence for a repair that was to make groups equal; `repair` says how many were repaired."""
+    chance = ", which chance alone could do" if fairness.gain > 0 and not fairness.fairer else ""
+    return REDUCED if fairness.fairer else NOT_SHOWN, f"{headline(fairness, kind)}{chance}; {repair}"
+
+
+def _heading(word: str, held_out: PartEvidence, counts: Counts, limits: Sequence[LimitOutcome]) -> str:
+    if word not in (REDUCED, REMOVED):
+        return word
+    state = worst_state(limits)
+    price = "" if state == KEPT else f", {'budget' if _breaks(limits) else 'a limit'} {state}"
+    share = counts.reduction.value
+    if held_out.fairness is not None:
+        fairness = held_out.fairness
+        before = 1 - fairness.before.value if fairness.objective.RISES else fairness.before.value
+        share = fairness.gain / before if before > 0 else 0.0
+    by = f" by {describe_share(share)} ({percent(share)})" if word == REDUCED else f" ({percent(share)})"
+    return f"{word}{by}{price}"
+
+
+def _breaks(limits: Sequence[LimitOutcome]) -> bool:
+    """Return whether the budget of broken inputs is as badly kept as any other limit."""
+    return any(one.name is None and one.state == worst_state(limits) for one in limits)
+
+
+def _balance(held_out: PartEvidence, counts: Counts, limits: Sequence[LimitOutcome]) -> str:
+    before, after = held_out.accuracy_before, held_out.accuracy_after
+    lower = " (lower)" if after < before else ""
+    price = f"fixed {counts.fixed:,}, broken {counts.broken:,}; accuracy {percent_change(before, after)}{lower}"
+    return "; ".join((price, *(one.sentence for one in limits[:1]), *_describe_drops(limits[1:])))
+
+
+def _describe_drops(limits: Sequence[LimitOutcome]) -> list[str]:
+    """Describe limits on classes and groups, one by one if they are few, else those that were not kept."""
+    if len(limits) <= MAX_LISTED_LIMITS:
+        return [one.sentence for one in limits]
+    missed = sorted((one for one in limits if one.state != KEPT), key=lambda one: LIMIT_STATES.index(one.state))
+    more = [f"and {len(missed) - MAX_LISTED_LIMITS} more overrun"] if len(missed) > MAX_LISTED_LIMITS else []
+    kept = f"{len(limits) - len(missed)} of {len(limits)} limits on classes and groups kept"
+    return [kept, *(one.sentence for one in missed[:MAX_LISTED_LIMITS]), *more]
+
+
+def _worse(held_out: PartEvidence, counts: Counts, kind: str) -> str:
     before, after = percent(held_out.accuracy_before), percent(held_out.accuracy_after)
     start = (
         f"accuracy fell from {before} to {after} ({p_value(held_out.mcnemar_p)}): "
-        f"{describe_breakage(held_out.breakage)}, "
-        f"{fixed:,} that {'was' if fixed == 1 else 'were'} wrong {are(fixed)} right now"
+        f"{counts.broken:,} of {pluralise(counts.positives, 'input')} that were right broke, "
+        f"{counts.fixed:,} that {'was' if counts.fixed == 1 else 'were'} wrong {are(counts.fixed)} right now"
     )
     return start if not held_out.negatives else f"{start}; {_describe_repair(held_out, kind)}"
 
 
 def _describe_repair(held_out: PartEvidence, kind: str) -> str:
     repaired = held_out.repaired
-    return f"{repaired} of {held_out.negatives} {kind}inputs that showed the fault {are(repaired)} right now"
+    return f"{repaired:,} of {held_out.negatives:,} {kind}inputs that showed the fault {are(repaired)} right now"
 
 
-def _net(held_out: PartEvidence) -> str:
-    target = held_out.target
-    return f"{target.errors_before} to {target.errors_after} inputs ({p_value(target.sign_p)})"
+def _describe_new(new: int) -> str:
+    if not new:
+        return "no other input shows it"
+    return f"{pluralise(new, 'other')} {'shows' if new == 1 else 'show'} it only now"
 
 
-def _too_few(held_out: PartEvidence, needed: int, kind: str) -> str:
-    negatives, repaired = held_out.negatives, held_out.repaired
-    end = f"at least {needed} are needed before any result could be told from chance"
+def _shown(held_out: PartEvidence, counts: Counts, kind: str) -> str:
+    low, high = counts.reduction.interval
+    chance = p_value(counts.shown_p)
+    start = (
+        f"{_describe_repair(held_out, kind)} and {_describe_new(counts.new)}: "
+        f"{percent(low)} to {percent(high)} of it is gone with 95 % confidence ({chance})"
+    )
+    left = _left_behind(held_out)
+    if left is None:
+        return start
+    return f"{start}; of {left.target} alone {left.repaired:,} of {left.errors_before:,} are right now"
+
+
+def _too_few(held_out: PartEvidence, counts: Counts, kind: str) -> str:
+    negatives, repaired = counts.negatives, counts.repaired
+    end = f"at least {fewest_for_level()} are needed before any result could be told from chance"
     if negatives == 0:
         return f"no {kind}input shows the fault; {end}"
     if held_out.by_input is not None:
@@ -114,16 +209,17 @@ def _too_few(held_out: PartEvidence, needed: int, kind: str) -> str:
     return f"only {negatives} {kind}inputs show the fault and {right}; {end}"
 
 
-def _not_repaired(held_out: PartEvidence, kind: str) -> str:
+def _not_shown(held_out: PartEvidence, counts: Counts, kind: str) -> str:
     target = held_out.target
     if target.gone == target.new == 0:
-        return f"all {held_out.negatives} {kind}inputs that showed the fault still show it"
+        return f"all {held_out.negatives:,} {kind}inputs that showed the fault still show it"
     if held_out.repaired == 0:
         return (
-            f"none of the {held_out.negatives} {kind}inputs that showed the fault is right now; "
-            f"{target.gone} of them {are(target.gone)} wrong in another way"
+            f"none of the {held_out.negatives:,} {kind}inputs that showed the fault is right now; "
+            f"{target.gone:,} of them {are(target.gone)} wrong in another way"
         )
-    start = f"{_describe_repair(held_out, kind)}, but it"
-    if target.gone <= target.new:
-        return f"{start} appeared in {pluralise(target.new, 'other')}: from {_net(held_out)}"
-    return f"{start} went from {_net(held_out)} only, which chance alone could do"
+    chance = p_value(counts.shown_p)
+    return f"{_describe_repair(held_out, kind)} and {_describe_new(counts.new)}, which chance alone could do ({chance})"
+
+
+_SENTENCES = {WORSE: _worse, TOO_FEW: _too_few, NOT_SHOWN: _not_shown, REDUCED: _shown, REMOVED: _shown}

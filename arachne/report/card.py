@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from arachne.evidence.verdict import p_value
+from arachne.evidence.verdict import capitalise
 from arachne.model.values import Description
 from arachne.report.patch_rows import MAX_LISTED_WEIGHTS, all_rows
 from arachne.report.printable import printable
-from arachne.text import percent
+from arachne.text import p_value, percent
 
 if TYPE_CHECKING:
     from arachne.patch import Patch
@@ -30,7 +30,8 @@ def model_card(result: Mapping[str, Any], patch: Patch, description: Description
     """
     parts = [
         f"# A repaired model: {text(result['target'])}",
-        f"**{result['verdict'].capitalize()}.** {text(result['sentence'][0].upper() + result['sentence'][1:])}.",
+        f"**{text(capitalise(result.get('heading', result['verdict'])))}.** {text(capitalise(result['sentence']))}.",
+        f"{text(capitalise(result['balance']))}." if result.get("balance") else "",
         *(text(note) for note in result.get("notes", ())),
         _base(patch, description),
         _evidence(result),

@@ -10,14 +10,14 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from arachne.errors import InputError
-from arachne.evidence.verdict import DAMAGE, NOT_REPAIRED, NOTHING_WITHIN, REPAIRED, TOO_FEW, WORSE, p_value
+from arachne.evidence.grade import NOT_SHOWN, NOTHING_WITHIN, OVERRUN, REDUCED, REMOVED, TOO_FEW, WORSE
 from arachne.report import charts, front_charts
 from arachne.report.front_page import makers
 from arachne.report.json import dumps
 from arachne.report.page import PAGE_SCHEMA
 from arachne.report.printable import printable
 from arachne.scoring.statistics import interval
-from arachne.text import percent
+from arachne.text import p_value, percent
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -32,7 +32,19 @@ MOST_CLASSES = 200
 """Of more classes, the page shows those whose accuracy changed most."""
 
 MOST_MOVES = 8
-TONES = {REPAIRED: "good", DAMAGE: "warn", NOT_REPAIRED: "bad", WORSE: "bad", TOO_FEW: "unsure", NOTHING_WITHIN: "bad"}
+OLD_DAMAGE = "repaired with damage"
+TONES = {
+    REMOVED: "good",
+    REDUCED: "warn",
+    NOT_SHOWN: "bad",
+    WORSE: "bad",
+    TOO_FEW: "unsure",
+    NOTHING_WITHIN: "bad",
+    "repaired": "good",
+    OLD_DAMAGE: "warn",
+    "not repaired": "bad",
+}
+"""Tones of verdicts; the last three are words of results stored before verdicts were graded."""
 
 
 def render(page: Mapping[str, Any]) -> str:
@@ -49,7 +61,7 @@ def render(page: Mapping[str, Any]) -> str:
         .get_template("report.html.j2")
         .render(
             page={"model": None, "date": None, "next": [], **page},
-            damaged=page["result"]["verdict"] in (DAMAGE, WORSE),
+            damaged=page["result"]["verdict"] in (OLD_DAMAGE, WORSE) or page["result"].get("limit_state") == OVERRUN,
             result=page["result"],
             held_out=page["result"]["held_out"],
             seen=page["result"].get("seen"),

@@ -32,7 +32,14 @@ def junit_xml(gates: Sequence[GateResult], verdict: Verdict, *, seconds: float =
         time=f"{seconds:.3f}",
     )
     properties = ElementTree.SubElement(tests, "properties")
-    ElementTree.SubElement(properties, "property", name="verdict", value=verdict.word)
+    said = {
+        "verdict": verdict.word,
+        "heading": verdict.heading,
+        "balance": verdict.balance,
+        "budget": verdict.limit_state,
+    }
+    for name, value in said.items():
+        ElementTree.SubElement(properties, "property", name=name, value=_legal(value))
     for gate in gates:
         case = ElementTree.SubElement(tests, "testcase", classname=suite, name=_legal(gate.gate.text))
         if gate.failed:

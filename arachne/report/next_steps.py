@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from arachne.evidence.verdict import DAMAGE, REPAIRED, TOO_FEW
+from arachne.evidence.grade import OVERRUN, REDUCED, REMOVED, TOO_FEW
 
 SMALLER, LARGER = "0.1%", "2%"
 """Budgets to try when the repair broke too much, and when it did too little."""
@@ -38,18 +38,19 @@ def next_steps(result: Mapping[str, Any], given: Given, folder: str, *, front: b
         folder: Where the repair's files are.
         front: Whether the folder holds other points to choose from.
     """
-    patch, good = _in(folder, "patch.json"), result["verdict"] == REPAIRED
+    costly = result.get("limit_state") == OVERRUN
+    patch, good = _in(folder, "patch.json"), result["verdict"] in (REDUCED, REMOVED) and not costly
     apply = _step(
         "Put the patch into the model or into an export of it; your file stays as it is",
         ["apply", patch, given.file, "-o", f"patched{PurePath(given.file).suffix}"],
     )
     gate = _step(
         "Let a pipeline stop if the repair does not hold",
-        ["evaluate", *given.model, *given.data, "--patch", patch, "--fail-if", "verdict != repaired"],
+        ["evaluate", *given.model, *given.data, "--patch", patch, "--fail-if", f"verdict < {REDUCED}"],
     )
     other = _step(
         "Take another point of the same front, without a new search",
-        ["choose", folder, "--max-break", SMALLER if result["verdict"] == DAMAGE else LARGER, "-o", f"{folder}-other"],
+        ["choose", folder, "--max-break", SMALLER if costly else LARGER, "-o", f"{folder}-other"],
     )
     compare = _step(
         "See whether another search does better",

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from arachne.evidence import ChangedInputs, Evidence, PartEvidence
-from arachne.evidence.verdict import p_value
+from arachne.evidence.verdict import capitalise
 from arachne.report.markup import table
 from arachne.report.pictures import show_inputs
-from arachne.text import percent, pluralise
+from arachne.text import p_value, percent, percent_change, pluralise
 
 if TYPE_CHECKING:
     from arachne.causes import Cause
@@ -37,7 +37,8 @@ def result_html(evidence: Evidence, patch: Patch | None = None, held_out: Part |
     rows = [(label, *(cells[label] for cells in columns)) for label in columns[0]]
     verdict = evidence.verdict
     return (
-        f"<div><p><b>{escape(verdict.word.capitalize())}.</b> {escape(verdict.sentence)}.</p>"
+        f"<div><p><b>{escape(capitalise(verdict.heading))}.</b> {escape(capitalise(verdict.sentence))}.</p>"
+        f"<p>{escape(capitalise(verdict.balance))}</p>"
         + table(["", *shown], rows, below=" ".join(evidence.notes))
         + (table(["weight", "old", "new"], _weights(patch)) if patch is not None else "")
         + (_pictures("Fixed", evidence.held_out.fixed, held_out) if held_out is not None else "")
@@ -124,7 +125,7 @@ def _cells(part: PartEvidence) -> dict[str, str]:
         "repaired": f"{part.repaired:,} of {part.negatives:,}: {percent(part.repair_rate)}",
         "broken": f"{part.broken:,} of {part.positives:,}: {percent(part.break_rate)}",
         "fault, all inputs": (f"{part.target_errors_before:,} → {part.target_errors_after:,}, {p_value(part.sign_p)}"),
-        "accuracy": f"{percent(part.accuracy_before)} → {percent(part.accuracy_after)}",
+        "accuracy": percent_change(part.accuracy_before, part.accuracy_after),
     }
 
 

@@ -20,6 +20,7 @@ from arachne.evidence import (
     LabelNoise,
     PartEvidence,
     TargetEvidence,
+    Verdict,
 )
 from arachne.evidence.fairness import Fairness, GroupOutcome
 from arachne.evidence.group_summary import sentences
@@ -69,8 +70,7 @@ def result_object(
     result: dict[str, Any] = {
         "schema": SCHEMA,
         "command": command,
-        "verdict": evidence.verdict.word,
-        "sentence": evidence.verdict.sentence,
+        **verdict_object(evidence.verdict),
         "notes": evidence.notes,
         "target": target,
         "seed": seed,
@@ -89,6 +89,18 @@ def result_object(
     result["held_out"] = part_object(evidence.held_out)
     cleaned: dict[str, Any] = clean(result | dict(more or {}))
     return cleaned
+
+
+def verdict_object(verdict: Verdict) -> dict[str, Any]:
+    """The verdict's word, its heading, the reason, the price, and every limit with its state."""
+    return {
+        "verdict": verdict.word,
+        "heading": verdict.heading,
+        "sentence": verdict.sentence,
+        "balance": verdict.balance,
+        "limit_state": verdict.limit_state,
+        "limits": [{**asdict(one), "sentence": one.sentence} for one in verdict.limits],
+    }
 
 
 def part_object(part: PartEvidence) -> dict[str, Any]:
@@ -147,8 +159,7 @@ def patch_evidence(evidence: Evidence) -> dict[str, Any]:
     parts = {"seen": evidence.seen, "held_out": evidence.held_out}
     short: dict[str, Any] = clean(
         {
-            "verdict": evidence.verdict.word,
-            "sentence": evidence.verdict.sentence,
+            **{key: value for key, value in verdict_object(evidence.verdict).items() if key != "limits"},
             "budget": evidence.budget,
             **{name: _counts(part) for name, part in parts.items() if part is not None},
         }
@@ -272,6 +283,8 @@ def _counts(part: PartEvidence) -> dict[str, Any]:
         "others_fixed": part.others_fixed,
         "repair_rate": part.repair_rate,
         "repair_interval": part.repair.interval,
+        "reduction": part.reduction.value,
+        "reduction_interval": part.reduction.interval,
         "break_rate": part.break_rate,
         "break_interval": part.breakage.interval,
         "target_errors_before": part.target_errors_before,

@@ -14,12 +14,13 @@ from rich.text import Text
 
 from arachne.data.confusions import Confusion
 from arachne.evidence import Accuracy, Evidence, PartEvidence, Rate
+from arachne.evidence.grade import NOT_SHOWN, NOTHING_WITHIN, REDUCED, REMOVED, TOO_FEW, WORSE
 from arachne.evidence.group_summary import format_value
-from arachne.evidence.verdict import DAMAGE, NOT_REPAIRED, NOTHING_WITHIN, REPAIRED, TOO_FEW, WORSE, p_value
+from arachne.evidence.verdict import capitalise
 from arachne.report.console import Ink, SafeConsole
 from arachne.report.objects import ranked_suspects
 from arachne.report.patch_rows import MAX_LISTED_WEIGHTS, all_rows
-from arachne.text import percent, pluralise
+from arachne.text import p_value, percent, percent_change, pluralise
 
 if TYPE_CHECKING:
     from arachne.causes import Cause
@@ -36,9 +37,9 @@ MOST_FAULTS = 20
 MOST_WILDCARDS = 3
 MOST_SUSPECTS = 20
 STYLES = {
-    REPAIRED: "bold green",
-    DAMAGE: "bold yellow",
-    NOT_REPAIRED: "bold red",
+    REMOVED: "bold green",
+    REDUCED: "bold yellow",
+    NOT_SHOWN: "bold red",
     WORSE: "bold red",
     TOO_FEW: "bold magenta",
     NOTHING_WITHIN: "bold red",
@@ -56,7 +57,11 @@ class EvidenceTable:
         """Called by rich when the table is printed."""
         ink = Ink(options.ascii_only)
         verdict = self.evidence.verdict
-        yield Text.assemble((verdict.word.upper(), STYLES[verdict.word]), ": ", ink.text(verdict.sentence), ".")
+        head = ink.text(verdict.heading.upper())
+        head.stylize(STYLES[verdict.word])
+        yield Text.assemble(head, ": ", ink.text(verdict.sentence), ".")
+        if verdict.balance:
+            yield ink.text(f"{capitalise(verdict.balance)}.")
         yield self._numbers(ink)
         yield from self._groups(ink)
         yield from self._classes(ink)
@@ -242,7 +247,7 @@ _LABELS = ("repaired", "broken", "fault, all inputs", "other errors fixed", "acc
 
 def _cells(part: PartEvidence) -> dict[str, str]:
     fault = f"{part.target_errors_before:,} → {part.target_errors_after:,}, {p_value(part.sign_p)}"
-    accuracy = f"{percent(part.accuracy_before)} → {percent(part.accuracy_after)}"
+    accuracy = percent_change(part.accuracy_before, part.accuracy_after)
     cells = (_rate(part.repair), _rate(part.breakage), fault, f"{part.others_fixed:,}", accuracy)
     test = "McNemar's test" if part.by_input is None else "sign flips by input"
     return dict(zip((*_LABELS, test), (*cells, p_value(part.mcnemar_p)), strict=True))

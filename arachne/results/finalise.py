@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from arachne.choose.budget import Choice
+from arachne.choose.budget import Budget, Choice
 from arachne.choose.minimise import minimise
 from arachne.choose.select import select_point
+from arachne.data.grouping import groups_by_column
 from arachne.data.split import Part, Split
 from arachne.evidence import Evidence, measure
 from arachne.model.backend import ModelBackend
@@ -95,4 +96,15 @@ def build_patch(
         patch = Patch.between(backend, found.addresses, found.values, provenance=provenance)
     predicted = predict_scores(backend, split, found.selection, found.values, cuts, found.candidate.edit)
     evidence = measure(backend, patch, split, run=lambda part: verify_scores(backend, part, predicted(part)), **more)
+    if choice is not None:
+        evidence = with_limits(evidence, choice.budget, split)
     return found, patch.with_evidence(patch_evidence(evidence)), evidence
+
+
+def with_limits(evidence: Evidence, budget: Budget, split: Split) -> Evidence:
+    """Add the budget's limits on classes and groups, so that the evidence says whether they were kept."""
+    limits = zip(split.class_names, budget.class_limits(split.class_names).tolist(), strict=True)
+    classes = {name: limit for name, limit in limits if np.isfinite(limit)}
+    columns = None if split.objective is None else [str(split.objective.group_column)]
+    groups = budget.group_limits(groups_by_column(split.seen.data), columns) if budget.max_group_drop else {}
+    return replace(evidence, class_limits=classes, group_limits=groups)

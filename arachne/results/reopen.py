@@ -20,6 +20,7 @@ from arachne.localise import Localisation
 from arachne.model.backend import ModelBackend
 from arachne.patch import Patch
 from arachne.report.folder import PAGE_DATA, page_again, read_page
+from arachne.results.finalise import with_limits
 from arachne.results.front_file import FRONT, PARTS, StoredFront, read_front
 from arachne.results.result import RepairResult
 from arachne.search.measured import count_found
@@ -122,8 +123,10 @@ def open_repair(
         localisation=localisation,
         search=front.search,
         patch=patch,
-        evidence=measure(
-            backend, patch, split, budget=choice.budget.max_break, patches_compared=count_found(front.points)
+        evidence=with_limits(
+            measure(backend, patch, split, budget=choice.budget.max_break, patches_compared=count_found(front.points)),
+            choice.budget,
+            split,
         ),
         settings=settings,
         seconds=seconds,

@@ -15,7 +15,7 @@ from arachne.data.grouping import with_objective
 from arachne.data.split import Split
 from arachne.errors import ModelError, NothingWithinBudgetError, UsageError
 from arachne.evidence import Evidence, Gate, LabelNoise, SplitScores, compare, score
-from arachne.evidence.verdict import NOTHING_WITHIN
+from arachne.evidence.grade import NOTHING_WITHIN
 from arachne.fairness import Objective
 from arachne.io.atomic import atomic_write
 from arachne.io.identity import FileIdentity
@@ -311,7 +311,12 @@ class RepairResult:
         """Make the evidence anew from the scores of the saved model."""
         before = self.evidence
         evidence = compare(self.split, scores, budget=before.budget, patches_compared=before.patches_compared)
-        return replace(evidence, simpler=before.simpler)
+        return replace(
+            evidence,
+            simpler=before.simpler,
+            class_limits=before.class_limits,
+            group_limits=before.group_limits,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The object that is written to `result.json`."""

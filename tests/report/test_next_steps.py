@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from arachne.evidence.verdict import DAMAGE, NOT_REPAIRED, REPAIRED, TOO_FEW, WORSE
+from arachne.evidence.grade import KEPT, NOT_SHOWN, OVERRUN, REDUCED, REMOVED, TOO_FEW, WORSE
 from arachne.report.html import render
 from arachne.report.next_steps import Given, next_steps
 from tests.commands import arachne
@@ -20,25 +20,26 @@ DEMO = Path(__file__).parents[2] / "arachne" / "demo"
 GIVEN = Given("net.pt", ("--model", "net:make", "--weights", "net.pt"), ("--data", "my val.npz"))
 
 
-def steps(verdict: str, *, front: bool = True) -> Iterator[str]:
-    result = {"verdict": verdict, "target": "*:7"}
+def steps(verdict: str, *, front: bool = True, limit_state: str = KEPT) -> Iterator[str]:
+    result = {"verdict": verdict, "target": "*:7", "limit_state": limit_state}
     return (step["command"] for step in next_steps(result, GIVEN, "fix", front=front))
 
 
 def test_a_good_repair_is_applied_and_gated() -> None:
-    assert list(steps(REPAIRED)) == [
+    assert list(steps(REMOVED)) == list(steps(REDUCED))
+    assert list(steps(REMOVED)) == [
         "arachne apply fix/patch.json net.pt -o patched.pt",
         "arachne evaluate --model net:make --weights net.pt --data 'my val.npz' --patch fix/patch.json"
-        " --fail-if 'verdict != repaired'",
+        " --fail-if 'verdict < reduced'",
         "arachne choose fix --max-break 2% -o fix-other",
     ]
 
 
 def test_damage_leads_to_a_smaller_budget_and_other_searchers() -> None:
     compare = "arachne compare --model net:make --weights net.pt --data 'my val.npz' --target '*:7' -o fix-compared"
-    assert list(steps(DAMAGE)) == ["arachne choose fix --max-break 0.1% -o fix-other", compare]
-    assert list(steps(NOT_REPAIRED)) == ["arachne choose fix --max-break 2% -o fix-other", compare]
-    assert list(steps(NOT_REPAIRED, front=False)) == list(steps(TOO_FEW)) == [compare]
+    assert list(steps(REDUCED, limit_state=OVERRUN)) == ["arachne choose fix --max-break 0.1% -o fix-other", compare]
+    assert list(steps(NOT_SHOWN)) == ["arachne choose fix --max-break 2% -o fix-other", compare]
+    assert list(steps(NOT_SHOWN, front=False)) == list(steps(TOO_FEW)) == [compare]
 
 
 @pytest.mark.backend("onnx")
@@ -58,15 +59,22 @@ def test_every_command_of_the_page_runs(tmp_path: Path) -> None:
     assert "What to do next" in html
 
 
-@pytest.mark.parametrize("verdict", [DAMAGE, WORSE])
-def test_what_broke_comes_first_when_there_is_damage(page: dict[str, Any], verdict: str) -> None:
-    html = render({**page, "result": {**page["result"], "verdict": verdict}})
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"verdict": WORSE},
+        {"verdict": REDUCED, "limit_state": OVERRUN},
+        {"verdict": "repaired with damage"},  # from before verdicts were graded
+    ],
+)
+def test_what_broke_comes_first_when_there_is_damage(page: dict[str, Any], said: dict[str, str]) -> None:
+    html = render({**page, "result": {**page["result"], **said}})
     assert html.index("<h3>Broken</h3>") < html.index("<h3>Repaired</h3>")
     assert html.index('id="broken-title"') < html.index('id="fixed-title"')
 
 
 def test_what_was_repaired_comes_first_when_there_is_none(page: dict[str, Any]) -> None:
-    html = render({**page, "result": {**page["result"], "verdict": REPAIRED}})
+    html = render({**page, "result": {**page["result"], "verdict": REMOVED, "limit_state": KEPT}})
     assert html.index("<h3>Repaired</h3>") < html.index("<h3>Broken</h3>")
     assert html.index('id="fixed-title"') < html.index('id="broken-title"')
 

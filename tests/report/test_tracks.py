@@ -46,7 +46,7 @@ def test_a_repair_is_followed_in_both_from_the_command_line(tmp_path: Path, monk
     assert f"tracked: run {kept.info.run_id} of MLflow in '{store}'" in said
     assert kept.info.status == "FINISHED"
     assert kept.data.params["target"] == "*:7"
-    assert kept.data.tags["verdict"].startswith("repaired")
+    assert kept.data.tags["verdict"] in ("removed", "reduced")
     assert {one.path for one in client.list_artifacts(kept.info.run_id)} >= {"patch.json", "report.html"}
     assert "model.onnx" not in {one.path for one in client.list_artifacts(kept.info.run_id)}
     assert list(events.iterdir())

@@ -11,7 +11,7 @@ from arachne.data.labelled import LabelledData
 from arachne.data.split import Part
 from arachne.data.targets import Target
 from arachne.errors import DataError
-from arachne.evidence import Evidence, PartEvidence, judge
+from arachne.evidence import Accuracy, Evidence, PartEvidence, judge
 from arachne.evidence.confidence import confidences_of
 from arachne.model.values import Array
 from arachne.text import percent
@@ -157,17 +157,66 @@ def outcome(
 
 def test_under_six_negatives_there_are_too_few_to_say() -> None:
     verdict = judge(outcome(negatives=5, repaired=5))
-    assert verdict.word == "too few inputs to say"
+    assert verdict.word == "too few"
     assert "only 5 held-out inputs show the fault" in verdict.sentence
     assert "at least 6 are needed" in verdict.sentence
-    assert judge(outcome(negatives=0, repaired=0)).word == "too few inputs to say"
+    assert judge(outcome(negatives=0, repaired=0)).word == "too few"
 
 
-def test_six_of_six_is_repaired() -> None:
+def test_six_of_six_is_removed() -> None:
     verdict = judge(outcome(negatives=6, repaired=6))
-    assert verdict.word == "repaired"
-    assert "6 of 6 held-out inputs that showed the fault are right now (100 %)" in verdict.sentence
-    assert "p = 0.031" in verdict.sentence
+    assert (verdict.word, verdict.heading) == ("removed", "removed (100 %)")
+    assert "6 of 6 held-out inputs that showed the fault are right now and no other input shows it" in verdict.sentence
+    assert "50.0 % to 100 % of it is gone with 95 % confidence (p = 0.031)" in verdict.sentence
+
+
+@pytest.mark.parametrize(
+    ("negatives", "repaired", "new", "heading"),
+    [
+        (250, 6, 0, "reduced by a little (2.40 %)"),
+        (56, 19, 0, "reduced by a third (33.9 %)"),
+        (56, 24, 5, "reduced by a third (33.9 %)"),  # what shows the fault only now is taken off
+        (100, 50, 0, "reduced by half (50.0 %)"),
+        (100, 89, 0, "reduced by nine tenths (89.0 %)"),
+        (100, 90, 0, "removed (90.0 %)"),
+        (100, 95, 6, "reduced by nine tenths (89.0 %), budget overrun by chance"),
+    ],
+)
+def test_a_heading_says_how_much_is_gone(negatives: int, repaired: int, new: int, heading: str) -> None:
+    found = outcome(negatives=negatives, repaired=repaired, new=new, broken=new)
+    assert judge(found).heading == heading
+
+
+def test_the_price_stands_beside_every_verdict() -> None:
+    verdict = judge(outcome(negatives=100, repaired=18, broken=24, positives=10_000))
+    assert verdict.word == "reduced"
+    assert verdict.balance == (
+        "fixed 18, broken 24; accuracy 99.01 % → 98.95 % (lower); budget of 0.50 % broken: kept, 0.24 % held out"
+    )
+    for repaired in (0, 3):
+        assert judge(outcome(negatives=10, repaired=repaired)).balance.startswith(f"fixed {repaired}, broken 0; ")
+
+
+def test_limits_on_classes_are_told_one_by_one() -> None:
+    held_out = outcome(negatives=20, repaired=20, broken=9)
+    evidence = Evidence(held_out, class_limits={"bag": 0.001, "boot": 0.01})
+    assert [(one.name, one.state) for one in evidence.limits] == [
+        (None, "overrun by chance"),
+        ("bag", "kept"),  # it gained more than it lost
+        ("boot", "kept"),
+    ]
+    assert evidence.limits[2].sentence == "boot at most 1.00 % less accurate: not looked at, there are no such inputs"
+    lost = replace(held_out, classes=(*held_out.classes[:2], Accuracy("bag", 1020, 1000, 950)))
+    assert Evidence(lost, class_limits={"bag": 0.001}).verdict.limit_state == "overrun"
+
+
+def test_one_of_several_targets_left_behind_is_not_removed() -> None:
+    labels, before = [2] * 100 + [0] * 8 + [2] * 200, [0] * 100 + [1] * 8 + [2] * 200
+    after = [2] * 100 + [0, 0] + [1] * 6 + [2] * 200
+    part = part_of(labels, before, (SIX_TO_ZERO, ZERO_TO_ONE))
+    verdict = judge(PartEvidence.measure(part, scores_of(after)))
+    assert verdict.heading == "reduced by nine tenths (94.4 %)"
+    assert verdict.sentence.endswith("of 0:1 alone 2 of 8 are right now")
 
 
 @pytest.mark.parametrize(
@@ -179,7 +228,7 @@ def test_six_of_six_is_repaired() -> None:
         (3, 0, "only 3 held-out inputs show the fault and none of them is right now; at least 6"),
         (3, 1, "only 3 held-out inputs show the fault and 1 of them is right now; at least 6"),
         (5, 3, "only 5 held-out inputs show the fault and 3 of them are right now; at least 6"),
-        (9, 1, "1 of 9 held-out inputs that showed the fault is right now, but it went from 9 to 8 inputs"),
+        (9, 1, "1 of 9 held-out inputs that showed the fault is right now and no other input shows it, which"),
     ],
 )
 def test_the_sentence_agrees_with_its_numbers(negatives: int, repaired: int, words: str) -> None:
@@ -188,17 +237,18 @@ def test_the_sentence_agrees_with_its_numbers(negatives: int, repaired: int, wor
 
 def test_five_of_six_is_not_told_from_chance() -> None:
     verdict = judge(outcome(negatives=6, repaired=5))
-    assert verdict.word == "not repaired"
-    assert "from 6 to 1 inputs (p = 0.062)" in verdict.sentence
+    assert verdict.word == "not shown"
+    assert "which chance alone could do (p = 0.062)" in verdict.sentence
 
 
-def test_damage_is_called_when_the_lower_bound_of_the_break_rate_is_above_the_budget() -> None:
+def test_a_budget_is_overrun_when_the_lower_bound_of_the_break_rate_is_above_it() -> None:
     # Wilson's lower bounds: 9 of 1,000 gives 0.47 %, 10 of 1,000 gives 0.54 %.
-    assert judge(outcome(negatives=20, repaired=12, broken=9)).word == "repaired"
-    damaged = judge(outcome(negatives=20, repaired=12, broken=10))
-    assert damaged.word == "repaired with damage"
-    assert "10 of 1,000 inputs that were right broke (1.00 %), at least 0.54 %" in damaged.sentence
-    assert judge(outcome(negatives=20, repaired=12, broken=10), budget=0.02).word == "repaired"
+    assert judge(outcome(negatives=20, repaired=12, broken=5)).limit_state == "kept"
+    assert judge(outcome(negatives=20, repaired=12, broken=9)).limit_state == "overrun by chance"
+    damaged = judge(outcome(negatives=20, repaired=20, broken=10))
+    assert (damaged.word, damaged.heading) == ("reduced", "reduced by all of it (100 %), budget overrun")
+    assert "overrun, 1.00 % held out, at least 0.54 % with 95 % confidence" in damaged.balance
+    assert judge(outcome(negatives=20, repaired=20, broken=10), budget=0.02).word == "removed"
 
 
 def test_a_model_that_got_worse_is_called_so_before_anything_else() -> None:
@@ -207,18 +257,18 @@ def test_a_model_that_got_worse_is_called_so_before_anything_else() -> None:
     assert verdict.sentence.startswith("accuracy fell from 96.2 % to 91.3 % (p < 0.001): 80 of 1,000 inputs")
     assert "30 of 40 held-out inputs that showed the fault are right now" in verdict.sentence
     assert judge(outcome(negatives=3, repaired=0, broken=10)).word == "worse overall"
-    assert judge(outcome(negatives=20, repaired=12, broken=13)).word == "repaired with damage"  # could be chance
+    assert judge(outcome(negatives=20, repaired=12, broken=13)).limit_state == "overrun"  # worse could be chance
 
 
 def test_a_fault_that_only_moves_to_other_inputs_is_not_repaired() -> None:
     verdict = judge(outcome(negatives=20, repaired=12, new=12, broken=12))
-    assert verdict.word == "not repaired"
-    assert "appeared in 12 others" in verdict.sentence
+    assert verdict.word == "not shown"
+    assert "12 others show it only now" in verdict.sentence
 
 
 def test_a_fault_that_turns_into_another_fault_is_not_repaired() -> None:
     verdict = judge(outcome(negatives=20, repaired=0, moved=15))
-    assert verdict.word == "not repaired"
+    assert verdict.word == "not shown"
     assert "none of the 20" in verdict.sentence
     note = Evidence(outcome(negatives=20, repaired=10, moved=5)).notes[0]
     assert note.startswith("5 of the 20 held-out negatives no longer show the fault but are wrong in another way")
@@ -226,7 +276,7 @@ def test_a_fault_that_turns_into_another_fault_is_not_repaired() -> None:
 
 def test_doing_nothing_is_not_a_repair() -> None:
     verdict = judge(outcome(negatives=8, repaired=0))
-    assert verdict.word == "not repaired"
+    assert verdict.word == "not shown"
     assert verdict.sentence == "all 8 held-out inputs that showed the fault still show it"
 
 
@@ -234,7 +284,7 @@ def test_the_verdict_comes_from_held_out_inputs_alone() -> None:
     seen, held_out = outcome(negatives=20, repaired=20), outcome(negatives=20, repaired=0)
     evidence = Evidence(held_out=held_out, seen=seen)
     assert evidence.budget == BREAK_BUDGET == 0.005
-    assert evidence.verdict.word == "not repaired"
+    assert evidence.verdict.word == "not shown"
 
 
 def test_printed_evidence_is_the_verdict_and_the_notes(part_evidence: PartEvidence) -> None:

@@ -75,9 +75,27 @@ def test_a_gate_may_look_at_the_verdict(evidence: Evidence) -> None:
         result = Gate.parse(text).check(evidence)
         assert (result.value, result.failed) == (word, failed)
     assert str(Gate.parse("verdict != nothing within the budget").check(evidence)).endswith(f"(it is {word})")
-    for wrong, message in (("verdict > repaired", "verdict != repaired"), ("verdict != good", "names no verdict")):
+    for wrong, message in (
+        ("verdict == repaired", "from before verdicts were graded; use 'verdict < reduced'"),
+        ("verdict is removed", "verdict != removed"),
+        ("verdict != good", "names no verdict"),
+        ("budget == fine", "names no state of a budget"),
+    ):
         with pytest.raises(UsageError, match=message):
             Gate.parse(wrong)
+
+
+def test_verdicts_and_states_of_the_budget_have_an_order(evidence: Evidence) -> None:
+    assert (evidence.verdict.word, evidence.verdict.limit_state) == ("reduced", "overrun")
+    gates = ("verdict < reduced", "verdict < removed", "budget == overrun", "budget != kept", "budget < kept")
+    assert [result.failed for result in check_gates(gates, evidence)] == [False, True, True, True, True]
+
+
+def test_bounds_can_be_asked_for(evidence: Evidence) -> None:
+    part = evidence.held_out
+    found = check_gates(["break_rate_low > 0.5%", "reduction < 30%", "reduction_low < 30%"], evidence)
+    expected = [part.breakage.interval[0], part.reduction.value, part.reduction.interval[0]]
+    assert [result.value for result in found] == pytest.approx(expected)
 
 
 def test_a_number_nobody_can_know_fails_the_gate(evidence: Evidence) -> None:

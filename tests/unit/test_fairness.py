@@ -181,7 +181,7 @@ def repaired(model: ReferenceBackend, pens: LabelledData) -> arachne.RepairResul
 def test_a_repair_shrinks_the_gap_and_tells_it_with_an_interval(repaired: arachne.RepairResult) -> None:
     fairness = repaired.evidence.held_out.fairness
     assert fairness is not None
-    assert repaired.evidence.verdict.word == "repaired"
+    assert repaired.evidence.verdict.word == "reduced"
     assert repaired.evidence.verdict.sentence.startswith("the accuracy gap by pen went from ")
     assert fairness.after.value < 0.6 * fairness.before.value
     assert fairness.change.low < fairness.change.value < fairness.change.high < 0

@@ -53,7 +53,7 @@ def patch(backend: ReferenceBackend) -> Patch:
 
 def test_the_table_starts_with_the_verdict_and_fits_80_columns(evidence: Evidence, patch: Patch) -> None:
     text = as_text(EvidenceTable(evidence, patch))
-    assert text.startswith("REPAIRED WITH DAMAGE: ")
+    assert text.startswith("REDUCED BY A QUARTER (25.5 %), BUDGET OVERRUN: ")
     assert max(map(len, text.splitlines())) <= 80
 
 

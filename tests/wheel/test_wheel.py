@@ -43,6 +43,6 @@ def test_schemas_templates_and_the_demo_are_package_data() -> None:
 
 def test_the_demo_repairs_its_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["demo", "-o", str(tmp_path / "demo"), "--quiet"]) == 0
-    assert "REPAIRED" in capsys.readouterr().out
+    assert "REMOVED" in capsys.readouterr().out
     patch = arachne.Patch.load(tmp_path / "demo" / "fix" / "patch.json")
     assert 0 < len(patch) < 40
