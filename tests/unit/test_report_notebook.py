@@ -29,7 +29,7 @@ def test_data_evidence_flips_and_survival_are_tables_and_not_arrays() -> None:
     data = LabelledData(np.zeros((300, 8, 8)), labels, ("<i>", "b", "c"), columns={"sex": np.full(300, "f")})
     shown = {
         "data": (data._repr_html_(), ("300 inputs (8, 8)", "&lt;i&gt;", "33.3 %", "columns: sex")),
-        "evidence": (evidence._repr_html_(), ("<b>Repaired.</b>", "100 of 100: 100 %")),
+        "evidence": (evidence._repr_html_(), ("<b>Removed (", "100 of 100: 100 %")),
         "flips": (
             Flips.measure(np.eye(3)[before], np.eye(3)[labels])._repr_html_(),
             ("100 of 300 predictions", "1 → 0"),
