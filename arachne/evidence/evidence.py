@@ -72,7 +72,7 @@ class Evidence(Drawable):
 
     @cached_property
     def limits(self) -> tuple[LimitOutcome, ...]:
-        """What became of every limit, the budget of broken inputs first."""
+        """The outcome of every limit, the budget of broken inputs first."""
         drops = drop_limits(self.class_limits, self.group_limits, self.held_out, self.seen)
         return (break_limit(self.budget, self.held_out, self.seen), *drops)
 

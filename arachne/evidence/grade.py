@@ -77,7 +77,7 @@ class Counts:
     accuracy_p: float | None = None
 
     @property
-    def fixed(self) -> int:
+    def total_fixed(self) -> int:
         """Inputs that were wrong and are right now."""
         return self.repaired + self.others_fixed
 
@@ -92,24 +92,24 @@ class Counts:
         return sign_test(self.repaired, self.new) if self.repair_p is None else self.repair_p
 
     @property
-    def shown(self) -> bool:
+    def is_shown(self) -> bool:
         """Whether more inputs were repaired than show the fault only now, beyond chance."""
         return self.repaired > self.new and self.shown_p < LEVEL
 
     @property
-    def worse(self) -> bool:
+    def is_worse(self) -> bool:
         """Whether more inputs broke than were fixed, beyond chance."""
-        p = mcnemar(self.fixed, self.broken) if self.accuracy_p is None else self.accuracy_p
-        return self.broken > self.fixed and p < LEVEL
+        p = mcnemar(self.total_fixed, self.broken) if self.accuracy_p is None else self.accuracy_p
+        return self.broken > self.total_fixed and p < LEVEL
 
 
 def grade(counts: Counts, state: str) -> str:
     """Return the word for some counts; `state` is that of the worst limit, one of `LIMIT_STATES`."""
-    if counts.worse:
+    if counts.is_worse:
         return WORSE
     if (counts.negatives if counts.faulty_inputs is None else counts.faulty_inputs) < fewest_for_level():
         return TOO_FEW
-    if not counts.shown:
+    if not counts.is_shown:
         return NOT_SHOWN
     gone = counts.reduction
     removed = gone.value >= REMOVED_SHARE and gone.interval[0] >= REMOVED_LOW

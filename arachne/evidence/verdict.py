@@ -147,7 +147,7 @@ def _breaks(limits: Sequence[LimitOutcome]) -> bool:
 def _balance(held_out: PartEvidence, counts: Counts, limits: Sequence[LimitOutcome]) -> str:
     before, after = held_out.accuracy_before, held_out.accuracy_after
     lower = " (lower)" if after < before else ""
-    price = f"fixed {counts.fixed:,}, broken {counts.broken:,}; accuracy {percent_change(before, after)}{lower}"
+    price = f"fixed {counts.total_fixed:,}, broken {counts.broken:,}; accuracy {percent_change(before, after)}{lower}"
     return "; ".join((price, *(one.sentence for one in limits[:1]), *_describe_drops(limits[1:])))
 
 
@@ -166,7 +166,7 @@ def _worse(held_out: PartEvidence, counts: Counts, kind: str) -> str:
     start = (
         f"accuracy fell from {before} to {after} ({p_value(held_out.mcnemar_p)}): "
         f"{counts.broken:,} of {pluralise(counts.positives, 'input')} that were right broke, "
-        f"{counts.fixed:,} that {'was' if counts.fixed == 1 else 'were'} wrong {are(counts.fixed)} right now"
+        f"{counts.total_fixed:,} that {'was' if counts.total_fixed == 1 else 'were'} wrong {are(counts.total_fixed)} right now"
     )
     return start if not held_out.negatives else f"{start}; {_describe_repair(held_out, kind)}"
 
@@ -182,7 +182,7 @@ def _describe_new(new: int) -> str:
     return f"{pluralise(new, 'other')} {'shows' if new == 1 else 'show'} it only now"
 
 
-def _shown(held_out: PartEvidence, counts: Counts, kind: str) -> str:
+def _describe_shown(held_out: PartEvidence, counts: Counts, kind: str) -> str:
     low, high = counts.reduction.interval
     chance = p_value(counts.shown_p)
     start = (
@@ -222,4 +222,10 @@ def _not_shown(held_out: PartEvidence, counts: Counts, kind: str) -> str:
     return f"{_describe_repair(held_out, kind)} and {_describe_new(counts.new)}, which chance alone could do ({chance})"
 
 
-_SENTENCES = {WORSE: _worse, TOO_FEW: _too_few, NOT_SHOWN: _not_shown, REDUCED: _shown, REMOVED: _shown}
+_SENTENCES = {
+    WORSE: _worse,
+    TOO_FEW: _too_few,
+    NOT_SHOWN: _not_shown,
+    REDUCED: _describe_shown,
+    REMOVED: _describe_shown,
+}

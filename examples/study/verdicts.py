@@ -75,7 +75,7 @@ class Judged:
         if self.word == REDUCED:
             return fresh.repaired <= fresh.new
         if self.word == WORSE:
-            return fresh.broken <= fresh.fixed
+            return fresh.broken <= fresh.total_fixed
         return self.word == NOT_SHOWN and sign_test(fresh.repaired, fresh.new) < LEVEL
 
 
