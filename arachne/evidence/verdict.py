@@ -163,10 +163,11 @@ def _describe_drops(limits: Sequence[LimitOutcome]) -> list[str]:
 
 def _worse(held_out: PartEvidence, counts: Counts, kind: str) -> str:
     before, after = percent(held_out.accuracy_before), percent(held_out.accuracy_after)
+    fixed = counts.total_fixed
     start = (
         f"accuracy fell from {before} to {after} ({p_value(held_out.mcnemar_p)}): "
         f"{counts.broken:,} of {pluralise(counts.positives, 'input')} that were right broke, "
-        f"{counts.total_fixed:,} that {'was' if counts.total_fixed == 1 else 'were'} wrong {are(counts.total_fixed)} right now"
+        f"{fixed:,} that {'was' if fixed == 1 else 'were'} wrong {are(fixed)} right now"
     )
     return start if not held_out.negatives else f"{start}; {_describe_repair(held_out, kind)}"
 
