@@ -20,6 +20,9 @@ MAX_GAUSSIAN_SUSPECTS = 10
 NEAR_DEVIATIONS = 0.2
 """How far around the original values a `near` start draws, in standard deviations of the layer."""
 
+ARRAYS = ("members", "deficits", "original")
+"""The arrays of a state; a step takes them all, so that a stored state without one of them is refused at once."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class DifferentialEvolution(Searcher):
@@ -74,7 +77,7 @@ class DifferentialEvolution(Searcher):
         original = evaluator.evaluate(suspects.values[None])[0]
         members = problem.round_to_storage(self.first_population(suspects, rng=rng) if start is None else start)
         deficits = evaluator.compare_with_parents(members, members, None)
-        arrays = {"members": members, "deficits": deficits, "original": original}
+        arrays = dict(zip(ARRAYS, (members, deficits, original), strict=True))
         lead = best(deficits)
         outcome = evaluator.outcome(members[lead])[:2]
         at = Generation(0, problem.fitness(deficits[lead]), *outcome, len(members), len(members))
@@ -84,7 +87,8 @@ class DifferentialEvolution(Searcher):
         # Imported here and not above: pymoo is slow to load, and the class alone is asked for its options.
         from arachne.search.de_pymoo import PaperDE, PaperVariant
 
-        parents, costs, last = state.arrays["members"], state.arrays["deficits"], state.history[-1]
+        parents, costs, original = (state.arrays[name] for name in ARRAYS)
+        last = state.history[-1]
         variant = PaperVariant(self.crossover, self.scale, partial(self._finish, problem))
         algorithm = PaperDE(parents, costs, variant, rng=rng)
         trials = algorithm.ask()
@@ -98,11 +102,11 @@ class DifferentialEvolution(Searcher):
         number, evaluations = last.number + 1, last.evaluations + len(trials)
         at = Generation(number, problem.fitness(deficits[lead]), *outcome, evaluations, replaced)
         unchanged = int(state.values["unchanged"] or 0) + 1 if same else 0
-        arrays = {**state.arrays, "members": members, "deficits": deficits}
+        arrays = dict(zip(ARRAYS, (members, deficits, original), strict=True))
         return SearchState(arrays, {"unchanged": unchanged}, (*state.history, at), self._stop_reason(number, unchanged))
 
     def result(self, problem: Problem, state: SearchState) -> SearchResult:
-        members, deficits, original = (state.arrays[name] for name in ("members", "deficits", "original"))
+        members, deficits, original = (state.arrays[name] for name in ARRAYS)
         lead = best(deficits)
         found = Candidate(problem.suspects, members[lead], deficits[lead])
         if self.keep_original and int(deficits[lead].sum()) >= int(original.sum()):

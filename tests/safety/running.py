@@ -77,9 +77,10 @@ class Outcome:
         found = self.wrong()
         if self.ended and self.signal is None and self.code not in exits:
             found.append(f"exit {self.code}, wanted {' or '.join(map(str, exits))}")
-        lines = self.err.strip().splitlines()
+        # A table of what was tried may stand below the sentence, indented; what was told before may stand above.
+        lines = [line for line in self.err.strip().splitlines() if not line.startswith("  ")]
         errors = [number for number, line in enumerate(lines, 1) if line.startswith("error: ")]
-        if self.code in exits and self.code != 0 and errors != [len(lines)]:  # what it told before may stand before
+        if self.code in exits and self.code != 0 and errors != [len(lines)]:
             found.append(f"{len(errors)} sentences in {len(lines)} lines on standard error, wanted one at the end")
         if self.processor > SECONDS:
             found.append(f"{self.processor:.1f} s of processor time")

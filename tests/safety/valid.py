@@ -47,14 +47,22 @@ def front(folder: Path, name: str = "fix") -> str:
     return _repaired(folder, name, "--search", "margin", "--max-break", "1%")
 
 
-def _repaired(folder: Path, name: str, *options: str) -> str:
+def delta(folder: Path, name: str = "patch.json") -> str:
+    """A patch that changes a whole tensor by a matrix of rank one, for `net.onnx` beside it."""
+    _repaired(folder, "fix", "--search", "erase", target="*:7", rows=1797)
+    shutil.move(folder / "fix" / "patch.json", folder / name)
+    shutil.rmtree(folder / "fix")
+    return name
+
+
+def _repaired(folder: Path, name: str, *options: str, target: str = "top:1", rows: int = 600) -> str:
     from arachne.cli import run
 
     model(folder)
-    data(folder, rows=600)
+    data(folder, rows=rows)
     kept = Path(os.environ[CACHE]) / "-".join(["fix", *options]).replace("%", "")
     if not kept.exists():
-        given = ["net.onnx", "--data", "data.npz", "--target", "top:1", *options, "-o", name, "--quiet"]
+        given = ["net.onnx", "--data", "data.npz", "--target", target, *options, "-o", name, "--quiet"]
         code = run(["repair", *given])
         if code != 0:
             raise RuntimeError(f"the repair that a case starts from failed with exit {code}")
@@ -80,6 +88,10 @@ def checkpoint(folder: Path, name: str = "search-000002.npz") -> str:
 
     model(folder)
     data(folder, rows=600)
+    cache = Path(os.environ[CACHE]) / "checkpoint" if CACHE in os.environ else None
+    if cache is not None and cache.exists():
+        shutil.copytree(cache, folder / ".fix.arachne")
+        return str(Path(".fix.arachne", "checkpoints", name))
     at = Checkpoints.at
 
     def interrupted(self: Checkpoints, state: Any, rng: np.random.Generator) -> None:
@@ -93,6 +105,9 @@ def checkpoint(folder: Path, name: str = "search-000002.npz") -> str:
         raise RuntimeError(f"the repair that was to be interrupted ended with exit {code}")
     kept = folder / ".fix.arachne" / "checkpoints"
     (kept / "search-000001.npz").unlink()
+    if cache is not None:
+        shutil.copytree(kept.parent, cache.with_name(f"checkpoint-{os.getpid()}"))
+        cache.with_name(f"checkpoint-{os.getpid()}").rename(cache)
     return str((kept / name).relative_to(folder))
 
 
