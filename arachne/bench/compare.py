@@ -7,13 +7,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from arachne.bench.kept import KeptSearches
 from arachne.bench.result import Comparison, Contender
 from arachne.choose.budget import Budget
 from arachne.data.labelled import LabelledData
-from arachne.errors import ArachneError, ClusterError, NothingWithinBudgetError, UsageError
+from arachne.errors import (
+    ArachneError,
+    ClusterError,
+    EnvironmentFaultError,
+    NothingWithinBudgetError,
+    UsageError,
+)
 from arachne.localise import Localiser
 from arachne.model.backend import ModelBackend
 from arachne.plugins.table import SEARCHERS
+from arachne.results.checkpoint import Checkpoints
 from arachne.results.result import RepairResult
 from arachne.search import Generation, Searcher
 from arachne.settings import Settings, check_uses_alpha, make_searcher, make_settings
@@ -33,7 +41,7 @@ def usual_searchers(with_training: bool) -> list[str]:
 class Bench:
     """Runs searchers one after the other on the same inputs and reports progress.
 
-    `repair` is the engine's, called with the backend, the data and the target.
+    `repair` is the engine's, called with the backend, the data and the target; `kept` stores how far each search is.
     """
 
     repair: Callable[..., RepairResult]
@@ -43,6 +51,7 @@ class Bench:
     holdout: LabelledData | None
     training: LabelledData | None
     tell: Tell | None
+    kept: KeptSearches | None = None
     name: str = ""
     step: str = ""
     start_time: float = 0.0
@@ -78,20 +87,28 @@ class Bench:
         without_alpha = {name: value for name, value in changes.items() if name != "alpha"}
         contenders = []
         for number, one in enumerate(made):
+            checkpoint = None if self.kept is None else self.kept.begin(number, one.name)
             self.begin(one.name, f"{number + 1} of {len(made)}")
             own_changes = changes if one.uses_alpha else without_alpha
-            found = self.contender(one, localiser, {**own_changes, "budget": Budget(max_break)})
+            found = self.contender(one, localiser, {**own_changes, "budget": Budget(max_break)}, checkpoint)
             own = None if found.result is None else replace(found.result, backend=home or self.backend)
             contenders.append(replace(found, result=own))
         return Comparison(tuple(contenders), max_break, self.backend.NAME)
 
     def begin(self, name: str, position: str) -> None:
         """Start the clock of a searcher."""
-        self.name, self.step, self.processor_seconds = name, "", 0.0
+        self.name, self.step = name, ""
+        self.processor_seconds = 0.0 if self.kept is None else self.kept.seconds_before()
         self.start_time = self.last_message_time = time.monotonic()
         self._say(f"{position}: {name} …")
 
-    def contender(self, one: Searcher, localiser: str | Localiser | None, changes: dict[str, Any]) -> Contender:
+    def contender(
+        self,
+        one: Searcher,
+        localiser: str | Localiser | None,
+        changes: dict[str, Any],
+        checkpoint: Checkpoints | None = None,
+    ) -> Contender:
         """Run a searcher; an error after the data has been split is part of its result, any earlier one is raised."""
         result: RepairResult | None = None
         failed: str | None = None
@@ -101,19 +118,24 @@ class Bench:
             where = settings.resolve_localiser(self.backend).name
             training = self.training if settings.searcher.USES_TRAINING else None
             failed = settings.searcher.refusal(self.backend, training)
-            result = None if failed else self._repair(settings, training)
+            result = None if failed else self._repair(settings, training, checkpoint)
         except NothingWithinBudgetError as error:
             result = error.result
         except Exception as error:
-            if self.step in ("", "split") or isinstance(error, ClusterError):
+            if self.step in ("", "split") or isinstance(error, (ClusterError, EnvironmentFaultError)):
                 raise
             failed = str(error) if isinstance(error, ArachneError) else f"{type(error).__name__}: {error}"
-        self._stop_clock()
+        finally:
+            self._stop_clock()
+            if self.kept is not None:
+                self.kept.keep(self.processor_seconds)
         contender = Contender(self.name, where, result, failed, round(self.processor_seconds, 3))
         self._say(f"{self.name}: {contender.headline}, {self._elapsed_text()}")
         return contender
 
-    def _repair(self, settings: Settings, training: LabelledData | None) -> RepairResult:
+    def _repair(
+        self, settings: Settings, training: LabelledData | None, checkpoint: Checkpoints | None
+    ) -> RepairResult:
         return self.repair(
             self.backend,
             self.data,
@@ -123,6 +145,7 @@ class Bench:
             training=training,
             on_step=self._on_step,
             on_generation=self._on_generation,
+            checkpoint=checkpoint,
         )
 
     def _on_step(self, name: str) -> None:

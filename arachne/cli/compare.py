@@ -10,7 +10,7 @@ import click
 
 from arachne.cli.border import PluginName, harmless_option
 from arachne.cli.clustering import ClusterChoice, cluster_options
-from arachne.cli.config import ConfiguredCommand, again
+from arachne.cli.config import ConfiguredCommand, again, going_on
 from arachne.cli.options import (
     SHARE,
     DataChoice,
@@ -20,7 +20,7 @@ from arachne.cli.options import (
     output_options,
     target_option,
 )
-from arachne.cli.outputs import OUT_FOLDER, folder_for
+from arachne.cli.outputs import OUT_FOLDER, folder_for, is_resuming, resume_option
 from arachne.cli.plugin_flags import plugin_option
 from arachne.cli.plugin_options import Chosen, given_options
 from arachne.plugins.table import LOCALISERS, SEARCHERS
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 @data_options
 @target_option
 @click.option("-o", "--out", type=OUT_FOLDER, help="Folder for the page and compare.json.")
+@resume_option
 @harmless_option("--search", "searchers", type=PluginName(SEARCHERS), multiple=True, metavar="NAME",
               help=f"A searcher: {', '.join(SEARCHERS.names())}. Repeatable; Arachne's own when left out.")  # fmt: skip
 @harmless_option("--localiser", type=PluginName(LOCALISERS), metavar="NAME",
@@ -81,7 +82,9 @@ def command(
     """
     from arachne import engine
     from arachne.bench.compare import Bench, usual_searchers
+    from arachne.bench.kept import KeptSearches
     from arachne.cli.console import Output
+    from arachne.cli.signals import Stopping
     from arachne.report.comparison import ComparisonTable
 
     output = Output(as_json=as_json, quiet=quiet)
@@ -90,21 +93,25 @@ def command(
     chosen, localiser = _make_chosen(searchers or usual_searchers(training is not None), arguments)
     if arguments["alpha"] is None:
         del arguments["alpha"]
+    stopping = context.with_resource(Stopping(output.say, lambda: going_on(context)))
     with folder_for(out, model.file, data.data, holdout, training) as folder:
-        backend = model.load()
-        bench = Bench(
-            engine.repair,
-            machines.share(context, backend, output),
-            data.read(backend, tell=output.say),
-            targets,
-            holdout=None if holdout is None else data.read(backend, holdout),
-            training=None if training is None else data.read(backend, training),
-            tell=output.say,
-        )
-        comparison = bench.compare(chosen, max_break=max_break, localiser=localiser, home=backend, **arguments)
-        if folder is not None:
-            for note in comparison.save(folder, command=again(context)):
-                output.say(f"note: {note}")
+        kept = None if folder is None else KeptSearches(folder.checkpoints, resume=is_resuming(), tell=output.say)
+        with stopping.keeping(kept):
+            backend = model.load()
+            bench = Bench(
+                engine.repair,
+                machines.share(context, backend, output),
+                data.read(backend, tell=output.say),
+                targets,
+                holdout=None if holdout is None else data.read(backend, holdout),
+                training=None if training is None else data.read(backend, training),
+                tell=output.say,
+                kept=kept,
+            )
+            comparison = bench.compare(chosen, max_break=max_break, localiser=localiser, home=backend, **arguments)
+            if folder is not None:
+                for note in comparison.save(folder, command=again(context)):
+                    output.say(f"note: {note}")
     value = comparison.to_json()
     output.result(ComparisonTable(value), value)
     written = "nothing was written; -o FOLDER keeps the page" if out is None else f"wrote the page to '{out}'"

@@ -17,12 +17,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import click
 
 from arachne.errors import ArachneError, EnvironmentFaultError, Interrupted, NothingWithinBudgetError
-from arachne.results.checkpoint import Checkpoints
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 GRACE, PATIENCE = 1.5, 3.0
@@ -30,6 +29,25 @@ GRACE, PATIENCE = 1.5, 3.0
 
 CURSOR_SHOWN = "\x1b[?25h"
 CLOSING = b"\0"
+
+
+class Kept(Protocol):
+    """Something that a run can go on from: the checkpoints of a repair, or of a comparison."""
+
+    pause: Callable[[], None] | None
+
+    @property
+    def has_files(self) -> bool: ...
+
+    @property
+    def resumable(self) -> bool: ...
+
+    @property
+    def progress(self) -> str: ...
+
+    def flush(self) -> None: ...
+
+    def forget(self) -> None: ...
 
 
 class Stopping:
@@ -42,7 +60,7 @@ class Stopping:
 
     def __init__(self, tell: Callable[[str], None], again: Callable[[], str]) -> None:
         self._tell, self._again = tell, again
-        self._checkpoint: Checkpoints | None = None
+        self._checkpoint: Kept | None = None
         self._asked: int | None = None
         self._late = self._done = False
         self._expected = 0
@@ -52,7 +70,7 @@ class Stopping:
         self._thread: threading.Thread | None = None
 
     @contextmanager
-    def keeping(self, checkpoint: Checkpoints | None) -> Iterator[None]:
+    def keeping(self, checkpoint: Kept | None) -> Iterator[None]:
         """A block that a next run resumes from these checkpoints; if the machine fails in it, the user is told how."""
         self._checkpoint = checkpoint
         if checkpoint is None:
@@ -110,7 +128,7 @@ class Stopping:
 
     def _sentence(self) -> str:
         if self._done:
-            return "interrupted; the repair had ended, and its results are written"
+            return "interrupted; the run had ended, and its results are written"
         if self._checkpoint is None:
             return "interrupted; nothing is kept without a folder for the results (--out)"
         if not self._resumable:

@@ -117,7 +117,10 @@ class LowRankChange(TensorChange):
 
     def _put_new(self, current: Array) -> Array:
         try:
-            return self.edit.remove(current) if self.inverted else self.edit.add(current)
+            if self.inverted:
+                return self.edit.remove(current)
+            self.edit.check_residue(current.size)
+            return self.edit.add(current)
         except ValueError as error:
             raise PatchError(f"'{self.tensor.name}': {error}") from error
 

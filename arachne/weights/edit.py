@@ -153,6 +153,15 @@ class LowRankEdit(Edit):
             missed[part] = storage.ordinals(old) - storage.ordinals(back)
         return replace(self, residue=_compress(missed))
 
+    def check_residue(self, count: int) -> None:
+        """Refuse an edit that could not be taken back from a parameter of this many weights.
+
+        Raises:
+            ValueError: Its residue is damaged, or one of another parameter.
+        """
+        if self.residue is not None:
+            _decompress(self.residue, count)
+
     def remove(self, values: Array) -> Array:
         """Return a parameter that carries the edit as it was before, bit for bit.
 

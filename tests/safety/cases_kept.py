@@ -267,9 +267,16 @@ CARDS: dict[str, Callable[[Path], object]] = {
     "with-metadata-without-end": lambda file: file.write_text("---\n" + "a: &a [*a]\n" * 1000),
     "of-zero-bytes": lambda file: file.write_bytes(bytes(1000)),
 }
-BOMB = base64.b64encode(b"\x01" + zlib.compress(bytes(1 << 28), 9)).decode()
+
+
+def _bomb(found: dict[str, Any]) -> None:
+    packer = zlib.compressobj(9)
+    packed = b"".join(packer.compress(bytes(1 << 24)) for _ in range(64)) + packer.flush()
+    found["low_rank"][0]["residue"] = base64.b64encode(b"\x01" + packed).decode()
+
+
 DELTAS: dict[str, Callable[[dict[str, Any]], object]] = {
-    "whose-residue-unpacks-to-gigabytes": put("low_rank", 0, "residue", value=BOMB),
+    "whose-residue-unpacks-to-gigabytes": _bomb,
     "whose-residue-has-wide-numbers": put("low_rank", 0, "residue", value=base64.b64encode(b"\xff" * 40).decode()),
     "with-a-rank-of-2-to-the-40": put("low_rank", 0, "rank", value=2**40),
     "with-a-rank-of-0": put("low_rank", 0, "rank", value=0),

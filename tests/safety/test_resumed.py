@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.safety import part_checkpoint_writes as writes
+from tests.safety.compared import compared
 from tests.safety.part_kills import killed_and_resumed
 from tests.safety.part_signals import interrupted, interrupted_twice
 from tests.safety.resumed import POOL, SEARCHES, SHORT, Repair, repair
@@ -51,6 +52,12 @@ def test_a_killed_pool_is_resumed_byte_for_byte(runs: Runs) -> None:
         ended = one.runs.run([*one.argv, "-o", name], one.folder, signals=[(0.0, signal.SIGKILL)], since=since)
         assert ended.code == -signal.SIGKILL
         assert one.wrong(name, one.resume(name)) == []
+
+
+def test_a_killed_comparison_is_resumed_with_the_same_rows(runs: Runs) -> None:
+    with compared(runs) as one:
+        found = [one.kill_and_resume(np.random.default_rng([3, number])) for number in range(2)]
+    assert [wrong for _, wrong in found] == [[], []]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
