@@ -18,8 +18,8 @@ import numpy as np
 from tests.safety import valid
 from tests.safety.runs import Runs
 
-ARGV = ("compare", "net.onnx", "--data", "data.npz", "--target", "*:7", "--search", "bias", "--search", "de", "--search",
-        "ridge", "-O", "generations=6", "-O", "population=20", "--verbose")  # fmt: skip
+ARGV = ("compare", "net.onnx", "--data", "data.npz", "--target", "*:7", "--search", "bias", "--search", "de",
+        "--search", "ridge", "-O", "generations=6", "-O", "population=20", "--verbose")  # fmt: skip
 TIMES = ("seconds", "processor_seconds", "command")
 """What differs between two comparisons that are the same."""
 
