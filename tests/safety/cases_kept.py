@@ -269,6 +269,10 @@ CARDS: dict[str, Callable[[Path], object]] = {
 }
 
 
+def _floats(value: float) -> str:
+    return base64.b64encode(np.full(32, value, "<f4").tobytes()).decode()
+
+
 def _bomb(found: dict[str, Any]) -> None:
     packer = zlib.compressobj(9)
     packed = b"".join(packer.compress(bytes(1 << 24)) for _ in range(64)) + packer.flush()
@@ -280,8 +284,8 @@ DELTAS: dict[str, Callable[[dict[str, Any]], object]] = {
     "whose-residue-has-wide-numbers": put("low_rank", 0, "residue", value=base64.b64encode(b"\xff" * 40).decode()),
     "with-a-rank-of-2-to-the-40": put("low_rank", 0, "rank", value=2**40),
     "with-a-rank-of-0": put("low_rank", 0, "rank", value=0),
-    "with-vectors-of-nan": put("low_rank", 0, "left", value=base64.b64encode(np.full(32, np.nan, "<f4")).decode()),
-    "with-vectors-of-1e38": put("low_rank", 0, "left", value=base64.b64encode(np.full(32, 3e38, "<f4")).decode()),
+    "with-vectors-of-nan": put("low_rank", 0, "left", value=_floats(np.nan)),
+    "with-vectors-of-1e38": put("low_rank", 0, "left", value=_floats(3e38)),
     "with-too-few-numbers": put("low_rank", 0, "left", value=base64.b64encode(bytes(8)).decode()),
     "with-half-a-number": put("low_rank", 0, "left", value=base64.b64encode(bytes(127)).decode()),
     "of-one-tensor-twice": lambda found: found["low_rank"].append(found["low_rank"][0]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -17,7 +18,7 @@ NUMBER = 30
 
 def run(seed: int, jobs: int, kept: Kept) -> Iterator[Row]:
     with Runs() as runs, compared(runs) as one:
-        found = [kept.trial("compared", f"{n} {seed}", lambda n=n: _trial(one, seed, n)) for n in range(NUMBER)]
+        found = [kept.trial("compared", f"{n} {seed}", partial(_trial, one, seed, n)) for n in range(NUMBER)]
     made = [trial for trial in found if trial is not None]
     told = f"the same rows {len(made)} times; {sum(trial.seen['kept'] for trial in made)} with a checkpoint on the disk"
     failures = tuple(wrong for trial in made for wrong in trial.wrong)

@@ -71,8 +71,6 @@ COMMANDS = {
     "revert": Command(("revert", "two.json", "patched.onnx", "-o", "out/net.onnx", "--force"), "net.onnx"),
     "diff": Command(("diff", "net.onnx", "patched.onnx", "-o", "out/patch.json", "--force"), "patch.json"),
     "stack": Command(("stack", "two.json", "-o", "out/patch.json", "--force"), "patch.json"),
-    "convert": Command(
-        ("convert", "net.pt2", "--data", "data.npz", "-o", "out/net.onnx", "--force"), "net.onnx", stages=3),
     "evaluate --report": Command(("evaluate", *SCANNED, "--report", "out/page.html", "--force"), "page.html", stages=6),
     "evaluate --junit": Command(
         ("evaluate", *SCANNED, "--fail-if", "accuracy<1%", "--junit", "out/gates.xml", "--force"), "gates.xml",
@@ -83,6 +81,8 @@ COMMANDS = {
         ("scan", *SCANNED, "--no-causes", "--log-file", "out/log"), "log", b"2026-01-01 00:00:00 old\n"),
     "localise --plot": Command(
         ("localise", *SCANNED, "--target", "top:1", "--plot", "out/plot.svg", "--force"), "plot.svg", stages=4),
+    "convert": Command(
+        ("convert", "net.pt2", "--data", "data.npz", "-o", "out/net.onnx", "--force"), "net.onnx", stages=2),
 }  # fmt: skip
 """Every command that writes, once for each of its outputs."""
 

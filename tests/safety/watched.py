@@ -24,8 +24,10 @@ from tests.safety.found import Found, enter, prepare
 
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "/watched-case-"
-PLACES = ("open", "openat", "creat", "mkdir", "mkdirat", "rename", "renameat", "renameat2", "unlink", "unlinkat")
-PLACES += ("rmdir", "link", "linkat", "symlink", "symlinkat", "truncate", "mknod", "mknodat", "chmod", "fchmodat")
+PLACES = (
+    *("open", "openat", "creat", "mkdir", "mkdirat", "rename", "renameat", "renameat2", "unlink", "unlinkat"),
+    *("rmdir", "link", "linkat", "symlink", "symlinkat", "truncate", "mknod", "mknodat", "chmod", "fchmodat"),
+)
 CALLS = (*PLACES, "connect", "bind", "listen", "execve")
 NETWORK = re.compile(r"\b(connect|bind)\(.*AF_INET|\blisten\(")
 STARTED = re.compile(r"\bexecve\(")
@@ -62,10 +64,10 @@ def watch(cases: Sequence[Found], folder: Path) -> list[Watched]:
     """Run cases one after the other under strace, and read what it has seen."""
     prepare(folder)
     trace = folder / "trace"
-    command = ["strace", "-f", "-qq", "-s", "300", "-e", "signal=none", "-e", f"trace=?{',?'.join(CALLS)}", "-o", trace]
+    command = ["strace", "-f", "-qq", "-s", "300", "-e", "signal=none", "-e", f"trace=?{',?'.join(CALLS)}"]
     threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
     ended = subprocess.run(
-        [*command, sys.executable, "-m", "tests.safety.watched", str(folder)],
+        [*command, "-o", str(trace), sys.executable, "-m", "tests.safety.watched", str(folder)],
         input="".join(json.dumps(dataclasses.asdict(case)) + "\n" for case in cases),
         capture_output=True,
         text=True,
