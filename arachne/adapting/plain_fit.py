@@ -44,12 +44,12 @@ class _Loss:
 
     def __init__(self, labels: Array) -> None:
         self._labels = labels
-        self._pull = cross_entropy(labels)
+        self._loss = cross_entropy(labels)
         self.value = 0.0
 
     def __call__(self, scores: Array, rows: slice) -> Array:
         self.value += float(cross_entropies(scores, self._labels[rows]).sum())
-        return self._pull(scores, rows)
+        return self._loss(scores, rows)
 
 
 def _change(plan: Plan, first: Array, second: Array, slope: Array, number: int) -> Array:

@@ -124,8 +124,8 @@ class ClusterBackend(ModelBackend):
         found = self.each_shard(forward_through, inputs, layer)
         return join_rows([scores for scores, _ in found]), join_uses([uses for _, uses in found])
 
-    def _weight_gradients(self, inputs: Inputs, pull: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
-        found = self.shard_after_shard(weight_gradients, inputs, pull, tuple(parameters))
+    def _weight_gradients(self, inputs: Inputs, loss: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
+        found = self.shard_after_shard(weight_gradients, inputs, loss, tuple(parameters))
         return sum_weights(next(found), found)
 
     def _output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
@@ -133,8 +133,8 @@ class ClusterBackend(ModelBackend):
         found = [one.value for one in self.shard_calls(inputs)(output_gradients, seeds)]
         return tuple(join_rows(uses) for uses in zip(*found, strict=True))
 
-    def _input_gradients(self, inputs: Inputs, pull: LossGradient) -> Inputs:
-        found = self.each_shard(input_gradients, inputs, pull)
+    def _input_gradients(self, inputs: Inputs, loss: LossGradient) -> Inputs:
+        found = self.each_shard(input_gradients, inputs, loss)
         if isinstance(inputs, Mapping):
             return {name: join_rows([part[name] for part in found]) for name in inputs}
         return join_rows(found)
@@ -306,10 +306,10 @@ def forward_through(
 
 
 def weight_gradients(
-    backend: ModelBackend, inputs: Inputs, rows: slice, pull: LossGradient, parameters: Sequence[tuple[str, str]]
+    backend: ModelBackend, inputs: Inputs, rows: slice, loss: LossGradient, parameters: Sequence[tuple[str, str]]
 ) -> Weights:
     """Return a shard's part of the gradients."""
-    return backend.weight_gradients(inputs, OffsetLoss(pull, rows.start), parameters)
+    return backend.weight_gradients(inputs, OffsetLoss(loss, rows.start), parameters)
 
 
 def observe_shard(
@@ -331,17 +331,17 @@ def output_gradients(backend: ModelBackend, inputs: Inputs, rows: slice, layer: 
     return backend.output_gradients(inputs, layer, seed)
 
 
-def input_gradients(backend: ModelBackend, inputs: Inputs, rows: slice, pull: LossGradient) -> Inputs:
+def input_gradients(backend: ModelBackend, inputs: Inputs, rows: slice, loss: LossGradient) -> Inputs:
     """Return a shard's gradients with respect to the inputs."""
-    return backend.input_gradients(inputs, OffsetLoss(pull, rows.start))
+    return backend.input_gradients(inputs, OffsetLoss(loss, rows.start))
 
 
 class OffsetLoss:
     """A loss over all inputs, as a loss over the shard that begins at row `start`; it can be pickled."""
 
-    def __init__(self, pull: LossGradient, start: int) -> None:
-        self._pull, self._start = pull, start
+    def __init__(self, loss: LossGradient, start: int) -> None:
+        self._loss, self._start = loss, start
 
     def __call__(self, scores: Array, rows: slice) -> Array:
         """Call the loss with rows that count over all inputs; see `LossGradient`."""
-        return self._pull(scores, slice(rows.start + self._start, rows.stop + self._start))
+        return self._loss(scores, slice(rows.start + self._start, rows.stop + self._start))

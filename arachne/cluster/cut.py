@@ -43,9 +43,9 @@ class ClusterCut(Cut):
         """Compute all shards at once; a worker runs each as `Cut.scores_by_shard` does."""
         return self._scores_with(weights, rows)
 
-    def gradients_by_shard(self, weights: Weights, pull: LossGradient, rows: Array, elements: Elements) -> Weights:
+    def gradients_by_shard(self, weights: Weights, loss: LossGradient, rows: Array, elements: Elements) -> Weights:
         """Compute all shards at once; a worker runs each as `Cut.gradients_by_shard` does."""
-        return self._sum_gradients(weights, pull, rows, elements)
+        return self._sum_gradients(weights, loss, rows, elements)
 
     def _scores_from_outputs(self, outputs: Array, rows: Array | None) -> Array:
         rows = np.arange(self.n) if rows is None else rows
@@ -59,13 +59,13 @@ class ClusterCut(Cut):
     def _scores_with(self, weights: Weights, rows: Array | None) -> Array:
         return self._each(scores_with_of, rows, (self._changes(weights),))
 
-    def _weight_gradients(self, weights: Weights, pull: LossGradient, rows: Array | None) -> Weights:
-        return self._sum_gradients(weights, pull, np.arange(self.n) if rows is None else rows, None)
+    def _weight_gradients(self, weights: Weights, loss: LossGradient, rows: Array | None) -> Weights:
+        return self._sum_gradients(weights, loss, np.arange(self.n) if rows is None else rows, None)
 
-    def _sum_gradients(self, weights: Weights, pull: LossGradient, rows: Array, elements: Elements | None) -> Weights:
+    def _sum_gradients(self, weights: Weights, loss: LossGradient, rows: Array, elements: Elements | None) -> Weights:
         groups, changes = group_by_shard(self.n, rows), self._changes(weights)
         asked = {
-            number: (rows[at] - self._parts[number].start, changes, RowSubset(pull, at), elements)
+            number: (rows[at] - self._parts[number].start, changes, RowSubset(loss, at), elements)
             for number, at in groups
         }
         first, *others = self._ask(gradients_of, asked)
@@ -131,8 +131,8 @@ def scores_with_of(held: HeldCut, rows: Array, changes: Changes) -> Array:
 
 
 def gradients_of(
-    held: HeldCut, rows: Array, changes: Changes, pull: LossGradient, elements: Elements | None
+    held: HeldCut, rows: Array, changes: Changes, loss: LossGradient, elements: Elements | None
 ) -> Weights:
     """Return the gradients summed over some rows of a shard, all of them or selected elements."""
-    found = held.cut.weight_gradients(held.with_changes(changes), pull, rows)
+    found = held.cut.weight_gradients(held.with_changes(changes), loss, rows)
     return found if elements is None else select_elements(found, elements)

@@ -306,7 +306,7 @@ class ModelBackend(ABC):
 
     @final
     def weight_gradients(
-        self, inputs: Inputs, pull: LossGradient, parameters: Iterable[tuple[str, str]] | None = None
+        self, inputs: Inputs, loss: LossGradient, parameters: Iterable[tuple[str, str]] | None = None
     ) -> Weights:
         """Return gradients of a loss with respect to parameters, as fresh arrays.
 
@@ -314,7 +314,7 @@ class ModelBackend(ABC):
 
         Args:
             inputs: `n` inputs.
-            pull: The gradient of the loss with respect to the outputs.
+            loss: The gradient of the loss with respect to the outputs.
             parameters: Which `(layer, parameter)` to differentiate by; None means all, in the order of `layers`.
 
         Raises:
@@ -323,12 +323,12 @@ class ModelBackend(ABC):
         self._check_arguments(inputs)
         places, total = self.resolve_parameters(parameters), None
         for rows, piece in self._iterate_shards(inputs):
-            found = self._weight_gradients(piece, offset_rows(pull, rows.start), places)
+            found = self._weight_gradients(piece, offset_rows(loss, rows.start), places)
             total = found if total is None else add_in_place(total, found)
         return total or {}
 
     @abstractmethod
-    def _weight_gradients(self, inputs: Inputs, pull: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
+    def _weight_gradients(self, inputs: Inputs, loss: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
         """Implementation of `weight_gradients`; the parameters exist, each is listed once."""
 
     @final
@@ -353,7 +353,7 @@ class ModelBackend(ABC):
         """Implementation of `output_gradients`; the layer exists, the seed has one row per input."""
 
     @final
-    def input_gradients(self, inputs: Inputs, pull: LossGradient) -> Inputs:
+    def input_gradients(self, inputs: Inputs, loss: LossGradient) -> Inputs:
         """Return the gradient of a loss with respect to the inputs: an array, or a mapping as `inputs` is.
 
         Raises:
@@ -362,13 +362,13 @@ class ModelBackend(ABC):
         check_real(inputs)
         self._check_arguments(inputs)
         found = [
-            self._input_gradients(piece, offset_rows(pull, rows.start)) for rows, piece in self._iterate_shards(inputs)
+            self._input_gradients(piece, offset_rows(loss, rows.start)) for rows, piece in self._iterate_shards(inputs)
         ]
         if isinstance(inputs, Mapping):
             return {name: join_rows([part[name] for part in found]) for name in inputs}
         return join_rows(found)  # type: ignore[arg-type]  # arrays, as the inputs are
 
-    def _input_gradients(self, inputs: Inputs, pull: LossGradient) -> Inputs:
+    def _input_gradients(self, inputs: Inputs, loss: LossGradient) -> Inputs:
         """Implementation of `input_gradients`; the inputs are no whole numbers. Optional."""
         raise UsageError(f"backend '{self.NAME}' gives no gradients with respect to the inputs")
 

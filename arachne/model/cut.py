@@ -28,13 +28,13 @@ Elements = Mapping[tuple[str, str], tuple[Array, ...]]
 """Selected elements of some parameters: one index array for each axis."""
 
 
-def compute_gradient(pull: LossGradient, scores: Array, rows: slice) -> Array:
+def compute_gradient(loss: LossGradient, scores: Array, rows: slice) -> Array:
     """Call a loss gradient for some rows and check its shape, which is that of their outputs.
 
     Raises:
         WeightShapeError: It gives another shape than it was given.
     """
-    gradient = np.asarray(pull(scores, rows))
+    gradient = np.asarray(loss(scores, rows))
     if gradient.shape != scores.shape:
         raise WeightShapeError(
             f"a loss gives one gradient for each score, expected the shape {scores.shape}, got {gradient.shape}"
@@ -133,18 +133,18 @@ class Cut(ABC):
         return self._scores_with(weights, rows)
 
     @final
-    def weight_gradients(self, weights: Weights, pull: LossGradient, rows: Array | None = None) -> Weights:
+    def weight_gradients(self, weights: Weights, loss: LossGradient, rows: Array | None = None) -> Weights:
         """Gradients of a loss with respect to every parameter of the layers the cut was made for, as fresh arrays.
 
         Nothing before the cut is computed again. The plain cut of `ModelBackend` has full passes for it.
 
         Args:
             weights: Where the gradients are taken, as in `scores_with`.
-            pull: The loss; the slices it gets count within `rows`.
+            loss: The loss; the slices it gets count within `rows`.
             rows: Which inputs the loss sums over `(k,)`; all when None.
         """
         self._check_weights(weights)
-        return self._weight_gradients(weights, pull, rows)
+        return self._weight_gradients(weights, loss, rows)
 
     def scores_by_shard(self, weights: Weights, rows: Array) -> Array:
         """Return the outputs `(k, ...)` of rows `(k,)`, computed by shards, with the same bits on any worker."""
@@ -153,13 +153,13 @@ class Cut(ABC):
             return self.scores_with(weights, rows)
         return assemble_rows([(at, self.scores_with(weights, rows[at])) for _, at in groups])
 
-    def gradients_by_shard(self, weights: Weights, pull: LossGradient, rows: Array, elements: Elements) -> Weights:
+    def gradients_by_shard(self, weights: Weights, loss: LossGradient, rows: Array, elements: Elements) -> Weights:
         """Return the weight gradients of rows `(k,)` at these elements alone, added up in the order of the shards."""
         groups = group_by_shard(self.n, rows)
         if len(groups) == 1:
-            return select_elements(self.weight_gradients(weights, pull, rows), elements)
+            return select_elements(self.weight_gradients(weights, loss, rows), elements)
         first, *others = (
-            select_elements(self.weight_gradients(weights, RowSubset(pull, at), rows[at]), elements) for _, at in groups
+            select_elements(self.weight_gradients(weights, RowSubset(loss, at), rows[at]), elements) for _, at in groups
         )
         return sum_weights(first, others)
 
@@ -171,7 +171,7 @@ class Cut(ABC):
     def _scores_with(self, weights: Weights, rows: Array | None) -> Array:
         """Implementation of `scores_with`; names and shapes are validated."""
 
-    def _weight_gradients(self, weights: Weights, pull: LossGradient, rows: Array | None) -> Weights:
+    def _weight_gradients(self, weights: Weights, loss: LossGradient, rows: Array | None) -> Weights:
         """Implementation of `weight_gradients`; names and shapes are validated."""
         raise NotImplementedError(f"a '{type(self).__name__}' gives no gradients; the plain cut of the base class does")
 
@@ -185,19 +185,19 @@ class Cut(ABC):
 class RowSubset:
     """A loss over many rows, restricted to some of them."""
 
-    def __init__(self, pull: LossGradient, at: Array) -> None:
+    def __init__(self, loss: LossGradient, at: Array) -> None:
         """Restrict a loss.
 
         Args:
-            pull: The loss over all rows.
+            loss: The loss over all rows.
             at: The positions of the rows among all, `(k,)`.
         """
-        self._pull, self._at = pull, at
+        self._loss, self._at = loss, at
 
     def __call__(self, scores: Array, rows: slice) -> Array:
         """Call the loss with the rows' positions among all; see `LossGradient`."""
         numbers: Any = self._at[rows]  # they index an array as the slice does
-        return self._pull(scores, numbers)
+        return self._loss(scores, numbers)
 
 
 def group_by_shard(n: int, rows: Array) -> list[tuple[int, Array]]:
@@ -296,10 +296,10 @@ class PlainCut(Cut):
         with temporary_weights(self._backend, {**self._weights, **weights}):
             return self._backend.forward(self._rows(rows))
 
-    def _weight_gradients(self, weights: Weights, pull: LossGradient, rows: Array | None) -> Weights:
+    def _weight_gradients(self, weights: Weights, loss: LossGradient, rows: Array | None) -> Weights:
         asked = [place for place in self._weights if place[0] in self.layers]
         with temporary_weights(self._backend, {**self._weights, **weights}):
-            return self._backend.weight_gradients(self._rows(rows), pull, asked)
+            return self._backend.weight_gradients(self._rows(rows), loss, asked)
 
     def _rows(self, rows: Array | None) -> Inputs:
         return self._inputs if rows is None else take(self._inputs, rows)
@@ -327,8 +327,8 @@ class LazyCut(Cut):
     def scores_by_shard(self, weights: Weights, rows: Array) -> Array:
         return self.scores_with(weights, rows)
 
-    def gradients_by_shard(self, weights: Weights, pull: LossGradient, rows: Array, elements: Elements) -> Weights:
-        return select_elements(self.weight_gradients(weights, pull, rows), elements)
+    def gradients_by_shard(self, weights: Weights, loss: LossGradient, rows: Array, elements: Elements) -> Weights:
+        return select_elements(self.weight_gradients(weights, loss, rows), elements)
 
     def _scores_from_outputs(self, outputs: Array, rows: Array | None) -> Array:
         return assemble_rows([(at, cut.scores_from_outputs(outputs[at], own)) for cut, at, own in self._cuts_of(rows)])
@@ -336,8 +336,8 @@ class LazyCut(Cut):
     def _scores_with(self, weights: Weights, rows: Array | None) -> Array:
         return assemble_rows([(at, cut.scores_with(weights, own)) for cut, at, own in self._cuts_of(rows)])
 
-    def _weight_gradients(self, weights: Weights, pull: LossGradient, rows: Array | None) -> Weights:
-        found = (cut.weight_gradients(weights, RowSubset(pull, at), own) for cut, at, own in self._cuts_of(rows))
+    def _weight_gradients(self, weights: Weights, loss: LossGradient, rows: Array | None) -> Weights:
+        found = (cut.weight_gradients(weights, RowSubset(loss, at), own) for cut, at, own in self._cuts_of(rows))
         return sum_weights(next(found), found)
 
     def _cuts_of(self, rows: Array | None) -> Iterator[tuple[Cut, Array, Array]]:

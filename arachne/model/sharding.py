@@ -73,8 +73,8 @@ def add_in_place(total: Weights, more: Weights) -> Weights:
     return total
 
 
-def offset_rows(pull: Callable[[Array, slice], Array], start: int) -> Callable[[Array, slice], Array]:
+def offset_rows(loss: Callable[[Array, slice], Array], start: int) -> Callable[[Array, slice], Array]:
     """Return a loss over all inputs as a loss over the shard that begins at row `start`."""
     if not start:
-        return pull
-    return lambda scores, rows: pull(scores, slice(rows.start + start, rows.stop + start))
+        return loss
+    return lambda scores, rows: loss(scores, slice(rows.start + start, rows.stop + start))

@@ -147,8 +147,8 @@ class _View:
         }
         noise = NOISE * self.deviation * rng.standard_normal(batch[mine].shape)
         noisy = {**batch, mine: (batch[mine] + noise).astype(batch[mine].dtype)}
-        pull = difference(np.repeat(wrong, COPIES), np.repeat(labels, COPIES))
-        found = backend.input_gradients(noisy if isinstance(self.inputs, Mapping) else noisy[mine], pull)
+        loss = difference(np.repeat(wrong, COPIES), np.repeat(labels, COPIES))
+        found = backend.input_gradients(noisy if isinstance(self.inputs, Mapping) else noisy[mine], loss)
         slopes = np.asarray(found[mine] if isinstance(found, Mapping) else found, np.float64)
         parts = slopes * (batch[mine] - self.mean)
         maps = as_pictures(parts, self.layout).sum(axis=-1)
@@ -158,14 +158,14 @@ class _View:
 def difference(wrong: Array, labels: Array) -> LossGradient:
     """The score of one class minus that of another, `(n,)` each, summed over the inputs."""
 
-    def pull(scores: Array, rows: slice) -> Array:
+    def loss(scores: Array, rows: slice) -> Array:
         gradient = np.zeros_like(scores)
         each = np.arange(len(scores))
         gradient[each, wrong[rows]] += 1
         gradient[each, labels[rows]] -= 1
         return gradient
 
-    return pull
+    return loss
 
 
 def _draw_maps(picture: Array, before: Array, after: Array) -> dict[str, Shown]:

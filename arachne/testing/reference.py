@@ -116,12 +116,12 @@ class ReferenceBackend(ModelBackend):
         """Trace the layer and return its activations."""
         return self._make_trace(inputs, [layer]).activations[layer]
 
-    def _weight_gradients(self, inputs: Inputs, pull: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
+    def _weight_gradients(self, inputs: Inputs, loss: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
         """Carry the loss gradient back from the scores and multiply it with each layer's inputs."""
         total = {(layer, parameter): np.zeros_like(self._weights[layer][parameter]) for layer, parameter in parameters}
         layers = {layer for layer, _ in parameters}
         nodes = nodes_behind(self._network, layers)
-        for values, gradients in self._passes(inputs, pull, nodes):
+        for values, gradients in self._passes(inputs, loss, nodes):
             found = weight_gradients(self._network, layers, values, gradients, self._weights)
             for place, sums in total.items():
                 sums += found[place]
@@ -131,9 +131,9 @@ class ReferenceBackend(ModelBackend):
         """The seed carried back to each use of a layer."""
         return self._make_trace(inputs, [layer]).output_gradients(seed)[layer]
 
-    def _input_gradients(self, inputs: Inputs, pull: LossGradient) -> Inputs:
+    def _input_gradients(self, inputs: Inputs, loss: LossGradient) -> Inputs:
         """Carry the loss gradient back from the scores to the inputs."""
-        parts = [gradients for _, gradients in self._passes(inputs, pull, self._network.nodes)]
+        parts = [gradients for _, gradients in self._passes(inputs, loss, self._network.nodes)]
         named = check_inputs(self._network, inputs, self._dtype)
         found = {name: np.concatenate([values[:0], *(part[name] for part in parts)]) for name, values in named.items()}
         return found if isinstance(inputs, Mapping) else next(iter(found.values()))
@@ -196,7 +196,7 @@ class ReferenceBackend(ModelBackend):
     def _run(self, values: Values) -> Values:
         return run(self._network, self._network.nodes, values, self._weights)
 
-    def _passes(self, inputs: Inputs, pull: LossGradient, nodes: Sequence[Node]) -> Iterator[tuple[Values, Values]]:
+    def _passes(self, inputs: Inputs, loss: LossGradient, nodes: Sequence[Node]) -> Iterator[tuple[Values, Values]]:
         """Part by part, the values of a pass and the gradients with respect to those around these nodes."""
         scores, done = self._network.nodes[-1].name, 0
         for part in self._parts(inputs):
@@ -204,7 +204,7 @@ class ReferenceBackend(ModelBackend):
             rows = slice(done, done + len(values[scores]))
             done = rows.stop
             if rows.stop > rows.start:
-                seed = compute_gradient(pull, values[scores], rows).astype(self._dtype, copy=False)
+                seed = compute_gradient(loss, values[scores], rows).astype(self._dtype, copy=False)
                 yield values, run_back(self._network, values, seed, self._weights, nodes)
 
     def _slices(self, inputs: Inputs) -> list[slice]:

@@ -62,7 +62,7 @@ class ReferenceCut(Cut):
         changed, scores = self._weights_with(weights), self._network.nodes[-1].name
         return np.concatenate([run(self._network, self._behind, part, changed)[scores] for part in self._parts(rows)])
 
-    def _weight_gradients(self, weights: Weights, pull: LossGradient, rows: Array | None) -> Weights:
+    def _weight_gradients(self, weights: Weights, loss: LossGradient, rows: Array | None) -> Weights:
         """Forward and back over the nodes behind the cut."""
         network, changed, scores = self._network, self._weights_with(weights), self._network.nodes[-1].name
         total = {
@@ -76,7 +76,7 @@ class ReferenceCut(Cut):
             here = slice(done, done + len(values[scores]))
             done = here.stop
             if here.stop > here.start:
-                seed = compute_gradient(pull, values[scores], here).astype(values[scores].dtype, copy=False)
+                seed = compute_gradient(loss, values[scores], here).astype(values[scores].dtype, copy=False)
                 gradients = run_back(network, values, seed, changed, self._behind)
                 found = weight_gradients(network, self.layers, values, gradients, changed)
                 for place, sums in total.items():

@@ -126,7 +126,7 @@ class KerasBackend(ModelBackend):
         trace = KerasTrace(self._runner, inputs, [layer], gradients=False)
         return trace.scores, trace.activations[layer]
 
-    def _weight_gradients(self, inputs: Inputs, pull: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
+    def _weight_gradients(self, inputs: Inputs, loss: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
         """Take gradients on copies of the variables, and add up batches."""
         places = {(layer, name): self._runner.layers[layer].stored[name] for layer, name in parameters}
         wanted = {id(stored.variable): stored.variable for stored in places.values()}
@@ -140,16 +140,16 @@ class KerasBackend(ModelBackend):
 
             return FRAMEWORK.pull_back(scores, [fixed[key] for key in wanted], seed)
 
-        return gradients_of(places, (pull_back(batch, seed) for batch, seed in self._batches_with_seeds(inputs, pull)))
+        return gradients_of(places, (pull_back(batch, seed) for batch, seed in self._batches_with_seeds(inputs, loss)))
 
     def _output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
         """One pass and one backward pass per batch."""
         return KerasTrace(self._runner, inputs, [layer]).output_gradients(seed)[layer]
 
-    def _input_gradients(self, inputs: Inputs, pull: LossGradient) -> Inputs:
+    def _input_gradients(self, inputs: Inputs, loss: LossGradient) -> Inputs:
         """Take gradients on the input tensors."""
         parts = []
-        for batch, seed in self._batches_with_seeds(inputs, pull):
+        for batch, seed in self._batches_with_seeds(inputs, loss):
             given = self._runner.graph_inputs(batch)
             for tensor in given.values():
                 kind = keras.backend.standardize_dtype(tensor.dtype)
@@ -226,9 +226,9 @@ class KerasBackend(ModelBackend):
         stored = (stored for layer in self._runner.layers.values() for stored in layer.stored.values())
         return list({id(one.variable): one.variable for one in stored}.values())
 
-    def _batches_with_seeds(self, inputs: Inputs, pull: LossGradient) -> Iterator[tuple[Inputs, Seed]]:
+    def _batches_with_seeds(self, inputs: Inputs, loss: LossGradient) -> Iterator[tuple[Inputs, Seed]]:
         """Yield batches of inputs, each with the loss gradient of its rows."""
         done = 0
         for batch in self._runner.batches(inputs):
-            yield batch, seed_of(pull, done, count(batch))
+            yield batch, seed_of(loss, done, count(batch))
             done += count(batch)

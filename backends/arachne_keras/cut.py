@@ -82,7 +82,7 @@ class KerasCut(Cut):
         batches_of_rows = self._crossing.batches(rows, self._rows)
         return np.concatenate([self._call("weights", values, given)[:n] for values, n in batches_of_rows])
 
-    def _weight_gradients(self, weights: Weights, pull: LossGradient, rows: Array | None) -> Weights:
+    def _weight_gradients(self, weights: Weights, loss: LossGradient, rows: Array | None) -> Weights:
         """Run the steps behind the layers again, with weights that require gradients."""
         given = self._variable_tensors(weights)
         places = {(name, key): s for name, layer in self._touched.items() for key, s in layer.stored.items()}
@@ -91,7 +91,7 @@ class KerasCut(Cut):
             done = 0
             for values, n in self._crossing.batches(rows, self._rows):
                 kept = self._tensors(values)
-                yield FRAMEWORK.pull_back(partial(self._behind_with, kept), given, seed_of(pull, done, n))
+                yield FRAMEWORK.pull_back(partial(self._behind_with, kept), given, seed_of(loss, done, n))
                 done += n
 
         return gradients_of(places, batches_of_rows())

@@ -13,13 +13,13 @@ from arachne_keras.autodiff import Seed, to_array
 from arachne_keras.parameter_slice import ParameterSlice
 
 
-def seed_of(pull: LossGradient, start: int, n: int) -> Seed:
+def seed_of(loss: LossGradient, start: int, n: int) -> Seed:
     """Return the loss gradient of `n` rows from number `start` on, with zeros for padded rows."""
 
     def seed(scores: Array) -> Array:
         whole = np.zeros_like(scores)
         if n:
-            whole[:n] = compute_gradient(pull, scores[:n], slice(start, start + n))
+            whole[:n] = compute_gradient(loss, scores[:n], slice(start, start + n))
         return whole
 
     return seed

@@ -174,14 +174,14 @@ class OnnxBackend(ModelBackend):
         trace = OnnxTrace(self._runner, inputs, {layer: self._layers[layer]}, gradients=False)
         return trace.scores, trace.activations[layer]
 
-    def _weight_gradients(self, inputs: Inputs, pull: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
+    def _weight_gradients(self, inputs: Inputs, loss: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
         """The forward nodes, then the backward nodes of the chosen weights, batch by batch; batches add up."""
         places = {(layer, name): self._layers[layer].stored[name] for layer, name in parameters}
         names = sorted({place.name for place in places.values()})
         if parameters == self.resolve_parameters(None) and not self._runner.derivative(names).gradients:
             raise ModelError("no gradient of the scores reaches a weight, so they are no class scores to repair")
         totals = {name: np.zeros(self._runner.deep.constants[name].shape, np.float32) for name in names}
-        for found, _ in self._runner.loss_gradients(inputs, names, pull):
+        for found, _ in self._runner.loss_gradients(inputs, names, loss):
             for name, gradient in found.items():
                 totals[name] += gradient
         return gradients_of(places, totals)
@@ -194,7 +194,7 @@ class OnnxBackend(ModelBackend):
             found.append(trace.output_gradients(seed[rows])[layer])
         return tuple(np.concatenate(uses) for uses in zip(*found, strict=True))
 
-    def _input_gradients(self, inputs: Inputs, pull: LossGradient) -> Inputs:
+    def _input_gradients(self, inputs: Inputs, loss: LossGradient) -> Inputs:
         """The backward nodes down to the model's inputs."""
         feeds = self._runner.feeds(inputs)
         before, operators = before_blocks(self._runner.deep)
@@ -203,7 +203,7 @@ class OnnxBackend(ModelBackend):
             if name in before:
                 raise ModelError(f"no gradient reaches the input '{name}', because none passes {_some(operators)}")
         parts: dict[str, list[Array]] = {name: [] for name in feeds}
-        for found, n in self._runner.loss_gradients(inputs, list(feeds), pull):
+        for found, n in self._runner.loss_gradients(inputs, list(feeds), loss):
             for name, gradient in found.items():
                 parts[name].append(np.array(gradient[:n], np.float32))
         joined = {

@@ -101,13 +101,13 @@ class OnnxCut(Cut):
         self._cache.keep(crossing)
         return self._run(self._program(names, nodes, crossing, changed), crossing, {}, changed, rows)
 
-    def _weight_gradients(self, weights: Weights, pull: LossGradient, rows: Array | None) -> Weights:
+    def _weight_gradients(self, weights: Weights, loss: LossGradient, rows: Array | None) -> Weights:
         """Run the nodes behind the touched tensors and their derivatives; full passes if a tensor mixes the inputs."""
         values = {**self._values, **self._replace_parameters(weights)}
         try:
-            return self._gradients.at(values, pull, rows, self._n if rows is None else len(rows))
+            return self._gradients.at(values, loss, rows, self._n if rows is None else len(rows))
         except NotCuttableError:
-            return self._plain().weight_gradients(weights, pull, rows)
+            return self._plain().weight_gradients(weights, loss, rows)
 
     def _replace_parameters(self, weights: Weights) -> dict[str, Array]:
         """Return the stored tensors of these parameters with the new values."""

@@ -88,7 +88,7 @@ def loss_gradients(
     derivative: Derivative,
     forward: Program,
     backward: Callable[[Mapping[str, Array]], Program],
-    pull: LossGradient,
+    loss: LossGradient,
 ) -> Iterator[tuple[dict[str, Array], int]]:
     """Yield the gradients of each batch by name, and its number of rows.
 
@@ -97,7 +97,7 @@ def loss_gradients(
         derivative: The gradient graph.
         forward: Computes the scores and the tensors that the backward nodes read.
         backward: Makes the session of the backward nodes from the values of a batch.
-        pull: The loss.
+        loss: The loss.
     """
     done = 0
     for feeds, n, size in runs:
@@ -105,7 +105,7 @@ def loss_gradients(
         scores = np.asarray(values[derivative.graph.scores][:n], np.float32)
         seed = np.zeros((size, scores.shape[1]), np.float32)  # rows that only fill a batch keep their zeros
         if n:
-            seed[:n] = compute_gradient(pull, scores, slice(done, done + n))
+            seed[:n] = compute_gradient(loss, scores, slice(done, done + n))
         if derivative.gradients:
             yield backward(values).run({**values, SEED: seed}), n
         done += n

@@ -37,7 +37,7 @@ class CutGradients:
         self._names = sorted({place.name for place in self._places.values()})
         self._plan: _Plan | None = None
 
-    def at(self, values: Mapping[str, Array], pull: LossGradient, rows: Array | None, n: int) -> Weights:
+    def at(self, values: Mapping[str, Array], loss: LossGradient, rows: Array | None, n: int) -> Weights:
         """Return the gradients of a loss over `n` rows, for these values of the stored tensors.
 
         Raises:
@@ -48,7 +48,7 @@ class CutGradients:
         constants = self._runner.deep.constants
         weights = {name: values[name].astype(constants[name].dtype, copy=False) for name in self._names}
         totals = {name: np.zeros(constants[name].shape, np.float32) for name in self._names}
-        for found in self._plan.run(weights, pull, rows, n):
+        for found in self._plan.run(weights, loss, rows, n):
             for name, gradient in found.items():
                 totals[name] += gradient
         return gradients_of(self._places, totals)
@@ -78,11 +78,11 @@ class _Plan:
         self._step = max(1, MAX_BATCH_BYTES // max(1, 2 * sum(runner.bytes_per_row.get(name, 0) for name in made)))
 
     def run(
-        self, weights: Mapping[str, Array], pull: LossGradient, rows: Array | None, n: int
+        self, weights: Mapping[str, Array], loss: LossGradient, rows: Array | None, n: int
     ) -> Iterator[dict[str, Array]]:
         """Yield the gradients of each batch by stored tensor."""
         runs = self._runs(weights, rows, n)
-        for found, _ in loss_gradients(runs, self._derivative, self._forward, self._back, pull):
+        for found, _ in loss_gradients(runs, self._derivative, self._forward, self._back, loss):
             yield {name: found[gradient] for name, gradient in self._derivative.gradients.items()}
 
     def _runs(

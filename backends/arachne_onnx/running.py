@@ -124,7 +124,7 @@ class Runner:
         return self._derivatives[key]
 
     def loss_gradients(
-        self, inputs: Inputs, wanted: Sequence[str], pull: LossGradient
+        self, inputs: Inputs, wanted: Sequence[str], loss: LossGradient
     ) -> Iterator[tuple[dict[str, Array], int]]:
         """Yield the gradients of a loss with respect to some tensors for each batch, and its number of rows."""
         derivative, key = self.derivative(wanted), tuple(wanted)
@@ -138,7 +138,7 @@ class Runner:
             )
 
         runs = (({**feeds, **weights}, n, self.fixed or max(n, 1)) for feeds, n in self.batches(inputs))
-        for found, n in loss_gradients(runs, derivative, forward, backward, pull):
+        for found, n in loss_gradients(runs, derivative, forward, backward, loss):
             yield {name: found[gradient] for name, gradient in derivative.gradients.items()}, n
 
     @contextmanager

@@ -171,7 +171,7 @@ class TorchBackend(ModelBackend):
         trace = TorchTrace(self._runner, inputs, [layer], gradients=False)
         return trace.scores, trace.activations[layer]
 
-    def _weight_gradients(self, inputs: Inputs, pull: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
+    def _weight_gradients(self, inputs: Inputs, loss: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
         """Batches add up in one set of buffers, as large as the chosen weights, which become the arrays."""
         places = {(layer, name): self._layers[layer].stored[name] for layer, name in parameters}
         leaves = {name: tensor.detach() for name, tensor in self._parameters.items()}
@@ -179,7 +179,7 @@ class TorchBackend(ModelBackend):
         done = 0
         with self._runner.swap_parameters(leaves), torch.enable_grad():
             for batch in self._runner.batches(inputs, gradients=True):
-                pull_back(self._runner.scores(batch), pull, done, list(wanted.values()))
+                pull_back(self._runner.scores(batch), loss, done, list(wanted.values()))
                 done += count(batch)
         return gradients_of(places, wanted)
 
@@ -192,13 +192,13 @@ class TorchBackend(ModelBackend):
             done += count(batch)
         return join_gradients(found)[layer]
 
-    def _input_gradients(self, inputs: Inputs, pull: LossGradient) -> Inputs:
+    def _input_gradients(self, inputs: Inputs, loss: LossGradient) -> Inputs:
         """Run one backward pass per batch, down to copies of the inputs."""
         fixed = {name: tensor.detach() for name, tensor in self._parameters.items()}
         parts, done = [], 0
         with self._runner.swap_parameters(fixed), torch.enable_grad():
             for batch in self._runner.batches(inputs, gradients=True):
-                parts.append(input_gradients(self._runner, batch, pull, done))
+                parts.append(input_gradients(self._runner, batch, loss, done))
                 done += count(batch)
         if isinstance(inputs, Mapping):
             return {name: np.concatenate([part[name] for part in parts]) for name in inputs}

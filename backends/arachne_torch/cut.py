@@ -121,7 +121,7 @@ class TorchCut(Cut):
         found = [self._run(self._all, self._tape.output, part, changed) for part in self._parts(rows)]
         return np.concatenate([self._no_scores, *found])
 
-    def _weight_gradients(self, weights: Weights, pull: LossGradient, rows: Array | None) -> Weights:
+    def _weight_gradients(self, weights: Weights, loss: LossGradient, rows: Array | None) -> Weights:
         """Run the recorded calls behind the layer again, with weights that require gradients."""
         changed: dict[int, Tensor] = {}
         for (layer, parameter), values in weights.items():
@@ -138,22 +138,22 @@ class TorchCut(Cut):
                 break
             with torch.enable_grad():
                 scores = self._runner.finish(self._run_steps(self._all, part, given)[self._tape.output])
-            seed = pull_back(scores, pull, done, wanted)
+            seed = pull_back(scores, loss, done, wanted)
             pulled_at = float(seed.any(axis=1).mean())
             done += len(part)
         whole = np.arange(self._n) if rows is None else rows
         if done < len(whole):
-            self._pull_where_needed(pull, whole, done, given, wanted)
+            self._pull_where_needed(loss, whole, done, given, wanted)
         return gradients_of(places, leaves)
 
     def _pull_where_needed(
-        self, pull: LossGradient, rows: Array, start: int, given: Mapping[int, Tensor], wanted: Sequence[Tensor]
+        self, loss: LossGradient, rows: Array, start: int, given: Mapping[int, Tensor], wanted: Sequence[Tensor]
     ) -> None:
         """Add the gradients of the rows from `start` on; rows without a loss gradient skip the backward pass."""
         seeds, done = [], start
         for part in self._parts(rows[start:]):
             scores = self._run(self._all, self._tape.output, part, {at: leaf.detach() for at, leaf in given.items()})
-            seeds.append(compute_gradient(pull, scores, slice(done, done + len(part))))
+            seeds.append(compute_gradient(loss, scores, slice(done, done + len(part))))
             done += len(part)
         seed = np.concatenate(seeds)
         needed = np.flatnonzero(seed.any(axis=1))

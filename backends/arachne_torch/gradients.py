@@ -13,7 +13,7 @@ from arachne_torch.parameter_slice import ParameterSlice
 from arachne_torch.running import Runner, as_tensor, to_array
 
 
-def pull_back(scores: Tensor, pull: LossGradient, start: int, wanted: Sequence[Tensor]) -> Array:
+def pull_back(scores: Tensor, loss: LossGradient, start: int, wanted: Sequence[Tensor]) -> Array:
     """Add the gradients of one batch, whose first row is number `start`, to the gradients of the tensors.
 
     Returns:
@@ -22,7 +22,7 @@ def pull_back(scores: Tensor, pull: LossGradient, start: int, wanted: Sequence[T
     found = to_array(scores.float())
     if not len(scores):
         return found
-    seed = compute_gradient(pull, found, slice(start, start + len(scores)))
+    seed = compute_gradient(loss, found, slice(start, start + len(scores)))
     push(scores, seed, wanted)
     return seed
 
@@ -46,7 +46,7 @@ def gradient(leaf: Tensor) -> Tensor:
     return wide.detach().cpu()
 
 
-def input_gradients(runner: Runner, inputs: Inputs, pull: LossGradient, start: int) -> dict[str, Array]:
+def input_gradients(runner: Runner, inputs: Inputs, loss: LossGradient, start: int) -> dict[str, Array]:
     """Return the gradients of one batch of inputs by name (`` for a single input), without padded rows."""
     tensors = runner.tensors(inputs)
     named = tensors if isinstance(tensors, dict) else {"": tensors}
@@ -54,5 +54,5 @@ def input_gradients(runner: Runner, inputs: Inputs, pull: LossGradient, start: i
     # Models may work in place, which torch forbids on what is differentiated by.
     given = {name: leaf.clone() for name, leaf in leaves.items()}
     scores = runner.score_tensors(given if isinstance(tensors, dict) else given[""], count(inputs))
-    pull_back(scores, pull, start, list(leaves.values()))
+    pull_back(scores, loss, start, list(leaves.values()))
     return {name: gradient(leaf)[: count(inputs)].numpy() for name, leaf in leaves.items()}

@@ -50,17 +50,17 @@ class ListsLayersByName(ReferenceBackend):
 
 
 class ForgetsToDivideByTheNumberOfInputs(ReferenceBackend):
-    def _weight_gradients(self, inputs: Inputs, pull: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
-        found = super()._weight_gradients(inputs, pull, parameters)
+    def _weight_gradients(self, inputs: Inputs, loss: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
+        found = super()._weight_gradients(inputs, loss, parameters)
         return {place: values * count(inputs) for place, values in found.items()}
 
 
 class AveragesTheLastBatchTooHeavily(ReferenceBackend):
-    def _weight_gradients(self, inputs: Inputs, pull: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
+    def _weight_gradients(self, inputs: Inputs, loss: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
         half = count(inputs) // 2
 
         def heavy(scores: Array, rows: slice) -> Array:
-            gradient = pull(scores, rows)
+            gradient = loss(scores, rows)
             gradient[half:] *= 2
             return gradient
 
@@ -68,24 +68,24 @@ class AveragesTheLastBatchTooHeavily(ReferenceBackend):
 
 
 class CountsRowsAnewInEveryBatch(ReferenceBackend):
-    def _weight_gradients(self, inputs: Inputs, pull: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
+    def _weight_gradients(self, inputs: Inputs, loss: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
         def anew(scores: Array, rows: slice) -> Array:
-            return pull(scores, slice(0, len(scores)))
+            return loss(scores, slice(0, len(scores)))
 
         return super()._weight_gradients(inputs, anew, parameters)
 
 
 class GivesOneParameterForAnother(ReferenceBackend):
-    def _weight_gradients(self, inputs: Inputs, pull: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
-        found = super()._weight_gradients(inputs, pull, parameters)
+    def _weight_gradients(self, inputs: Inputs, loss: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
+        found = super()._weight_gradients(inputs, loss, parameters)
         return (
             found if parameters == self.resolve_parameters(None) else {place: found[place] * 2 for place in parameters}
         )
 
 
 class CutsForgetTheWeightsTheyAreAskedAt(ReferenceCut):
-    def _weight_gradients(self, weights: Weights, pull: LossGradient, rows: Array | None) -> Weights:
-        return super()._weight_gradients({}, pull, rows)
+    def _weight_gradients(self, weights: Weights, loss: LossGradient, rows: Array | None) -> Weights:
+        return super()._weight_gradients({}, loss, rows)
 
 
 class CutsThatForget(ReferenceBackend):
@@ -96,13 +96,13 @@ class CutsThatForget(ReferenceBackend):
 
 
 class GivesInputGradientsOfTheWrongSign(ReferenceBackend):
-    def _input_gradients(self, inputs: Inputs, pull: LossGradient) -> Inputs:
-        found = super()._input_gradients(inputs, pull)
+    def _input_gradients(self, inputs: Inputs, loss: LossGradient) -> Inputs:
+        found = super()._input_gradients(inputs, loss)
         return {name: -array for name, array in found.items()} if isinstance(found, Mapping) else -found
 
 
 class RefusesInputGradients(ReferenceBackend):
-    def _input_gradients(self, inputs: Inputs, pull: LossGradient) -> Inputs:
+    def _input_gradients(self, inputs: Inputs, loss: LossGradient) -> Inputs:
         raise UsageError("not these")
 
 

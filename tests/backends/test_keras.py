@@ -199,13 +199,13 @@ def test_gradients_agree_with_finite_differences_and_cuts_with_the_model(case: t
 
 def test_gradients_behind_a_cut_are_those_of_full_passes(case: tuple[KerasBackend, Array]) -> None:
     backend, inputs = case
-    pull = squared_probability_change(backend.forward(inputs)[:, ::-1])
+    loss = squared_probability_change(backend.forward(inputs)[:, ::-1])
     for info in backend.layers:
         weights = {
             (info.name, name): values * np.float32(0.8) for name, values in backend.get_weights(info.name).items()
         }
-        found = backend.cut(inputs, [info.name]).weight_gradients(weights, pull)
-        expected = PlainCut(backend, inputs, [info.name]).weight_gradients(weights, pull)
+        found = backend.cut(inputs, [info.name]).weight_gradients(weights, loss)
+        expected = PlainCut(backend, inputs, [info.name]).weight_gradients(weights, loss)
         assert set(found) == set(expected) == set(weights)
         for place, values in expected.items():
             np.testing.assert_allclose(found[place], values, rtol=1e-3, atol=1e-5, err_msg=str(place))

@@ -198,10 +198,10 @@ def test_the_plain_cut_behind_a_cut_has_the_weights_it_was_cut_with() -> None:
     scores, cut = backend.forward(x), backend.cut(x, ["fc2"])
     backend.set_weights("fc1", "weight", weight)
     assert isinstance(cut, OnnxCut)
-    plain, pull = cut._plain(), cross_entropy(np.arange(5) % 3)
+    plain, loss = cut._plain(), cross_entropy(np.arange(5) % 3)
     np.testing.assert_allclose(plain.scores_with({}), scores, atol=1e-5)
-    for place, gradient in plain.weight_gradients({}, pull).items():
-        np.testing.assert_allclose(cut.weight_gradients({}, pull)[place], gradient, atol=1e-5)
+    for place, gradient in plain.weight_gradients({}, loss).items():
+        np.testing.assert_allclose(cut.weight_gradients({}, loss)[place], gradient, atol=1e-5)
     assert not np.allclose(backend.forward(x), scores, atol=1e-3)
 
 

@@ -30,8 +30,8 @@ def test_a_dense_tail_in_numpy_agrees_with_the_framework(
     assert isinstance(fast, DenseTailScorer)
     rng = np.random.default_rng(1)
     values, rows = suspects.values + 0.1 * rng.normal(size=len(suspects)), rng.permutation(len(data))[:700]
-    pull = cross_entropy(data.labels[rows])
+    loss = cross_entropy(data.labels[rows])
     np.testing.assert_allclose(fast.scores(values, rows), plain.scores(values, rows), rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(
-        fast.gradients(values, pull, rows), plain.gradients(values, pull, rows), rtol=1e-3, atol=1e-5
+        fast.gradients(values, loss, rows), plain.gradients(values, loss, rows), rtol=1e-3, atol=1e-5
     )

@@ -119,16 +119,16 @@ def test_rows_that_a_loss_does_not_pull_at_change_no_gradient() -> None:
     pulled_at = np.random.default_rng(0).random(len(many)) < 0.15
     pulled_at[:5] = True
 
-    def pull(scores: Array, rows: slice) -> Array:
+    def loss(scores: Array, rows: slice) -> Array:
         return np.asarray(scores * pulled_at[rows, None])
 
-    plain = PlainCut(backend, many, ["left"]).weight_gradients({}, pull)
+    plain = PlainCut(backend, many, ["left"]).weight_gradients({}, loss)
     backend._runner.rows = 2
     cut = backend.cut(many, ["left"])
     assert isinstance(cut, TorchCut)
     cut.__dict__["_affordable"] = 4  # rows at a time, as of a large model
     for rows in (None, np.arange(len(many))):
-        for place, found in cut.weight_gradients({}, pull, rows).items():
+        for place, found in cut.weight_gradients({}, loss, rows).items():
             np.testing.assert_allclose(found, plain[place], rtol=1e-4, atol=1e-5)
     nothing = cut.weight_gradients({}, lambda scores, rows: np.zeros_like(scores))
     assert not any(found.any() for found in nothing.values())

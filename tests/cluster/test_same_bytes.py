@@ -116,20 +116,20 @@ def shared(client: Client, model_file: Path) -> Iterator[ClusterBackend]:
 
 
 def test_every_operation_gives_the_same_bits(shared: ClusterBackend, data: LabelledData) -> None:
-    inputs, pull = np.asarray(data.inputs)[:3000], cross_entropy(data.labels[:3000])
+    inputs, loss = np.asarray(data.inputs)[:3000], cross_entropy(data.labels[:3000])
     alone = shared.inner
     assert np.array_equal(shared.forward(inputs), alone.forward(inputs))
     (found,), (expected,) = (one.activations(inputs, "head") for one in (shared, alone))
     assert np.array_equal(found.entering["weight"], expected.entering["weight"])
     assert np.array_equal(found.leaving, expected.leaving)
-    gradients = alone.weight_gradients(inputs, pull)
-    for place, values in shared.weight_gradients(inputs, pull).items():
+    gradients = alone.weight_gradients(inputs, loss)
+    for place, values in shared.weight_gradients(inputs, loss).items():
         assert np.array_equal(values, gradients[place])
     seed = np.ones((len(inputs), 10), np.float32)
     assert np.array_equal(
         shared.output_gradients(inputs, "first", seed)[0], alone.output_gradients(inputs, "first", seed)[0]
     )
-    mine, theirs = (np.asarray(one.input_gradients(inputs, pull)) for one in (shared, alone))
+    mine, theirs = (np.asarray(one.input_gradients(inputs, loss)) for one in (shared, alone))
     assert np.array_equal(mine, theirs)
 
 
@@ -155,14 +155,14 @@ def test_a_cut_gives_the_same_bits_for_rows_in_any_order(shared: ClusterBackend,
     rows = np.random.default_rng(0).permutation(3000)[:500]
     mine, theirs = (one.cut(inputs, ["first"]) for one in (shared, shared.inner))
     weights = {("first", "weight"): 1.1 * shared.get_weights("first")["weight"]}
-    pull = cross_entropy(data.labels[rows])
+    loss = cross_entropy(data.labels[rows])
     assert np.array_equal(mine.scores_by_shard(weights, rows), theirs.scores_by_shard(weights, rows))
     assert np.array_equal(mine.outputs(rows), theirs.outputs(rows))
     some = {("first", "weight"): (np.array([0, 1]), np.array([0, 0]), np.array([2, 0]), np.array([1, 2]))}
-    found, expected = (one.gradients_by_shard(weights, pull, rows, some) for one in (mine, theirs))
+    found, expected = (one.gradients_by_shard(weights, loss, rows, some) for one in (mine, theirs))
     assert found["first", "weight"].shape == (2,)
     assert np.array_equal(found["first", "weight"], expected["first", "weight"])
-    found, expected = (one.weight_gradients(weights, pull, rows[:9]) for one in (mine, theirs))
+    found, expected = (one.weight_gradients(weights, loss, rows[:9]) for one in (mine, theirs))
     assert np.allclose(found["first", "weight"], expected["first", "weight"], atol=1e-6)
     outputs = theirs.outputs(rows)
     scores = theirs.scores_from_outputs(outputs, rows)

@@ -68,7 +68,7 @@ def test_inputs_that_are_no_pictures_or_whole_numbers_and_an_empty_patch_have_no
 class NoGradients(ReferenceBackend):
     """Cannot differentiate by inputs."""
 
-    def _input_gradients(self, inputs: Inputs, pull: LossGradient) -> Inputs:
+    def _input_gradients(self, inputs: Inputs, loss: LossGradient) -> Inputs:
         raise UsageError("backend 'reference' gives no gradients with respect to the inputs")
 
 

@@ -1,4 +1,4 @@
-"""Losses: numbers worked out by hand, and every pull the slope of its own loss."""
+"""Losses: numbers worked out by hand, and every gradient the slope of its own loss."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def test_cross_entropy_of_even_scores_is_the_logarithm_of_the_number_of_classes(
 
 
 def test_log_probabilities_are_pulled_by_minus_the_label_alone() -> None:
-    pull = cross_entropy(LABELS, score_kind="log-probabilities")
-    np.testing.assert_array_equal(pull(SCORES, slice(0, 3)), -np.eye(3)[LABELS] / 3)
+    loss = cross_entropy(LABELS, score_kind="log-probabilities")
+    np.testing.assert_array_equal(loss(SCORES, slice(0, 3)), -np.eye(3)[LABELS] / 3)
 
 
 @pytest.mark.parametrize("weights", [None, np.array([0.5, 0.0, 2.0])], ids=["mean", "weighted"])
@@ -56,13 +56,13 @@ def test_a_pull_is_the_slope_of_its_loss_in_parts_too(name: str, weights: Array 
         }[name]()
         return float(each @ counts)
 
-    pull: LossGradient = {
+    loss: LossGradient = {
         "cross-entropy": cross_entropy(LABELS, weights),
         "squared": squared_probability_change(BEFORE, weights),
         "margin": margin(LABELS, weights),
         "hinge": margin_hinge(LABELS, 0.4, weights),
     }[name]
-    gradient = np.concatenate([pull(SCORES[rows], rows) for rows in (slice(0, 2), slice(2, 3))])
+    gradient = np.concatenate([loss(SCORES[rows], rows) for rows in (slice(0, 2), slice(2, 3))])
     for index in np.ndindex(SCORES.shape):
         step = np.zeros_like(SCORES)
         step[index] = 1e-6
@@ -83,8 +83,8 @@ def test_labels_that_are_no_classes_are_refused_in_one_wording(make: object) -> 
 def test_a_pull_keeps_the_dtype_of_the_scores_and_the_scores_themselves() -> None:
     scores = SCORES.astype(np.float32)
     kept = scores.copy()
-    for pull in (cross_entropy(LABELS), squared_probability_change(BEFORE), margin_hinge(LABELS, 1.0, np.ones(3))):
-        assert pull(scores, slice(0, 3)).dtype == np.float32
+    for loss in (cross_entropy(LABELS), squared_probability_change(BEFORE), margin_hinge(LABELS, 1.0, np.ones(3))):
+        assert loss(scores, slice(0, 3)).dtype == np.float32
     np.testing.assert_array_equal(scores, kept)
 
 

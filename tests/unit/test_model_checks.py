@@ -46,8 +46,8 @@ def test_a_model_of_a_right_backend_passes_every_check(network: Network) -> None
 class LosesSmallGradients(ReferenceBackend):
     """Half of a gradient is missing: along itself it looks right."""
 
-    def _weight_gradients(self, inputs: Inputs, pull: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
-        found = super()._weight_gradients(inputs, pull, parameters)
+    def _weight_gradients(self, inputs: Inputs, loss: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
+        found = super()._weight_gradients(inputs, loss, parameters)
         return {place: np.where(np.abs(g) < np.median(np.abs(g)), 0, g) for place, g in found.items()}
 
 

@@ -56,14 +56,14 @@ def test_products_of_a_step_run_on_one_thread(backend: ReferenceBackend) -> None
     inputs, suspects = random_inputs(NETWORK, 40, seed=1), Selection.of(backend, ADDRESSES)
     seen = []
 
-    def pull(scores: Array, _: object) -> Array:
+    def loss(scores: Array, _: object) -> Array:
         seen.append(get())
         return np.ones_like(scores)
 
     before = get()
     try:
         put(2)
-        make_scorer(backend, inputs, suspects).gradients(suspects.values, pull, np.arange(40))
+        make_scorer(backend, inputs, suspects).gradients(suspects.values, loss, np.arange(40))
         assert (seen, get()) == ([1], 2)
     finally:
         put(before)

@@ -71,7 +71,12 @@ def _learn_band(route: Route, probes: list[Array], expected: list[Array], labels
 
 
 def _routes(plain: PlainEvaluator, cuts: GroupedCuts, original: Array, memory: int) -> Iterator[Route]:
-    """Yield all routes that support the model, the fastest first."""
+    """Yield all routes that support the model, the fastest first.
+
+    Routes of touched channels earn their lines, by milliseconds per candidate in `benchmarks.evaluator --quick` on
+    torch: before a dense tail 4.2 against the cut's 25.2 with a quarter of the inputs (FM convnet, middle convolution)
+    and 4.3 against 22.6 (CIFAR); before a convolution 11.5 against 32.1 (FM convnet, first convolution).
+    """
     backend, fitness_inputs, suspects = plain.backend, plain.fitness_inputs, plain.suspects
     tail = find_tail(backend, suspects)
     if tail is not None:

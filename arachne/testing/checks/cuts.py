@@ -236,7 +236,7 @@ class CutChecks(Suite):
         for layer in specimen.layers:
             cut, weights = specimen.backend.cut(specimen.inputs, [layer]), specimen.other_weights(layer)
             for loss in specimen.losses(cut.scores_with(weights)):
-                found = cut.weight_gradients(weights, loss.pull)
+                found = cut.weight_gradients(weights, loss.gradient)
                 assert set(found) == set(weights)
                 for of, parameter, direction in directions(specimen):
                     if of != layer:
@@ -261,14 +261,14 @@ class CutChecks(Suite):
             default = PlainCut(specimen.backend, specimen.inputs, touched)
             weights = specimen.other_weights(touched[0])
             for loss in specimen.losses(cut.scores_with(weights)):
-                expected = default.weight_gradients(weights, loss.pull)
-                found = cut.weight_gradients(weights, loss.pull)
+                expected = default.weight_gradients(weights, loss.gradient)
+                found = cut.weight_gradients(weights, loss.gradient)
                 assert set(found) == set(expected) == {p for p in specimen.all_weights() if p[0] in touched}
                 for place, values in expected.items():
                     assert_close(found[place], values, f"{loss.name}, {place}")
-            pull = cross_entropy(specimen.labels[SOME_ROWS])
-            some = default.weight_gradients(weights, pull, SOME_ROWS)
-            for place, values in cut.weight_gradients(weights, pull, SOME_ROWS).items():
+            loss = cross_entropy(specimen.labels[SOME_ROWS])
+            some = default.weight_gradients(weights, loss, SOME_ROWS)
+            for place, values in cut.weight_gradients(weights, loss, SOME_ROWS).items():
                 assert_close(values, some[place], f"{place}, some rows")
 
     def test_gradients_of_a_cut_keep_model_and_cut_as_they_are(self, specimen: Specimen) -> None:

@@ -51,7 +51,7 @@ class GradientChecks(Suite):
         specimen = smooth_specimen
         self.needs_gradients(specimen.backend)
         losses = specimen.losses(specimen.backend.forward(specimen.inputs))
-        found = {loss.name: specimen.backend.weight_gradients(specimen.inputs, loss.pull) for loss in losses}
+        found = {loss.name: specimen.backend.weight_gradients(specimen.inputs, loss.gradient) for loss in losses}
         for layer, parameter, direction in directions(specimen):
             above, below = _scores_along(specimen.backend, specimen, layer, parameter, direction)
             for loss in losses:
@@ -62,17 +62,17 @@ class GradientChecks(Suite):
     def test_chosen_parameters_have_the_gradients_they_have_among_all(self, specimen: Specimen) -> None:
         """Asking for some parameters gives the same entries as asking for all, and no others."""
         self.needs_gradients(specimen.backend)
-        pull = specimen.cross_entropy()
-        whole = specimen.backend.weight_gradients(specimen.inputs, pull)
+        loss = specimen.cross_entropy()
+        whole = specimen.backend.weight_gradients(specimen.inputs, loss)
         for chosen in ([(specimen.layers[-1], "weight")], list(whole)[1::2], list(whole)[::-1], []):
-            found = specimen.backend.weight_gradients(specimen.inputs, pull, chosen)
+            found = specimen.backend.weight_gradients(specimen.inputs, loss, chosen)
             assert list(found) == chosen
             for place, values in found.items():
                 assert_close(values, whole[place], str(place))
         with pytest.raises(UnknownLayerError, match="no_such_layer"):
-            specimen.backend.weight_gradients(specimen.inputs, pull, [("no_such_layer", "weight")])
+            specimen.backend.weight_gradients(specimen.inputs, loss, [("no_such_layer", "weight")])
         with pytest.raises(UnknownLayerError, match="wait"):
-            specimen.backend.weight_gradients(specimen.inputs, pull, [(specimen.layers[0], "wait")])
+            specimen.backend.weight_gradients(specimen.inputs, loss, [(specimen.layers[0], "wait")])
 
     def test_a_pull_sees_each_row_once(self, make_backend: MakeBackend) -> None:
         """A loss gets the scores of every row once, in order, and never those of rows that only fill a batch."""
@@ -101,7 +101,7 @@ class GradientChecks(Suite):
         if any(array.dtype.kind in "iu" for array in named.values()):
             pytest.skip("the network takes whole numbers, which have no gradient")
         for loss in specimen.losses(specimen.backend.forward(specimen.inputs)):
-            gradients = specimen.backend.input_gradients(specimen.inputs, loss.pull)
+            gradients = specimen.backend.input_gradients(specimen.inputs, loss.gradient)
             found = gradients if isinstance(gradients, Mapping) else {"": gradients}
             assert list(found) == list(named)
             for name, array in named.items():

@@ -191,7 +191,7 @@ class NamedLoss:
 
     name: str
     value: Callable[[Array], float]
-    pull: LossGradient
+    gradient: LossGradient
 
 
 def losses_of(labels: Array, before: Array, at: Array) -> tuple[NamedLoss, ...]:

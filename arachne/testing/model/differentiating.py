@@ -39,10 +39,10 @@ def gradients_are_slopes(subject: Subject) -> None:
 def chosen_gradients_are_those_among_all(subject: Subject) -> None:
     """Asking for some parameters gives the same gradients as asking for all, and no others."""
     subject.needs_gradients()
-    pull = cross_entropy(subject.labels)
-    whole = subject.backend.weight_gradients(subject.inputs, pull)
+    loss = cross_entropy(subject.labels)
+    whole = subject.backend.weight_gradients(subject.inputs, loss)
     for chosen in (list(whole)[-1:], list(whole)[::2]):
-        found = subject.backend.weight_gradients(subject.inputs, pull, chosen)
+        found = subject.backend.weight_gradients(subject.inputs, loss, chosen)
         expect(list(found) == chosen, f"asked for {chosen}, got {list(found)}")
         for place, values in found.items():
             same(values, whole[place], ".".join(place))

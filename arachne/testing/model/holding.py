@@ -40,11 +40,11 @@ def a_cut_keeps_its_weights(subject: Subject) -> None:
 def gradients_behind_a_cut_are_the_models(subject: Subject) -> None:
     """Gradients behind a cut are those that full passes give."""
     subject.needs_gradients()
-    pull = cross_entropy(subject.labels)
+    loss = cross_entropy(subject.labels)
     for info in subject.layers:
         weights = subject.perturb(info.name)
-        found = subject.backend.cut(subject.inputs, [info.name]).weight_gradients(weights, pull)
-        expected = PlainCut(subject.backend, subject.inputs, [info.name]).weight_gradients(weights, pull)
+        found = subject.backend.cut(subject.inputs, [info.name]).weight_gradients(weights, loss)
+        expected = PlainCut(subject.backend, subject.inputs, [info.name]).weight_gradients(weights, loss)
         expect(set(found) == set(expected), f"behind '{info.name}' there are gradients of {sorted(found)}")
         for place, values in expected.items():
             same(found[place], values, ".".join(place))

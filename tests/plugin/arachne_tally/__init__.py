@@ -60,8 +60,8 @@ class TallyBackend(ModelBackend):
     def _activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
         return (Activation({"weight": self._check_inputs(inputs)}, self.forward(inputs)),)
 
-    def _weight_gradients(self, inputs: Inputs, pull: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
-        gradient = compute_gradient(pull, self.forward(inputs), slice(0, count(inputs)))
+    def _weight_gradients(self, inputs: Inputs, loss: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
+        gradient = compute_gradient(loss, self.forward(inputs), slice(0, count(inputs)))
         return {place: gradient.T @ self._check_inputs(inputs) for place in parameters}
 
     def _output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:

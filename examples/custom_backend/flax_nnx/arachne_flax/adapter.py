@@ -140,8 +140,8 @@ class FlaxBackend(ModelBackend):
     def _activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
         return activations(self._model.watch_layers(self._weights, inputs, (layer,))[layer])
 
-    def _weight_gradients(self, inputs: Inputs, pull: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
-        found = self._model.gradients(self._weights, list(self._weights), inputs, pull, NOTHING)
+    def _weight_gradients(self, inputs: Inputs, loss: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
+        found = self._model.gradients(self._weights, list(self._weights), inputs, loss, NOTHING)
         return {place: found[place] for place in parameters}
 
     def _output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:

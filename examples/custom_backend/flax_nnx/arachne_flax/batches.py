@@ -58,7 +58,7 @@ class Model:
         return {name: tuple(whole[name]) for name in names}
 
     def gradients(
-        self, weights: Values, of: Sequence[tuple[str, str]], inputs: Inputs, pull: LossGradient, held: Any
+        self, weights: Values, of: Sequence[tuple[str, str]], inputs: Inputs, loss: LossGradient, held: Any
     ) -> Weights:
         """Compute the gradients of a loss with respect to the parameters `of`."""
         own = {place: weights[place] for place in of}
@@ -67,7 +67,7 @@ class Model:
         for rows, size, part in self._parts(inputs, held):
             scores = np.asarray(running.answers(self.graph, self.state, weights, *part, ())[0])
             seed = np.zeros_like(scores)
-            seed[:size] = compute_gradient(pull, scores[:size], rows)
+            seed[:size] = compute_gradient(loss, scores[:size], rows)
             found = running.weight_gradients(self.graph, self.state, own, others, *part, seed)
             for place, values in found.items():
                 total[place] += np.asarray(values)

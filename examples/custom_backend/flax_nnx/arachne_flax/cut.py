@@ -46,10 +46,10 @@ class FlaxCut(Cut):
     def _scores_with(self, weights: Weights, rows: Array | None) -> Array:
         return self._model.scores(self._with(weights), self._rows(self._inputs, rows), self._held_inputs(rows))
 
-    def _weight_gradients(self, weights: Weights, pull: LossGradient, rows: Array | None) -> Weights:
+    def _weight_gradients(self, weights: Weights, loss: LossGradient, rows: Array | None) -> Weights:
         of = [place for place in self._weights if place[0] in self.layers]
         return self._model.gradients(
-            self._with(weights), of, self._rows(self._inputs, rows), pull, self._held_inputs(rows)
+            self._with(weights), of, self._rows(self._inputs, rows), loss, self._held_inputs(rows)
         )
 
     def _with(self, weights: Weights) -> Values:

@@ -85,9 +85,9 @@ class SklearnBackend(ModelBackend):
     def _activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
         return (self._run(inputs)[layer],)
 
-    def _weight_gradients(self, inputs: Inputs, pull: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
+    def _weight_gradients(self, inputs: Inputs, loss: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
         passed = self._run(inputs)
-        at = self._back(passed, compute_gradient(pull, self.forward(inputs), slice(0, count(inputs))))
+        at = self._back(passed, compute_gradient(loss, self.forward(inputs), slice(0, count(inputs))))
         weights = {layer: gradient.T @ passed[layer].entering["weight"] for layer, gradient in at.items()}
         return {(layer, key): weights[layer] if key == "weight" else at[layer].sum(axis=0) for layer, key in parameters}
 

@@ -87,9 +87,9 @@ class StackBackend(ModelBackend):
     def _activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
         return (self._run(inputs)[layer],)
 
-    def _weight_gradients(self, inputs: Inputs, pull: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
+    def _weight_gradients(self, inputs: Inputs, loss: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
         passed = self._run(inputs)
-        gradients = self._back(passed, compute_gradient(pull, self.forward(inputs), slice(0, count(inputs))))
+        gradients = self._back(passed, compute_gradient(loss, self.forward(inputs), slice(0, count(inputs))))
         found = {}
         for layer, gradient in gradients.items():
             found[layer, "weight"] = gradient.T @ passed[layer].entering["weight"]
