@@ -28,14 +28,14 @@ from arachne.localise import Localisation, Localiser
 from arachne.model.backend import ModelBackend
 from arachne.model.registry import load
 from arachne.patch.commands import apply, diff, revert
-from arachne.plugins.table import LOCALISERS
 from arachne.results import reopen as reopening
 from arachne.results.checkpoint import Checkpoints
 from arachne.results.result import RepairResult
 from arachne.results.run import OnStep
 from arachne.search import Searcher
 from arachne.search.state import OnGeneration
-from arachne.settings import Settings, make_settings
+from arachne.settings import Settings, as_task, localiser_for, make_settings
+from arachne.tasks import Task
 
 if TYPE_CHECKING:
     from arachne.bench.compare import Tell
@@ -54,18 +54,26 @@ __all__ = [
 ]
 
 
-def scan(model: Any, data: Any) -> Scan:
+def scan(model: Any, data: Any, *, task: str | Task | None = None) -> Scan:
     """Which mistakes does a model make, ranked, and what do they share?
 
     Args:
         model: A model file, a framework's model object, or a backend.
         data: Whatever `read_data` takes.
+        task: How the outputs are read: the name of a task, or one; None decides by the outputs.
     """
-    return Scan.of(load(model), read_data(data))
+    reading = as_task(task)
+    return Scan.of(load(model), read_data(data, task=reading), reading)
 
 
 def localise_weights(
-    model: Any, data: Any, target: str | Sequence[str], *, localiser: str | Localiser = "bl", seed: int = 0
+    model: Any,
+    data: Any,
+    target: str | Sequence[str],
+    *,
+    localiser: str | Localiser | None = None,
+    seed: int = 0,
+    task: str | Task | None = None,
 ) -> Localisation:
     """Which weights are behind a mistake? All of the data is looked at.
 
@@ -73,12 +81,14 @@ def localise_weights(
         model: A model file, a framework's model object, or a backend.
         data: Whatever `read_data` takes.
         target: The mistake, such as `6:0`.
-        localiser: `bl`, `gl`, `rs`, the name of a plug-in, or one of your own.
+        localiser: `bl`, `gl`, `rs`, the name of a plug-in, or one of your own; when None `bl`, and `contrast` for other
+            tasks than a single label.
         seed: What all randomness starts from.
+        task: How the outputs are read: the name of a task, or one; None decides by the outputs.
     """
-    backend = load(model)
-    chosen = LOCALISERS.get(localiser)() if isinstance(localiser, str) else localiser
-    part = whole_part(backend, read_data(data), target, causes=CauseTargets(backend))
+    backend, reading = load(model), as_task(task)
+    part = whole_part(backend, read_data(data, task=reading), target, causes=CauseTargets(backend), task=reading)
+    chosen = localiser_for(part.task, localiser)
     return chosen.localise(backend, part, rng=np.random.default_rng(seed))
 
 
@@ -118,8 +128,9 @@ def repair(
         workers: How many processes of this machine share the inputs; the patch is the same bytes with any number.
         cluster: The dask cluster that shares them instead: a `Client`, a scheduler's address, or the file it writes.
         **changes: Any attribute of `Settings`: `seed`, `alpha`, `localiser` and `searcher` (also by their names, such
-            as `gl` and `de`), `objective` (`gap`, or `gap:sex` for a metadata column), `time_limit` in seconds, ...;
-            and of `Budget`: `max_break`, `confidence`, `max_class_drop`, `max_group_drop`.
+            as `gl` and `de`), `task` (by its name, such as `multilabel`, or one of `arachne.tasks`), `objective`
+            (`gap`, or `gap:sex` for a metadata column), `time_limit` in seconds, ...; and of `Budget`: `max_break`,
+            `confidence`, `max_class_drop`, `max_group_drop`.
 
     Returns:
         The patch, the evidence, and the patched model.
@@ -133,15 +144,20 @@ def repair(
         raise UsageError("a repair is resumed from its checkpoint: name its folder as checkpoint")
     settings = make_settings(settings, faithful=faithful, **changes)
     backend = load(model)
+    others = {"holdout": holdout, "never_break": never_break, "training": training}
+    read = {
+        name: None if source is None else read_data(source, memory=settings.memory, task=settings.task)
+        for name, source in others.items()
+    }
     with on_cluster(backend, workers=workers, cluster=cluster, tell=_inform) as shared, at_home(backend):
         result = engine.repair(
             shared,
-            read_data(data, memory=settings.memory),
+            read_data(data, memory=settings.memory, task=settings.task),
             target,
             settings=settings,
-            holdout=None if holdout is None else read_data(holdout, memory=settings.memory),
-            never_break=None if never_break is None else read_data(never_break, memory=settings.memory),
-            training=None if training is None else read_data(training, memory=settings.memory),
+            holdout=read["holdout"],
+            never_break=read["never_break"],
+            training=read["training"],
             on_step=on_step,
             on_generation=on_generation,
             checkpoint=None if checkpoint is None else Checkpoints(checkpoint, resume=resume, tell=_warn),
@@ -188,8 +204,9 @@ def compare_searchers(
     """
     from arachne.bench.compare import Bench
 
-    other, trained_on = (None if source is None else read_data(source) for source in (holdout, training))
-    backend, labelled = load(model), read_data(data)
+    task = as_task(changes.get("task"))
+    other, trained_on = (None if source is None else read_data(source, task=task) for source in (holdout, training))
+    backend, labelled = load(model), read_data(data, task=task)
     with on_cluster(backend, workers=workers, cluster=cluster, tell=tell) as shared:
         bench = Bench(engine.repair, shared, labelled, target, other, trained_on, tell)
         return bench.compare(searchers, max_break=max_break, localiser=localiser, home=backend, **changes)
@@ -222,8 +239,9 @@ def open_repair(
         InputError: The folder holds no repair with a front, or model or data are others than they were.
     """
     more = {"holdout": holdout, "never_break": never_break}
-    read = {name: None if source is None else read_data(source) for name, source in more.items()}
-    return reopening.open_repair(folder, load(model), read_data(data), **read)
+    task = reopening.stored_task(Path(folder))
+    read = {name: None if source is None else read_data(source, task=task) for name, source in more.items()}
+    return reopening.open_repair(folder, load(model), read_data(data, task=task), **read)
 
 
 def _warn(text: str) -> None:

@@ -70,7 +70,7 @@ def repair(
 
     Args:
         backend: The model; it has its own weights again afterwards, whatever happens.
-        data: Labelled inputs the model was not trained on.
+        data: Labelled inputs the model was not trained on, with labels as the task has them.
         target: The mistake, such as `6:0`.
         settings: How to repair.
         holdout: Other data for the verdict; half of `data` when None.
@@ -101,7 +101,7 @@ def repair(
     split, sources, doubtful = split_data(run, backend, sources, settings)
     if on_doubtful is not None and len(doubtful):
         on_doubtful(doubtful)
-    settings = replace(settings, objective=split.objective)
+    settings = replace(settings, objective=split.objective).with_task(split.seen.task)
     provenance = make_provenance(backend, sources, split, settings)
     run.resume(run_fields(backend, split, provenance))
     with run.flush_on_exit(), memory_faults():
@@ -123,7 +123,8 @@ def split_data(
     Returns:
         The split, the sources with the training inputs that may be used, and negatives whose labels look wrong.
     """
-    forward = partial(run_and_keep, backend) if settings.searcher.LOOKS_AT_TAIL and settings.task.SINGLE else None
+    single = settings.task is None or settings.task.SINGLE
+    forward = partial(run_and_keep, backend) if settings.searcher.LOOKS_AT_TAIL and single else None
     with run.stage("split"):
         work = partial(
             split_by_outcome,

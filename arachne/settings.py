@@ -8,15 +8,16 @@ from typing import Any
 
 from arachne.choose.budget import CHOOSE_SHARE, Budget
 from arachne.data.labelled import LabelledData
-from arachne.errors import UsageError, did_you_mean
+from arachne.errors import InputError, UsageError, did_you_mean
 from arachne.fairness import Objective
+from arachne.io.reading import parse_errors_as
 from arachne.localise import MIN_WEIGHTS, Bidirectional, Localiser, RandomChoice
 from arachne.model.backend import ModelBackend
 from arachne.plugins.options import Configured, check_choice, options_of
-from arachne.plugins.table import LOCALISERS, OBJECTIVES, SEARCHERS, Table
+from arachne.plugins.table import LOCALISERS, OBJECTIVES, SEARCHERS, TASKS, Table
 from arachne.scoring.evaluators import EVALUATORS, MEMORY
 from arachne.search import DifferentialEvolution, Pool, Searcher
-from arachne.tasks import SINGLE_LABEL, Task
+from arachne.tasks import Task
 
 DEFAULT_ALPHA = 10.0
 """The paper's."""
@@ -45,7 +46,8 @@ class Settings:
             lets it finish. What it finds then depends on the machine.
         rounds: How often the search starts anew from the patch chosen so far, for what is still wrong, the first time
             included; what a round finds is taken only if it is better on inputs kept for choosing.
-        task: How the model's outputs are read as decisions; one label for each input unless told otherwise.
+        task: How the model's outputs are read as decisions; None decides by the outputs: one label for each input, or
+            two classes where the model gives one number.
     """
 
     alpha: float = DEFAULT_ALPHA
@@ -62,7 +64,7 @@ class Settings:
     objective: Objective | None = None
     time_limit: float | None = None
     rounds: int = 1
-    task: Task = SINGLE_LABEL
+    task: Task | None = None
 
     def __post_init__(self) -> None:
         if not self.alpha > 0:
@@ -85,7 +87,7 @@ class Settings:
             raise UsageError(f"expected an objective such as arachne.fairness.AccuracyGap(), got {self.objective!r}")
         if not isinstance(self.searcher, Searcher):
             raise UsageError(f"expected a searcher such as arachne.DifferentialEvolution(), got {self.searcher!r}")
-        if not isinstance(self.task, Task):
+        if self.task is not None and not isinstance(self.task, Task):
             raise UsageError(f"expected a task such as arachne.tasks.SingleLabel(), got {self.task!r}")
         if self.alpha != DEFAULT_ALPHA:
             check_uses_alpha(self.searcher)
@@ -103,7 +105,7 @@ class Settings:
             missing = self.searcher.NEEDS_TRAINING and training is None
             raise UsageError(refusal, argument="training" if missing else None)
         localiser = self.resolve_localiser(backend)
-        self._check_task(localiser)
+        self.check_task(localiser)
         chosen = never_break is not None or self.objective is not None or self.rounds > 1
         budget = Budget() if chosen and self.budget is None else self.budget
         return replace(self, localiser=localiser, budget=budget)
@@ -121,9 +123,26 @@ class Settings:
             raise ValueError("these settings were not resolved; call `resolve` first")
         return self.localiser
 
-    def _check_task(self, localiser: Localiser) -> None:
+    def with_task(self, task: Task) -> Settings:
+        """Return the settings with the task that reads the model's outputs.
+
+        Raises:
+            UsageError: The searcher or the localiser does not work for it.
+        """
+        found = replace(self, task=task)
+        found.check_task(self.known_localiser)
+        return found
+
+    def check_task(self, localiser: Localiser) -> None:
+        """Refuse a searcher or a localiser that works for a single label alone, if the task is another.
+
+        Raises:
+            UsageError: It does.
+        """
+        if self.task is None or self.task.SINGLE:
+            return
         for kind, plugin in (("localiser", localiser), ("search", self.searcher)):
-            if plugin.NEEDS_SINGLE_LABEL and not self.task.SINGLE:
+            if plugin.NEEDS_SINGLE_LABEL:
                 raise UsageError(
                     f"the {kind} '{plugin.name}' works for one label for each input, and the task is "
                     f"'{self.task.name}'; take the default search and localiser, which work for every task"
@@ -161,7 +180,7 @@ class Settings:
             "objective": None if self.objective is None else _plugin_json(OBJECTIVES, self.objective),
             "time_limit": self.time_limit,
             "rounds": self.rounds,
-            **({} if self.task.SINGLE else {"task": self.task.name}),
+            **({} if self.task is None or self.task.SINGLE else {"task": _plugin_json(TASKS, self.task)}),
         }
 
 
@@ -177,6 +196,19 @@ def check_uses_alpha(searcher: Searcher) -> None:
             f"the search '{searcher.name}' finds the same patch with any alpha; leave it out, or search with "
             f"{', '.join(first)} or {last}"
         )
+
+
+def localiser_for(task: Task, localiser: str | Localiser | None) -> Localiser:
+    """The localiser of `arachne localise`: `bl` unless told otherwise, `contrast` for other tasks than a single label.
+
+    Raises:
+        UsageError: It works for a single label alone, and the task is another.
+    """
+    if localiser is None:
+        localiser = Bidirectional.name if task.SINGLE else Pool.LOCALISER
+    found: Localiser = LOCALISERS.get(localiser)() if isinstance(localiser, str) else localiser
+    Settings(task=task).check_task(found)
+    return found
 
 
 def make_localiser(name: str, *, faithful: bool = False, **options: Any) -> Localiser:
@@ -202,6 +234,36 @@ def make_objective(text: str, **options: Any) -> Objective:
     column_option = {"group_column": column.strip()} if colon else {}
     made: Objective = _make_plugin(OBJECTIVES, name.strip(), False, {**column_option, **options})
     return made
+
+
+def make_task(name: str, **options: Any) -> Task:
+    """A task by its name."""
+    made: Task = _make_plugin(TASKS, name, False, options)
+    return made
+
+
+def as_task(task: str | Task | None) -> Task | None:
+    """A task given by its name or as itself; None stays None."""
+    return make_task(task) if isinstance(task, str) else task
+
+
+def task_from(provenance: Mapping[str, Any]) -> Task | None:
+    """The task in a patch's provenance; None if it is the default one.
+
+    Raises:
+        InputError: It is not installed here, or has other options than it had.
+    """
+    options = provenance.get("settings", {}).get("task")
+    if options is None:
+        return None
+    options = dict(options) if isinstance(options, Mapping) else {"name": options}
+    name = str(options.pop("name", ""))
+    package = options.pop("package", None)
+    if "class" in options or name not in TASKS.names():
+        where = f", which comes with {package}" if package else ""
+        raise InputError(f"the repair reads outputs as the task '{name}'{where}, which is not installed here")
+    with parse_errors_as("the task of a repair", InputError):
+        return make_task(name, **options)
 
 
 def objective_from(provenance: Mapping[str, Any]) -> Objective | None:
@@ -239,6 +301,8 @@ def make_settings(base: Settings | None = None, *, faithful: bool = False, **cha
         changes["localiser"] = make_localiser(changes["localiser"], faithful=faithful)
     if isinstance(changes.get("searcher"), str):
         changes["searcher"] = make_searcher(changes["searcher"], faithful=faithful)
+    if "task" in changes:
+        changes["task"] = as_task(changes["task"])
     if isinstance(changes.get("objective"), str):
         changes["objective"] = make_objective(changes["objective"])
     if base is not None:

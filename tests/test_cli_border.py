@@ -19,20 +19,20 @@ from arachne.cli.plugin_options import plugin_options
 from arachne.cli.provenance import Origin, Source, option_text, setting_names
 from arachne.cli.settings_file import lines_of_keys
 from arachne.errors import InputError
-from arachne.plugins.table import LOCALISERS, OBJECTIVES, SEARCHERS
+from arachne.plugins.table import LOCALISERS, OBJECTIVES, SEARCHERS, TASKS
 from tests.commands import Ran, arachne
 
 HARMLESS = {
     *("memory", "seed", "alpha", "time-limit", "rounds", "max-break", "confidence"),
     *("json", "quiet", "verbose", "faithful", "causes", "layers"),
     *("quantise", "option"),
-    *("backend", "localiser", "search", "objective"),
+    *("backend", "localiser", "search", "objective", "task", "tolerance"),
 }
 """The options of commands that found settings may set; whoever adds one here says that no value of it does harm."""
 
 OF_PLUGINS = {
     option.name: option
-    for table in (LOCALISERS, SEARCHERS, OBJECTIVES)
+    for table in (LOCALISERS, SEARCHERS, OBJECTIVES, TASKS)
     for name in table.ours
     for option in plugin_options(table, name).values()
 }

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from arachne.plugins.table import BACKENDS, FINDERS, LOCALISERS, OBJECTIVES, SEARCHERS
+from arachne.plugins.table import BACKENDS, FINDERS, LOCALISERS, OBJECTIVES, SEARCHERS, TASKS
 from tests.commands import arachne
 
 
 def test_every_plugin_is_listed_with_what_it_does(tmp_path: Path) -> None:
     done = arachne("plugins", "--json", cwd=tmp_path)
     listed = {(one["kind"], one["name"]): one for one in done.json["plugins"]}
-    tables = (SEARCHERS, LOCALISERS, OBJECTIVES, FINDERS, BACKENDS)
+    tables = (SEARCHERS, LOCALISERS, OBJECTIVES, TASKS, FINDERS, BACKENDS)
     assert list(listed) == [(table.kind, name) for table in tables for name in table.names()]
     assert all(one["summary"] for one in listed.values())
     start = next(one for one in listed["searcher", "de"]["options"] if one["name"] == "start")

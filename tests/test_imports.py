@@ -13,7 +13,8 @@ ROOT = Path(__file__).parents[1]
 
 LEVELS = (
     ("errors", "text", "demo", "weights.storage"),
-    ("io", "plugins", "tasks"),
+    ("io", "plugins"),
+    ("tasks",),
     ("fairness", "model"),
     ("choose.budget", "data", "scoring.statistics", "weights"),
     ("adapting", "causes", "cluster", "localise", "patch", "scoring"),

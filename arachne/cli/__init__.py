@@ -47,6 +47,9 @@ OPTIONS = {
     "mapping": "--map LAYER=OTHER",
     "preprocess": "--preprocess STEPS",
     "replace": "--force",
+    "task": "--task NAME",
+    "threshold": "--threshold VALUE",
+    "tolerance": "--tolerance NUMBER",
     "resume": "--resume goes on, --force begins anew",
     "training": "--training DATA",
     "trust_code": "--trust-code",
@@ -168,7 +171,7 @@ def _plugin_spelling(error: click.NoSuchOption) -> str | None:
         return None
     from arachne.cli.plugin_options import spelling_of
 
-    return spelling_of(error.option_name)
+    return spelling_of(error.option_name, error.ctx.command)
 
 
 def _fail(message: str, code: int, arguments: list[str], *, below: Sequence[str] = ()) -> int:

@@ -10,10 +10,13 @@ import click
 from arachne.cli.options import output_options
 from arachne.cli.outputs import Command
 from arachne.cli.patching import COPY_FILE, map_option, mapping_of, sentence_of, tell_seen, value_of
+from arachne.cli.task_flags import TaskChoice, task_options
+from arachne.errors import UsageError
 
 if TYPE_CHECKING:
     from arachne.evidence import Evidence
     from arachne.patch import Patch
+    from arachne.tasks import Task
 
 
 @click.command(cls=Command, short_help="Put a patch into a copy of a model file.")
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 @click.option("--data", help="Labelled inputs on which the copy is measured, beside what the patch promised.")
 @click.option("--classes", help="Class names in order: a,b,c or a file with one per line.")
 @click.option("--preprocess", metavar="STEPS", help="Such as 'resize=48 scale=1/255 layout=nchw', or module:function.")
+@task_options
 @output_options
 def command(
     patch_file: Path,
@@ -38,6 +42,7 @@ def command(
     as_json: bool,
     quiet: bool,
     debug: bool,
+    **arguments: Any,
 ) -> None:
     """Write a copy of MODEL with PATCH in it, after checking that it is the model the patch was made for.
 
@@ -49,7 +54,13 @@ def command(
 
     output = Output(as_json=as_json, quiet=quiet)
     patch = Patch.load(patch_file)
-    measuring = None if data is None else _Measuring(patch, model_file, data, classes, preprocess)
+    choice = TaskChoice.taken_from(arguments)
+    if data is None and choice != TaskChoice():
+        raise UsageError("a task reads what the copy gives on data; give some with --data")
+    measuring = None
+    if data is not None:
+        task = choice.make_alone(patch=patch)
+        measuring = _Measuring(patch, model_file, data, classes, preprocess, task)
     done = apply(patch, model_file, out, mapping=mapping_of(mapping), check=measuring, named=named)
     if done is None:
         raise TypeError("a file was given, so a file is written")
@@ -72,17 +83,26 @@ class _Measuring:
         data: The inputs, as typed.
         classes: The names of the classes; those of the model when None.
         preprocess: The steps, as typed.
+        task: Reads the outputs; None finds out which one does.
     """
 
-    def __init__(self, patch: Patch, model_file: Path, data: str, classes: str | None, preprocess: str | None) -> None:
+    def __init__(
+        self,
+        patch: Patch,
+        model_file: Path,
+        data: str,
+        classes: str | None,
+        preprocess: str | None,
+        task: Task | None = None,
+    ) -> None:
         from arachne.data.read import read_data
         from arachne.model.registry import load
         from arachne.results.measure import part_of
 
         self.patch = patch
         self.model = load(model_file)
-        inputs = read_data(data, classes=classes or self.model.class_names, preprocess=preprocess)
-        self.part = part_of(self.model, inputs, None, patch)
+        inputs = read_data(data, classes=classes or self.model.class_names, preprocess=preprocess, task=task)
+        self.part = part_of(self.model, inputs, None, patch, task)
         self.evidence: Evidence | None = None
 
     def __call__(self, draft: Path) -> None:

@@ -61,19 +61,22 @@ def command(
     from arachne.cli.console import Output
 
     output = Output(as_json=as_json, quiet=quiet)
-    budget, objective = budget_from(arguments), pop_objective(arguments)
+    budget, (objective, _) = budget_from(arguments), pop_objective(arguments)
     if out is None:
         list_points(output, folder, budget, objective)
         return
     from arachne.report.terminal import EvidenceTable
-    from arachne.results.reopen import open_repair, stored_front
+    from arachne.results.reopen import open_repair, stored_front, stored_task
 
     front, earlier = stored_front(folder)
     model, data, others = chosen_sources(arguments, front.sources, holdout=holdout, never_break=never_break)
     with folder_for(out, model.file, data.data, *others.values()) as place:
         backend = model.load()
-        read = {name: None if source is None else data.read(backend, source) for name, source in others.items()}
-        repaired = open_repair(folder, backend, data.read(backend), **read)
+        task = stored_task(folder)
+        read = {
+            name: None if source is None else data.read(backend, source, task=task) for name, source in others.items()
+        }
+        repaired = open_repair(folder, backend, data.read(backend, task=task), **read)
         wanted = budget or earlier.budget
         with report_nothing_within(output):
             result = repaired.choose(

@@ -23,16 +23,19 @@ from arachne.cli.options import (
 from arachne.cli.outputs import OUT_FOLDER, folder_for, is_resuming, resume_option
 from arachne.cli.plugin_flags import plugin_option
 from arachne.cli.plugin_options import Chosen, given_options
-from arachne.plugins.table import LOCALISERS, SEARCHERS
+from arachne.cli.task_flags import TaskChoice, task_options
+from arachne.plugins.table import LOCALISERS, SEARCHERS, TASKS
 
 if TYPE_CHECKING:
     from arachne.localise import Localiser
     from arachne.search import Searcher
+    from arachne.tasks import Task
 
 
 @click.command(cls=ConfiguredCommand, short_help="Compare every searcher on one mistake.")
 @model_options
 @data_options
+@task_options
 @target_option
 @click.option("-o", "--out", type=OUT_FOLDER, help="Folder for the page and compare.json.")
 @resume_option
@@ -58,7 +61,7 @@ if TYPE_CHECKING:
     help="What a negative counts against a positive, for searches that use it.",
 )
 @click.option("--accept-near-chance", is_flag=True, help="Go on although the model is hardly better than guessing.")
-@plugin_option("searcher", "localiser")
+@plugin_option("searcher", "localiser", "task")
 @cluster_options
 @output_options
 @click.pass_context
@@ -90,7 +93,7 @@ def command(
     output = Output(as_json=as_json, quiet=quiet)
     model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
     machines = ClusterChoice.taken_from(arguments)
-    chosen, localiser = _make_chosen(searchers or usual_searchers(training is not None), arguments)
+    chosen, localiser, task = _make_chosen(searchers or usual_searchers(training is not None), arguments)
     if arguments["alpha"] is None:
         del arguments["alpha"]
     stopping = context.with_resource(Stopping(output.say, lambda: going_on(context)))
@@ -101,14 +104,15 @@ def command(
             bench = Bench(
                 engine.repair,
                 machines.share(context, backend, output),
-                data.read(backend, tell=output.say),
+                data.read(backend, task=task, tell=output.say),
                 targets,
-                holdout=None if holdout is None else data.read(backend, holdout),
-                training=None if training is None else data.read(backend, training),
+                holdout=None if holdout is None else data.read(backend, holdout, task=task),
+                training=None if training is None else data.read(backend, training, task=task),
                 tell=output.say,
                 kept=kept,
             )
-            comparison = bench.compare(chosen, max_break=max_break, localiser=localiser, home=backend, **arguments)
+            more = {**arguments, "task": task}
+            comparison = bench.compare(chosen, max_break=max_break, localiser=localiser, home=backend, **more)
             if folder is not None:
                 for note in comparison.save(folder, command=again(context)):
                     output.say(f"note: {note}")
@@ -120,14 +124,14 @@ def command(
 
 def _make_chosen(
     names: Sequence[str], arguments: dict[str, Any]
-) -> tuple[list[str | Searcher], str | Localiser | None]:
-    """The searchers and the localiser asked for, each with those of the given options that it has."""
+) -> tuple[list[str | Searcher], str | Localiser | None, Task | None]:
+    """The searchers, the localiser and the task asked for, each with those of the given options that it has."""
     from arachne.settings import make_localiser, make_searcher
 
     named, words = arguments.pop("localiser"), arguments.pop("plugin_options")
     searchers = [Chosen.of(SEARCHERS, name) for name in dict.fromkeys(SEARCHERS.canonical(name) for name in names)]
-    localisers = [] if named is None else [Chosen.of(LOCALISERS, named)]
-    given = given_options(words, [*searchers, *localisers], [SEARCHERS, LOCALISERS])
+    localisers, task = [] if named is None else [Chosen.of(LOCALISERS, named)], TaskChoice.taken_from(arguments)
+    given = given_options(words, [*searchers, *localisers, *task.plugins], [SEARCHERS, LOCALISERS, TASKS])
     made = [make_searcher(one.name, **given[one]) if given[one] else one.name for one in searchers]
     finders = [make_localiser(one.name, **given[one]) if given[one] else one.name for one in localisers]
-    return made, finders[0] if finders else None
+    return made, finders[0] if finders else None, task.make(given)

@@ -15,6 +15,7 @@ from arachne.cli.options import DataChoice, ModelChoice, model_options, optional
 from arachne.cli.outputs import OUT_FILE
 from arachne.cli.patching import tell_seen
 from arachne.cli.plugin_flags import objective_flags, pop_objective
+from arachne.cli.task_flags import TaskChoice, task_options
 from arachne.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ NEED_LABELS = ("--target", "--objective", "--against", "--quantise", "--report",
 @click.command(cls=ConfiguredCommand, short_help="Measure a model, or what a patch does to it.")
 @model_options
 @optional_data_options
+@task_options
 @click.option("--target", "targets", multiple=True, help="The mistake; the patch's own when left out.")
 @click.option("--patch", "patch_file", type=click.Path(path_type=Path), help="The patch to measure.")
 @click.option(
@@ -73,7 +75,8 @@ def command(
     output = Output(as_json=as_json, quiet=quiet)
     model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
     machines = ClusterChoice.taken_from(arguments)
-    gates, objective = read_gates(conditions, junit), pop_objective(arguments)
+    wanted = TaskChoice.taken_from(arguments)
+    gates, (objective, given) = read_gates(conditions, junit), pop_objective(arguments, wanted.plugins)
     if unlabelled is not None and patch_file is None:
         raise UsageError("--unlabelled tells what a patch changes; give one with --patch")
     if (against or quantise) and patch_file is None:
@@ -87,11 +90,12 @@ def command(
         if as_json:
             output.result("", {"schema": FLIPS_SCHEMA, "backend": backend.NAME, "weights": len(patch), **flips})
         return
-    labelled = data.read(backend, tell=output.say)
-    measured = measure_scores(backend, labelled, target=targets or None, patch=patch, objective=objective)
+    task = wanted.make(given, patch)
+    labelled = data.read(backend, task=task, tell=output.say)
+    measured = measure_scores(backend, labelled, target=targets or None, patch=patch, objective=objective, task=task)
     part, evidence = measured.part, measured.evidence
     tell_seen(output, evidence)
-    unsteady = batch_dependent(backend, part.data, part.scores, part.rows)
+    unsteady = batch_dependent(backend, part.data, part.scores, part.rows) if part.task.SINGLE else None
     if unsteady:
         output.say(f"note: {unsteady}")
     results = [gate.check(evidence) for gate in gates]
@@ -101,14 +105,14 @@ def command(
         seed=None if patch is None else patch.provenance.get("seed"),
         backend=backend.NAME,
         weights=0 if patch is None else len(patch),
-        more={"gates": gate_objects(results), "batch_dependent": unsteady.to_json()},
+        more={"gates": gate_objects(results), "batch_dependent": unsteady.to_json() if unsteady else []},
     )
     if unlabelled is not None and patch is not None:
         value["unlabelled"] = tell_flips(output, backend, patch, unlabelled, data)
     if patch is not None and (against or quantise):
         value["survival"] = tell_survival(output, measured, model, backend, patch, against, quantise)
     if patch is None:  # nothing is compared, so there is nothing to judge
-        found = Scan(part.data, part.predictions, part.n_classes)
+        found = Scan.of_part(part)
         groups = evidence.held_out.fairness
         output.result(ScanTable(found.faults, found.accuracy, len(part), found.wildcards, groups=groups), value)
     else:

@@ -20,13 +20,15 @@ from arachne.cli.options import (
 )
 from arachne.cli.outputs import OUT_FILE
 from arachne.cli.plugin_flags import localiser_flags, pop_layers
-from arachne.cli.plugin_options import Chosen
-from arachne.plugins.table import LOCALISERS
+from arachne.cli.plugin_options import Chosen, given_options
+from arachne.cli.task_flags import TaskChoice, task_options
+from arachne.plugins.table import LOCALISERS, TASKS
 
 
 @click.command(cls=ConfiguredCommand, short_help="Find the weights behind a mistake.")
 @model_options
 @data_options
+@task_options
 @target_option
 @localiser_flags
 @harmless_option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Same seed, same weights.")
@@ -53,16 +55,19 @@ def command(
     from arachne.data.split import whole_part
     from arachne.report.objects import localisation_object
     from arachne.report.terminal import LocalisationTable
+    from arachne.settings import localiser_for
 
     output = Output(as_json=as_json, quiet=quiet)
     model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
     machines = ClusterChoice.taken_from(arguments)
-    chosen = Chosen.of(LOCALISERS, arguments["localiser"])
-    given = chosen.parse_words(arguments["plugin_options"]) | pop_layers(arguments)
-    localiser = LOCALISERS.get(chosen.name)(**given)
+    choice = TaskChoice.taken_from(arguments)
+    chosen = Chosen.of(LOCALISERS, arguments["localiser"] or _usual_localiser(choice))
+    given = given_options(arguments["plugin_options"], [chosen, *choice.plugins], [LOCALISERS, TASKS])
+    localiser, task = LOCALISERS.get(chosen.name)(**given[chosen] | pop_layers(arguments)), choice.make(given)
     backend = machines.share(context, model.load(), output)
-    labelled = data.read(backend, tell=output.say)
-    part = whole_part(backend, labelled, targets, causes=CauseTargets(backend))
+    labelled = data.read(backend, task=task, tell=output.say)
+    part = whole_part(backend, labelled, targets, causes=CauseTargets(backend), task=task)
+    localiser_for(part.task, localiser)
     if any(text.strip().startswith("top:") for text in targets):
         output.say(f"target {', '.join(targets)}: {', '.join(map(str, part.targets))}")
     found = localiser.localise(backend, part, rng=np.random.default_rng(seed))
@@ -73,3 +78,8 @@ def command(
         output.say(f"drew both scores in '{plot}'")
     value = localisation_object(found, target=" ".join(map(str, part.targets)), seed=seed, backend=backend.NAME)
     output.result(LocalisationTable(found), value)
+
+
+def _usual_localiser(choice: TaskChoice) -> str:
+    """`bl`; for other tasks than a single label, which it knows nothing of, `contrast`."""
+    return "bl" if all(TASKS.get(one.name).SINGLE for one in choice.plugins) else "contrast"

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from arachne.data.labelled import LabelledData
     from arachne.model.backend import ModelBackend
     from arachne.model.values import Array, Inputs
+    from arachne.tasks import Task
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -166,7 +167,8 @@ target_option = click.option(
     "targets",
     multiple=True,
     required=True,
-    help="The mistake: 6:0, cat:dog, cat:*, *:dog, top:1, rows:FILE, group:VALUE, cause:1; =3 weighs it. Repeatable.",
+    help="The mistake: 6:0, cat:dog, cat:*, *:dog, false:dog, missed:dog, top:1, rows:FILE, group:VALUE, cause:1; =3 "
+    "weighs it. Repeatable.",
 )
 
 output_options = options(
@@ -264,24 +266,29 @@ class DataChoice:
         """Take the data's options out of a command's arguments."""
         return cls(**{name: arguments.pop(name) for name in cls.__dataclass_fields__})
 
-    def raw(self, backend: ModelBackend) -> tuple[Inputs, Array]:
+    def raw(self, backend: ModelBackend, task: Task | None = None) -> tuple[Inputs, Array]:
         """The inputs and labels without what `--preprocess` does to them, apart from bringing images to one size."""
         from arachne.data.preprocess import Preprocess
         from arachne.data.read import read_data
 
         sizes, _ = Preprocess.parse(self.preprocess).split_images()
         names = self.classes or backend.class_names
-        data = read_data(self.data, classes=names, preprocess=sizes, memory=self.memory)
+        data = read_data(self.data, classes=names, preprocess=sizes, memory=self.memory, task=task)
         return data.inputs, data.labels
 
     def read(
-        self, backend: ModelBackend, source: str | None = None, *, tell: Callable[[str], None] | None = None
+        self,
+        backend: ModelBackend,
+        source: str | None = None,
+        *,
+        task: Task | None = None,
+        tell: Callable[[str], None] | None = None,
     ) -> LabelledData:
         """Read the data, or other data in the same way; say so if the order of class names is only assumed."""
         from arachne.data.read import read_data
 
         names = self.classes or backend.class_names
-        data = read_data(source or self.data, classes=names, preprocess=self.preprocess, memory=self.memory)
+        data = read_data(source or self.data, classes=names, preprocess=self.preprocess, memory=self.memory, task=task)
         if tell is not None and is_lazy(data.inputs):
             size, most = size_text(data.nbytes), size_text(self.memory)
             tell(f"data: {len(data):,} inputs take {size}, more than --memory {most}, and are read by piece")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +12,7 @@ from arachne.cli.name_values import NameValues
 from arachne.cli.options import Command, complete_names, options
 from arachne.cli.plugin_options import Chosen, chosen_plugins, given_options
 from arachne.errors import UsageError
-from arachne.plugins.table import LOCALISERS, OBJECTIVES, SEARCHERS, Table
+from arachne.plugins.table import LOCALISERS, OBJECTIVES, SEARCHERS, TASKS, Table
 
 if TYPE_CHECKING:
     from arachne.fairness import Objective
@@ -48,7 +48,15 @@ def complete_option(context: click.Context, parameter: click.Parameter, incomple
 
 def plugin_option(*kinds: str) -> Callable[[Command], Command]:
     """`-O`, for a command that chooses plug-ins of these kinds."""
-    example = "steps=64" if "searcher" in kinds else "count=16" if "localiser" in kinds else "group_size=20"
+    example = (
+        "steps=64"
+        if "searcher" in kinds
+        else "count=16"
+        if "localiser" in kinds
+        else "group_size=20"
+        if "objective" in kinds
+        else "ignore_index=0"
+    )
     owner = f"{', '.join(kinds[:-1])} or {kinds[-1]}" if len(kinds) > 1 else kinds[0]
     return click.option(
         "-O",
@@ -66,8 +74,7 @@ localiser_option = harmless_option(
     "--localiser",
     type=PluginName(LOCALISERS),
     metavar="NAME",
-    default="bl",
-    show_default=True,
+    show_default="bl; contrast for other tasks than a single label",
     help=f"{names_listed(LOCALISERS)}.",
     shell_complete=complete_names(LOCALISERS),
 )
@@ -101,10 +108,10 @@ search_options = options(
         shell_complete=complete_names(LOCALISERS),
     ),
     layer_options,
-    plugin_option("searcher", "localiser", "objective"),
+    plugin_option("searcher", "localiser", "objective", "task"),
 )
-localiser_flags = options(localiser_option, layer_options, plugin_option("localiser"))
-objective_flags = options(objective_option, plugin_option("objective"))
+localiser_flags = options(localiser_option, layer_options, plugin_option("localiser", "task"))
+objective_flags = options(objective_option, plugin_option("objective", "task"))
 
 
 def pop_layers(arguments: dict[str, Any]) -> dict[str, tuple[str, ...]]:
@@ -130,13 +137,18 @@ def make_chosen_objective(text: str | None, given: dict[str, Any]) -> Objective 
     return None if text is None else make_objective(text, **given)
 
 
-def pop_objective(arguments: dict[str, Any]) -> Objective | None:
-    """Take the objective and its options out of a command's arguments; None when none is named.
+def pop_objective(
+    arguments: dict[str, Any], tasks: Sequence[Chosen] = ()
+) -> tuple[Objective | None, dict[Chosen, dict[str, Any]]]:
+    """Take the objective and the words of `-O` out of a command's arguments.
+
+    Returns:
+        The objective with its options, None when none is named; and what `-O` gives to each plug-in.
 
     Raises:
         UsageError: There is no such objective, or an option is given without one.
     """
     text, words = arguments.pop("objective"), arguments.pop("plugin_options")
     chosen = chosen_objective(text)
-    given = given_options(words, chosen, [OBJECTIVES])
-    return make_chosen_objective(text, given[chosen[0]] if chosen else {})
+    given = given_options(words, [*chosen, *tasks], [OBJECTIVES, TASKS])
+    return make_chosen_objective(text, given[chosen[0]] if chosen else {}), given

@@ -1,4 +1,4 @@
-"""Options of localisers, searchers and objectives on the command line: `-O NAME=VALUE`.
+"""Options of localisers, searchers, objectives and tasks on the command line: `-O NAME=VALUE`.
 
 A name is looked up among the plug-ins that the command line has chosen. Where two of them have it, the kind or the
 plug-in's own name stands before it: `-O search.depth=2`, `-O hill.depth=2`.
@@ -16,12 +16,12 @@ import click
 from arachne.cli.name_values import NameValues, split_word
 from arachne.errors import PluginUnavailableError, UsageError, did_you_mean
 from arachne.plugins.options import Configured, Option, options_of
-from arachne.plugins.table import LOCALISERS, OBJECTIVES, SEARCHERS, Table
+from arachne.plugins.table import LOCALISERS, OBJECTIVES, SEARCHERS, TASKS, Table
 
-CHOOSERS = {"localiser": "localiser", "searcher": "search", "objective": "objective"}
+CHOOSERS = {"localiser": "localiser", "searcher": "search", "objective": "objective", "task": "task"}
 """The flag that chooses a plug-in of a kind."""
 
-CHOSEN_FROM = (SEARCHERS, LOCALISERS, OBJECTIVES)
+CHOSEN_FROM = (SEARCHERS, LOCALISERS, OBJECTIVES, TASKS)
 
 MAX_NAMED = 3
 """More chosen plug-ins than this are not named one by one in a message."""
@@ -162,16 +162,18 @@ def owners_of(name: str, table: Table) -> list[str]:
     return [owner for owner in table.names() if name in plugin_options(table, owner)]
 
 
-def spelling_of(flag: str) -> str | None:
-    """How an option that is written as a flag is given; None if no plug-in has it.
+def spelling_of(flag: str, command: click.Command | None = None) -> str | None:
+    """How an option that is written as a flag is given; None if no plug-in that the command chooses has it.
 
     `--population` and `--no-clip` were flags of Arachne's own plug-ins, `--hill-tries` one of another package's `hill`.
     """
     if flag in REMOVED_FLAGS:
         return f"there is no {flag}: {REMOVED_FLAGS[flag]}"
     written = flag.removeprefix("--").replace("-", "_")
+    flags = None if command is None else {word for one in command.params for word in one.opts}
+    tables = [table for table in CHOSEN_FROM if flags is None or f"--{CHOOSERS[table.kind]}" in flags]
     for name, off in ((written, False), (written.removeprefix("no_"), True)):
-        for table in CHOSEN_FROM:
+        for table in tables:
             owners = owners_of(name, table)
             if owners:
                 option = plugin_options(table, owners[0])[name]
@@ -221,7 +223,8 @@ def chosen_plugins(values: Mapping[str, Any]) -> list[Chosen]:
     if localiser is None and "search" in values and found:
         localiser = SEARCHERS.get(found[0].name).LOCALISER
     objective = (values.get("objective") or "").partition(":")[0].strip()
-    return found + _existing(LOCALISERS, localiser or "") + _existing(OBJECTIVES, objective)
+    tasks = _existing(TASKS, values.get("task") or "")
+    return found + _existing(LOCALISERS, localiser or "") + _existing(OBJECTIVES, objective) + tasks
 
 
 def _existing(table: Table, *names: str) -> list[Chosen]:

@@ -1,4 +1,4 @@
-"""`arachne plugins`: which searchers, localisers, objectives, finders and backends there are, and their options."""
+"""`arachne plugins`: which searchers, localisers, tasks and other plug-ins there are, and their options."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from arachne.cli.plugin_options import CHOOSERS, FLAGS
 from arachne.errors import PluginUnavailableError, UsageError, did_you_mean
 from arachne.localise import MIN_WEIGHTS
 from arachne.plugins.options import Configured, Option, options_of
-from arachne.plugins.table import BACKENDS, FINDERS, LOCALISERS, OBJECTIVES, SEARCHERS, Table
+from arachne.plugins.table import BACKENDS, FINDERS, LOCALISERS, OBJECTIVES, SEARCHERS, TASKS, Table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-LISTED = (SEARCHERS, LOCALISERS, OBJECTIVES, FINDERS, BACKENDS)
+LISTED = (SEARCHERS, LOCALISERS, OBJECTIVES, TASKS, FINDERS, BACKENDS)
 
 SCHEMA = "arachne.plugins/1"
 
@@ -29,7 +29,7 @@ class Plugin:
     """A plug-in as it is listed.
 
     Attributes:
-        kind: `searcher`, `localiser`, `objective`, `finder` or `backend`.
+        kind: `searcher`, `localiser`, `objective`, `task`, `finder` or `backend`.
         name: What it is called by.
         summary: What it does, one line; or why it cannot be used.
         about: What it does, in full.
@@ -62,7 +62,7 @@ def complete_plugin(context: click.Context, parameter: click.Parameter, incomple
 @click.argument("name", required=False, shell_complete=complete_plugin)
 @output_options
 def command(name: str | None, as_json: bool, quiet: bool, debug: bool) -> None:
-    """List every searcher, localiser, objective, finder and backend; with NAME, what one does and its options.
+    """List every searcher, localiser, objective, task, finder and backend; with NAME, what one does and its options.
 
     An option is given with -O NAME=VALUE to a command that uses the plug-in.
     """

@@ -37,6 +37,7 @@ from arachne.cli.plugin_flags import (
     search_options,
 )
 from arachne.cli.plugin_options import Chosen, given_options
+from arachne.cli.task_flags import TaskChoice, task_options
 from arachne.cli.tracking import track_option
 from arachne.errors import UsageError
 from arachne.plugins.table import LOCALISERS, SEARCHERS
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 @click.command(cls=ConfiguredCommand, short_help="Repair a mistake and show what that did.")
 @model_options
 @data_options
+@task_options
 @target_option
 @click.option("-o", "--out", type=OUT_FOLDER, help="Folder for the patch, the model and the result.")
 @resume_option
@@ -184,8 +186,9 @@ def _run_repair(
     from arachne import engine
     from arachne.report.records import together
 
-    labelled = data.read(backend, tell=output.say)
-    read = {name: None if source is None else data.read(backend, source) for name, source in others.items()}
+    task = settings.task
+    labelled = data.read(backend, task=task, tell=output.say)
+    read = {name: None if source is None else data.read(backend, source, task=task) for name, source in others.items()}
     with output.search_progress(settings.searcher.most_generations) as on_generation, report_nothing_within(output):
         return engine.repair(
             backend,
@@ -193,7 +196,7 @@ def _run_repair(
             targets,
             settings=settings,
             **read,
-            raw=lambda: data.raw(backend),
+            raw=lambda: data.raw(backend, task),
             on_step=output.step,
             on_doubtful=lambda doubtful: output.say(f"note: {doubtful}"),
             on_generation=together(on_generation, tracked),
@@ -225,8 +228,8 @@ def settings_from(arguments: dict[str, Any]) -> Settings:
         check_faithful(budget=budget, objective=objective_text, rounds=None if arguments["rounds"] == 1 else True)
     searcher = Chosen.of(SEARCHERS, arguments.pop("search") or ("de" if faithful else "auto"))
     localiser = Chosen.of(LOCALISERS, named or SEARCHERS.get(searcher.name).LOCALISER)
-    objective = chosen_objective(objective_text)
-    given = given_options(arguments.pop("plugin_options"), [searcher, localiser, *objective])
+    objective, task = chosen_objective(objective_text), TaskChoice.taken_from(arguments)
+    given = given_options(arguments.pop("plugin_options"), [searcher, localiser, *objective, *task.plugins])
     of_localiser = given[localiser] | pop_layers(arguments)
     chosen = named is not None or faithful or bool(of_localiser)
     if arguments["alpha"] is None:
@@ -236,6 +239,7 @@ def settings_from(arguments: dict[str, Any]) -> Settings:
         searcher=make_searcher(searcher.name, faithful=faithful, **given[searcher]),
         budget=budget,
         objective=make_chosen_objective(objective_text, given[objective[0]] if objective else {}),
+        task=task.make(given),
         **arguments,
     )
 

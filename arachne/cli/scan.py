@@ -12,6 +12,8 @@ from arachne.cli.clustering import ClusterChoice, cluster_options
 from arachne.cli.config import ConfiguredCommand, again
 from arachne.cli.options import DataChoice, ModelChoice, model_options, optional_data_options, output_options
 from arachne.cli.outputs import OUT_FILE
+from arachne.cli.plugin_flags import plugin_option
+from arachne.cli.task_flags import TaskChoice, task_options
 from arachne.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 @click.command(cls=ConfiguredCommand, short_help="List the mistakes a model makes.")
 @model_options
 @optional_data_options
+@task_options
+@plugin_option("task")
 @harmless_option("--causes/--no-causes", default=True, show_default=True, help="Look for what mistakes share.")
 @click.option("--page", type=OUT_FILE, help="Write the causes with pictures to this file.")
 @click.option("-o", "--out", type=OUT_FILE, help="Keep what --json prints in this file.")
@@ -56,6 +60,7 @@ def command(
     output = Output(as_json=as_json, quiet=quiet)
     model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
     machines = ClusterChoice.taken_from(arguments)
+    task = TaskChoice.taken_from(arguments).make_alone(arguments.pop("plugin_options"))
     if layers:
         _list_layers(model, data, output)
         return
@@ -64,8 +69,8 @@ def command(
     backend = machines.share(context, model.load(), output)
     if page is not None and not causes:
         raise UsageError("--page shows causes; leave out --no-causes")
-    found = Scan.of(backend, data.read(backend, tell=output.say))
-    order = other_order(found.data.labels, found.predictions, found.n_classes)
+    found = Scan.of(backend, data.read(backend, task=task, tell=output.say), task)
+    order = other_order(found.data.labels, found.predictions, found.n_classes) if found.task.SINGLE else None
     if order is not None:
         output.say(f"note: {order.describe(found.data)}")
     unsteady = found.batch_dependent
@@ -74,7 +79,9 @@ def command(
     reach = LayersTable.of(backend, executed=True)
     if reach.out_of_reach:
         output.say(f"{reach.reach} (--layers tells why)")
-    shared = found.causes if causes else None
+    if found.left_out is not None:
+        output.say(f"note: {found.left_out}")
+    shared = found.causes if causes and found.left_out is None else None
     looked = len(searched_rows(found.data))
     if shared is not None and looked < len(found.data):
         output.say(f"causes were looked for among {looked:,} of the inputs, drawn by chance, and counted in all")

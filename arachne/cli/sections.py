@@ -12,6 +12,9 @@ SECTIONS = {
         "data",
         "classes",
         "preprocess",
+        "task",
+        "threshold",
+        "tolerance",
         "memory",
         "holdout",
         "training",
@@ -32,7 +35,7 @@ SECTIONS = {
 MAX_LISTED = 45
 """A command with more options than this names the rare ones at the end, without their help."""
 
-RARE = ("feed", "drop-overlap", "accept-near-chance", "debug")
+RARE = ("feed", "threshold", "tolerance", "training", "drop-overlap", "accept-near-chance", "debug")
 """Options that an error message names when they are needed, or that help to look for the cause of one."""
 
 MIN_GROUPED = 16

@@ -92,6 +92,11 @@ class ClusterBackend(ModelBackend):
         """Delegated to the model itself."""
         return self.inner.score_kind
 
+    @property
+    def separate_outputs(self) -> bool:  # type: ignore[override]  # the model itself may learn it from inputs
+        """Delegated to the model itself."""
+        return self.inner.separate_outputs
+
     def _get_weights(self, layer: str) -> Mapping[str, Array]:
         return self.inner.get_weights(layer)
 

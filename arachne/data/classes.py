@@ -130,7 +130,7 @@ def _one_per_row(labels: Any) -> Array:
     if values.ndim == 2 and _is_one_hot(values):
         values = values.argmax(axis=1)
     if values.ndim != 1:
-        raise DataError(f"expected one label per input, got labels of shape {values.shape}")
+        raise DataError(f"expected one label per input, got labels of shape {values.shape}", argument="task")
     if values.dtype.kind not in "biufUS":
         raise DataError(f"expected labels that are numbers or names, got {values.dtype}")
     return values

@@ -10,6 +10,7 @@ import numpy as np
 
 from arachne.errors import UsageError
 from arachne.model.values import Array
+from arachne.tasks import SINGLE_LABEL, Task
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,11 @@ class PairCounts:
 
 
 def confusions(
-    labels: Array, predictions: Array, n_classes: int, class_names: Sequence[str] | None = None
+    labels: Array,
+    predictions: Array,
+    n_classes: int,
+    class_names: Sequence[str] | None = None,
+    task: Task = SINGLE_LABEL,
 ) -> tuple[Confusion, ...]:
     """List every pair of classes that is confused, ranked by count; ties by class numbers.
 
@@ -90,6 +95,7 @@ def confusions(
         predictions: Predicted classes `(n,)`.
         n_classes: How many classes there are.
         class_names: Their names, for the targets' text.
+        task: Has words of its own for some targets.
     """
     found = PairCounts.of(labels[labels != predictions], predictions[labels != predictions], n_classes)
     per_class = np.bincount(labels, minlength=n_classes)
@@ -97,7 +103,8 @@ def confusions(
     ranked = []
     for row in np.argsort(-found.counts, kind="stable"):
         label, prediction, n = (int(column[row]) for column in (found.labels, found.predictions, found.counts))
-        text = f"{word(label)}:{word(prediction)}"
+        own = None if class_names is None else task.target_text(label, prediction, class_names)
+        text = own or f"{word(label)}:{word(prediction)}"
         ranked.append(Confusion(text, label, prediction, n, n / total, n / int(per_class[label])))
     return tuple(ranked)
 

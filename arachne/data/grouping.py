@@ -73,7 +73,7 @@ def with_column(objective: Objective, targets: Sequence[Target], columns: Mappin
 
 def groups_in(part: Part, column: str, names: tuple[str, ...] | None = None) -> Grouped:
     """Group the inputs of a part; `names` if they are known from other parts."""
-    return Grouped.by(part.by_decision(part.data.columns[column]), part.labels, part.n_classes, names)
+    return Grouped.by(part.by_decision(part.data.columns[column]), part.label_classes, len(part.class_names), names)
 
 
 def groups_by_column(data: LabelledData) -> dict[str, tuple[str, ...]]:

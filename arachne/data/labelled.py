@@ -28,7 +28,8 @@ class LabelledData(Drawable):
 
     Attributes:
         inputs: One array `(n, ...)`, or a mapping of such arrays.
-        labels: True classes, int64 `(n,)`; `(n, ...)` for tasks with several decisions in an input.
+        labels: True classes, int64 `(n,)`; of another task than a single label `(n, ...)`, floats where some are not
+            whole numbers.
         class_names: The name of every class in order, if known.
         names: The file name of every row, if there is one.
         columns: Metadata, one array `(n,)` by column name.
@@ -51,9 +52,9 @@ class LabelledData(Drawable):
         if not arrays:
             raise DataError("expected at least one input array, got none")
         labels = np.asarray(self.labels)
-        if not labels.ndim or labels.dtype.kind not in "biuf" or (labels != np.round(labels)).any():
+        if not labels.ndim or labels.dtype.kind not in "biuf":
             raise DataError("expected one class number per input as labels; names and other forms go through read_data")
-        object.__setattr__(self, "labels", labels.astype(np.int64))
+        object.__setattr__(self, "labels", labels.astype(np.int64 if _are_whole(labels) else np.float64))
         for what, array in [*arrays.items(), *self.columns.items()]:
             if len(array) != len(self.labels):
                 raise DataError(
@@ -123,6 +124,10 @@ class LabelledData(Drawable):
         if self.class_names is not None and 0 <= label < len(self.class_names):
             return self.class_names[label]
         return str(int(label))
+
+
+def _are_whole(labels: Array) -> bool:
+    return labels.dtype.kind in "biu" or bool((labels == np.round(labels)).all())
 
 
 def row_hashes(inputs: Inputs) -> Iterator[bytes]:

@@ -26,7 +26,9 @@ from arachne.data.readers.raw import RawData
 from arachne.data.readers.tables import read_csv
 from arachne.data.readers.yolo import label_folder, read_yolo_folder
 from arachne.errors import DataError, UsageError
+from arachne.io.reading import parse_errors_as
 from arachne.model.lazy import MEMORY
+from arachne.tasks import Task
 
 FILE_READERS = {
     ".npz": read_npz,
@@ -46,6 +48,7 @@ def read_data(
     n_classes: int | None = None,
     limit: int | None = None,
     memory: int = MEMORY,
+    task: Task | None = None,
 ) -> LabelledData:
     """Read labelled inputs, check them and number their classes.
 
@@ -61,6 +64,7 @@ def read_data(
         limit: Read at most this many rows, the first ones.
         memory: The most bytes of inputs to hold. Inputs in files that take more, before or after preprocessing, are
             read in pieces when they are needed; 0 reads all of them so.
+        task: What the labels are for; one class for each input when None.
 
     Returns:
         The data; its `class_names` are the order of classes that was used, to be shown to the user.
@@ -79,7 +83,10 @@ def read_data(
         found = _from_labelled(source, steps, limit)
     else:
         found = _read_source(source, steps, limit, memory)
-    data = _number_classes(found, names, n_classes)
+    if task is None or task.ONE_LABEL:
+        data = _number_classes(found, names, n_classes)
+    else:
+        data = _convert_labels(found, names, task)
     remaining = found.preprocess if found.preprocess is not None else steps
     if isinstance(source, LabelledData) and names is None:
         data = replace(data, names_assumed=source.names_assumed)
@@ -181,6 +188,15 @@ def _number_classes(found: RawData, names: tuple[str, ...] | None, n_classes: in
     check_lengths(inputs, numbers)
     assumed = assumed or (names is None and own is not None)
     return LabelledData(inputs, numbers, class_names, found.names, found.columns, names_assumed=assumed)
+
+
+def _convert_labels(found: RawData, names: tuple[str, ...] | None, task: Task) -> LabelledData:
+    """Convert labels as a task has them; the user's names come before those of the source."""
+    inputs, own = as_inputs(found.inputs), names or found.class_names
+    with parse_errors_as("the labels", DataError):
+        labels = task.convert_labels(found.labels, own, inputs)
+    check_lengths(inputs, labels)
+    return LabelledData(inputs, labels, own, found.names, found.columns)
 
 
 def _source_name(source: Any) -> str | None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from arachne.data.labelled import LabelledData
-from arachne.data.split import Part, Split, checked_scores, never_break_part, whole_part, with_model_names
+from arachne.data.split import Part, Split, never_break_part, run_part, whole_part, with_model_names
 from arachne.errors import DataError
 from arachne.model.values import Array
+from arachne.tasks import Task
 
 if TYPE_CHECKING:
     from arachne.model.backend import ModelBackend
@@ -24,6 +24,7 @@ def split_by_rows(
     *,
     holdout: LabelledData | None = None,
     never_break: LabelledData | None = None,
+    task: Task | None = None,
 ) -> Split:
     """Divide the data as an earlier repair did.
 
@@ -34,22 +35,23 @@ def split_by_rows(
         rows: Row numbers of `seen`, `choose` and `held_out`; the last are of `holdout` if that is given.
         holdout: The held-out data of that repair.
         never_break: The never-break inputs of that repair.
+        task: Reads the model's outputs; None finds out which one does.
 
     Raises:
         DataError: The data does not have these rows.
     """
-    whole = whole_part(backend, data, list(targets))
+    whole = whole_part(backend, data, list(targets), task=task)
     judged = whole
     if holdout is not None:
         other = with_model_names(backend, holdout)
         elsewhere = tuple(target.for_other_data(other) for target in whole.targets)
-        judged = Part(other, np.arange(len(other)), checked_scores(backend, other), elsewhere)
+        judged = replace(run_part(backend, other, task=whole.task), targets=elsewhere)
     return Split(
         seen=_rows_of(whole, rows["seen"]),
         choose=_rows_of(whole, rows["choose"]),
         held_out=_rows_of(judged, rows["held_out"]),
         targets=whole.targets,
-        never_break=None if never_break is None else never_break_part(backend, never_break),
+        never_break=None if never_break is None else never_break_part(backend, never_break, task=whole.task),
     )
 
 

@@ -17,7 +17,7 @@ from arachne.data.targets import Target, parse_targets
 from arachne.errors import DataError, ModelError, NothingToRepairError, UsageError, did_you_mean
 from arachne.fairness.base import Objective
 from arachne.model.values import Array, Inputs
-from arachne.tasks import SINGLE_LABEL, DecisionRows, Decisions, Task
+from arachne.tasks import SINGLE_LABEL, DecisionRows, Decisions, Task, default_task
 from arachne.text import are, pluralise
 
 if TYPE_CHECKING:
@@ -135,8 +135,33 @@ class Part:
 
     @property
     def n_classes(self) -> int:
-        """How many classes the model has."""
+        """How many classes a decision is between."""
         return int(self.scores.shape[1])
+
+    @cached_property
+    def class_names(self) -> tuple[str, ...]:
+        """The name of every class that decisions are between, or its number as text; `classes_of` numbers them."""
+        return self.task.name_classes(self.data.class_names, self.task.n_names(self.outputs))
+
+    def classes_of(self, columns: Array, rows: Array | None = None) -> Array:
+        """Return the number of a class among `class_names` for each decision, from its column of the scores `(m,)`.
+
+        Args:
+            columns: A column of each decision's scores: its label, or a prediction.
+            rows: The decisions these are of; all of the part when None.
+        """
+        first = self.decisions.first
+        return columns if first is None else columns + (first if rows is None else first[rows])
+
+    @cached_property
+    def label_classes(self) -> Array:
+        """The number of every decision's true class among `class_names`, `(m,)`."""
+        return self.classes_of(self.labels)
+
+    @cached_property
+    def prediction_classes(self) -> Array:
+        """The number of the original model's class among `class_names` for every decision, `(m,)`."""
+        return self.classes_of(self.predictions)
 
     @cached_property
     def predictions(self) -> Array:
@@ -169,7 +194,7 @@ class Part:
 
     def shows(self, target: Target) -> Array:
         """Return which decisions show a target, bool `(m,)`."""
-        return target.shows(self.labels, self.predictions, self.decision_rows)
+        return target.shows(self.label_classes, self.prediction_classes, self.decision_rows)
 
     def terms(self, alpha: float) -> tuple[Term, ...]:
         """Return the terms of the fitness: the positives, then every target's negatives with `alpha` times the weight.
@@ -214,7 +239,7 @@ class Split:
     @property
     def class_names(self) -> tuple[str, ...]:
         """The name of every class of the model, or its number as text."""
-        return tuple(self.seen.data.class_name(label) for label in range(self.seen.n_classes))
+        return self.seen.class_names
 
 
 def split_by_outcome(
@@ -229,7 +254,7 @@ def split_by_outcome(
     group_by: str | Array | None = None,
     causes: Causes | None = None,
     run: Run | None = None,
-    task: Task = SINGLE_LABEL,
+    task: Task | None = SINGLE_LABEL,
 ) -> Split:
     """Divide the data into a part that the repair sees and a part for the verdict.
 
@@ -247,7 +272,7 @@ def split_by_outcome(
             one side.
         causes: Resolves targets such as `cause:1`.
         run: Runs the original model; `backend.forward` when None.
-        task: Reads the model's outputs.
+        task: Reads the model's outputs; None finds out which one does.
 
     Raises:
         NothingToRepairError: No seen input shows a target.
@@ -281,9 +306,7 @@ def never_break_part(
     Raises:
         DataError: The model gets none of them right, so none can stay right.
     """
-    data = with_model_names(backend, data)
-    outputs, cached = run_checked(backend, data, run, task)
-    part = Part(data, np.arange(len(data)), outputs, (), cached, task)
+    part = run_part(backend, with_model_names(backend, data), run, task)
     if not len(part.positives):
         raise DataError(f"the model gets none of the {len(part)} never-break inputs right, so none can be kept right")
     return part
@@ -296,15 +319,31 @@ def whole_part(
     *,
     causes: Causes | None = None,
     run: Run | None = None,
-    task: Task = SINGLE_LABEL,
+    task: Task | None = SINGLE_LABEL,
 ) -> Part:
     """Make one part of all of the data; this runs the original model over it."""
-    data = with_model_names(backend, data)
-    outputs, cached = run_checked(backend, data, run, task)
-    part = Part(data, np.arange(len(data)), outputs, (), cached, task)
-    if causes is not None and task.SINGLE:
-        target = causes(target, data, part.predictions)
-    return replace(part, targets=parse_targets(target, data, part.predictions, part.n_classes, part.labels))
+    part = run_part(backend, with_model_names(backend, data), run, task)
+    if causes is not None and part.task.SINGLE:
+        target = causes(target, part.data, part.predictions)
+    names = None if part.task.SINGLE else part.class_names
+    found = parse_targets(
+        target,
+        part.data,
+        part.prediction_classes,
+        len(part.class_names),
+        part.label_classes,
+        class_names=names,
+        task=part.task,
+    )
+    return replace(part, targets=found)
+
+
+def run_part(
+    backend: ModelBackend, data: LabelledData, run: Run | None = None, task: Task | None = SINGLE_LABEL
+) -> Part:
+    """Make a part of data without targets; this runs the original model over it, checked by `run_checked`."""
+    outputs, cached, found = run_checked(backend, data, run, task)
+    return Part(data, np.arange(len(data)), outputs, (), cached if found.SINGLE else None, found)
 
 
 def with_model_names(backend: ModelBackend, data: LabelledData) -> LabelledData:
@@ -331,9 +370,12 @@ def checked_scores(backend: ModelBackend, data: LabelledData) -> Array:
 
 
 def run_checked(
-    backend: ModelBackend, data: LabelledData, run: Run | None = None, task: Task = SINGLE_LABEL
-) -> tuple[Array, ActivationCache | None]:
+    backend: ModelBackend, data: LabelledData, run: Run | None = None, task: Task | None = SINGLE_LABEL
+) -> tuple[Array, ActivationCache | None, Task]:
     """Run the model, and check that its scores are numbers and that the labels fit its classes.
+
+    Returns:
+        The raw outputs, what was cached on the way, and the task that reads them: the default one where none is given.
 
     Raises:
         DataError: There are no inputs, a label has no class, or there is not one name for each class.
@@ -347,15 +389,20 @@ def run_checked(
         raise ModelError(
             f"the model's scores are not numbers (NaN) for {pluralise(len(unknown), 'input')}, first row {unknown[0]}"
         )
-    n_classes = task.n_classes(outputs)
+    task = (default_task(outputs, data.labels) if task is None else task).resolve(outputs, data.class_names)
+    if task.SINGLE and backend.separate_outputs:
+        raise ModelError(
+            "the model ends in a sigmoid for each class, so it marks several classes at once, not one", argument="task"
+        )
+    n_names = task.n_names(outputs)
     if data.class_names is not None:
-        check_names(data.class_names, n_classes, assumed=data.names_assumed)
+        check_names(data.class_names, n_names, assumed=data.names_assumed)
     if data.names_assumed and backend.class_names not in (None, data.class_names):
         raise DataError(
             "the model's class names are in another order than the data's; give them in order", argument="classes"
         )
     task.check(outputs, data.labels)
-    return outputs, cached
+    return outputs, cached, task
 
 
 def _run_model(backend: ModelBackend, data: LabelledData, run: Run | None) -> tuple[Array, ActivationCache | None]:
@@ -401,7 +448,7 @@ def overlap(data: LabelledData, holdout: LabelledData) -> Array:
 
 def _outcomes(part: Part) -> Array:
     """Return the stratum of each input `(n,)`: label and prediction of its first wrong decision, else of its first."""
-    labels, predictions = part.labels, part.predictions.astype(np.int64)
+    labels, predictions = part.label_classes, part.prediction_classes.astype(np.int64)
     outcomes: Array = labels * (predictions.max(initial=0) + 1) + predictions
     if part.task.SINGLE:
         return outcomes
@@ -425,8 +472,7 @@ def _holdout(backend: ModelBackend, whole: Part, holdout: LabelledData, drop_ove
         if not len(rows):
             raise DataError(f"all {len(holdout)} held-out inputs are also in the data, so none is left to judge by")
     targets = tuple(target.for_other_data(holdout) for target in whole.targets)
-    outputs, cached = run_checked(backend, holdout, run, whole.task)
-    part = Part(holdout, np.arange(len(holdout)), outputs, targets, cached, whole.task)
+    part = replace(run_part(backend, holdout, run, whole.task), targets=targets)
     return part.take(rows) if len(shared) else part
 
 

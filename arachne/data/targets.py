@@ -4,6 +4,7 @@
 |---|---|
 | `6:0`, `cat:dog` | of class 6, read as 0 |
 | `cat:*`, `*:dog`, `*:*` | cats read as anything else; anything else read as dog; every mistake |
+| `false:dog`, `missed:dog` | no dog read as one, a dog read as none: where the task has an absent or background class |
 | `top:3` | the three most frequent confusions, as three targets |
 | `rows:bad.csv` | the misclassified ones of these rows of the data |
 | `group:sex=female`, `group:female` | the misclassified ones with this value in a metadata column |
@@ -29,8 +30,10 @@ from arachne.data.labelled import LabelledData
 from arachne.data.readers.rows_file import read_rows
 from arachne.errors import DataError, NothingToRepairError, UsageError, did_you_mean
 from arachne.model.values import Array
+from arachne.tasks import SINGLE_LABEL, Task
+from arachne.tasks.base import FALSE, MISSED
 
-FORMS = "class:class, class:*, *:class, top:k, rows:FILE, group:VALUE, cause:N"
+FORMS = "class:class, class:*, *:class, false:class, missed:class, top:k, rows:FILE, group:VALUE, cause:N"
 
 
 class Membership(Protocol):
@@ -112,6 +115,9 @@ def parse_targets(
     predictions: Array,
     n_classes: int,
     labels: Array | None = None,
+    *,
+    class_names: Sequence[str] | None = None,
+    task: Task = SINGLE_LABEL,
 ) -> tuple[Target, ...]:
     """Parse targets.
 
@@ -121,12 +127,16 @@ def parse_targets(
         predictions: The original model's prediction for each decision `(m,)`; `top:k` counts them.
         n_classes: How many classes the model has.
         labels: The true classes of the decisions `(m,)`; the data's labels when None.
+        class_names: The names of all classes that decisions are between; the data's when None.
+        task: Has words of its own for some targets, such as `false:person`.
 
     Raises:
         UsageError: A text has no meaning, or two meanings.
         NothingToRepairError: `top:k` was asked of a model without mistakes.
     """
-    parser = _Parser(data, predictions, n_classes, data.labels if labels is None else labels)
+    parser = _Parser(
+        data, predictions, n_classes, data.labels if labels is None else labels, class_names or data.class_names, task
+    )
     targets: list[Target] = []
     for text in as_target_list(texts):
         for target in (text,) if isinstance(text, Target) else parser.parse(text.strip()):
@@ -158,12 +168,22 @@ def as_target_list(texts: str | Target | Sequence[str | Target]) -> Sequence[str
 class _Parser:
     """Tries all readings of a target's text; exactly one must make sense."""
 
-    def __init__(self, data: LabelledData, predictions: Array, n_classes: int, labels: Array) -> None:
+    def __init__(
+        self,
+        data: LabelledData,
+        predictions: Array,
+        n_classes: int,
+        labels: Array,
+        class_names: Sequence[str] | None,
+        task: Task,
+    ) -> None:
         self._data = data
+        self._task = task
+        self._given_names = class_names
         self._labels = labels
         self._predictions = predictions
         self._n_classes = n_classes
-        self._class_names = data.class_names or tuple(str(number) for number in range(n_classes))
+        self._class_names = tuple(class_names or map(str, range(n_classes)))
 
     def parse(self, text: str) -> tuple[Target, ...]:
         readings = {_meaning(reading): reading for reading in self._readings(text)}
@@ -182,6 +202,9 @@ class _Parser:
         for body, weight in weights_of(text):
             for pair in self._pairs(body, weight):
                 yield (pair,)
+            found = self._task.find_target(body, self._class_names)
+            if found is not None:
+                yield (Target(body, weight, label=found[0], prediction=found[1]),)
             keyword, _, rest = body.partition(":")
             if keyword == "top" and rest.isdecimal() and int(rest) > 0:
                 yield self._top(int(rest), weight)
@@ -210,7 +233,7 @@ class _Parser:
         return None
 
     def _top(self, k: int, weight: float) -> tuple[Target, ...]:
-        ranked = confusions(self._labels, self._predictions, self._n_classes, self._data.class_names)
+        ranked = confusions(self._labels, self._predictions, self._n_classes, self._given_names, self._task)
         if not ranked:
             raise NothingToRepairError(f"the model classifies all {len(self._data)} inputs correctly")
         return tuple(
@@ -241,6 +264,13 @@ class _Parser:
             return UsageError(f"target '{text}' wants a number above 0 after 'top:', got '{rest}'")
         if keyword == "group":
             return UsageError(self._no_group(text, rest))
+        if keyword in (FALSE, MISSED) and rest.strip() in self._class_names:
+            return UsageError(
+                f"target '{text}' needs a task in which '{rest.strip()}' can be absent; with several classes '*:"
+                f"{rest.strip()}' is anything read as it, '{rest.strip()}:*' it read as anything"
+            )
+        if keyword in (FALSE, MISSED):
+            return UsageError(f"target '{text}' names '{rest}', which is none{did_you_mean(rest, self._class_names)}")
         if not colon and self._class(body) is not None:
             return UsageError(
                 f"target '{text}' is one class of a mistake: '*:{body}' is anything read as it, '{body}:*' it read as "

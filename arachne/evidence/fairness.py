@@ -105,7 +105,7 @@ class Fairness:
     def measure(cls, objective: Objective, part: Part, was_right: Array, is_right: Array) -> Self:
         """Measure from which inputs of a part were right before and are right after, bool `(n,)`."""
         grouped = groups_in(part, str(objective.group_column))
-        names = [part.data.class_name(label) for label in range(part.n_classes)]
+        names = part.class_names
         changed = (was_right, ~was_right & is_right, was_right & ~is_right)
         counts = np.stack([grouped.totals, *(grouped.right(one) for one in changed)], axis=-1)
         groups = [

@@ -279,21 +279,21 @@ class PartEvidence:
 
     @classmethod
     def measure(cls, part: Part, after: Array, objective: Objective | None = None) -> PartEvidence:
-        """Compare class scores `(n, classes)` for the inputs of a part with those of the original model.
+        """Compare class scores `(m, classes)` of the decisions of a part with those of the original model.
 
         Raises:
             DataError: Scores of another shape than before, or scores that are NaN.
         """
-        labels = np.asarray(part.labels)
+        labels, old = part.label_classes, part.prediction_classes
         before = part.scores
         _check_scores(before, after)
-        old, new = part.predictions, part.task.decide(after)
-        was_right, is_right = part.right, part.task.correct(after, labels)
+        new = part.classes_of(part.task.decide(after))
+        was_right, is_right = part.right, part.task.correct(after, part.labels)
         rows = part.decision_rows
         shown = [(t.shows(labels, old, rows), t.shows(labels, new, rows)) for t in part.targets]
         showed = np.logical_or.reduce([pair[0] for pair in shown]) if shown else ~was_right
         shows = np.logical_or.reduce([pair[1] for pair in shown]) if shown else ~is_right
-        names = [part.data.class_name(label) for label in range(before.shape[1])]
+        names = part.class_names
         changes = _Changes(part, labels, old, new, before, after, showed)
         owners = part.repeated_inputs
         return cls(
@@ -314,12 +314,12 @@ class PartEvidence:
                 for column, values in part.data.columns.items()
                 if (groups := _groups(part.by_decision(np.asarray(values)), was_right, is_right))
             },
-            pairs_before=PairCounts.of(labels, old, before.shape[1]),
-            pairs_after=PairCounts.of(labels, new, before.shape[1]),
+            pairs_before=PairCounts.of(labels, old, len(names)),
+            pairs_after=PairCounts.of(labels, new, len(names)),
             fixed=changes.take(~was_right & is_right),
             damaged=changes.take(was_right & ~is_right),
-            confidence_before=Confidence.measure(confidences_of(before, old), was_right),
-            confidence_after=Confidence.measure(confidences_of(after, new), is_right),
+            confidence_before=Confidence.measure(confidences_of(before, part.predictions), was_right),
+            confidence_after=Confidence.measure(confidences_of(after, part.task.decide(after)), is_right),
             fairness=None if objective is None else Fairness.measure(objective, part, was_right, is_right),
             by_input=None if owners is None else ByInput.measure(owners, was_right, is_right, showed, shows),
         )
@@ -337,7 +337,7 @@ class _Changes:
 
     def take(self, chosen: Array) -> ChangedInputs:
         positions = np.flatnonzero(chosen)
-        confidence = confidences_of(self.after[positions], self.new[positions])
+        confidence = _confidences(self.part, self.after[positions])
         order = np.lexsort((positions, -np.round(confidence, 6)))  # the last bits differ from machine to machine
         positions = positions[order]
         return ChangedInputs(
@@ -346,10 +346,15 @@ class _Changes:
             labels=self.labels[positions],
             before=self.old[positions],
             after=self.new[positions],
-            confidence_before=confidences_of(self.before[positions], self.old[positions]),
+            confidence_before=_confidences(self.part, self.before[positions]),
             confidence_after=confidence[order],
             on_target=self.showed[positions],
         )
+
+
+def _confidences(part: Part, scores: Array) -> Array:
+    """Return how sure a model is of each decision, `(m,)`, from class scores `(m, classes)`."""
+    return confidences_of(scores, part.task.decide(scores))
 
 
 def _target(

@@ -12,12 +12,12 @@ import numpy as np
 from arachne.causes import Cause, find_causes, try_causes
 from arachne.data.confusions import Confusion, confusions, wildcards
 from arachne.data.labelled import LabelledData
-from arachne.data.split import checked_scores, with_model_names
+from arachne.data.split import Part, run_part, with_model_names
 from arachne.evidence.batch_dependence import BatchDependent, batch_dependent
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Array
 from arachne.plugins.drawing import TEXT, Drawable, draw
-from arachne.tasks import decide
+from arachne.tasks import SINGLE_LABEL, Task
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +30,10 @@ class Scan(Drawable):
         n_classes: How many classes the model has.
         backend: The model; None if only its predictions are known.
         scores: Its scores `(n, classes)`, if they are known.
+        labels: The true class of each decision `(m,)`, where that is not the data's label; predictions
+            are `(m,)` then.
+        class_names: The names of all classes that decisions are between; the data's when None.
+        task: Reads the model's outputs.
     """
 
     data: LabelledData
@@ -37,32 +41,67 @@ class Scan(Drawable):
     n_classes: int
     backend: ModelBackend | None = None
     scores: Array | None = None
+    labels: Array | None = None
+    class_names: tuple[str, ...] | None = None
+    task: Task = SINGLE_LABEL
 
     @classmethod
-    def of(cls, backend: ModelBackend, data: LabelledData) -> Self:
-        """Run a model on labelled data, with the classes' names it may know itself."""
-        labelled = with_model_names(backend, data)
-        scores = checked_scores(backend, labelled)
-        return cls(labelled, decide(scores), scores.shape[1], backend, scores)
+    def of(cls, backend: ModelBackend, data: LabelledData, task: Task | None = None) -> Self:
+        """Run a model on labelled data, with the classes' names it may know itself; None decides the task by itself."""
+        return cls.of_part(run_part(backend, with_model_names(backend, data), task=task), backend)
+
+    @classmethod
+    def of_part(cls, part: Part, backend: ModelBackend | None = None) -> Self:
+        """Return the scan of a part of the data; without the model, causes are found by the inputs alone."""
+        if part.task.SINGLE:
+            scores = None if backend is None else part.scores
+            return cls(part.data, part.predictions, part.n_classes, backend, scores)
+        return cls(
+            part.data,
+            part.prediction_classes,
+            len(part.class_names),
+            backend,
+            labels=part.label_classes,
+            class_names=part.class_names,
+            task=part.task,
+        )
+
+    @property
+    def true_classes(self) -> Array:
+        """The true class of each decision `(m,)`."""
+        return self.data.labels if self.labels is None else self.labels
+
+    @property
+    def left_out(self) -> str | None:
+        """Why causes are not looked for; None where they are."""
+        if self.task.SINGLE:
+            return None
+        return f"causes are looked for where each input has one label, and the task is '{self.task.name}'"
 
     @property
     def accuracy(self) -> float:
-        """Share of inputs classified correctly."""
-        return float(np.mean(self.predictions == self.data.labels))
+        """Share of decisions that are right."""
+        return float(np.mean(self.predictions == self.true_classes))
 
     @cached_property
     def faults(self) -> Sequence[Confusion]:
         """Every confusion of two classes, the most frequent first; `target` is what `repair` takes."""
-        return confusions(self.data.labels, self.predictions, self.n_classes, self.data.class_names)
+        names = self.class_names or self.data.class_names
+        return confusions(self.true_classes, self.predictions, self.n_classes, names, self.task)
 
     @cached_property
     def wildcards(self) -> Sequence[Confusion]:
         """Targets of one class (`a:*`, `*:b`) with more mistakes than the most frequent confusion of two classes."""
-        return wildcards(self.data.labels, self.predictions, self.n_classes, self.data.class_names)
+        if not self.task.SINGLE and self.task.absent_classes(self.n_classes):
+            return ()
+        names = self.class_names or self.data.class_names
+        return wildcards(self.true_classes, self.predictions, self.n_classes, names)
 
     @cached_property
     def causes(self) -> Sequence[Cause]:
         """The causes of the mistakes, each tried by experiment, that of most errors first; found on first access."""
+        if self.left_out is not None:
+            return ()
         found = find_causes(self.backend, self.data, self.predictions)
         return found if self.backend is None else try_causes(found, self.backend)
 

@@ -102,10 +102,11 @@ def scores_there(patch: Patch, other: ModelBackend) -> tuple[Scores | None, Scor
 
 
 def count_still_repaired(part: Part, here: Array, there: Array) -> Rate:
-    """Count the negatives right here that are also right there; scores `(n, classes)` with the patch."""
+    """Count the negatives right here that are also right there; raw outputs `(n, ...)` with the patch."""
     labels = part.labels[part.negatives]
-    right_here = part.task.correct(here[part.negatives], labels)
-    right_there = part.task.correct(there[part.negatives], labels)
+    right_here, right_there = (
+        part.task.correct(part.read(outputs).scores[part.negatives], labels) for outputs in (here, there)
+    )
     return Rate(int(np.sum(right_here & right_there)), int(np.sum(right_here)))
 
 

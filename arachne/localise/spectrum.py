@@ -63,7 +63,7 @@ class Spectrum(Ranked):
 
     Attributes:
         formula: The formula of a neuron's suspiciousness.
-        threshold: A neuron is active if its value before the non-linearity is above this.
+        active_above: A neuron is active if its value before the non-linearity is above this.
     """
 
     name = "spectrum"
@@ -72,7 +72,7 @@ class Spectrum(Ranked):
     NEEDS_GRADIENTS: ClassVar[bool] = False
 
     formula: str = option("tarantula", "How suspicious a neuron is.", choices=tuple(FORMULAS))
-    threshold: float = option(0.0, "Above which value a neuron is active.")
+    active_above: float = option(0.0, "Above which value a neuron is active.")
 
     def _scores(self, backend: ModelBackend, part: Part, positives: Array, *, rng: np.random.Generator) -> Weights:
         layers = [info for info in self.layers(backend) if info.kind in NEURON_KINDS]
@@ -95,7 +95,7 @@ class Spectrum(Ranked):
             for use in backend.activations(part.data.take(rows[some]).inputs, info.name):
                 axis = use.leaving.ndim - 1 if info.kind == "dense" else 1
                 others = tuple(number for number in range(1, use.leaving.ndim) if number != axis)
-                count += (use.leaving.mean(axis=others) > self.threshold).sum(axis=0)
+                count += (use.leaving.mean(axis=others) > self.active_above).sum(axis=0)
         return count
 
 

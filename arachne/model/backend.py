@@ -98,6 +98,9 @@ class ModelBackend(ABC):
     score_kind: str = "logits"
     """The kind of scores `forward` returns: `logits` where the model allows, else `log-probabilities`."""
 
+    separate_outputs: bool = False
+    """Whether the model ends in a sigmoid for each of several outputs, so that each is decided by itself."""
+
     class_names: tuple[str, ...] | None = None
     """The names of the classes, where the model carries them."""
 

@@ -1,6 +1,6 @@
-"""The one table of plug-ins: backends, localisers, searchers, objectives and finders, ours and other people's.
+"""The one table of plug-ins: backends, tasks, localisers, searchers, objectives and finders, ours and other people's.
 
-A distribution joins with an entry point in one of the groups `arachne.backends`, `arachne.localisers`,
+A distribution joins with an entry point in one of the groups `arachne.backends`, `arachne.tasks`, `arachne.localisers`,
 `arachne.searchers`, `arachne.objectives` and `arachne.finders`. A plug-in is imported when it is first asked for by
 name.
 """
@@ -221,5 +221,17 @@ FINDERS = Table(
         "clusters": "arachne.causes.clusters:ClusterFinder",
     },
 )
+TASKS = Table(
+    "task",
+    "arachne.tasks",
+    {
+        "binary": "arachne.tasks:Binary",
+        "multilabel": "arachne.tasks:Multilabel",
+        "regression": "arachne.tasks:Regression",
+        "segmentation": "arachne.tasks:Segmentation",
+        "single-label": "arachne.tasks:SingleLabel",
+        "tokens": "arachne.tasks:Tokens",
+    },
+)
 
-TABLES = (BACKENDS, CONFORMANCE, LOCALISERS, SEARCHERS, OBJECTIVES, FINDERS)
+TABLES = (BACKENDS, CONFORMANCE, TASKS, LOCALISERS, SEARCHERS, OBJECTIVES, FINDERS)

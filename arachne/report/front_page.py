@@ -111,8 +111,8 @@ def _inputs(held_out: Part, positions: list[int]) -> list[dict[str, Any]]:
         {
             "row": int(held_out.rows[own]),
             "name": None if data.names is None else data.names[own],
-            "label": data.class_name(int(held_out.labels[number])),
-            "before": data.class_name(int(held_out.predictions[number])),
+            "label": held_out.class_names[int(held_out.label_classes[number])],
+            "before": held_out.class_names[int(held_out.prediction_classes[number])],
             "input": shown,
         }
         for number, own, shown in zip(positions, inputs, show_inputs(data, inputs), strict=True)

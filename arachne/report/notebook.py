@@ -142,7 +142,7 @@ def _pictures(title: str, changed: ChangedInputs, held_out: Part) -> str:
     if not shown or shown[0]["kind"] != "image":
         return ""
     figures = "".join(
-        _figure(one, held_out.data.class_name(int(old)), held_out.data.class_name(int(new)))
+        _figure(one, held_out.class_names[int(old)], held_out.class_names[int(new)])
         for one, old, new in zip(shown, changed.before, changed.after, strict=False)
     )
     return f'<p>{title}: {len(changed):,}</p><div style="display:flex;flex-wrap:wrap;gap:8px">{figures}</div>'

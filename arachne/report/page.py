@@ -148,14 +148,14 @@ def _confidence(part: PartEvidence, when: str) -> dict[str, Any]:
 
 def _gallery(changed: ChangedInputs, held_out: Part) -> dict[str, Any]:
     positions = changed.positions[:MOST_SHOWN].tolist()
-    data = held_out.data
+    data, names = held_out.data, held_out.class_names
     cards = [
         {
             "row": int(changed.rows[number]),
             "name": None if data.names is None else data.names[position],
-            "label": data.class_name(int(changed.labels[number])),
-            "before": data.class_name(int(changed.before[number])),
-            "after": data.class_name(int(changed.after[number])),
+            "label": names[int(changed.labels[number])],
+            "before": names[int(changed.before[number])],
+            "after": names[int(changed.after[number])],
             "confidence_before": round(float(changed.confidence_before[number]), 4),
             "confidence_after": round(float(changed.confidence_after[number]), 4),
             "on_target": bool(changed.on_target[number]),

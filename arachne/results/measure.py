@@ -28,7 +28,8 @@ from arachne.model.sharding import join_rows, read_shards
 from arachne.model.values import Array, Inputs
 from arachne.patch import Patch, apply_to, for_model
 from arachne.results.result import PatchedModel
-from arachne.settings import make_objective, objective_from
+from arachne.settings import as_task, make_objective, objective_from, task_from
+from arachne.tasks import Task
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,10 +39,10 @@ class Measured:
     Attributes:
         part: The inputs the verdict comes from, and the scores without the patch; those the repair has not seen, where
             these can be told from the rest.
-        after: The scores with it `(n, classes)`.
+        after: The raw outputs with it `(n, ...)`.
         basis: What these inputs are to the repair.
         seen: The inputs it has seen, where they were told apart.
-        seen_after: The scores with the patch on those `(m, classes)`.
+        seen_after: The raw outputs with the patch on those `(m, ...)`.
         objective: What was to become fairer between groups.
     """
 
@@ -71,8 +72,9 @@ class Measured:
         """The evidence for the patch."""
         seen = None
         if self.seen is not None and self.seen_after is not None:
-            seen = PartEvidence.measure(self.seen, self.seen_after, self.objective)
-        return Evidence(PartEvidence.measure(self.part, self.after, self.objective), seen, basis=self.basis)
+            seen = PartEvidence.measure(self.seen, self.seen.read(self.seen_after).scores, self.objective)
+        after = self.part.read(self.after).scores
+        return Evidence(PartEvidence.measure(self.part, after, self.objective), seen, basis=self.basis)
 
 
 def measure(
@@ -82,6 +84,7 @@ def measure(
     target: str | Sequence[str] | None = None,
     patch: Patch | str | Path | None = None,
     objective: str | Objective | None = None,
+    task: str | Task | None = None,
 ) -> Evidence:
     """Measure what a patch does to a model on some data.
 
@@ -91,8 +94,9 @@ def measure(
         target: The mistake; the patch's own when None, every mistake when there is no patch either.
         patch: The patch, or its file; None measures the model as it is.
         objective: What to tell about groups, such as `gap:sex`; the patch's own when None.
+        task: How the outputs are read: the name of a task, or one; the patch's own when None.
     """
-    return measure_scores(model, data, target=target, patch=patch, objective=objective).evidence
+    return measure_scores(model, data, target=target, patch=patch, objective=objective, task=task).evidence
 
 
 def measure_scores(
@@ -102,34 +106,45 @@ def measure_scores(
     target: str | Sequence[str] | None = None,
     patch: Patch | str | Path | None = None,
     objective: str | Objective | None = None,
+    task: str | Task | None = None,
 ) -> Measured:
     """Measure a patch as `measure` does, and keep the inputs and scores behind the numbers."""
     backend = load(model)
     patch = Patch.load(patch) if isinstance(patch, (str, Path)) else patch
-    part = part_of(backend, data, target, patch)
+    part = part_of(backend, data, target, patch, as_task(task))
     wanted = make_objective(objective) if isinstance(objective, str) else objective
     wanted = None if wanted is None else objective_for_part(wanted, part)
     if patch is None:
-        return Measured(part, part.scores, objective=wanted)
+        return Measured(part, part.outputs, objective=wanted)
     after = PatchedModel(backend, for_model(patch, backend)).forward(part.data.inputs)
     found = Measured.of(part, after, patch)
     return found if wanted is None else replace(found, objective=wanted)
 
 
-def part_of(backend: ModelBackend, data: Any, target: str | Sequence[str] | None, patch: Patch | None = None) -> Part:
-    """All of the data with the scores of the model without the patch; arguments as for `measure`."""
-    labelled = read_data(data)
+def part_of(
+    backend: ModelBackend,
+    data: Any,
+    target: str | Sequence[str] | None,
+    patch: Patch | None = None,
+    task: Task | None = None,
+) -> Part:
+    """All of the data with the outputs of the model without the patch; arguments as for `measure`."""
+    task = task_from(patch.provenance) if task is None and patch is not None else task
+    labelled = read_data(data, task=task)
     causes = CauseTargets(backend, None if patch is None else patch.provenance.get("causes"))
     if target is not None or patch is None:
-        return whole_part(backend, labelled, "*:*" if target is None else target, causes=causes)
+        return whole_part(backend, labelled, "*:*" if target is None else target, causes=causes, task=task)
     targets = patch.provenance.get("target", ["*:*"])
     try:
-        return whole_part(backend, labelled, [targets] if isinstance(targets, str) else targets, causes=causes)
+        wanted = [targets] if isinstance(targets, str) else targets
+        return whole_part(backend, labelled, wanted, causes=causes, task=task)
     except UsageError as error:
         raise PatchError(f"the target of the patch does not fit: {error}") from error
 
 
-def compare(model: Any, other: Any, data: Any, *, target: str | Sequence[str] = "*:*") -> Evidence:
+def compare(
+    model: Any, other: Any, data: Any, *, target: str | Sequence[str] = "*:*", task: str | Task | None = None
+) -> Evidence:
     """Compare two models on some data, such as a model and its patched or converted copy.
 
     Args:
@@ -137,9 +152,10 @@ def compare(model: Any, other: Any, data: Any, *, target: str | Sequence[str] = 
         other: The model after; any framework.
         data: Whatever `read_data` takes.
         target: The mistake the second model should make less often.
+        task: How the outputs are read: the name of a task, or one; None decides by the outputs.
     """
     before, after = load(model), load(other)
-    part = part_of(before, data, target)
+    part = part_of(before, data, target, task=as_task(task))
     return Measured(part, after.forward(part.data.inputs)).evidence
 
 

@@ -24,7 +24,8 @@ from arachne.results.finalise import with_limits
 from arachne.results.front_file import FRONT, PARTS, StoredFront, read_front
 from arachne.results.result import RepairResult
 from arachne.search.measured import count_found
-from arachne.settings import Settings, objective_from
+from arachne.settings import Settings, objective_from, task_from
+from arachne.tasks import Task
 
 RESULT = "result.json"
 
@@ -39,6 +40,16 @@ def stored_result(folder: Path) -> dict[str, Any]:
     if found.get("command") != "repair":
         raise InputError(f"'{folder / RESULT}' is not the result of a repair")
     return found
+
+
+def stored_task(folder: Path) -> Task | None:
+    """The task of the repair in a folder; None if it is the default one.
+
+    Raises:
+        InputError: The folder holds no repair, or its task is not installed here.
+    """
+    with _folder_errors(folder):
+        return task_from(stored_result(folder).get("provenance", {}))
 
 
 def stored_front(folder: Path) -> tuple[StoredFront, Choice]:
@@ -103,7 +114,8 @@ def open_repair(
     with _folder_errors(folder):
         rows = {part: front.rows(part) for part in PARTS}
         targets = [str(target) for target in patch.provenance["target"]]
-        split = split_by_rows(backend, data, targets, rows, holdout=holdout, never_break=never_break)
+        task = task_from(patch.provenance)
+        split = split_by_rows(backend, data, targets, rows, holdout=holdout, never_break=never_break, task=task)
         split = replace(split, objective=choice.objective)
         front = front.read(backend)
         selection = max((candidate.selection for candidate in front.search.front), key=len)
@@ -115,7 +127,9 @@ def open_repair(
             int(where.get("front", len(selection))),
             int(where.get("candidates", len(selection))),
         )
-        settings = Settings(seed=int(stored["seed"]), budget=choice.budget, objective=choice.objective)
+        settings = Settings(
+            seed=int(stored["seed"]), budget=choice.budget, objective=choice.objective, task=split.seen.task
+        )
         seconds = {str(step): float(took) for step, took in stored.get("seconds", {}).items()}
     return RepairResult(
         backend=backend,

@@ -39,7 +39,7 @@ class Baseline:
         negative = np.zeros(len(part.decisions), bool)
         negative[part.negatives] = True
         columns = {name: part.by_decision(column) for name, column in part.data.columns.items()}
-        return cls(part.decision_rows, part.labels, part.right, negative, columns)
+        return cls(part.decision_rows, part.label_classes, part.right, negative, columns)
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -1,22 +1,37 @@
-"""Tasks: how a model's raw outputs are read as decisions, and when a decision is right."""
+"""Tasks: how a model's raw outputs are read as decisions, and when a decision is right.
+
+Each is a plug-in of the group `arachne.tasks`: `single-label`, `binary`, `multilabel`, `tokens`, `segmentation` and
+`regression` are ours.
+"""
 
 from __future__ import annotations
 
 from arachne.tasks.base import Task
+from arachne.tasks.binary import Binary
 from arachne.tasks.decisions import Decisions, best_others, closest_two, correct, decide, margins
+from arachne.tasks.default import default_task
+from arachne.tasks.multilabel import Multilabel
+from arachne.tasks.regression import Regression
 from arachne.tasks.rows import DecisionRows, OutputGradient
 from arachne.tasks.single_label import SINGLE_LABEL, SingleLabel
+from arachne.tasks.tokens import Segmentation, Tokens
 
 __all__ = [
     "SINGLE_LABEL",
+    "Binary",
     "DecisionRows",
     "Decisions",
+    "Multilabel",
     "OutputGradient",
+    "Regression",
+    "Segmentation",
     "SingleLabel",
     "Task",
+    "Tokens",
     "best_others",
     "closest_two",
     "correct",
     "decide",
+    "default_task",
     "margins",
 ]

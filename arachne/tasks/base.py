@@ -3,23 +3,45 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
+import numpy as np
+
+from arachne.errors import DataError, UsageError, did_you_mean
+from arachne.plugins.options import Configured
 from arachne.tasks import losses
 from arachne.tasks.decisions import Array, Decisions, best_others, correct, decide, margins
 
+FALSE, MISSED = "false", "missed"
+"""Words of targets: something that is absent was found, something that is there was not."""
 
-class Task(ABC):
+Pair = tuple[int | None, int | None]
+"""The true class and the class it is read as; None means any."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(Configured, ABC):
     """How a model's outputs are read: which decisions they hold, between which classes, and when one is right.
 
     A backend gives raw outputs `(n, ...)`; everything behind it works with decisions: class scores `(m, classes)`,
     labels `(m,)` and the input each belongs to. An input may have several decisions, or none.
+
+    A task defines `read`, `pull_back`, `check` and `n_classes`. It is a frozen dataclass; its options are fields
+    declared with `arachne.option`.
     """
 
     name: ClassVar[str]
 
     SINGLE: ClassVar[bool] = False
     """Whether the outputs are the class scores themselves, one decision for each input: what fast kernels rely on."""
+
+    ONE_LABEL: ClassVar[bool] = False
+    """Whether each input has one label, the number or the name of a class, which is read as for a single label."""
+
+    NOUN: ClassVar[str] = "input"
+    """The thing that one decision is about: an input, a label, a token, a pixel."""
 
     @abstractmethod
     def read(self, outputs: Array, labels: Array) -> Decisions:
@@ -44,11 +66,76 @@ class Task(ABC):
 
     @abstractmethod
     def n_classes(self, outputs: Array) -> int:
-        """Return the number of classes that decisions are between.
+        """Return the number of classes that a decision is between.
 
         Raises:
             ModelError: Outputs of another shape than this task reads.
         """
+
+    def resolve(self, outputs: Array, names: Sequence[str] | None) -> Self:
+        """Return the task with all that depends on the model decided: its outputs `(n, ...)` and the users' names."""
+        return self
+
+    def n_names(self, outputs: Array) -> int:
+        """Return how many names a user gives, with `--classes`: of classes, or of labels that are there or not."""
+        return self.n_classes(outputs)
+
+    def name_classes(self, names: Sequence[str] | None, n_names: int) -> tuple[str, ...]:
+        """Name all classes that decisions are between, in order, from the user's names or numbers in their place."""
+        return tuple(map(str, range(n_names))) if names is None else tuple(names)
+
+    def absent_classes(self, n_classes: int) -> Mapping[int, int]:
+        """Return the class that stands for the absence of each other one, such as the background; empty if none does.
+
+        `false:X` is then a target: absent, read as X. `missed:X` is the other way round.
+        """
+        return {}
+
+    def convert_labels(self, values: Any, names: Sequence[str] | None, inputs: Any = None) -> Array:
+        """Convert the labels of a source, numbers or names, to labels of this task `(n, ...)`.
+
+        Args:
+            values: The labels as they were read.
+            names: The user's names, by which labels may be given.
+            inputs: The inputs, an array or a mapping of arrays: a mask among them may say which labels count.
+
+        Raises:
+            DataError: They cannot be labels.
+        """
+        return as_numbers(values, names)
+
+    def label_as_decided(self, outputs: Array) -> Array:
+        """Return labels `(n, ...)` by which the model's own decisions, read from outputs `(n, ...)`, are all right.
+
+        Inputs that nobody has labelled are compared before and after a patch by them.
+
+        Raises:
+            UsageError: The task does not tell.
+        """
+        raise UsageError(f"the task '{self.name}' reads no inputs without labels")
+
+    def find_target(self, text: str, classes: Sequence[str]) -> Pair | None:
+        """Return what a target in the task's own words means, such as `false:person`; None if it is none.
+
+        Args:
+            text: The target.
+            classes: The names of all classes, as `name_classes` gives them.
+        """
+        word, colon, name = (part.strip() for part in text.partition(":"))
+        absent = self.absent_classes(len(classes))
+        if not colon or word not in (FALSE, MISSED) or name not in classes:
+            return None
+        there = classes.index(name)
+        if there not in absent:
+            return None
+        return (absent[there], there) if word == FALSE else (there, absent[there])
+
+    def target_text(self, label: int, prediction: int, classes: Sequence[str]) -> str | None:
+        """Return the target in the task's own words for a class read as another; None if it has no word for it."""
+        absent = self.absent_classes(len(classes))
+        if absent.get(prediction) == label:
+            return f"{FALSE}:{classes[prediction]}"
+        return f"{MISSED}:{classes[label]}" if absent.get(label) == prediction else None
 
     def decide(self, scores: Array) -> Array:
         """Return the class that each decision is for, `(m,)`, from class scores `(m, classes)`."""
@@ -69,3 +156,46 @@ class Task(ABC):
     def losses(self, scores: Array, labels: Array) -> Array:
         """Return the cross-entropy of each decision, float64 `(m,)`."""
         return losses.cross_entropies(scores, labels)
+
+
+def as_numbers(values: Any, names: Sequence[str] | None) -> Array:
+    """Convert labels of any shape to numbers, by their names where they are texts; floats stay floats.
+
+    Raises:
+        DataError: A text that is neither a number nor a name, or labels that are ragged.
+    """
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise DataError("the labels are ragged: expected as many for every input") from error
+    if array.dtype.kind == "O":
+        array = _from_objects(array)
+    if array.dtype.kind == "S":
+        array = np.char.decode(array, "utf-8")
+    if array.dtype.kind == "U":
+        return _from_texts(array, names)
+    if array.dtype.kind not in "biuf" or not array.ndim:
+        raise DataError(f"expected labels that are numbers or names, one or several for each input, got {array.dtype}")
+    return array
+
+
+def _from_objects(array: Array) -> Array:
+    """Convert lists of labels to one array, and None to NaN."""
+    try:
+        return np.array([[np.nan if one is None else one for one in np.ravel(row).tolist()] for row in array.tolist()])
+    except (ValueError, TypeError) as error:
+        raise DataError("the labels are ragged: expected as many for every input") from error
+
+
+def _from_texts(array: Array, names: Sequence[str] | None) -> Array:
+    numbers = {name: float(number) for number, name in enumerate(names or ())}
+    try:
+        flat = [
+            numbers[text] if text in numbers else float(text or "nan") for text in np.char.strip(array).ravel().tolist()
+        ]
+    except ValueError as error:
+        text = str(error).rpartition(": ")[2].strip("'")
+        raise DataError(
+            f"the label '{text}' is neither a number nor a name{did_you_mean(text, names or ())}", argument="classes"
+        ) from error
+    return np.array(flat).reshape(array.shape)

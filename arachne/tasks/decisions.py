@@ -23,11 +23,15 @@ class Decisions:
         scores: Class scores `(m, classes)`.
         labels: The class each decision should be for, `(m,)`.
         inputs: The number of the input each decision belongs to, int64 `(m,)`, ascending.
+        first: The number, among all classes of the task, of the class that column 0 of a decision's scores stands for,
+            int64 `(m,)`; None where that is class 0 for all of them. With several labels, each decision is between the
+            absence and the presence of its own label, which are two of many classes.
     """
 
     scores: Array
     labels: Array
     inputs: Array
+    first: Array | None = None
 
     def __len__(self) -> int:
         return len(self.labels)

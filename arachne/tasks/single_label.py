@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
 from arachne.errors import DataError, ModelError
@@ -9,12 +12,14 @@ from arachne.tasks.base import Task
 from arachne.tasks.decisions import Array, Decisions
 
 
+@dataclass(frozen=True, kw_only=True)
 class SingleLabel(Task):
     """One decision for each input: outputs `(n, classes)` are its class scores, labels `(n,)` its classes."""
 
     name = "single-label"
 
     SINGLE = True
+    ONE_LABEL = True
 
     def read(self, outputs: Array, labels: Array) -> Decisions:
         return Decisions(outputs, labels, np.arange(len(labels)))
@@ -26,10 +31,22 @@ class SingleLabel(Task):
         classes = self.n_classes(outputs)
         if labels.shape != (len(outputs),):
             raise DataError(f"expected one label for each input, ({len(outputs)},), got labels of shape {labels.shape}")
+        if labels.dtype.kind == "f":
+            row = int(np.flatnonzero(labels != np.round(labels))[0])
+            raise DataError(f"expected the number of a class as the label of row {row}, got {labels[row]:g}")
         outside = np.flatnonzero((labels < 0) | (labels >= classes))
         if len(outside):
             row = int(outside[0])
             raise DataError(f"row {row} has the label {labels[row]}, but the model has the classes 0 to {classes - 1}")
+
+    def label_as_decided(self, outputs: Array) -> Array:
+        return self.decide(outputs)
+
+    def absent_classes(self, n_classes: int) -> Mapping[int, int]:
+        return {0: 1, 1: 0} if n_classes == 2 else {}
+
+    def target_text(self, label: int, prediction: int, classes: Sequence[str]) -> str | None:
+        return None
 
     def n_classes(self, outputs: Array) -> int:
         if outputs.ndim != 2:

@@ -64,6 +64,7 @@ class KerasBackend(ModelBackend):
         self.native = model.model
         self.class_names = class_names(model.model)
         self.score_kind = "log-probabilities" if self._runner.output_head == "probabilities" else "logits"
+        self.separate_outputs = self._runner.output_head == "sigmoids"
         for variable in model.model.variables:
             if variable.dtype.startswith(("float", "bfloat")) and not np.isfinite(stored_array(variable)).all():
                 raise ModelError(f"the model's weight '{variable.path}' holds a value that is not finite")

@@ -98,19 +98,15 @@ def select_needed(graph: Graph) -> list[OpCall]:
     return kept[::-1]
 
 
-def check_output_head(shape: tuple[int | None, ...], head: str) -> None:
-    """Refuse outputs that are not class scores.
+def check_output_head(shape: tuple[int | None, ...], head: str) -> str:
+    """Return the name of the output head: `sigmoids` for one of several outputs, each by itself.
 
     Raises:
-        ModelError: The outputs have another shape, or mark several classes at once.
+        ModelError: There is not one row of numbers for each input.
     """
-    classes = shape[-1] if shape else None
-    if len(shape) != 2 or classes is None:
-        raise ModelError(f"the model gives outputs of shape {_shape_text(shape)}, not class scores (n, classes)")
-    if head == "sigmoid" and classes != 1:
-        raise ModelError("the model ends in a sigmoid for each class, so it marks several classes at once, not one")
-    if head != "sigmoid" and classes < 2:
-        raise ModelError("the model gives one number without a sigmoid, not class scores (n, classes)")
+    if not shape:
+        raise ModelError("the model gives a single number, not one row of numbers for each input")
+    return "sigmoids" if head == "sigmoid" and shape[1:] != (1,) else head
 
 
 def finish(output: Any, head: str) -> Any:
@@ -129,7 +125,3 @@ def _operation(operation: Any) -> str:
 
 def _used_once(graph: Graph, operation: Any) -> bool:
     return sum(step.operation is operation for step in graph.steps) == 1
-
-
-def _shape_text(shape: tuple[int | None, ...]) -> str:
-    return "(" + ", ".join("n" if size is None else str(size) for size in shape) + ")"

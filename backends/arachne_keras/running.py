@@ -50,7 +50,7 @@ class Runner:
         kinds: Its Keras layers with repairable weights.
         layers: Its repairable layers, in order of execution.
         users: The numbers of the steps that use each layer.
-        output_head: `softmax`, `sigmoid`, `probabilities` or `logits`.
+        output_head: `softmax`, `sigmoid`, `sigmoids` (several), `probabilities` or `logits`.
         fixed: The only batch size it takes, if there is one.
         rows: The number of inputs in one batch.
         notes: Assumptions about the model.
@@ -76,7 +76,7 @@ class Runner:
         self._uses = {name: len(users) for name, users in self.users.items()}
         self._count_steps()
         if self._tensors:
-            check_output_head(self.graph.shapes[self.graph.output], self.output_head)
+            self.output_head = check_output_head(self.graph.shapes[self.graph.output], self.output_head)
         if self.output_head == "":
             self._try()
 
@@ -220,7 +220,7 @@ class Runner:
             self.output_head = self._find_last_activation(step, inputs, output)
         elif are_probabilities(output):
             self.output_head = "probabilities"
-        check_output_head((None, *output.shape[1:]), self.output_head)
+        self.output_head = check_output_head((None, *output.shape[1:]), self.output_head)
         if isinstance(step, WholeModelCall):
             seen = {name: uses for name, uses in watch.uses.items() if uses}
             first = {name: uses[0].number for name, uses in seen.items()}

@@ -157,6 +157,7 @@ class OnnxBackend(ModelBackend):
         self._runner.look(inputs)
         if self._runner.output_head.kind == "probabilities":
             self.score_kind = "log-probabilities"
+        self.separate_outputs = self._runner.output_head.kind == "sigmoids"
         found = find_layers(self._runner.graph, self._model.float_tensors)
         self._layers = {name: found[name] for name in self._layers if name in found}
 

@@ -103,7 +103,7 @@ def loss_gradients(
     for feeds, n, size in runs:
         values = {**feeds, **forward.run(feeds)}
         scores = np.asarray(values[derivative.graph.scores][:n], np.float32)
-        seed = np.zeros((size, scores.shape[1]), np.float32)  # rows that only fill a batch keep their zeros
+        seed = np.zeros((size, *scores.shape[1:]), np.float32)  # rows that only fill a batch keep their zeros
         if n:
             seed[:n] = compute_gradient(loss, scores, slice(done, done + n))
         if derivative.gradients:

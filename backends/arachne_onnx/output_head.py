@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
@@ -23,7 +24,7 @@ class OutputHead:
 
     Attributes:
         tensor: The input of the last softmax or sigmoid, or the output itself.
-        kind: `softmax`, `sigmoid`, `logits`, or `probabilities` made in another way.
+        kind: `softmax`, `sigmoid`, `sigmoids` (of several outputs), `logits`, or `probabilities` made in another way.
         class_names: The names of the classes, if the model has them.
     """
 
@@ -85,7 +86,7 @@ def append_scores(graph: Graph, head: OutputHead) -> None:
         graph.constants[f"{SCORES}zero_first"] = np.array([0, 1, 0, 0])
         then("Reshape", f"{SCORES}column")
         then("Pad", f"{SCORES}zero_first")
-    elif kind is not None and kind.rank is not None and kind.rank > 2 and set(kind.shape or ()) & {1}:
+    elif kind is not None and kind.shape is not None and _is_row(kind.shape):
         then("Flatten", axis=1)
     if head.kind == "probabilities":
         graph.constants[f"{SCORES}smallest"] = np.array(SMALLEST_PROBABILITY, np.float32)
@@ -95,18 +96,22 @@ def append_scores(graph: Graph, head: OutputHead) -> None:
     graph.scores = name
 
 
-def check_output_head(head: OutputHead, shape: tuple[int, ...], rows: int, raw: tuple[int, ...]) -> None:
-    """Refuse outputs that are not one row of class scores per input; `raw` is the shape of the head's tensor.
+def _is_row(shape: Sequence[int | str | None]) -> bool:
+    """Tell whether outputs `(n, classes, 1, 1)` are one row of class scores for each input."""
+    return len(shape) > 2 and sum(size != 1 for size in shape[1:]) <= 1
+
+
+def check_output_head(head: OutputHead, shape: tuple[int, ...], rows: int, raw: tuple[int, ...]) -> OutputHead:
+    """Return the output head as outputs show it: `raw` is the shape of its tensor, which several sigmoids may follow.
 
     Raises:
-        ModelError: Regression, detection, several labels at once.
+        ModelError: There is not one row of numbers for each input.
     """
-    if head.kind == "sigmoid":
-        if int(np.prod(raw)) != rows:
-            raise ModelError("the model ends in a sigmoid for each class, so it marks several classes at once, not one")
-        return
-    if len(shape) != 2 or shape[0] != rows or shape[1] < 2:
-        raise ModelError(f"the model gives outputs of shape {raw} for {rows} inputs, not class scores (n, classes)")
+    if head.kind == "sigmoid" and int(np.prod(raw)) != rows:
+        head, shape = replace(head, kind="sigmoids"), raw
+    if not shape or shape[0] != rows:
+        raise ModelError(f"the model gives outputs of shape {raw} for {rows} inputs, not one row for each input")
+    return head
 
 
 def _choose(model: ModelProto, graph: Graph, producers: dict[str, NodeProto], output: str | None) -> str:

@@ -54,7 +54,6 @@ class Runner:
         self.shapes_by_n: dict[str, tuple[Array, Array]] = {}
         self.bytes_per_row: dict[str, int] = {}
         self.looked = False
-        self.classes = 0
         self._programs: dict[Hashable, Program] = {}
         self._derivatives: dict[Hashable, Derivative] = {}
         self._prepare()
@@ -236,9 +235,11 @@ class Runner:
             self._try_any_batch(feeds)
             feeds = _probe(self.feeds(inputs), self.fixed or 3)
         longer, shorter = self._look_at(feeds)
-        self._check_scores(longer)
-        if self.output_head.kind == "logits" and are_probabilities(longer[self.graph.scores]):
-            self.output_head = replace(self.output_head, kind="probabilities")
+        found = self._check_scores(longer)
+        if found.kind == "logits" and are_probabilities(longer[self.graph.scores]):
+            found = replace(found, kind="probabilities")
+        if found != self.output_head:
+            self.output_head = found
             self._prepare()
             longer, shorter = self._look_at(feeds)
         learn_types(self.deep, [longer, shorter])
@@ -246,7 +247,6 @@ class Runner:
         make_padding_explicit(self.deep)
         make_padding_explicit(self.graph)
         self._learn_batch_axes(longer, shorter)
-        self.classes = longer[self.graph.scores].shape[1]
         self._programs.clear()
         self.looked = True
 
@@ -264,9 +264,9 @@ class Runner:
             runs.append({**fed, **{name: value for name, value in run.items() if isinstance(value, np.ndarray)}})
         return runs[0], runs[1]
 
-    def _check_scores(self, seen: Mapping[str, Array]) -> None:
+    def _check_scores(self, seen: Mapping[str, Array]) -> OutputHead:
         raw = seen.get(self.output_head.tensor, seen[self.graph.scores])
-        check_output_head(self.output_head, seen[self.graph.scores].shape, self.fixed or 3, raw.shape)
+        return check_output_head(self.output_head, seen[self.graph.scores].shape, self.fixed or 3, raw.shape)
 
     def _learn_batch_axes(self, longer: Mapping[str, Array], shorter: Mapping[str, Array]) -> None:
         for name, array in longer.items():

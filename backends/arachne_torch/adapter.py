@@ -151,6 +151,7 @@ class TorchBackend(ModelBackend):
             raise ModelError(f"the model uses no layer that can be repaired: {reason}")
         if self._runner.output_head == "probabilities":
             self.score_kind = "log-probabilities"
+        self.separate_outputs = self._runner.output_head == "sigmoids"
         self._layers = layers
         for layer, uses in self._runner.batch_axes.items():
             if layer in layers and any(fold.axis is None for batch_axes in uses for fold in batch_axes.values()):

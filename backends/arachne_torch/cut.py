@@ -62,7 +62,7 @@ class TorchCut(Cut):
 
     def __init__(self, runner: Runner, inputs: Inputs, layers: Mapping[str, Layer]) -> None:
         self._runner, self._layers, self._n = runner, layers, count(inputs)
-        self._no_scores = np.empty((0, runner.classes), np.float32)
+        self._no_scores = np.empty((0, *runner.shape), np.float32)
         self._tape = tape = _record_model(runner, inputs)
         at = next(at for at, step in enumerate(tape.steps) if not layers.keys().isdisjoint(step.layers))
         head = tape.steps[at]

@@ -28,6 +28,10 @@ RESHAPES = ("squeeze", "flatten", "view", "reshape", "squeeze_")
 """Calls that may follow such a head before the output."""
 
 
+MAX_SOFTMAX_AXES = 4
+"""A softmax of so many axes is attention's, or over pixels, whose probabilities are taken as they are."""
+
+
 def find_output_head(calls: Sequence[Call], output: Tensor) -> tuple[str, Tensor]:
     """Return the call that made the output (`softmax`, `sigmoid`, or `` for any other), and its input."""
     made = output
@@ -41,24 +45,32 @@ def find_output_head(calls: Sequence[Call], output: Tensor) -> tuple[str, Tensor
     return "", output
 
 
-def check_output_head(output: Tensor, head: str, rows: int) -> None:
-    """Refuse outputs that are not one row of class scores per input.
+def check_output_head(output: Tensor, head: str, rows: int) -> str:
+    """Return the name of the output head: `sigmoids` for one of several outputs, each by itself.
 
     Raises:
-        ModelError: Regression, detection, several labels at once.
+        ModelError: There is not one row of numbers for each input.
     """
-    scores = output.ndim > 0 and len(output) == rows and output.is_floating_point()
-    if scores and head == "sigmoid" and output.numel() != rows:
-        raise ModelError("the model ends in a sigmoid for each class, so it marks several classes at once, not one")
-    if not scores or (head != "sigmoid" and (output.ndim != 2 or output.shape[1] < 2)):
-        raise ModelError(f"the model gives outputs of shape {tuple(output.shape)}, not class scores (n, classes)")
+    if not (output.ndim > 0 and len(output) == rows and output.is_floating_point()):
+        raise ModelError(
+            f"the model gives outputs of shape {tuple(output.shape)}, not one row of numbers for each input"
+        )
+    if head == "softmax" and output.ndim >= MAX_SOFTMAX_AXES:
+        return "probabilities"
+    return "sigmoids" if head == "sigmoid" and output.numel() != rows else head
 
 
-def finish(output: Tensor, head: str | None) -> Tensor:
-    """Turn the model's output, or the input of its last call, into class scores."""
+def finish(output: Tensor, head: str | None, shape: Sequence[int] = ()) -> Tensor:
+    """Turn the model's output, or the input of its last call, into class scores.
+
+    Args:
+        output: That output.
+        head: The output head.
+        shape: The shape of one input's outputs, as the model gives them.
+    """
     if head == "sigmoid":
         logit = output.reshape(-1, 1)
         return torch.cat([torch.zeros_like(logit), logit], dim=1)
-    if head == "softmax":
-        return output.flatten(1)
+    if head in ("softmax", "sigmoids"):
+        return output.reshape(len(output), *shape)
     return output.clamp_min(SMALLEST_PROBABILITY).log() if head == "probabilities" else output

@@ -47,8 +47,8 @@ class Runner:
         derived: The weights that are computed from other parameters.
         fixed: The only batch size the model takes, if there is one.
         rows: How many inputs go into one batch.
-        output_head: `logits`, `softmax`, `sigmoid` or `probabilities`; None before the first run.
-        classes: How many classes there are.
+        output_head: `logits`, `softmax`, `sigmoid`, `sigmoids` (several) or `probabilities`; None before the first run.
+        shape: The shape of one input's outputs, `(classes,)` for class scores.
         looked: Whether inputs have been seen.
         in_place: Whether some call of a pass changes a tensor it was given.
         batch_axes: The batch axes of the tensors of every use of every layer.
@@ -70,7 +70,7 @@ class Runner:
         self.device, self.dtype = first.device, first.dtype
         self.rows = self.fixed or MAX_BATCH_ROWS
         self.output_head: str | None = None
-        self.classes = 0
+        self.shape: tuple[int, ...] = ()
         self.looked = False
         self.in_place = True
         self.batch_axes: dict[str, list[BatchAxes]] = {}
@@ -91,11 +91,11 @@ class Runner:
         rows = min(count(inputs), self.fixed or FIRST_LOOK_ROWS, FIRST_LOOK_ROWS)
         recorder, output = self._record(inputs, _evenly_spaced_rows(inputs, rows))
         head, _ = find_output_head(recorder.calls, output)
-        check_output_head(output, head, self.fixed or max(rows, 1))
+        head = check_output_head(output, head, self.fixed or max(rows, 1))
         head = head or ("probabilities" if are_probabilities(to_array(output)) else "logits")
         self.looked = rows > 0
         self.in_place = any(call.mutates for call in recorder.calls)
-        self.output_head, self.classes = head, 2 if head == "sigmoid" else output.shape[1]
+        self.output_head, self.shape = head, (2,) if head == "sigmoid" else tuple(output.shape[1:])
         weights = sum(tensor.nbytes for tensor in self.parameters.values())
         if not self.fixed:
             self.rows = max(
@@ -130,24 +130,24 @@ class Runner:
         return Bounded([*tensors, *self.parameters.values()]) if self._from_file else contextlib.nullcontext()
 
     def scores(self, inputs: Inputs, watch: Watch | None = None) -> Tensor:
-        """Class scores `(n, classes)` of one batch, as a tensor; `look` has been called before."""
+        """Raw outputs `(n, ...)` of one batch, as a tensor; `look` has been called before."""
         return self.score_tensors(self.tensors(inputs), count(inputs), watch)
 
     def score_tensors(self, tensors: Tensor | dict[str, Tensor], n: int, watch: Watch | None = None) -> Tensor:
         """Class scores of the first `n` rows of a batch that is already made of tensors."""
-        hidden = self.output_head in ("softmax", "sigmoid")
+        hidden = self.output_head in ("softmax", "sigmoid", "sigmoids")
         watch = Watch() if hidden and watch is None else watch
         with watch or contextlib.nullcontext():
             output = self.choose(self.call(tensors))
         scores = self.finish(watch.behind(output) if watch is not None and hidden else output)
-        if scores.shape != (self.fixed or max(n, 1), self.classes):
+        if scores.shape != (self.fixed or max(n, 1), *self.shape):
             shape = _shapes(tensors)
             raise DataError(f"the model gives no class scores for inputs of shape {shape}, but {_shape(output)}")
         return scores[:n]
 
     def finish(self, output: Tensor) -> Tensor:
         """Turn the model's output, or the input of its last call, into class scores."""
-        return finish(output, self.output_head)
+        return finish(output, self.output_head, self.shape)
 
     def halve(self) -> int | None:
         """Halve the batch size and return it; None if it is already minimal."""

@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from arachne_torch.following_ops import op_name
 from arachne_torch.kinds import LayerUse
 from arachne_torch.layers import Layer, gather, recognise, written_out
-from arachne_torch.output_head import OUTPUT_HEADS, RESHAPES
+from arachne_torch.output_head import MAX_SOFTMAX_AXES, OUTPUT_HEADS, RESHAPES
 from arachne_torch.tensor_ids import TensorIds, operation, tensors_in
 
 OnUses = Callable[[Sequence[LayerUse], Callable[[], Any]], Any]
@@ -54,7 +54,7 @@ class Watch(TorchFunctionMode):
         if self._tensor_ids is not None:
             self._tensor_ids.note(func, args, result)
         name = operation(func)
-        if name in OUTPUT_HEADS and result.ndim < 4:  # those with more axes are attention's
+        if name in OUTPUT_HEADS and (name == "sigmoid" or result.ndim < MAX_SOFTMAX_AXES):
             self._behind[id(result)] = (result, args[0] if args else kwargs["input"])
         elif name in RESHAPES and args and id(args[0]) in self._behind:
             self._behind[id(result)] = (result, self._behind[id(args[0])][1])

@@ -410,16 +410,23 @@ def test_one_of_several_outputs_is_named() -> None:
         KerasBackend.load(model, output="plaice")
 
 
-def test_what_is_no_classifier_is_refused_in_one_sentence() -> None:
+@pytest.mark.parametrize(
+    ("shape", "activation"), [((3,), "sigmoid"), ((1,), None), ((2, 3), None), ((2, 3), "softmax"), ((2, 3), "sigmoid")]
+)
+def test_outputs_of_any_shape_are_handed_on_for_a_task_to_read(shape: tuple[int, ...], activation: str | None) -> None:
     given = keras.Input((4,))
-    wrong = {
-        "several classes at once": kl.Dense(3, activation="sigmoid")(given),
-        "one number without a sigmoid": kl.Dense(1)(given),
-        r"shape \(n, 2, 3\)": kl.Reshape((2, 3))(kl.Dense(6)(given)),
+    output = kl.Reshape(shape)(kl.Dense(int(np.prod(shape)))(given))
+    model = keras.Model(given, output if activation is None else kl.Activation(activation)(output))
+    backend, x = KerasBackend.load(model), numbers(5, 4)
+    outputs = backend.forward(x)
+    assert outputs.shape == (5, *shape)
+    assert backend.separate_outputs is (activation == "sigmoid")
+    ended = {
+        "sigmoid": lambda z: 1 / (1 + np.exp(-z)),
+        "softmax": lambda z: np.exp(z) / np.exp(z).sum(-1, keepdims=True),
     }
-    for sentence, output in wrong.items():
-        with pytest.raises(ModelError, match=sentence):
-            KerasBackend.load(keras.Model(given, output))
+    again = ended[activation](outputs) if activation else outputs
+    np.testing.assert_allclose(again, np.asarray(model(x)), atol=1e-6)
 
 
 def test_a_state_kept_between_batches_is_refused() -> None:

@@ -91,18 +91,21 @@ def test_an_output_is_chosen_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "shape", "says"),
+    ("nodes", "shape", "wanted", "separate"),
     [
-        ([node("Gemm", ["x", "w"], ["y"])], (4, 1), "not class scores"),
-        ([node("Gemm", ["x", "w"], ["g"]), node("Sigmoid", ["g"], ["y"])], (4, 3), "several classes at once"),
-        ([node("Gemm", ["x", "w"], ["g"]), node("Reshape", ["g", "s"], ["y"])], (4, 8), "not class scores"),
+        ([node("Gemm", ["x", "w"], ["y"])], (4, 1), (5, 1), False),
+        ([node("Gemm", ["x", "w"], ["g"]), node("Sigmoid", ["g"], ["y"])], (4, 3), (5, 3), True),
+        ([node("Gemm", ["x", "w"], ["g"]), node("Reshape", ["g", "s"], ["y"])], (4, 8), (5, 4, 2), False),
     ],
     ids=["regression", "several_labels", "sequence"],
 )
-def test_outputs_that_are_not_class_scores_are_refused(nodes: list[NodeProto], shape: Any, says: str) -> None:
+def test_outputs_of_any_shape_are_handed_on_for_a_task_to_read(
+    nodes: list[NodeProto], shape: Any, wanted: tuple[int, ...], separate: bool
+) -> None:
     backend = OnnxBackend.load(built(nodes, {"w": numbers(*shape), "s": np.array([-1, 4, 2])}))
-    with pytest.raises(ModelError, match=says):
-        backend.forward(numbers(5, 4))
+    outputs = backend.forward(numbers(5, 4))
+    np.testing.assert_allclose(outputs, (numbers(5, 4) @ numbers(*shape)).reshape(wanted), atol=1e-5)
+    assert backend.separate_outputs is separate
 
 
 def test_scores_with_axes_of_one_behind_them_are_class_scores() -> None:

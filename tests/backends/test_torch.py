@@ -373,10 +373,7 @@ def test_one_sigmoid_output_is_two_classes(answer: Any) -> None:
 @pytest.mark.parametrize(
     ("answer", "out", "sentence"),
     [
-        (lambda z: z, 1, "not class scores"),
-        (lambda z: z.sum(), 3, "not class scores"),
-        (lambda z: z[:, :, None], 3, "not class scores"),
-        (torch.sigmoid, 3, "several classes at once"),
+        (lambda z: z.sum(), 3, "not one row of numbers for each input"),
         (lambda z: "text", 3, "expected a tensor"),
     ],
 )
@@ -384,6 +381,31 @@ def test_a_model_that_gives_no_class_scores_is_refused(answer: Any, out: int, se
     backend = TorchBackend.load(Answering(answer, out))
     with pytest.raises(ModelError, match=sentence):
         backend.forward(inputs_of(5, 4))
+
+
+@pytest.mark.parametrize(
+    ("answer", "out", "separate"),
+    [
+        (lambda z: z, 1, False),
+        (lambda z: z.squeeze(1), 1, False),
+        (lambda z: z[:, :, None], 3, False),
+        (lambda z: z.reshape(-1, 2, 3), 6, False),
+        (torch.sigmoid, 3, True),
+        (lambda z: z.reshape(-1, 2, 3, 1).sigmoid(), 6, True),
+        (lambda z: z.reshape(-1, 2, 3).softmax(-1), 6, False),
+    ],
+)
+def test_outputs_of_any_shape_are_handed_on_for_a_task_to_read(answer: Any, out: int, separate: bool) -> None:
+    model, x = Answering(answer, out), inputs_of(5, 4)
+    backend = TorchBackend.load(model)
+    outputs = backend.forward(x)
+    with torch.no_grad():
+        given = model(torch.tensor(x)).numpy()
+    behind = 1 / (1 + np.exp(-outputs)) if separate else outputs
+    if given.ndim == 3 and given.shape[2] > 1 and np.allclose(given.sum(-1), 1):
+        behind = np.exp(outputs) / np.exp(outputs).sum(-1, keepdims=True)
+    np.testing.assert_allclose(behind, given, atol=1e-6)
+    assert backend.separate_outputs is separate
 
 
 def test_weights_that_are_not_finite_are_refused_by_layer() -> None:

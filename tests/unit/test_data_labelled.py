@@ -8,6 +8,7 @@ import pytest
 from arachne.data.labelled import LabelledData, row_hashes
 from arachne.data.lazy import memmap as mapped
 from arachne.errors import DataError, EnvironmentFaultError
+from arachne.tasks import SINGLE_LABEL
 
 
 def small(**more: object) -> LabelledData:
@@ -64,10 +65,16 @@ def test_labels_are_int64_whatever_they_came_as() -> None:
     assert LabelledData(np.zeros((2, 1)), np.array([1, 0], dtype=np.uint8)).labels.dtype == np.int64
 
 
-@pytest.mark.parametrize("labels", [[0, 0.5], ["a", "b"], [0, np.nan]])
-def test_labels_that_are_no_class_numbers_are_refused(labels: object) -> None:
+def test_labels_that_are_no_numbers_are_refused() -> None:
     with pytest.raises(DataError, match="expected one class number per input as labels"):
-        LabelledData(np.zeros((2, 1)), np.array(labels))
+        LabelledData(np.zeros((2, 1)), np.array(["a", "b"]))
+
+
+@pytest.mark.parametrize("labels", [[0, 0.5], [0, np.nan]])
+def test_labels_that_are_no_class_numbers_are_refused_where_classes_are_wanted(labels: object) -> None:
+    data = LabelledData(np.zeros((2, 1)), np.array(labels))
+    with pytest.raises(DataError, match="expected the number of a class as the label of row 1"):
+        SINGLE_LABEL.check(np.zeros((2, 3)), data.labels)
 
 
 @pytest.mark.parametrize(

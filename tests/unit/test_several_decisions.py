@@ -164,7 +164,7 @@ def test_a_whole_repair_with_several_decisions_in_an_input(
     assert held_out.repaired == int(right[part.negatives].sum())
     assert held_out.broken == int((~right[part.positives]).sum())
     assert set(held_out.fixed.rows.tolist()) <= set(part.rows.tolist())
-    assert result.patch.provenance["settings"]["task"] == "tokens"
+    assert result.patch.provenance["settings"]["task"]["name"] == "tokens"
 
 
 def test_a_result_is_saved_and_measured_again_from_its_file(

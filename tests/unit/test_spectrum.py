@@ -57,7 +57,7 @@ def test_the_last_layer_is_looked_at_only_by_name() -> None:
 
 def test_a_threshold_decides_what_is_active() -> None:
     backend, part = two_neurons()
-    scores = Spectrum(threshold=2.5).scores(backend, part, rng=np.random.default_rng(0))["hidden", "weight"]
+    scores = Spectrum(active_above=2.5).scores(backend, part, rng=np.random.default_rng(0))["hidden", "weight"]
     # Neuron 1 is above 2.5 on one of two negatives and no positive, neuron 0 on two of three positives alone.
     np.testing.assert_allclose(scores[1], 1, atol=1e-6)
     np.testing.assert_allclose(scores[0], 0, atol=1e-6)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,9 @@ from arachne.model.values import Array, Inputs
 
 LABEL_NAMES = ("y", "label", "labels")
 """Names of the labels, in files and in the batches of a loader."""
+
+LABEL_PREFIXES = ("label_", "y_")
+"""A table without such a column may have several whose names start like this: one for each label, there or not."""
 
 COLUMN_PREFIXES = ("group_", "meta_")
 """An array or column whose name starts like this is metadata; the prefix is dropped."""
@@ -22,7 +25,7 @@ class RawData:
 
     Attributes:
         inputs: One array or anything that makes one, or a mapping of such.
-        labels: Class numbers or names `(n,)`.
+        labels: Class numbers or names `(n,)`; `(n, ...)` where an input has several labels.
         class_names: The names in order, if the source defines it.
         known_names: Names that occur as labels, including those without inputs (an empty directory).
         names: File names `(n,)`.
@@ -37,6 +40,16 @@ class RawData:
     names: tuple[str, ...] | None = None
     columns: Mapping[str, Array] = field(default_factory=dict)
     preprocess: Preprocess | None = None
+
+
+def label_columns(names: Iterable[str]) -> dict[str, str]:
+    """Return the columns of a table that hold one label each, with the names of the labels."""
+    return {
+        name: name[len(prefix) :]
+        for name in names
+        for prefix in LABEL_PREFIXES
+        if name.startswith(prefix) and len(name) > len(prefix)
+    }
 
 
 def column_name(name: str) -> str | None:

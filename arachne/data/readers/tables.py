@@ -13,7 +13,7 @@ import numpy as np
 
 from arachne.data.preprocess import Preprocess
 from arachne.data.readers.images import load_pictures, picture_names
-from arachne.data.readers.raw import LABEL_NAMES, RawData, column_name
+from arachne.data.readers.raw import LABEL_NAMES, RawData, column_name, label_columns
 from arachne.errors import DataError
 from arachne.io.files import CHUNK
 from arachne.io.npz import check_growth
@@ -79,7 +79,8 @@ def from_table(table: Table, source: str, folder: Path, preprocess: Preprocess, 
     """Make labelled inputs of the columns of a table.
 
     With a column `path`, the inputs are those pictures and every further column is metadata; otherwise the inputs are
-    the columns themselves, except those called `group_…` or `meta_…`, which are metadata.
+    the columns themselves, except those called `group_…` or `meta_…`, which are metadata. Labels are in a column
+    `label` or `y`; several for each input in columns `label_NAME` or `y_NAME`.
 
     Args:
         table: Columns by name.
@@ -91,28 +92,41 @@ def from_table(table: Table, source: str, folder: Path, preprocess: Preprocess, 
     Raises:
         DataError: There is no label column, a column that is not numbers, or pictures that cannot be read.
     """
-    label = next((name for name in LABEL_NAMES if name in table), None)
-    if label is None:
-        raise DataError(f"{source} has no column 'label' or 'y'; its columns: {', '.join(table) or 'none'}")
+    labels, class_names, used = labels_of(table, source)
     if PATH_COLUMN in table:
         files = [_picture_path(folder, file, row) for row, file in enumerate(table[PATH_COLUMN])]
         head, rest = preprocess.split_images()
         return RawData(
             inputs=load_pictures(files, head, rest, folder, memory),
-            labels=as_labels(table[label]),
+            labels=labels,
+            class_names=class_names,
             names=picture_names(files, folder),
             columns={
-                column_name(name) or name: as_column(table[name]) for name in table if name not in (label, PATH_COLUMN)
+                column_name(name) or name: as_column(table[name]) for name in table if name not in (*used, PATH_COLUMN)
             },
             preprocess=rest,
         )
-    features = [name for name in table if name != label and column_name(name) is None]
+    features = [name for name in table if name not in used and column_name(name) is None]
     if not features:
-        raise DataError(f"{source} has no column 'path' and no columns of features beside '{label}'")
+        raise DataError(f"{source} has no column 'path' and no columns of features beside '{used[0]}'")
     metadata = {column_name(name) or name: as_column(table[name]) for name in table if column_name(name)}
-    return RawData(
-        as_features(table, features, source), as_labels(table[label]), columns=metadata, preprocess=preprocess
-    )
+    return RawData(as_features(table, features, source), labels, class_names, columns=metadata, preprocess=preprocess)
+
+
+def labels_of(table: Table, source: str) -> tuple[Any, tuple[str, ...] | None, tuple[str, ...]]:
+    """Return the labels of a table, their names if each has a column of its own, and the columns they were in.
+
+    Raises:
+        DataError: There is no column of labels.
+    """
+    label = next((name for name in LABEL_NAMES if name in table), None)
+    if label is not None:
+        return as_labels(table[label]), None, (label,)
+    several = label_columns(table)
+    if not several:
+        raise DataError(f"{source} has no column 'label' or 'y'; its columns: {', '.join(table) or 'none'}")
+    columns = [np.asarray(["" if value is None else value for value in table[name]]) for name in several]
+    return np.stack(columns, axis=1), tuple(several.values()), tuple(several)
 
 
 def _picture_path(folder: Path, file: Any, row: int) -> Path:

@@ -1,0 +1,134 @@
+"""Tokens and Segmentation: one class for each token of a text, or each pixel of a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from arachne.errors import DataError, ModelError
+from arachne.plugins.options import option
+from arachne.tasks.base import Task, as_numbers
+from arachne.tasks.decisions import Array, Decisions
+
+MASK = "attention_mask"
+"""The input that is 0 where there is no token."""
+
+IGNORED = -100
+"""The label of a token that does not count, as in Hugging Face's models; every negative label is ignored."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tokens(Task):
+    """A class for each token: outputs `(n, tokens, classes)`, labels `(n, tokens)`; those below 0 do not count.
+
+    Tokens whose attention mask is 0 do not count either.
+    """
+
+    name = "tokens"
+    NOUN = "token"
+
+    def read(self, outputs: Array, labels: Array) -> Decisions:
+        known = labels >= 0
+        return Decisions(outputs[known], labels[known], np.nonzero(known)[0])
+
+    def pull_back(self, gradient: Array, outputs: Array, labels: Array) -> Array:
+        found = np.zeros_like(outputs)
+        found[labels >= 0] = gradient
+        return found
+
+    def check(self, outputs: Array, labels: Array) -> None:
+        check_places(self, labels, outputs.shape[:2], self.n_classes(outputs))
+
+    def n_classes(self, outputs: Array) -> int:
+        if outputs.ndim != 3:
+            raise ModelError(f"expected outputs of shape (inputs, tokens, classes) from the model, got {outputs.shape}")
+        return int(outputs.shape[2])
+
+    def label_as_decided(self, outputs: Array) -> Array:
+        return self.decide(outputs.reshape(-1, outputs.shape[-1])).reshape(outputs.shape[:-1])
+
+    def convert_labels(self, values: Any, names: Sequence[str] | None, inputs: Any = None) -> Array:
+        found = whole_labels(as_numbers(values, names))
+        mask = inputs.get(MASK) if isinstance(inputs, Mapping) else None
+        return found if mask is None or mask.shape != found.shape else np.where(np.asarray(mask) == 0, IGNORED, found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segmentation(Task):
+    """A class for each pixel: outputs `(n, classes, height, width)`, masks `(n, height, width)`.
+
+    One channel is a logit: class 1 where it is above 0. Pixels with the ignore index, or a label below 0, do not count.
+    """
+
+    name = "segmentation"
+    NOUN = "pixel"
+
+    ignore_index: int = option(255, "The label of pixels that do not count; those below 0 never do.", metavar="N")
+
+    def read(self, outputs: Array, labels: Array) -> Decisions:
+        known = self._mark_known(labels)
+        scores = np.moveaxis(outputs, 1, -1)[known]
+        if scores.shape[1] == 1:
+            scores = np.concatenate([np.zeros_like(scores), scores], axis=1)
+        return Decisions(scores, labels[known], np.nonzero(known)[0])
+
+    def pull_back(self, gradient: Array, outputs: Array, labels: Array) -> Array:
+        found = np.zeros_like(outputs)
+        np.moveaxis(found, 1, -1)[self._mark_known(labels)] = gradient[:, -outputs.shape[1] :]
+        return found
+
+    def check(self, outputs: Array, labels: Array) -> None:
+        classes = self.n_classes(outputs)
+        known = np.where(self._mark_known(labels), labels, IGNORED)
+        check_places(self, known, (len(outputs), *outputs.shape[2:]), classes)
+
+    def n_classes(self, outputs: Array) -> int:
+        if outputs.ndim != 4:
+            raise ModelError(
+                f"expected outputs of shape (inputs, classes, height, width) from the model, got {outputs.shape}"
+            )
+        return max(2, int(outputs.shape[1]))
+
+    def label_as_decided(self, outputs: Array) -> Array:
+        every = np.zeros((len(outputs), *outputs.shape[2:]), np.int64)
+        return self.decide(self.read(outputs, every).scores).reshape(every.shape)
+
+    def convert_labels(self, values: Any, names: Sequence[str] | None, inputs: Any = None) -> Array:
+        return whole_labels(as_numbers(values, names))
+
+    def _mark_known(self, labels: Array) -> Array:
+        return np.asarray((labels >= 0) & (labels != self.ignore_index))
+
+
+def whole_labels(labels: Array) -> Array:
+    """Return labels as whole numbers, int64, NaN as ignored.
+
+    Raises:
+        DataError: One is no whole number.
+    """
+    if labels.dtype.kind == "f":
+        labels = np.where(np.isnan(labels), IGNORED, labels)
+        if (labels != np.round(labels)).any():
+            raise DataError("a label is no whole number, expected the number of a class")
+    return labels.astype(np.int64)
+
+
+def check_places(task: Task, labels: Array, shape: Sequence[int], classes: int) -> None:
+    """Refuse labels that are not one class for each token or pixel of the outputs.
+
+    Raises:
+        DataError: Another shape, a label that is no class, or none that counts.
+    """
+    if labels.shape != tuple(shape):
+        raise DataError(f"expected a label for each {task.NOUN}, shape {tuple(shape)}, got labels of {labels.shape}")
+    outside = np.argwhere(labels >= classes)
+    if len(outside):
+        row = outside[0][0]
+        raise DataError(
+            f"row {row} has the label {labels[tuple(outside[0])]}, but the model has the classes 0 to {classes - 1}"
+        )
+    if not (labels >= 0).any():
+        raise DataError(f"no {task.NOUN} of any input has a label that counts")
