@@ -57,6 +57,19 @@ def test_the_page_is_one_file_with_the_region_outlined(folder: Path) -> None:
     assert "<script" not in page
 
 
+def test_another_point_of_a_repaired_cause_can_be_chosen(folder: Path) -> None:
+    asked = ("repair", "digits.onnx", "--data", "digits.npz", "--target", "cause:1", "-o", "by-cause")
+    assert arachne(*asked, cwd=folder).code == 0
+    other = arachne("choose", "by-cause", "--max-break", "2%", "-o", "by-cause-other", "--json", cwd=folder)
+    assert other.code == 0, other.err
+    assert other.json["verdict"] == "removed"
+
+
+def test_a_target_without_a_patch_is_counted(folder: Path) -> None:
+    ran = arachne("evaluate", "digits.onnx", "--data", "digits.npz", "--target", "0:7", cwd=folder)
+    assert ran.out.startswith("target 0:7: 12 of 899 inputs show it (1.33 %)")
+
+
 def test_a_cause_is_repaired_at_least_as_well_as_the_confusion_it_shows_in(folder: Path) -> None:
     cause, habit = (
         arachne("repair", "digits.onnx", "--data", "digits.npz", "--target", target, "--json", cwd=folder).json

@@ -23,12 +23,15 @@ def minimise(problem: Problem, candidate: Candidate) -> Candidate:
 
     The changes with the smallest effect on margins are dropped first: |change| sqrt(F), with F as in `influence`. The
     remaining ones must repair `MIN_REPAIRED_SHARE` of the fitness inputs that the candidate repairs, break no more than
-    it does, and be as fair to groups if there is an objective.
+    it does, and be as fair to groups if there is an objective. A candidate that repairs none of them stays as it is:
+    anything would do as well there.
     """
     suspects = candidate.selection
     change = candidate.values - suspects.values
     own = problem.with_suspects(suspects)
     wanted = _counts(own, suspects.values + change)
+    if not wanted[0]:
+        return candidate
     matter = np.abs(change) * np.sqrt(influences(own, suspects.values + change, rng=np.random.default_rng(0)))
     order = np.lexsort((-np.abs(change), -matter))[: np.count_nonzero(change)]
     found: Array | None = None

@@ -196,8 +196,12 @@ def _cautious_count(breakage: Rate) -> float:
 
 
 def _keeps_limits(point: MeasuredCandidate, outcome: Outcome, limits: _Limits) -> bool:
-    """Tell whether a point repairs or is fairer, breaks no never-break input, and keeps class and group limits."""
-    better = outcome.repair.count > 0 if limits.objective is None else outcome.gain(limits.objective) > 0
+    """Tell whether a point repairs or is fairer, breaks no never-break input, and keeps class and group limits.
+
+    An outcome out of fold is that of siblings; the point itself must repair some of the inputs it was fitted to.
+    """
+    repairs = outcome.repair.count > 0 and point.seen.repair.count > 0
+    better = repairs if limits.objective is None else outcome.gain(limits.objective) > 0
     return better and not point.never_broken and _keeps_drops(outcome, limits)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from arachne.errors import UsageError
 if TYPE_CHECKING:
     from arachne.evidence import Evidence
     from arachne.patch import Patch
+    from arachne.scoring.statistics import Rate
     from arachne.tasks import Task
 
 
@@ -130,13 +132,43 @@ def _print_measured(output: Any, value: dict[str, Any], patch: Patch, measuring:
 
 
 def promise_of(patch: Patch, evidence: Evidence) -> str:
-    """Whether what is measured here fits what the patch was accepted with: their 95 % intervals overlap."""
-    promised = patch.evidence.get("held_out")
+    """Whether accuracy, repairs and breaks here fit those the patch was accepted with: their 95 % intervals overlap.
+
+    Where the accuracy without the patch differs already, the inputs are of another kind and nothing was promised.
+    """
+    from arachne.text import percent
+
+    promised, here = patch.evidence.get("held_out"), evidence.held_out
     if not isinstance(promised, dict) or "repair_rate" not in promised:
         return "the patch promises nothing: it carries no evidence"
-    apart = []
-    for name, rate in (("repair", evidence.held_out.repair), ("break", evidence.held_out.breakage)):
-        low, high = promised.get(f"{name}_interval") or (0, 1)
-        if rate.total and not (rate.interval[0] <= high and low <= rate.interval[1]):
-            apart.append(f"{name} rate {rate.value:.1%} here, {promised[f'{name}_rate']:.1%} promised")
-    return "as the patch promised" if not apart else "not as the patch promised: " + ", ".join(apart)
+    before = _promised_accuracy(promised, "before")
+    if before is not None and not _overlap(here.accuracy.before.interval, before.interval):
+        return (
+            "the patch promises nothing for these inputs, which are not like those it was measured on: accuracy "
+            f"without it is {percent(here.accuracy_before)} here and was {percent(before.value)} there"
+        )
+    after = _promised_accuracy(promised, "after")
+    told: list[tuple[str, Rate, Any, Any]] = [
+        (f"{name} rate", rate, promised.get(f"{name}_interval"), promised.get(f"{name}_rate"))
+        for name, rate in (("repair", here.repair), ("break", here.breakage))
+    ]
+    if after is not None:
+        told.insert(0, ("accuracy", here.accuracy.after, after.interval, after.value))
+    known = [one for one in told if one[1].total and one[2] and one[3] is not None]
+    each = ", ".join(f"{name} {percent(rate.value)} here, {percent(value)} promised" for name, rate, _, value in known)
+    kept = all(_overlap(rate.interval, bounds) for _, rate, bounds, _ in known)
+    return f"{'as' if kept else 'not as'} the patch promised: {each}"
+
+
+def _promised_accuracy(promised: dict[str, Any], when: str) -> Rate | None:
+    """The accuracy `before` or `after` that a patch was accepted with; None where it does not say."""
+    from arachne.scoring.statistics import Rate
+
+    inputs, share = promised.get("inputs"), promised.get(f"accuracy_{when}")
+    if not isinstance(inputs, int) or not isinstance(share, (int, float)) or inputs < 1:
+        return None
+    return Rate(round(share * inputs), inputs)
+
+
+def _overlap(one: Sequence[float], other: Sequence[float]) -> bool:
+    return one[0] <= other[1] and other[0] <= one[1]

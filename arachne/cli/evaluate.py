@@ -71,6 +71,7 @@ def command(
     from arachne.report.objects import FLIPS_SCHEMA, gate_objects, result_object
     from arachne.report.terminal import EvidenceTable, ScanTable
     from arachne.results.measure import measure_scores
+    from arachne.text import percent, pluralise
 
     output = Output(as_json=as_json, quiet=quiet)
     model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
@@ -114,6 +115,12 @@ def command(
     if patch is None:  # nothing is compared, so there is nothing to judge
         found = Scan.of_part(part)
         groups = evidence.held_out.fairness
+        if targets:
+            showing = evidence.held_out.negatives
+            output.answer(
+                f"target {evidence.held_out.target.target}: {showing:,} of {pluralise(len(part), 'input')} "
+                f"{'shows' if showing == 1 else 'show'} it ({percent(showing / max(1, len(part)))})"
+            )
         output.result(ScanTable(found.faults, found.accuracy, len(part), found.wildcards, groups=groups), value)
     else:
         output.result(EvidenceTable(evidence, patch), value)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from arachne.data.labelled import LabelledData
-from arachne.data.split import Part, Split, never_break_part, run_part, whole_part, with_model_names
+from arachne.data.split import Causes, Part, Split, never_break_part, run_part, whole_part, with_model_names
 from arachne.errors import DataError
 from arachne.model.values import Array
 from arachne.tasks import Task
@@ -25,6 +25,7 @@ def split_by_rows(
     holdout: LabelledData | None = None,
     never_break: LabelledData | None = None,
     task: Task | None = None,
+    causes: Causes | None = None,
 ) -> Split:
     """Divide the data as an earlier repair did.
 
@@ -36,11 +37,12 @@ def split_by_rows(
         holdout: The held-out data of that repair.
         never_break: The never-break inputs of that repair.
         task: Reads the model's outputs; None finds out which one does.
+        causes: Turns targets such as `cause:1` into targets with rows.
 
     Raises:
         DataError: The data does not have these rows.
     """
-    whole = whole_part(backend, data, list(targets), task=task)
+    whole = whole_part(backend, data, list(targets), causes=causes, task=task)
     judged = whole
     if holdout is not None:
         other = with_model_names(backend, holdout)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from arachne.choose.budget import BREAK_BUDGET
 from arachne.data.seen import ALL, HELD_OUT, SEEN, UNKNOWN
 from arachne.data.split import Part, Split, overlap
+from arachne.evidence.coverage import coverage_notes
 from arachne.evidence.grade import NOTHING_WITHIN
 from arachne.evidence.group_summary import sentences
 from arachne.evidence.limits import LimitOutcome, break_limit, drop_limits
@@ -90,7 +91,8 @@ class Evidence(Drawable):
             *simpler,
             *_targets_note(self.held_out),
         )
-        return (*few, *_cause_notes(self.held_out), *_patches_note(self), *_overlap_note(self))
+        unseen = coverage_notes(self.held_out, self.seen, self.budget, BASIS_WORDS[self.basis])
+        return (*few, *_cause_notes(self.held_out), *unseen, *_patches_note(self), *_overlap_note(self))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from arachne.causes.targets import CauseTargets
+from arachne.choose.budget import BREAK_BUDGET
 from arachne.data.grouping import objective_for_part
 from arachne.data.read import read_data
 from arachne.data.seen import ALL, HELD_OUT, PARTLY_SEEN, find_seen
@@ -44,6 +45,7 @@ class Measured:
         seen: The inputs it has seen, where they were told apart.
         seen_after: The raw outputs with the patch on those `(m, ...)`.
         objective: What was to become fairer between groups.
+        budget: The largest break rate the patch was allowed.
     """
 
     part: Part
@@ -52,6 +54,7 @@ class Measured:
     seen: Part | None = None
     seen_after: Array | None = None
     objective: Objective | None = None
+    budget: float = BREAK_BUDGET
 
     @classmethod
     def of(cls, part: Part, after: Array, patch: Patch | None) -> Measured:
@@ -61,11 +64,12 @@ class Measured:
         objective = objective_from(patch.provenance)
         if objective is not None and objective.group_column not in part.data.columns:
             objective = None  # data without the groups can still tell what was repaired
+        budget = _budget_of(patch)
         found = find_seen(patch.provenance, part.data)
         if found.rows is None or found.basis != PARTLY_SEEN:
-            return cls(part, after, found.basis, objective=objective)
+            return cls(part, after, found.basis, objective=objective, budget=budget)
         seen, others = np.flatnonzero(found.rows), np.flatnonzero(~found.rows)
-        return cls(part.take(others), after[others], HELD_OUT, part.take(seen), after[seen], objective)
+        return cls(part.take(others), after[others], HELD_OUT, part.take(seen), after[seen], objective, budget)
 
     @cached_property
     def evidence(self) -> Evidence:
@@ -73,8 +77,16 @@ class Measured:
         seen = None
         if self.seen is not None and self.seen_after is not None:
             seen = PartEvidence.measure(self.seen, self.seen.read(self.seen_after).scores, self.objective)
-        after = self.part.read(self.after).scores
-        return Evidence(PartEvidence.measure(self.part, after, self.objective), seen, basis=self.basis)
+        held_out = PartEvidence.measure(self.part, self.part.read(self.after).scores, self.objective)
+        return Evidence(held_out, seen, budget=self.budget, basis=self.basis)
+
+
+def _budget_of(patch: Patch) -> float:
+    """Return the break rate that the patch was accepted within; the default if it does not say."""
+    budget = patch.evidence.get("budget")
+    if isinstance(budget, (int, float)) and not isinstance(budget, bool) and 0 <= budget < 1:
+        return float(budget)
+    return BREAK_BUDGET
 
 
 def measure(

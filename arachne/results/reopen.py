@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from arachne.causes.targets import CauseTargets
 from arachne.choose.budget import Budget, Choice
 from arachne.data.labelled import LabelledData
 from arachne.data.resplit import split_by_rows
@@ -114,8 +115,9 @@ def open_repair(
     with _folder_errors(folder):
         rows = {part: front.rows(part) for part in PARTS}
         targets = [str(target) for target in patch.provenance["target"]]
-        task = task_from(patch.provenance)
-        split = split_by_rows(backend, data, targets, rows, holdout=holdout, never_break=never_break, task=task)
+        causes, task = CauseTargets(backend, patch.provenance.get("causes")), task_from(patch.provenance)
+        others = {"holdout": holdout, "never_break": never_break}
+        split = split_by_rows(backend, data, targets, rows, **others, causes=causes, task=task)
         split = replace(split, objective=choice.objective)
         front = front.read(backend)
         selection = max((candidate.selection for candidate in front.search.front), key=len)
