@@ -116,12 +116,12 @@ def command(
         found = Scan.of_part(part)
         groups = evidence.held_out.fairness
         if targets:
-            showing = evidence.held_out.negatives
+            counted, showing = evidence.held_out, evidence.held_out.negatives
             output.answer(
-                f"target {evidence.held_out.target.target}: {showing:,} of {pluralise(len(part), 'input')} "
-                f"{'shows' if showing == 1 else 'show'} it ({percent(showing / max(1, len(part)))})"
+                f"target {counted.target.target}: {showing:,} of {pluralise(counted.inputs, counted.noun)} "
+                f"{'shows' if showing == 1 else 'show'} it ({percent(showing / max(1, counted.inputs))})"
             )
-        output.result(ScanTable(found.faults, found.accuracy, len(part), found.wildcards, groups=groups), value)
+        output.result(ScanTable.of(found, groups=groups), value)
     else:
         output.result(EvidenceTable(evidence, patch), value)
     if page is not None:

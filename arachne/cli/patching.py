@@ -72,8 +72,8 @@ def tell_seen(output: Output, evidence: Evidence) -> None:
     if evidence.seen is not None:
         total = evidence.seen.inputs + evidence.held_out.inputs
         output.say(
-            f"the repair has seen {evidence.seen.inputs:,} of these {total:,} inputs: the verdict comes from the other "
-            f"{evidence.held_out.inputs:,}"
+            f"the repair has seen {evidence.seen.inputs:,} of these {total:,} {evidence.seen.noun}s: the verdict "
+            f"comes from the other {evidence.held_out.inputs:,}"
         )
 
 

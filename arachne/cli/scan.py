@@ -96,7 +96,7 @@ def command(
     )
     if out is not None:
         _write(out, dumps(written) + "\n", output)
-    output.result(ScanTable(found.faults, found.accuracy, len(found.data), found.wildcards, shared), written)
+    output.result(ScanTable.of(found, shared), written)
     if page is not None:
         drawn = None
         with going_on_without("note: the page could not be drawn", output.say):

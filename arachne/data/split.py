@@ -48,6 +48,9 @@ class ActivationCache(Protocol):
 Run = Callable[[Inputs], tuple[Array, ActivationCache | None]]
 """Runs the original model: returns class scores `(n, classes)`, and the activations it cached."""
 
+MAX_POSITIVES = 20_000
+"""Positives that a search is given where inputs have several decisions; the evidence counts all of them."""
+
 TermKind = Literal["positive", "negative", "never_break"]
 """Decisions that are right and should stay right, decisions to repair, decisions that must not become wrong."""
 
@@ -192,6 +195,12 @@ class Part:
         rows, outputs = self.rows[positions], self.outputs[positions]
         return Part(self.data.take(positions), rows, outputs, self.targets, cached, self.task)
 
+    def sample_decisions(self, numbers: Array, most: int) -> Array:
+        """Return some of these decisions, ascending and the same in every run; with one label for each input, all."""
+        if self.task.SINGLE or len(numbers) <= most:
+            return numbers
+        return np.sort(np.random.default_rng(0).choice(numbers, most, replace=False))
+
     def shows(self, target: Target) -> Array:
         """Return which decisions show a target, bool `(m,)`."""
         return target.shows(self.label_classes, self.prediction_classes, self.decision_rows)
@@ -199,9 +208,9 @@ class Part:
     def terms(self, alpha: float) -> tuple[Term, ...]:
         """Return the terms of the fitness: the positives, then every target's negatives with `alpha` times the weight.
 
-        A row that shows two targets counts for the first.
+        A row that shows two targets counts for the first. Of very many positives, as pixels are, a sample is taken.
         """
-        terms = [Term("positives", self.positives, 1.0, "positive")]
+        terms = [Term("positives", self.sample_decisions(self.positives, MAX_POSITIVES), 1.0, "positive")]
         taken = np.zeros(len(self.decisions), dtype=bool)
         for target in self.targets:
             shown = self.shows(target) & ~taken

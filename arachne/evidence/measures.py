@@ -163,6 +163,7 @@ class PartEvidence:
         confidence_after: Confidence and calibration with the patch.
         fairness: The outcome for the groups, if there is a fairness objective.
         by_input: How sure the counts are, where inputs have several decisions; counts are then of decisions.
+        noun: The thing that one decision is about, which counts are of: an input, a label, a token.
     """
 
     inputs: int
@@ -183,6 +184,7 @@ class PartEvidence:
     confidence_after: Confidence
     fairness: Fairness | None = None
     by_input: ByInput | None = None
+    noun: str = "input"
 
     @property
     def repair(self) -> Rate:
@@ -322,6 +324,7 @@ class PartEvidence:
             confidence_after=Confidence.measure(confidences_of(after, part.task.decide(after)), is_right),
             fairness=None if objective is None else Fairness.measure(objective, part, was_right, is_right),
             by_input=None if owners is None else ByInput.measure(owners, was_right, is_right, showed, shows),
+            noun=part.task.NOUN,
         )
 
 

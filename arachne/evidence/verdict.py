@@ -166,7 +166,7 @@ def _worse(held_out: PartEvidence, counts: Counts, kind: str) -> str:
     fixed = counts.total_fixed
     start = (
         f"accuracy fell from {before} to {after} ({p_value(held_out.mcnemar_p)}): "
-        f"{counts.broken:,} of {pluralise(counts.positives, 'input')} that were right broke, "
+        f"{counts.broken:,} of {pluralise(counts.positives, held_out.noun)} that were right broke, "
         f"{fixed:,} that {'was' if fixed == 1 else 'were'} wrong {are(fixed)} right now"
     )
     return start if not held_out.negatives else f"{start}; {_describe_repair(held_out, kind)}"
@@ -174,12 +174,13 @@ def _worse(held_out: PartEvidence, counts: Counts, kind: str) -> str:
 
 def _describe_repair(held_out: PartEvidence, kind: str) -> str:
     repaired = held_out.repaired
-    return f"{repaired:,} of {held_out.negatives:,} {kind}inputs that showed the fault {are(repaired)} right now"
+    shown = f"{held_out.negatives:,} {kind}{held_out.noun}s that showed the fault"
+    return f"{repaired:,} of {shown} {are(repaired)} right now"
 
 
-def _describe_new(new: int) -> str:
+def _describe_new(held_out: PartEvidence, new: int) -> str:
     if not new:
-        return "no other input shows it"
+        return f"no other {held_out.noun} shows it"
     return f"{pluralise(new, 'other')} {'shows' if new == 1 else 'show'} it only now"
 
 
@@ -187,7 +188,7 @@ def _describe_shown(held_out: PartEvidence, counts: Counts, kind: str) -> str:
     low, high = counts.reduction.interval
     chance = p_value(counts.shown_p)
     start = (
-        f"{_describe_repair(held_out, kind)} and {_describe_new(counts.new)}: "
+        f"{_describe_repair(held_out, kind)} and {_describe_new(held_out, counts.new)}: "
         f"{percent(low)} to {percent(high)} of it is gone with 95 % confidence ({chance})"
     )
     left = _left_behind(held_out)
@@ -200,27 +201,29 @@ def _too_few(held_out: PartEvidence, counts: Counts, kind: str) -> str:
     negatives, repaired = counts.negatives, counts.repaired
     end = f"at least {fewest_for_level()} are needed before any result could be told from chance"
     if negatives == 0:
-        return f"no {kind}input shows the fault; {end}"
+        return f"no {kind}{held_out.noun} shows the fault; {end}"
     if held_out.by_input is not None:
         inputs = pluralise(held_out.faulty_inputs, f"{kind}input")
-        return f"only {inputs} show the fault, in {negatives} decisions of which {repaired} are right now; {end}"
+        decisions = pluralise(negatives, "decision" if held_out.noun == "input" else held_out.noun)
+        return f"only {inputs} show the fault, in {decisions} of which {repaired} are right now; {end}"
     if negatives == 1:
-        return f"only 1 {kind}input shows the fault and it is {'' if repaired else 'not '}right now; {end}"
+        return f"only 1 {kind}{held_out.noun} shows the fault and it is {'' if repaired else 'not '}right now; {end}"
     right = f"{repaired or 'none'} of them {'is' if repaired <= 1 else 'are'} right now"
-    return f"only {negatives} {kind}inputs show the fault and {right}; {end}"
+    return f"only {negatives} {kind}{held_out.noun}s show the fault and {right}; {end}"
 
 
 def _not_shown(held_out: PartEvidence, counts: Counts, kind: str) -> str:
     target = held_out.target
     if target.gone == target.new == 0:
-        return f"all {held_out.negatives:,} {kind}inputs that showed the fault still show it"
+        return f"all {held_out.negatives:,} {kind}{held_out.noun}s that showed the fault still show it"
     if held_out.repaired == 0:
         return (
-            f"none of the {held_out.negatives:,} {kind}inputs that showed the fault is right now; "
+            f"none of the {held_out.negatives:,} {kind}{held_out.noun}s that showed the fault is right now; "
             f"{target.gone:,} of them {are(target.gone)} wrong in another way"
         )
     chance = p_value(counts.shown_p)
-    return f"{_describe_repair(held_out, kind)} and {_describe_new(counts.new)}, which chance alone could do ({chance})"
+    new = _describe_new(held_out, counts.new)
+    return f"{_describe_repair(held_out, kind)} and {new}, which chance alone could do ({chance})"
 
 
 _SENTENCES = {

@@ -14,6 +14,9 @@ from arachne.model.backend import ModelBackend
 from arachne.model.memory import release_freed_memory
 from arachne.model.values import Array, LayerInfo, Weights
 
+MAX_NEGATIVES = 2000
+"""Negatives that are observed where inputs have several decisions: the model runs on the input of each of them."""
+
 
 def contrasts(
     backend: ModelBackend, part: Part, positives: Array, parameters: Sequence[tuple[LayerInfo, Sequence[str]]]
@@ -22,7 +25,7 @@ def contrasts(
 
     Args:
         backend: The model.
-        part: The inputs; all negatives are used.
+        part: The inputs; all negatives are used, and where inputs have several decisions a sample of very many.
         positives: The rows of the positives that they are compared with.
         parameters: The layers, and the parameters of each.
     """
@@ -50,10 +53,11 @@ def _contrast(linear: Linear, parameter: str, values: Array, flows: Sequence[Flo
 
 def _differences(backend: ModelBackend, part: Part, positives: Array, layers: Sequence[LayerInfo]) -> Averages:
     """Return ā_neg - ā_pos and ḡ of each use of each layer."""
-    names, towards = [info.name for info in layers], _towards_the_mistake(part, part.negatives)
+    shown = part.sample_decisions(part.negatives, MAX_NEGATIVES)
+    names, towards = [info.name for info in layers], _towards_the_mistake(part, shown)
     averages = Averages(backend, layers, magnitudes=False)
-    negatives = averages.weigh(1 / len(part.negatives))
-    observe_part(backend, part, part.negatives, names, negatives, lambda rows: [towards[rows]])
+    negatives = averages.weigh(1 / len(shown))
+    observe_part(backend, part, shown, names, negatives, lambda rows: [towards[rows]])
     if len(positives):
         observe_part(backend, part, positives, names, averages.weigh(-1 / len(positives)))
     release_freed_memory()

@@ -107,6 +107,7 @@ def part_object(part: PartEvidence) -> dict[str, Any]:
     """One part's numbers; rates and p-values as shares of 1, intervals as `[low, high]` at 95 %."""
     return {
         **_counts(part),
+        **({} if part.noun == "input" else {"counted": f"{part.noun}s"}),
         "targets": [_target(target) for target in part.targets],
         "classes": [_accuracy(accuracy) for accuracy in part.classes],
         "groups": {column: [_accuracy(group) for group in groups] for column, groups in part.groups.items()},

@@ -103,7 +103,8 @@ class EvidenceTable:
         changed = most_changed(self.evidence.held_out.classes)
         if not changed:
             return
-        table = _table(f"classes that changed most, {self.evidence.basis}", "inputs", "accuracy", "points")
+        noun = f"{self.evidence.held_out.noun}s"
+        table = _table(f"classes that changed most, {self.evidence.basis}", noun, "accuracy", "points")
         for accuracy in changed[:MOST_CLASSES]:
             before, after = percent(accuracy.before.value), percent(accuracy.after.value)
             points = ink.text(f"{100 * accuracy.change:+.1f}")
@@ -147,13 +148,20 @@ class ScanTable:
     wildcards: Sequence[Confusion] = ()
     causes: Sequence[Cause] | None = None
     groups: Fairness | None = None
+    noun: str = "input"
+
+    @classmethod
+    def of(cls, scan: Scan, causes: Sequence[Cause] | None = None, groups: Fairness | None = None) -> ScanTable:
+        """Return the table of a scan, which counts decisions."""
+        counted = len(scan.true_classes)
+        return cls(scan.faults, scan.accuracy, counted, scan.wildcards, causes, groups, scan.task.NOUN)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         """Called by rich when the table is printed."""
         ink = Ink(options.ascii_only)
         wrong = sum(confusion.count for confusion in self.confusions)
         kinds = len(self.confusions)
-        counts = f"{wrong:,} of {self.inputs:,} inputs wrong, {pluralise(kinds, 'kind')} of mistake"
+        counts = f"{wrong:,} of {self.inputs:,} {self.noun}s wrong, {pluralise(kinds, 'kind')} of mistake"
         yield Text(f"accuracy {percent(self.accuracy)}: {counts}")
         yield from self._groups(ink)
         if not self.confusions:
@@ -242,15 +250,13 @@ def as_text(renderable: RenderableType, width: int = WIDTH) -> str:
     return "\n".join(line.rstrip() for line in captured.get().splitlines()).strip("\n")
 
 
-_LABELS = ("repaired", "broken", "fault, all inputs", "other errors fixed", "accuracy")
-
-
 def _cells(part: PartEvidence) -> dict[str, str]:
     fault = f"{part.target_errors_before:,} → {part.target_errors_after:,}, {p_value(part.sign_p)}"
     accuracy = percent_change(part.accuracy_before, part.accuracy_after)
     cells = (_rate(part.repair), _rate(part.breakage), fault, f"{part.others_fixed:,}", accuracy)
     test = "McNemar's test" if part.by_input is None else "sign flips by input"
-    return dict(zip((*_LABELS, test), (*cells, p_value(part.mcnemar_p)), strict=True))
+    labels = ("repaired", "broken", f"fault, all {part.noun}s", "other errors fixed", "accuracy", test)
+    return dict(zip(labels, (*cells, p_value(part.mcnemar_p)), strict=True))
 
 
 def _objective(fairness: Fairness) -> str:
@@ -281,4 +287,4 @@ def _table(name: str, *columns: str, justify: Literal["left", "right"] = "right"
 
 def scan_text(scan: Scan) -> str:
     """The causes and the mistakes of a scan as plain text."""
-    return as_text(ScanTable(scan.faults, scan.accuracy, len(scan.data), scan.wildcards, scan.causes))
+    return as_text(ScanTable.of(scan, scan.causes if scan.left_out is None else None))

@@ -237,6 +237,8 @@ def dense_tail(backend: ModelBackend) -> list[LayerInfo]:
         functions = chain(info.followed_by)
         if info.kind != "dense" or info.uses != 1 or functions is None or (not found and functions):
             break
+        if not found and info.parameters["weight"].shape[0] == 1:  # one logit, perhaps read as two scores
+            break
         if found and found[-1].parameters["weight"].shape[1] != info.parameters["weight"].shape[0]:
             break
         found.append(info)

@@ -1,4 +1,4 @@
-"""For authors of backends and for tests: a reference network in NumPy, and the suite every backend must pass.
+"""For authors of backends and tasks, and for tests: a reference network, and the suites that these must pass.
 
 `BackendConformance` needs pytest; nothing else here does, so it is fetched when it is first used.
 """
@@ -19,6 +19,7 @@ from arachne.testing.networks import (
     two_inputs,
 )
 from arachne.testing.reference import ReferenceBackend
+from arachne.testing.tasks import TaskConformance
 
 if TYPE_CHECKING:
     from arachne.testing.conformance import BackendConformance
@@ -27,6 +28,7 @@ __all__ = [
     "BackendConformance",
     "Network",
     "ReferenceBackend",
+    "TaskConformance",
     "UnsupportedNetworkError",
     "branches",
     "convnet",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,19 @@ from arachne.data.read import read_data
 from arachne.errors import DataError, InputError, ModelError, UsageError
 from arachne.model.values import Array
 from arachne.settings import make_task, task_from
-from arachne.tasks import Binary, Multilabel, Regression, Segmentation, SingleLabel, Task, Tokens, default_task
+from arachne.tasks import (
+    Binary,
+    Decisions,
+    Multilabel,
+    Regression,
+    Segmentation,
+    SingleLabel,
+    Task,
+    Tokens,
+    default_task,
+)
+from arachne.testing import TaskConformance
+from arachne.testing.tasks import Example
 
 RNG = np.random.default_rng(0)
 
@@ -34,43 +47,41 @@ CASES: dict[str, tuple[Task, Array, Array]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_gradients_go_back_as_finite_differences_say(case: str) -> None:
-    task, outputs, labels = CASES[case]
-    seed = RNG.normal(size=task.read(outputs, labels).scores.shape)
-    found = task.pull_back(seed, outputs, labels)
-    assert found.shape == outputs.shape
-    for place in np.ndindex(outputs.shape):
-        step = np.zeros_like(outputs)
-        step[place] = 1e-5
-        up, down = (float((task.read(outputs + sign * step, labels).scores * seed).sum()) for sign in (1, -1))
-        np.testing.assert_allclose(found[place], (up - down) / 2e-5, atol=1e-7)
+class TestTasks(TaskConformance):
+    """The checks that every task must pass."""
+
+    def examples(self) -> Sequence[Example]:
+        return list(CASES.values())
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_decisions_come_input_after_input_and_depend_on_labels_alone(case: str) -> None:
-    task, outputs, labels = CASES[case]
-    whole = task.read(outputs, labels)
-    assert (np.diff(whole.inputs) >= 0).all()
-    alone = [task.read(outputs[i : i + 1], labels[i : i + 1]) for i in range(len(outputs))]
-    np.testing.assert_array_equal(np.concatenate([one.scores for one in alone]), whole.scores)
-    np.testing.assert_array_equal(np.concatenate([one.labels for one in alone]), whole.labels)
-    np.testing.assert_array_equal(task.read(outputs[::-1] * 7, labels).inputs, whole.inputs)
-    assert whole.labels.max() < task.n_classes(outputs) == whole.scores.shape[1]
-    assert len(task.read(outputs[:0], labels[:0])) == 0
-    names = task.name_classes(None, task.n_names(outputs))
-    first = np.zeros(1) if whole.first is None else whole.first
-    assert first.max() + whole.scores.shape[1] <= len(names)
+class Wrong(Tokens):
+    """Tokens, with a mistake of one kind."""
+
+    mistake = ""
+
+    def read(self, outputs: Array, labels: Array) -> Decisions:
+        found = super().read(outputs, labels)
+        if self.mistake == "order":
+            return Decisions(found.scores[::-1], found.labels[::-1], found.inputs[::-1])
+        return Decisions(np.nan_to_num(found.scores), found.labels, found.inputs) if self.mistake == "nan" else found
+
+    def pull_back(self, gradient: Array, outputs: Array, labels: Array) -> Array:
+        return super().pull_back(gradient, outputs, labels) * (2 if self.mistake == "gradient" else 1)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_own_decisions_are_right_and_one_that_is_no_number_is_not(case: str) -> None:
-    task, outputs, _ = CASES[case]
-    labels = task.label_as_decided(outputs)
-    decisions = task.read(outputs, labels)
-    assert task.correct(decisions.scores, decisions.labels).all()
-    broken = task.read(np.full_like(outputs, np.nan), labels)
-    assert not task.correct(broken.scores, broken.labels).any()
+@pytest.mark.parametrize("mistake", ["order", "nan", "gradient"])
+def test_the_checks_bite(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Wrong, "mistake", mistake)
+    checks = TestTasks()
+    monkeypatch.setattr(checks, "examples", lambda: [(Wrong(), *CASES["tokens"][1:])])
+    bitten = 0
+    for name in dir(TaskConformance):
+        if name.startswith("test_"):
+            try:
+                getattr(checks, name)()
+            except AssertionError:
+                bitten += 1
+    assert bitten
 
 
 def test_single_label_is_read_as_it_is() -> None:
