@@ -9,15 +9,13 @@ for `forward`. An implementation is only ever called with layers, parameters and
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, ClassVar, Self, final
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, final
 
 import numpy as np
 
-from arachne.errors import DataError, ModelError, UnknownLayerError, UsageError, did_you_mean
-from arachne.io.identity import FileIdentity
+from arachne.errors import DataError, UnknownLayerError, UsageError, did_you_mean
 from arachne.model.accumulate import ActivationAccumulator, Seeds, observe_traces, seeds_from
 from arachne.model.cut import (
     Cut,
@@ -29,6 +27,7 @@ from arachne.model.cut import (
     compute_gradient,
     restoring_weights,
 )
+from arachne.model.files import ModelFiles
 from arachne.model.fitting import OnStep, Plan
 from arachne.model.lazy import is_lazy
 from arachne.model.remote import RemoteExecutor
@@ -36,7 +35,6 @@ from arachne.model.sharding import SHARD, add_in_place, join_rows, join_uses, of
 from arachne.model.values import (
     Activation,
     Array,
-    Description,
     Inputs,
     LayerInfo,
     Weights,
@@ -66,7 +64,7 @@ __all__ = [
 ]
 
 
-class ModelBackend(ABC):
+class ModelBackend(ModelFiles):
     """A trained model, whatever framework it lives in.
 
     Called once: `load`, `layers`. A few times per localisation: `trace` (or `activations` and `output_gradients`) and
@@ -75,16 +73,9 @@ class ModelBackend(ABC):
     Inputs are processed in shards of at most `SHARD` rows (`arachne.model.sharding`); adapters may use smaller batches.
     `trace` and `cut` get all inputs. Results depend only on the shard boundaries, so they are identical on any number
     of workers.
+
+    `ModelFiles` has what is no computing: names, files, descriptions.
     """
-
-    NAME: ClassVar[str]
-    """The name it is registered under."""
-
-    SUFFIXES: ClassVar[tuple[str, ...]] = ()
-    """File endings it can load."""
-
-    OBJECT_MODULES: ClassVar[tuple[str, ...]] = ()
-    """Top-level packages whose objects it can wrap; an object's base classes count too."""
 
     SUPPORTS_GRADIENTS: ClassVar[bool] = True
     """Whether the gradient operations work; without them only random localisation does."""
@@ -101,23 +92,8 @@ class ModelBackend(ABC):
     separate_outputs: bool = False
     """Whether the model ends in a sigmoid for each of several outputs, so that each is decided by itself."""
 
-    class_names: tuple[str, ...] | None = None
-    """The names of the classes, where the model carries them."""
-
-    file_identity: FileIdentity | None = None
-    """The files the model was read from, with their hashes; None for a model object."""
-
-    opened_with: dict[str, Any] | None = None
-    """How it was opened, as plain values: keywords of `registry.load`, and `factory` where one made it."""
-
     remote: RemoteExecutor | None = None
     """Runs work on shards of inputs in other processes; None where this process computes."""
-
-    trusted_code: bool = False
-    """Whether code inside the model's file was allowed to run."""
-
-    native: Any = None
-    """The framework's own model object, for users who want it back."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Refuse a subclass that replaces a final method of this class, perhaps by a helper of the same name.
@@ -130,51 +106,6 @@ class ModelBackend(ABC):
             if getattr(getattr(ModelBackend, name, None), "__final__", False):
                 instead = f"define '_{name}' instead" if hasattr(ModelBackend, f"_{name}") else "give it another name"
                 raise TypeError(f"'{cls.__qualname__}' overrides the final method '{name}' of ModelBackend; {instead}")
-
-    @classmethod
-    @abstractmethod
-    def load(
-        cls,
-        source: Any,
-        *,
-        weights: Path | None = None,
-        device: str | None = None,
-        output: str | None = None,
-        trust_code: bool = False,
-    ) -> Self:
-        """Make a backend of a file, a `module:factory` string or a framework's own model object.
-
-        Called once per run. Loading reads data and runs no code that came in the file unless `trust_code` is set.
-
-        Args:
-            source: A path, `module:factory`, or a model object.
-            weights: The file a factory's model takes its weights from.
-            device: Where to compute, in the framework's words.
-            output: Which of several outputs holds the class scores.
-            trust_code: Whether code inside the file may run.
-
-        Raises:
-            ModelError: Nothing this backend can repair.
-            UnsafeModelError: The file would run code or reach outside its folder.
-        """
-
-    @classmethod
-    def weight_file(cls, path: Path) -> WeightFile:
-        """Open a file's weights for patching, without a model.
-
-        Raises:
-            ModelError: This backend patches no files, or not this one.
-        """
-        raise ModelError(f"backend '{cls.NAME}' cannot patch '{path.name}' as a file")
-
-    @classmethod
-    def quantise(cls, path: Path, kind: str) -> Callable[[Inputs], Array]:
-        """Quantise a copy of a file to `int8` or `fp16` and return a function that computes its scores `(n, classes)`.
-
-        Raises:
-            ModelError: This backend quantises no files, or not this one.
-        """
-        raise ModelError(f"backend '{cls.NAME}' cannot quantise '{path.name}'; export it to .onnx first")
 
     @property
     @abstractmethod
@@ -237,7 +168,7 @@ class ModelBackend(ABC):
     def _set_weights(self, layer: str, parameter: str, values: Array) -> None:
         """Implementation of `set_weights`; the values have the parameter's shape."""
 
-    def _look(self, inputs: Inputs) -> None:  # noqa: B027  # most backends need not look
+    def _look(self, inputs: Inputs) -> None:  # most backends need not look
         """Called with the inputs of every operation below, before names of layers are checked.
 
         Here a backend learns what only inputs can tell (the order of the layers, how the model ends).
@@ -483,56 +414,6 @@ class ModelBackend(ABC):
         Called when memory does not suffice. Cuts and traces that were made before are not touched.
         """
         return None
-
-    @abstractmethod
-    def save(self, path: Path) -> None:
-        """Write the model with its current weights in the format it came in; the original file stays as it is."""
-
-    @property
-    def suffix(self) -> str:
-        """The ending of the file `save` writes: that of the model's own file, unless the backend overrides it."""
-        source = self.describe().source
-        return (Path(source).suffix if source else "") or (self.SUFFIXES[0] if self.SUFFIXES else "")
-
-    def fix_inputs(self, values: Mapping[str, Array]) -> None:
-        """Make inputs of the model constants, such as the keep probability of a dropout or the labels of a loss.
-
-        Called at most once, right after `load`; data then holds the other inputs alone.
-
-        Args:
-            values: By the input's name, a number for all of it or an array of its shape.
-
-        Raises:
-            UsageError: The model has no such input, or the backend fixes none.
-        """
-        raise UsageError(f"backend '{self.NAME}' cannot fix inputs; give a model that takes the others alone")
-
-    def example_inputs(self, n: int, *, seed: int = 0) -> Inputs:
-        """Make `n` random inputs of the shapes and dtypes the model takes.
-
-        Raises:
-            ModelError: The model does not tell what it takes.
-        """
-        raise ModelError(f"backend '{self.NAME}' does not tell what inputs a model takes; give some data instead")
-
-    def export_onnx(self, path: Path, *, inputs: Inputs | None = None, opset: int = 18) -> None:
-        """Write the model with its current weights as ONNX; the file appears whole or not at all.
-
-        Args:
-            path: Where the file goes.
-            inputs: Inputs to follow through the model, where it does not tell what it takes.
-            opset: The version of ONNX' operators.
-
-        Raises:
-            UsageError: This backend exports nothing.
-            ModelError: The exporter does not know an operation of the model, or nothing tells what it takes.
-            BackendUnavailableError: The exporter is not installed.
-        """
-        raise UsageError(f"backend '{self.NAME}' does not export to ONNX")
-
-    @abstractmethod
-    def describe(self) -> Description:
-        """Describe the model: its framework and format, where it came from and where it runs."""
 
     def predict(self, inputs: Inputs) -> Array:
         """Return the predicted class of every input, `(n,)`; the first of several equal scores wins."""
