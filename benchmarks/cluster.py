@@ -27,8 +27,9 @@ import numpy as np
 import torch
 
 from arachne.cluster.backend import ClusterBackend
+from arachne.cluster.questions import Ask
 from arachne.cluster.starting import on_cluster
-from arachne.cluster.team import MAX_QUESTIONS_PER_TASK, Ask
+from arachne.cluster.team import MAX_QUESTIONS_PER_TASK
 from arachne.data.labelled import LabelledData
 from arachne.data.split import split_by_outcome
 from arachne.model import registry

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from arachne.cluster.models import Change, Model
-from arachne.cluster.team import Ask, Team
+from arachne.cluster.questions import Ask
+from arachne.cluster.team import Team
 from arachne.cluster.worker import Piece, Question
 from arachne.errors import UsageError
 from arachne.model.accumulate import seeds_from

@@ -15,32 +15,24 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from arachne.cluster.models import Model
-from arachne.cluster.worker import ModelNotSeenError, Opening, Piece, Question, answers, deliver
+from arachne.cluster.questions import Ask, Traffic
+from arachne.cluster.roster import LATE_AND_SILENT_SECONDS, POLL_SECONDS, SILENT_SECONDS, Roster
+from arachne.cluster.worker import ModelNotSeenError, Opening, Piece, answers, deliver
 from arachne.errors import ClusterError
 from arachne.model.remote import Answer
 from arachne.model.values import Inputs, take
-from arachne.text import pluralise, size_text
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-POLL_SECONDS, STRAGGLER_CHECK_SECONDS = 0.5, 2.0
-"""Poll interval, and interval between straggler checks (which query the scheduler), in seconds."""
+STRAGGLER_CHECK_SECONDS = 2.0
+"""Seconds between straggler checks, which query the scheduler."""
 
 LATE_FACTOR, MIN_LATE_SECONDS = 4.0, 5.0
 """A worker is late after this many times what the slowest other answer took, and at least so many seconds."""
 
 BUSY_FACTOR = 5.0
 """A late worker that still sends heartbeats gets this many times as long: others may use its machine too."""
-
-LATE_AND_SILENT_SECONDS, SILENT_SECONDS = 5.0, 60.0
-"""Seconds without a heartbeat after which a late worker counts as hanging, and after which any worker does."""
-
-WORKER_LIST_SECONDS = 2.0
-"""Seconds for which the list of workers is not asked for again."""
-
-SCHEDULER_TIMEOUT_SECONDS = 10.0
-"""Seconds without a scheduler after which it counts as gone."""
 
 MAX_QUESTIONS_PER_TASK = 16
 """Maximum number of questions that go to a worker in one dask task."""
@@ -57,23 +49,6 @@ MAX_SENT_VALUES = 8192
 log = logging.getLogger("arachne")
 
 
-@dataclass(frozen=True, eq=False)
-class Ask:
-    """A question about a shard.
-
-    Attributes:
-        question: The question.
-        piece: The shard.
-        inputs: Returns the shard's inputs, where a worker cannot read them.
-        build_arguments: Returns the arguments of what is built from the shard, if something is.
-    """
-
-    question: Question
-    piece: Piece
-    inputs: Callable[[], Inputs]
-    build_arguments: Callable[[], tuple[Any, ...]] | None = None
-
-
 @dataclass(eq=False)
 class _Task:
     """One question on its way, with others to the same worker: `place` is its place among their answers."""
@@ -85,46 +60,6 @@ class _Task:
     worker: str
     asked: float
     tries: int = 1
-
-
-@dataclass
-class Traffic:
-    """Counts of the questions asked so far.
-
-    Attributes:
-        questions: How many questions.
-        seconds: What workers took for them, added up.
-        processor: Processor time of the workers, added up.
-        rounds: How often some questions were asked together.
-        resubmitted: How many were asked again of another worker.
-        sent: Bytes of the questions.
-        received: Bytes of the answers.
-        placed: Bytes of what was sent to a worker once, and kept there: inputs and models.
-        waited: Seconds from asking to having all answers, added up.
-    """
-
-    questions: int = 0
-    seconds: float = 0.0
-    processor: float = 0.0
-    rounds: int = 0
-    resubmitted: int = 0
-    sent: int = 0
-    received: int = 0
-    placed: int = 0
-    waited: float = 0.0
-
-    def summary(self) -> str:
-        """Summarise the traffic in one sentence."""
-        each = size_text((self.sent + self.received) / max(1, self.rounds))
-        summary = f"{pluralise(self.questions, 'question')} in {pluralise(self.rounds, 'round')}, "
-        summary += f"{each} a round there and back; {size_text(self.placed)} sent once; "
-        summary += f"workers computed for {self.processor:.1f} s"
-        return f"{summary}, waited for {self.waited:.1f} s" + ("; one process alone is quicker" if self.idle else "")
-
-    @property
-    def idle(self) -> bool:
-        """Whether all that workers computed took less time than waiting for it did."""
-        return self.seconds < self.waited
 
 
 class Team:
@@ -140,12 +75,10 @@ class Team:
         self.model = model
         self.traffic = Traffic()
         self._home: dict[str, str] = {}
-        self._hanging: set[str] = set()
+        self._roster = Roster(client)
         self._on_cluster: dict[str, Future[Any]] = {}
         self._look: Inputs | None = None
         self._opening = Opening()
-        self._lost: float | None = None
-        self._counted: tuple[float, list[str]] = (-inf, [])
 
     def look(self, inputs: Inputs) -> None:
         """Take the first of these inputs for all workers to look at, unless there are some already."""
@@ -162,7 +95,7 @@ class Team:
         began = time.monotonic()
         self.traffic.rounds += 1
         self.traffic.questions += len(asks)
-        self._assign_workers([ask.piece for ask in asks], self._alive(known=True))
+        self._assign_workers([ask.piece for ask in asks], self._roster.alive(known=True))
         found: dict[int, Answer] = {}
         tasks = self._submit_all(asks)
         looked = time.monotonic()
@@ -187,7 +120,7 @@ class Team:
             values = self.client.gather(list(done.values()), errors="raise") if done else []
         except Exception as error:  # the worker died between its answer and our asking for it
             log.debug("fetching answers: %s", error)
-            self._check_scheduler()
+            self._roster.check_scheduler()
             return {}
         self.traffic.received += sum(map(len, values))
         found = {key: loads(value) for key, value in zip(done, values, strict=True)}
@@ -258,7 +191,7 @@ class Team:
         from distributed import KilledWorker
 
         if task.future.status in ("cancelled", "lost"):
-            self._check_scheduler()
+            self._roster.check_scheduler()
             return self._move(task)
         if task.future.status != "error":
             return None
@@ -277,7 +210,7 @@ class Team:
             raise ClusterError(
                 f"{MAX_TRIES} workers were lost over the same inputs; they may lack memory, see their logs"
             )
-        alive = self._alive()
+        alive = self._roster.alive()
         counts = dict.fromkeys([worker for worker in alive if worker != task.worker] or alive, 0)
         for own in self._home.values():
             if own in counts:
@@ -289,8 +222,8 @@ class Team:
 
     def _replace_lost_or_late(self, tasks: Sequence[_Task], found: Mapping[int, Answer]) -> list[_Task]:
         """Submit new tasks beside those whose worker is lost or late; the old ones may still answer first."""
-        self._check_scheduler()
-        alive, now, unheard = self._alive(), time.monotonic(), self._seconds_unheard()
+        self._roster.check_scheduler()
+        alive, now, unheard = self._roster.alive(), time.monotonic(), self._roster.seconds_unheard()
         slowest = max((one.seconds for one in found.values()), default=inf)
         queued = Counter(task.worker for task in tasks)
         latest = {task.number: task for task in sorted(tasks, key=lambda task: task.asked)}
@@ -303,8 +236,8 @@ class Team:
                 continue
             if task.worker in alive and len(alive) < 2:
                 continue
-            if task.worker in alive and hangs and task.worker not in self._hanging:
-                self._hanging.add(task.worker)
+            if task.worker in alive and hangs and task.worker not in self._roster.hanging:
+                self._roster.hanging.add(task.worker)
                 log.warning("the worker at %s does not answer; its inputs go to others", task.worker)
             moved.append(self._move(task))
         return moved
@@ -327,49 +260,4 @@ class Team:
     @property
     def workers(self) -> int:
         """Number of workers."""
-        return len(self._alive(known=True))
-
-    def _alive(self, *, known: bool = False) -> list[str]:
-        """Return the addresses of the workers that can be asked; with `known`, perhaps a list that is seconds old.
-
-        Raises:
-            ClusterError: There are none, even after waiting for one.
-        """
-        if known and time.monotonic() - self._counted[0] < WORKER_LIST_SECONDS:
-            return self._counted[1]
-        until = time.monotonic() + SCHEDULER_TIMEOUT_SECONDS
-        while True:
-            self._check_scheduler()
-            found = sorted(self.client.nthreads())
-            usable = [worker for worker in found if worker not in self._hanging] or found
-            if usable:
-                self._counted = time.monotonic(), usable
-                return usable
-            if time.monotonic() > until:
-                raise ClusterError(f"the cluster at {self._address} has no worker left")
-            time.sleep(POLL_SECONDS)
-
-    def _seconds_unheard(self) -> dict[str, float]:
-        """Return the seconds since each worker's last heartbeat, counted from the latest heartbeat of any worker."""
-        found = self.client.scheduler_info(n_workers=-1)["workers"]
-        latest = max((one["last_seen"] for one in found.values()), default=0.0)
-        silent = {worker: latest - one["last_seen"] for worker, one in found.items()}
-        self._hanging = {worker for worker in self._hanging if silent.get(worker, 0.0) > LATE_AND_SILENT_SECONDS}
-        return silent
-
-    def _check_scheduler(self) -> None:
-        if self.client.status == "running":
-            self._lost = None
-            return
-        self._lost = self._lost or time.monotonic()
-        while self.client.status != "running":
-            if self.client.status == "closed" or time.monotonic() - self._lost > SCHEDULER_TIMEOUT_SECONDS:
-                raise self._gone_error()
-            time.sleep(POLL_SECONDS)
-
-    def _gone_error(self) -> ClusterError:
-        return ClusterError(f"the scheduler of the cluster at {self._address} is gone")
-
-    @property
-    def _address(self) -> str:
-        return str(getattr(self.client.scheduler, "address", None) or "an unknown address")
+        return len(self._roster.alive(known=True))

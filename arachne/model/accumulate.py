@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Self
 
-from arachne.model.cut import Trace
+from arachne.model.trace import Trace
 from arachne.model.values import Activation, Array
 
 MAX_TRACE_BYTES = 256 << 20

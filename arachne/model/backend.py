@@ -21,8 +21,6 @@ from arachne.model.cut import (
     Cut,
     LazyCut,
     PlainCut,
-    PlainTrace,
-    Trace,
     check_values,
     compute_gradient,
     restoring_weights,
@@ -32,6 +30,7 @@ from arachne.model.fitting import OnStep, Plan
 from arachne.model.lazy import is_lazy
 from arachne.model.remote import RemoteExecutor
 from arachne.model.sharding import SHARD, add_in_place, join_rows, join_uses, offset_rows, read_shards, shards
+from arachne.model.trace import PlainTrace, Trace
 from arachne.model.values import (
     Activation,
     Array,

@@ -1,4 +1,4 @@
-"""A model held open: `Trace` for gradients of one pass, `Cut` for many candidates, and the plain one of each.
+"""A model held open for many candidates: `Cut`, and the plain one that every backend has.
 
 Public operations check what they are given, once for all backends, and call the adapter's implementation:
 `_scores_with` for `scores_with`.
@@ -15,7 +15,7 @@ import numpy as np
 
 from arachne.errors import UnknownLayerError, WeightShapeError, did_you_mean
 from arachne.model.sharding import add_in_place, shards
-from arachne.model.values import Activation, Array, Inputs, LayerInfo, Weights, check_rows, count, read, take
+from arachne.model.values import Array, Inputs, LayerInfo, Weights, check_rows, count, read, take
 from arachne.tasks.losses import LossGradient
 
 if TYPE_CHECKING:
@@ -57,33 +57,6 @@ def check_values(info: LayerInfo, parameter: str, values: Array) -> None:
         raise WeightShapeError(
             f"layer '{info.name}' has a {parameter} of shape {shape}, got values of shape {np.shape(values)}"
         )
-
-
-class Trace(ABC):
-    """One forward pass of some inputs, kept open so that several gradients can be taken from it."""
-
-    n: int
-    """The number of inputs."""
-
-    activations: Mapping[str, tuple[Activation, ...]]
-    """The activations of each traced layer, one `Activation` per use."""
-
-    @final
-    def output_gradients(self, seed: Array) -> Mapping[str, tuple[Array, ...]]:
-        """Return the vector-Jacobian product of the scores with respect to the outputs of every traced layer.
-
-        Args:
-            seed: `(n, ...)` like the outputs; row by row the vector the Jacobian is multiplied with.
-
-        Returns:
-            For each layer one array per use, in the shape of what leaves it: `(n, ...)`.
-        """
-        check_rows(self.n, seed, "rows of the seed")
-        return self._output_gradients(seed)
-
-    @abstractmethod
-    def _output_gradients(self, seed: Array) -> Mapping[str, tuple[Array, ...]]:
-        """Implementation of `output_gradients`; the seed has one row for each input."""
 
 
 class Cut(ABC):
@@ -257,21 +230,6 @@ def temporary_weights(backend: ModelBackend, weights: Weights) -> Iterator[None]
         for (layer, parameter), values in weights.items():
             backend.set_weights(layer, parameter, values)
         yield
-
-
-class PlainTrace(Trace):
-    """A trace that runs one pass per layer, with the weights the model had when it was traced."""
-
-    def __init__(self, backend: ModelBackend, inputs: Inputs, layers: Sequence[str]) -> None:
-        self.n = count(inputs)
-        self._backend = backend
-        self._inputs = inputs
-        self._weights = weights_of(backend)
-        self.activations = {layer: backend.activations(inputs, layer) for layer in layers}
-
-    def _output_gradients(self, seed: Array) -> Mapping[str, tuple[Array, ...]]:
-        with temporary_weights(self._backend, self._weights):
-            return {layer: self._backend.output_gradients(self._inputs, layer, seed) for layer in self.activations}
 
 
 class PlainCut(Cut):

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from arachne.model.backend import Cut, ModelBackend, Weights
-from arachne.model.cut import PlainCut, PlainTrace
+from arachne.model.cut import PlainCut
+from arachne.model.trace import PlainTrace
 from arachne.model.values import Array, Inputs, count, take
 from arachne.tasks.losses import cross_entropy, squared_probability_change
 from arachne.testing.checks.suite import mean_cross_entropy

@@ -266,9 +266,9 @@ class CutChecks(Suite):
                 assert set(found) == set(expected) == {p for p in specimen.all_weights() if p[0] in touched}
                 for place, values in expected.items():
                     assert_close(found[place], values, f"{loss.name}, {place}")
-            loss = cross_entropy(specimen.labels[SOME_ROWS])
-            some = default.weight_gradients(weights, loss, SOME_ROWS)
-            for place, values in cut.weight_gradients(weights, loss, SOME_ROWS).items():
+            of_some = cross_entropy(specimen.labels[SOME_ROWS])
+            some = default.weight_gradients(weights, of_some, SOME_ROWS)
+            for place, values in cut.weight_gradients(weights, of_some, SOME_ROWS).items():
                 assert_close(values, some[place], f"{place}, some rows")
 
     def test_gradients_of_a_cut_keep_model_and_cut_as_they_are(self, specimen: Specimen) -> None:

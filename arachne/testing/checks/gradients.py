@@ -10,7 +10,7 @@ import pytest
 from arachne.errors import ArachneError, DataError, UnknownLayerError, UsageError, WeightShapeError
 from arachne.model.accumulate import show
 from arachne.model.backend import ActivationAccumulator, ModelBackend
-from arachne.model.cut import PlainTrace
+from arachne.model.trace import PlainTrace
 from arachne.model.values import Activation, Array, Weights, take
 from arachne.tasks.losses import cross_entropy
 from arachne.testing.checks import by_hand

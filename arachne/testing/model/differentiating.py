@@ -9,8 +9,9 @@ import numpy as np
 from arachne.adapting.plain_fit import plain_fit
 from arachne.errors import UsageError
 from arachne.model.backend import Cut
-from arachne.model.cut import PlainTrace, weights_of
+from arachne.model.cut import weights_of
 from arachne.model.fitting import Plan
+from arachne.model.trace import PlainTrace
 from arachne.model.values import Array
 from arachne.tasks.losses import cross_entropies, cross_entropy
 from arachne.testing.model.slopes import agree
