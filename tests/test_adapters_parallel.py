@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from arachne.model.backend import ModelBackend
+from arachne.model.files import ModelFiles
 from arachne.plugins.table import BACKENDS
 
 SHARED: Mapping[str, Sequence[str]] = {
@@ -100,14 +101,19 @@ OWN: Mapping[str, tuple[str, str]] = {
 
 ADAPTERS = sorted(place.partition(":")[0] for place in BACKENDS.ours.values())
 
-CONTRACT = [
-    name
-    for name, member in vars(ModelBackend).items()
-    if not name.startswith("__") and (inspect.isfunction(member) or isinstance(member, (classmethod, property)))
+HALVES = [
+    [
+        name
+        for name, member in vars(half).items()
+        if not name.startswith("__") and (inspect.isfunction(member) or isinstance(member, (classmethod, property)))
+    ]
+    for half in (ModelFiles, ModelBackend)
 ]
 """The operations of a backend and the parts of them that an adapter writes, in the order in which they stand."""
 
-FINAL = [name for name in CONTRACT if getattr(vars(ModelBackend)[name], "__final__", False)]
+CONTRACT = [name for half in HALVES for name in half]
+
+FINAL = [name for name in CONTRACT if getattr(getattr(ModelBackend, name), "__final__", False)]
 
 
 def folder(adapter: str) -> Path:
@@ -210,8 +216,9 @@ def test_an_adapter_is_called_after_its_framework(adapter: str) -> None:
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
 def test_methods_stand_in_the_order_of_the_contract(adapter: str) -> None:
-    found = [name for name in methods(adapter) if name in CONTRACT]
-    assert found == [name for name in CONTRACT if name in found]
+    for half in HALVES:
+        found = [name for name in methods(adapter) if name in half]
+        assert found == [name for name in half if name in found]
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
