@@ -85,6 +85,8 @@ OWN: Mapping[str, tuple[str, str]] = {
     "order": ("onnx", "nodes out of order, and branches that are always taken"),
     "pickles": ("torch", "state dicts are pickles, read without running them"),
     "program": ("torch", "exported programs are checked before torch builds them"),
+    "grids": ("onnx", "stored whole numbers that stand for weights"),
+    "qoperators": ("onnx", "operators on whole numbers, written as float operators between quantisations"),
     "quantise": ("onnx", "onnxruntime quantises"),
     "reader": ("onnx", "weights stand behind nodes that only move them"),
     "replay": ("torch", "TorchScript computes where no call can be watched, so its graph is walked through"),

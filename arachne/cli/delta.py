@@ -50,7 +50,7 @@ def command(sources: tuple[Path, ...], out: Path, tools: bool, as_json: bool, qu
     atomic_write(out, content)
     for name in TOOLS if tools else ():
         atomic_write(out.with_name(name), (Path(__file__).parents[1] / "delta" / name).read_bytes())
-    changed = sum(len(run.old) for run in delta.runs)
+    changed = sum(old != new for run in delta.runs for old, new in zip(run.old, run.new, strict=True))
     Output(as_json=as_json, quiet=quiet).result(
         f"wrote '{out}', {len(content):,} bytes: {changed:,} of {delta.length:,} bytes change, in {len(delta.runs):,} "
         f"runs, and lead to '{leads_to}'\napply it with: python arachne_delta.py {out.name} MODEL OUT",

@@ -14,7 +14,7 @@ Weights cross in one canonical layout, whatever the framework stores, so that an
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from arachne.errors import DataError, UsageError, WeightShapeError
 from arachne.model.lazy import LazyArray, as_array, is_lazy
-from arachne.weights.storage import Storage, storage_named
+from arachne.weights.storage import IntegerGrid, Storage, storage_named
 
 Array = npt.NDArray[Any]
 Inputs = Array | Mapping[str, Array]
@@ -70,15 +70,30 @@ class Geometry:
 
 @dataclass(frozen=True)
 class ParameterInfo:
-    """Shape of a parameter in the canonical layout, and the dtype it is stored in."""
+    """Shape of a parameter in the canonical layout, and the dtype it is stored in.
+
+    Attributes:
+        shape: The canonical shape.
+        dtype: The dtype of the stored numbers.
+        grid: For whole numbers, the values they stand for, in the canonical layout.
+    """
 
     shape: tuple[int, ...]
     dtype: str = "float32"
+    grid: IntegerGrid | None = field(default=None, compare=False, repr=False)
 
     @property
     def storage(self) -> Storage:
         """The numbers that the parameter can hold."""
-        return storage_named(self.dtype)
+        return storage_named(self.dtype) if self.grid is None else self.grid
+
+    def to_file(self, values: Array) -> Array:
+        """Return the numbers that lie in a file for these values: themselves, or whole numbers of a grid."""
+        return values if self.grid is None else self.grid.to_stored(values)
+
+    def from_file(self, numbers: Array) -> Array:
+        """Return the values that numbers of a file stand for, exactly: the inverse of `to_file`."""
+        return numbers if self.grid is None else self.grid.to_float(numbers.astype(self.dtype))
 
     @property
     def size(self) -> int:

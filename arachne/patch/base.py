@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from arachne.model.values import Array
-from arachne.weights.storage import STORAGES, Storage
+from arachne.weights.storage import FILE_STORAGES, Storage
 
 PROJECTIONS = 4
 
@@ -61,7 +61,7 @@ class BaseTensor:
     @property
     def storage(self) -> Storage:
         """The storage of the tensor."""
-        return STORAGES[self.dtype]
+        return FILE_STORAGES[self.dtype]
 
     @property
     def name(self) -> str:

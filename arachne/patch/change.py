@@ -21,7 +21,7 @@ from arachne.patch.base import (
     tensor_sha256,
 )
 from arachne.patch.weight_change import WeightChange
-from arachne.weights.storage import STORAGES
+from arachne.weights.storage import FILE_STORAGES
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class TensorChange:
         """The change that these entries, all of one tensor and in any order, make to its present values."""
         first = entries[0]
         ordered = tuple(sorted(entries, key=lambda entry: entry.address.index))
-        before = np.asarray(values, STORAGES[first.dtype].carrier)
+        before = np.asarray(values, FILE_STORAGES[first.dtype].carrier)
         after = _put(before, ordered, "new_bits")
         tensor = BaseTensor(
             first.address.layer,
@@ -110,7 +110,7 @@ class TensorChange:
                 f"the patch is for a '{tensor.name}' of shape {tensor.shape} in {tensor.dtype}, "
                 f"but '{where}' has one of shape {values.shape} in {dtype}"
             )
-        current = np.asarray(values, STORAGES[dtype].carrier)
+        current = np.asarray(values, FILE_STORAGES[dtype].carrier)
         self._check_old_values(current, where)
         if tensor.sha256 is not None and tensor_sha256(current) != tensor.sha256:
             raise PatchError(
@@ -124,7 +124,7 @@ class TensorChange:
         tensor = self.tensor
         if values.shape != tensor.shape or dtype != tensor.dtype:
             return False
-        return self._is_put_on(np.asarray(values, STORAGES[dtype].carrier))
+        return self._is_put_on(np.asarray(values, FILE_STORAGES[dtype].carrier))
 
     def count(self, values: Array) -> tuple[int, int]:
         """Count the weights of a tensor that have their new value, and those that have their old one."""
@@ -160,7 +160,7 @@ class TensorChange:
         tensor = self.tensor
         if values.shape != tensor.shape or dtype != tensor.dtype:
             return False
-        current = np.asarray(values, STORAGES[dtype].carrier)
+        current = np.asarray(values, FILE_STORAGES[dtype].carrier)
         before, after = (_put(current, self.entries, part) for part in ("old_bits", "new_bits"))
         return tensor_sha256(before) == tensor.sha256 or tensor_sha256(after) == tensor.patched_sha256
 

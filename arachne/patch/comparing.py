@@ -13,7 +13,7 @@ from arachne.model.weight_file import WeightFile
 from arachne.patch.batchnorm_unfold import NotProvenError, Unfolded, unfold, unfold_bias
 from arachne.patch.match_tensor import TOLERANCE
 from arachne.patch.weight_change import WeightChange
-from arachne.weights.storage import STORAGES
+from arachne.weights.storage import FILE_STORAGES
 
 MAX_ENTRIES = 1_000_000
 """Two models that differ in more weights than this are not one model and its patch."""
@@ -57,7 +57,7 @@ class Comparison:
             PatchError: Most of it differs, and not in a way that is understood.
         """
         other = (self._pairs.get(key[0], ""), key[1])
-        if other not in self._second.parameters() or self._first.dtype(*key) not in STORAGES:
+        if other not in self._second.parameters() or self._first.dtype(*key) not in FILE_STORAGES:
             return []
         values = self._translate(key, other) if self._suspect else self._second.read(*other)
         return [] if values is None else _changed_entries(self._first, key, values)
@@ -125,7 +125,7 @@ def _reader(file: WeightFile, layer: str) -> Callable[[str], Array | None]:
 def _changed_entries(first: WeightFile, key: tuple[str, str], values: Array) -> list[WeightChange]:
     """One entry per weight whose stored bits these values would change."""
     dtype = first.dtype(*key)
-    storage = STORAGES[dtype]
+    storage = FILE_STORAGES[dtype]
     old = np.asarray(first.read(*key), storage.carrier)
     new = storage.round(values)
     _check_shapes(key, old, new)

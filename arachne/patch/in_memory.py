@@ -11,7 +11,7 @@ import numpy as np
 
 from arachne.errors import PatchError, UnknownLayerError
 from arachne.io.files import sha256_of
-from arachne.model.values import Address, Array
+from arachne.model.values import Address, Array, ParameterInfo
 from arachne.patch.base import PatchBase, content_of, tensor_sha256
 from arachne.patch.change import TensorChange, changed_weights, places
 from arachne.patch.low_rank import LowRankChange
@@ -19,7 +19,7 @@ from arachne.patch.weight_change import WeightChange
 from arachne.weights.edit import Edit, LowRankEdit, SparseEdit
 from arachne.weights.parameter_slice import ParameterSlice
 from arachne.weights.selection import Selection
-from arachne.weights.storage import STORAGES
+from arachne.weights.storage import FILE_STORAGES
 
 if TYPE_CHECKING:
     from arachne.model.backend import ModelBackend
@@ -42,8 +42,8 @@ def changes_between(
             pairs = wanted.pop((info.name, parameter), None)
             if pairs is None:
                 continue
-            values = np.asarray(backend.get_weights(info.name)[parameter])
-            changed = _changed_entries(values, stored.dtype, pairs)
+            values = stored.to_file(np.asarray(backend.get_weights(info.name)[parameter]))
+            changed = _changed_entries(values, stored, pairs)
             if changed:
                 made.append(TensorChange.of(values, changed, uses=info.uses))
     backend.resolve_parameters(wanted)  # raises: what is left is not in the model
@@ -58,8 +58,7 @@ def changes_of_edits(backend: ModelBackend, edits: Sequence[Edit]) -> tuple[Tens
     """
     made: dict[tuple[str, str], TensorChange] = {}
     for edit in edits:
-        if isinstance(edit, LowRankEdit):
-            backend.resolve_parameters([edit.key])  # raises where the model has no such parameter
+        if isinstance(edit, LowRankEdit) and not _is_on_grid(backend, edit):
             info = backend.info(edit.layer)
             own = replace(edit, storage=info.parameters[edit.parameter].storage)
             values = np.asarray(backend.get_weights(edit.layer)[edit.parameter])
@@ -73,6 +72,12 @@ def changes_of_edits(backend: ModelBackend, edits: Sequence[Edit]) -> tuple[Tens
             made[change.key] = change
     order = [(info.name, parameter) for info in backend.layers for parameter in info.parameters]
     return tuple(made[key] for key in order if key in made)
+
+
+def _is_on_grid(backend: ModelBackend, edit: LowRankEdit) -> bool:
+    """Whether an edit is of whole numbers, which round most of it away: the patch then lists what is left."""
+    backend.resolve_parameters([edit.key])  # raises where the model has no such parameter
+    return backend.info(edit.layer).parameters[edit.parameter].grid is not None
 
 
 def edit_of(change: TensorChange) -> Edit:
@@ -106,13 +111,14 @@ def set_changed(backend: ModelBackend, wanted: Sequence[TensorChange], done: str
             raise PatchError(f"the patch changes layer '{layer}': {error}") from error
         if parameter not in info.parameters:
             raise PatchError(f"the patch changes '{layer}.{parameter}', which the model does not have")
-        return np.asarray(backend.get_weights(layer)[parameter]), info.parameters[parameter].dtype
+        stored = info.parameters[parameter]
+        return stored.to_file(np.asarray(backend.get_weights(layer)[parameter])), stored.dtype
 
     weights = changed_weights(wanted, read, backend.describe().source or "the model", done)
-    kept = {key: read(*key)[0] for key in weights}
+    kept = {(layer, parameter): backend.get_weights(layer)[parameter] for layer, parameter in weights}
     try:
-        for (layer, parameter), values in weights.items():
-            backend.set_weights(layer, parameter, values)
+        for (layer, parameter), numbers in weights.items():
+            backend.set_weights(layer, parameter, backend.info(layer).parameters[parameter].from_file(numbers))
     except BaseException:
         for (layer, parameter), values in kept.items():
             backend.set_weights(layer, parameter, values)
@@ -133,18 +139,23 @@ def base_of(backend: ModelBackend) -> PatchBase:
 def _tensors(backend: ModelBackend) -> Iterator[tuple[str, str]]:
     for info in backend.layers:
         for parameter, values in backend.get_weights(info.name).items():
-            dtype = info.parameters[parameter].dtype
-            if dtype in STORAGES:
-                yield f"{info.name}.{parameter}", tensor_sha256(np.asarray(values, STORAGES[dtype].carrier))
+            stored = info.parameters[parameter]
+            if stored.dtype in FILE_STORAGES:
+                numbers = np.asarray(stored.to_file(np.asarray(values)), FILE_STORAGES[stored.dtype].carrier)
+                yield f"{info.name}.{parameter}", tensor_sha256(numbers)
 
 
-def _changed_entries(values: Array, dtype: str, pairs: Sequence[tuple[Address, float]]) -> list[WeightChange]:
-    """The entries of one parameter whose bits change; in one vectorised step if all are valid."""
-    index = places([address.index for address, _ in pairs], values.shape)
+def _changed_entries(
+    values: Array, stored: ParameterInfo, pairs: Sequence[tuple[Address, float]]
+) -> list[WeightChange]:
+    """The entries of one parameter whose bits change, from its numbers in a file; vectorised if all are valid."""
+    dtype, index = stored.dtype, places([address.index for address, _ in pairs], values.shape)
     if index is not None:
         new = np.array([value for _, value in pairs], np.float64)
+        if stored.grid is not None:
+            new = stored.grid.at(np.ravel_multi_index(index, values.shape), values.shape).to_stored(new)
         old = values[index]
-        storage = STORAGES[dtype]
+        storage = FILE_STORAGES[dtype]
         if np.isfinite(old).all() and np.isfinite(storage.round(new)).all():
             before, after = storage.bits_of(old), storage.bits_of(new)
             found = zip(pairs, before, after, strict=True)

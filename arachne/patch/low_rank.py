@@ -21,7 +21,7 @@ from arachne.patch.base import BaseTensor, tensor_sha256
 from arachne.patch.change import TensorChange
 from arachne.patch.weight_change import WeightChange
 from arachne.weights.edit import LowRankEdit
-from arachne.weights.storage import STORAGES
+from arachne.weights.storage import FILE_STORAGES
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class LowRankChange(TensorChange):
 
     def derive(self, values: Array, dtype: str, factors: Mapping[int, float]) -> TensorChange | None:
         """Make the same edit of a tensor with the same values that is stored in another dtype."""
-        return LowRankChange.from_edit(values, replace(self.edit, storage=STORAGES[dtype]), uses=self.tensor.uses)
+        return LowRankChange.from_edit(values, replace(self.edit, storage=FILE_STORAGES[dtype]), uses=self.tensor.uses)
 
     def contains(self, other: TensorChange) -> bool:
         """Whether another change is this very one."""

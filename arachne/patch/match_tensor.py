@@ -12,7 +12,7 @@ import numpy as np
 from arachne.model.values import Array
 from arachne.patch.base import BaseTensor, Fingerprint, fingerprint, row_of, tensor_sha256
 from arachne.patch.change import TensorChange
-from arachne.weights.storage import STORAGES
+from arachne.weights.storage import FILE_STORAGES
 
 SAME, CONTENT, CLOSE, SCALED = "same", "content", "close", "scaled"
 ORDER = (SAME, CONTENT, CLOSE, SCALED)
@@ -41,7 +41,7 @@ class FileTensor:
     @cached_property
     def sha256(self) -> str:
         """The hash of its content."""
-        return tensor_sha256(np.asarray(self.values, STORAGES[self.dtype].carrier))
+        return tensor_sha256(np.asarray(self.values, FILE_STORAGES[self.dtype].carrier))
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,7 @@ def recognise(change: TensorChange, found: FileTensor, *, exact: bool) -> Pair |
         exact: Whether only equal content counts.
     """
     tensor, key, values, dtype = change.tensor, (found.layer, found.parameter), found.values, found.dtype
+    exact = exact or not {dtype, tensor.dtype} <= set(TOLERANCE)  # whole numbers are the same or others
     before, after = found.sha256 == tensor.sha256, found.sha256 == tensor.patched_sha256
     if None in (tensor.sha256, tensor.patched_sha256) and dtype == tensor.dtype and not (before or after):
         before, after = change.inverse().is_done_on(values, dtype), change.is_done_on(values, dtype)

@@ -18,7 +18,7 @@ from arachne.patch.base import PatchBase
 from arachne.patch.change import TensorChange
 from arachne.patch.match_tensor import CLOSE, ORDER, SAME, SCALED, FileTensor, Pair, recognise
 from arachne.patch.patch import Patch
-from arachne.weights.storage import STORAGES
+from arachne.weights.storage import FILE_STORAGES
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def _candidates(
     found: dict[tuple[str, str], list[Pair]] = {change.key: [] for change in patch.changes}
     for layer, parameter in listed:
         there = FileTensor(layer, parameter, file.read(layer, parameter), file.dtype(layer, parameter))
-        if there.dtype not in STORAGES:
+        if there.dtype not in FILE_STORAGES:
             continue
         for change in patch.changes:
             tensor = change.tensor

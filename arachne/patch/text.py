@@ -17,7 +17,7 @@ from arachne.patch.base import BaseTensor, Fingerprint, PatchBase
 from arachne.patch.low_rank import LowRankChange
 from arachne.patch.schema import SCHEMA, check, check_version
 from arachne.patch.weight_change import WeightChange
-from arachne.weights.storage import STORAGES
+from arachne.weights.storage import FILE_STORAGES
 
 MAX_BYTES = 32 << 20
 """A longer text is no patch, and is not read; the values of a large patch lie in a file of their own."""
@@ -116,7 +116,7 @@ def read_entry(item: Mapping[str, Any]) -> WeightChange:
         PatchError: Decimal and bits disagree, or the value is not finite.
     """
     dtype = item["dtype"]
-    storage = STORAGES[dtype]
+    storage = FILE_STORAGES[dtype]
     address = Address(item["layer"], item["parameter"], tuple(item["index"]))
     for name in ("old", "new"):
         bits, value = item[f"{name}_bits"], float(item[name])

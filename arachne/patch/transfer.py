@@ -142,23 +142,21 @@ class ModelWeights(WeightFile):
     def __init__(self, backend: ModelBackend) -> None:
         self._backend = backend
         self.path = Path(backend.describe().source or "the model")
-        self._dtypes = {
-            (info.name, parameter): stored.dtype
-            for info in backend.layers
-            for parameter, stored in info.parameters.items()
+        self._stored = {
+            (info.name, parameter): stored for info in backend.layers for parameter, stored in info.parameters.items()
         }
 
     def parameters(self) -> list[tuple[str, str]]:
         """Every parameter, in order of execution."""
-        return list(self._dtypes)
+        return list(self._stored)
 
     def _read(self, layer: str, parameter: str) -> Array:
         """One parameter."""
-        return np.asarray(self._backend.get_weights(layer)[parameter])
+        return self._stored[layer, parameter].to_file(np.asarray(self._backend.get_weights(layer)[parameter]))
 
     def _dtype(self, layer: str, parameter: str) -> str:
         """The dtype it is stored in."""
-        return self._dtypes[layer, parameter]
+        return self._stored[layer, parameter].dtype
 
     def _rewrite(self, destination: Path, weights: Weights) -> None:
         """A model in memory is no file."""

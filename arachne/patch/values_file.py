@@ -25,8 +25,25 @@ from arachne.patch.base import PROJECTIONS, BaseTensor, Fingerprint, PatchBase
 from arachne.patch.change import TensorChange
 from arachne.patch.weight_change import WeightChange
 
-CODES = {"float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64"}
-_STORED: dict[str, str] = {"F16": "<u2", "BF16": "<u2", "F32": "<u4", "F64": "<u8", "I64": "<i8"}
+CODES = {
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "float32": "F32",
+    "float64": "F64",
+    "int8": "I8",
+    "uint8": "U8",
+    "int32": "I32",
+}
+_STORED: dict[str, str] = {
+    "F16": "<u2",
+    "BF16": "<u2",
+    "F32": "<u4",
+    "F64": "<u8",
+    "I64": "<i8",
+    "I8": "u1",
+    "U8": "u1",
+    "I32": "<u4",
+}
 MAX_HEADER, MAX_VALUES = 16 << 20, 1 << 30
 """Bytes of the header, and of the whole file; more are no patch, and are not read."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from arachne.errors import PatchError
 from arachne.model.values import Address
-from arachne.weights.storage import STORAGES, Storage
+from arachne.weights.storage import FILE_STORAGES, Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class WeightChange:
         Raises:
             PatchError: A value is not finite, or too large for the dtype.
         """
-        storage = STORAGES[dtype]
+        storage = FILE_STORAGES[dtype]
         entry = cls(address, dtype, storage.bits(old), storage.bits(new))
         for name, value, stored in (("old", old, entry.old), ("new", new, entry.new)):
             if not math.isfinite(value):
@@ -45,7 +45,7 @@ class WeightChange:
     @property
     def storage(self) -> Storage:
         """The storage of the weight."""
-        return STORAGES[self.dtype]
+        return FILE_STORAGES[self.dtype]
 
     @property
     def old(self) -> float:

@@ -192,6 +192,9 @@ class IntegerGrid(Storage):
         self.carrier = np.float32 if high - low < WIDEST_FLOAT32_GRID else np.float64
         self.digits = 2 * np.dtype(dtype).itemsize
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return IntegerGrid, (self.scale, self.zero, self.low, self.high, self.name)
+
     def to_stored(self, values: Array) -> Array:
         wide = np.asarray(values, np.float64)
         if np.isnan(wide).any():
@@ -200,7 +203,8 @@ class IntegerGrid(Storage):
         return nearest.astype(self.name)
 
     def to_float(self, stored: Array) -> Array:
-        signed = np.asarray(stored).view(self.name).astype(np.int64)
+        numbers = np.asarray(stored)
+        signed = (numbers if numbers.dtype == self.name else numbers.view(self.name)).astype(np.int64)
         return np.asarray((signed - self.zero) * self.scale, self.carrier)
 
     def ordinals(self, values: Any) -> Array:
@@ -223,6 +227,20 @@ class IntegerGrid(Storage):
         return IntegerGrid(scale, zero, self.low, self.high, self.name)
 
 
+class WholeNumbers(IntegerGrid):
+    """All whole numbers of a dtype, which stand for themselves: how a file holds them."""
+
+    def __init__(self, dtype: str) -> None:
+        limits = np.iinfo(dtype)
+        super().__init__(1.0, 0, int(limits.min), int(limits.max), dtype)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return WholeNumbers, (self.name,)
+
+    def shortest(self, value: float) -> float:
+        return int(value)
+
+
 STORAGES: dict[str, FloatStorage] = {
     "float16": FloatStorage(np.float16, ">e"),
     "bfloat16": Bfloat16Storage(),
@@ -232,6 +250,12 @@ STORAGES: dict[str, FloatStorage] = {
 """The floating-point storages, by the dtype's name."""
 
 BFLOAT16 = STORAGES["bfloat16"]
+
+FILE_STORAGES: dict[str, Storage] = {
+    **STORAGES,
+    **{name: WholeNumbers(name) for name in ("int8", "uint8", "int32")},
+}
+"""The storages of the numbers that lie in files, by the dtype's name; whole numbers are not scaled there."""
 
 
 def carrier_of(dtype: str) -> Any:

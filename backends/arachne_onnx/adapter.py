@@ -6,7 +6,9 @@ Training mode
 Layout
     Exporters store a matrix as `(in, out)` or `(out, in)`, stack the directions of a recurrent layer, order its gates
     in ONNX's way. The canonical layout is the stored tensor after the transposes and reshapes between it and its node;
-    writing reverses them.
+    writing reverses them. A stored int8, uint8 or int32 tensor behind `DequantizeLinear` is a weight whose values lie
+    on the grid of its scale; `QLinearConv` and its kin are first written as float operators between (de)quantisations.
+    Scores come from onnxruntime's integer kernels; gradients pass the quantisation of activations straight through.
 
 Copies
     The user's file or message is only read. What runs is a normalised copy of the graph; weights that were set are
@@ -71,7 +73,7 @@ class OnnxBackend(ModelBackend):
         """Find the layers of a runner's graph."""
         model, graph, unused = self._model, runner.graph, runner.unused
         self._runner = runner
-        found = find_layers(self._runner.graph, model.float_tensors)
+        found = find_layers(self._runner.graph, model.weight_tensors)
         io.check_finite(found, graph.constants)
         lost, operators = out_of_reach(self._runner.deep, found)
         self._layers = {name: layer for name, layer in found.items() if name not in lost}
@@ -140,14 +142,14 @@ class OnnxBackend(ModelBackend):
         found = {}
         for name, place in self._layers[layer].stored.items():
             stored = self._runner.values[place.name]
-            found[name] = np.asarray(place.view(stored), carrier_of(str(stored.dtype)))
+            found[name] = np.asarray(place.read(stored), carrier_of(str(stored.dtype)))
         return found
 
     def _set_weights(self, layer: str, parameter: str, values: Array) -> None:
         """Write into a copy of the stored tensor, rounded to its dtype; the next run takes it as an input."""
         place = self._layers[layer].stored[parameter]
         stored = np.array(self._runner.values[place.name])
-        place.put(stored, values)
+        place.write(stored, values)
         self._runner.set(place.name, stored)
 
     def _look(self, inputs: Inputs) -> None:
@@ -158,7 +160,7 @@ class OnnxBackend(ModelBackend):
         if self._runner.output_head.kind == "probabilities":
             self.score_kind = "log-probabilities"
         self.separate_outputs = self._runner.output_head.kind == "sigmoids"
-        found = find_layers(self._runner.graph, self._model.float_tensors)
+        found = find_layers(self._runner.graph, self._model.weight_tensors)
         self._layers = {name: found[name] for name in self._layers if name in found}
 
     def _forward(self, inputs: Inputs) -> Array:

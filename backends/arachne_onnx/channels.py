@@ -44,7 +44,9 @@ class FewChannels:
 
     @staticmethod
     def serves(layer: Layer) -> bool:
-        """Whether this works for a layer: a convolution with one group, used once, whose bias is stored or absent."""
+        """Whether this works for a layer: a convolution of floats with one group, used once, any bias stored."""
+        if any(place.grid is not None for place in layer.stored.values()):
+            return False
         geometry, node = layer.info.geometry, layer.uses[0].node
         whole = len(node.input) < 3 or "bias" in layer.stored
         return layer.info.kind == "conv" and geometry is not None and geometry.groups == 1 == layer.info.uses and whole

@@ -69,7 +69,7 @@ class OnnxCut(Cut):
         )
         made = {name for node in self._plan(self._matrices)[0] for name in node.output}
         self._step = max(1, MAX_BATCH_BYTES // max(1, sum(runner.bytes_per_row.get(name, 0) for name in made)))
-        self._first = {name: place.view(self._values[place.name]) for name, place in first.stored.items()}
+        self._first = {name: place.read(self._values[place.name]) for name, place in first.stored.items()}
         serves = FewChannels.serves(first) and first.uses[0].node.input[0] in self._plan(self._matrices)[1]
         self._channels = FewChannels(runner.device, self._graph, first) if serves else None
 
@@ -115,12 +115,12 @@ class OnnxCut(Cut):
         for (layer, parameter), values in weights.items():
             values = np.asarray(values)
             place = self._layers[layer].stored[parameter]
-            if not place.moves:  # stored in canonical layout: no copy of a wide layer is needed
+            if not place.moves and place.grid is None:  # stored in canonical layout: no copy of a wide layer is needed
                 changed[place.name] = values.astype(self._values[place.name].dtype, copy=False)
                 continue
             if place.name not in changed:
                 changed[place.name] = np.array(self._values[place.name])
-            place.put(changed[place.name], values)
+            place.write(changed[place.name], values)
         return changed
 
     def _plan(self, tensors: frozenset[str]) -> tuple[list[NodeProto], list[str]]:

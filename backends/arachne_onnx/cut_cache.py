@@ -35,14 +35,19 @@ class CutCache:
         self.feeds = feeds
 
     def behind(self, tensors: Collection[str]) -> list[NodeProto]:
-        """The nodes that depend on these tensors and that the scores depend on, in order."""
+        """The nodes that depend on these tensors and that the scores depend on, in order.
+
+        Whole numbers that they read are dequantised among them, because onnxruntime computes with the numbers.
+        """
         reached = set(tensors)
         found = []
         for node in self.graph.nodes:
             if not reached.isdisjoint(reads(node)) and reached.isdisjoint(node.output):
                 found.append(node)
                 reached.update(node.output)
-        return found
+        read = {name for node in found for name in reads(node)} - reached
+        whole = [node for node in self.graph.nodes if node.op_type == "DequantizeLinear" and node.output[0] in read]
+        return [*whole, *found]
 
     def crossing(self, nodes: Sequence[NodeProto]) -> list[str]:
         """List the tensors that these nodes read from outside, except weights."""

@@ -46,7 +46,7 @@ class CutGradients:
         if self._plan is None:
             self._plan = _Plan(self._runner, self._cache, self._forward_cache, self._names)
         constants = self._runner.deep.constants
-        weights = {name: values[name].astype(constants[name].dtype, copy=False) for name in self._names}
+        weights = {name: self._runner.for_graph(self._runner.deep, name, values[name]) for name in self._names}
         totals = {name: np.zeros(constants[name].shape, np.float32) for name in self._names}
         for found in self._plan.run(weights, loss, rows, n):
             for name, gradient in found.items():

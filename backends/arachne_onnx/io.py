@@ -21,7 +21,14 @@ from arachne_onnx.checks import check_model, check_operators, check_signatures
 from arachne_onnx.graph import LARGE_TENSOR_BYTES, MAX_MESSAGE_BYTES, Graph, subgraphs
 from arachne_onnx.layers import Layer
 from arachne_onnx.normalise import normalise
-from arachne_onnx.surgery import RAW_ELEMENTS, TensorLocation, external_span, locate_tensors, rewrite
+from arachne_onnx.surgery import (
+    RAW_ELEMENTS,
+    WHOLE_ELEMENTS,
+    TensorLocation,
+    external_span,
+    locate_tensors,
+    rewrite,
+)
 
 ALWAYS_ALLOWED_BYTES = 64 * 2**20
 """Bytes that may always be read from files beside the model, even from small ones."""
@@ -51,9 +58,13 @@ class LoadedModel:
     outside: Mapping[str, Array] = field(default_factory=dict)
 
     @property
-    def float_tensors(self) -> frozenset[str]:
-        """Return the names of the stored floating-point tensors."""
-        return frozenset(name for name, place in self.places.items() if place.element in RAW_ELEMENTS)
+    def weight_tensors(self) -> frozenset[str]:
+        """Return the names of the stored tensors that may be weights: floats, and whole numbers that are rewritable."""
+        return frozenset(
+            name
+            for name, place in self.places.items()
+            if place.element in RAW_ELEMENTS or (place.element in WHOLE_ELEMENTS and not place.varints)
+        )
 
 
 def open_model(source: Any) -> LoadedModel:

@@ -57,8 +57,9 @@ def find_layers(graph: Graph, stored: Collection[str]) -> dict[str, Layer]:
 def _layer(name: str, group: Sequence[FoundLayer], reader: Reader) -> Layer:
     first = group[0]
     parameters = {
-        parameter: ParameterInfo(reader.shape(place), str(reader.graph.constants[place.name].dtype))
+        parameter: ParameterInfo(reader.shape(place), str(stored.dtype), place.canonical_grid(stored.shape))
         for parameter, place in first.stored.items()
+        for stored in [reader.graph.constants[place.name]]
     }
     alone = len(group) == 1 and first.use.leaving.part is None
     followed = _following_ops(reader, first.use.leaving.name) if alone else None

@@ -38,6 +38,9 @@ PACKED = ("in_proj_weight", "in_proj_bias")
 SEPARATE = {"q_proj_weight": "q", "k_proj_weight": "k", "v_proj_weight": "v"}
 """torch's names for the three where they are stored apart, and the layers' names."""
 
+QUANTISED = "_quantized"
+"""The ending that onnxruntime's quantisers add to the name of a weight."""
+
 _GENERATED = re.compile(r"^(onnx::|val_\d|_val_\d|const_|\d+$|arachne)|__\d+$")
 
 
@@ -70,7 +73,8 @@ def layer_name(node: NodeProto, parameters: Sequence[str]) -> str:
 
 
 def from_parameter(name: str) -> str | None:
-    """`fc1` for `fc1.weight`; None for a name that an exporter made up."""
+    """`fc1` for `fc1.weight` and `fc1.weight_quantized`; None for a name that an exporter made up."""
+    name = name.removesuffix(QUANTISED)
     if _GENERATED.match(name):
         return None
     parts = re.split(r"[./]", re.sub(r":\d+$", "", name) if "/" in name else name)

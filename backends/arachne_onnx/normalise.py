@@ -21,7 +21,9 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 from arachne.errors import ModelError
 from arachne.model.values import Array
 from arachne_onnx.graph import IR_VERSION, Graph, TensorType, attributes, infer_types, subgraphs, type_from, value_info
+from arachne_onnx.grids import dequantise_weights
 from arachne_onnx.order import sort_nodes, take_constant_branches
+from arachne_onnx.qoperators import write_out_qoperators
 from arachne_onnx.rules import FLAT, RULES
 from arachne_onnx.rules.recurrent import GATES, can_unfold, unfold
 from arachne_onnx.rules.tape import key
@@ -62,6 +64,7 @@ def normalise(model: ModelProto, outside: Mapping[str, Array] | None = None) -> 
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise ModelError(f"the model's opset {version} cannot be brought to {OPSET}: {reason[:160]}") from error
     graph = _graph(copy, outside)
+    write_out_qoperators(graph)
     infer_types(graph)
     take_constant_branches(graph)
     unroll(graph)
@@ -79,6 +82,7 @@ def differentiable(graph: Graph) -> Graph:
         graph.scores,
     )
     _write_out_functions(copy)
+    dequantise_weights(copy)
     _to_single(copy)
     _unfold_recurrent(copy)
     infer_types(copy)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from arachne.model.values import Array
+from arachne.weights.storage import IntegerGrid
 
 Move = tuple[str, Any]
 """One step from a stored tensor to its canonical layout: `transpose`, `reshape`, `take`, `rows` or `blocks`."""
@@ -15,10 +16,17 @@ Move = tuple[str, Any]
 
 @dataclass(frozen=True)
 class ParameterSlice:
-    """A parameter as a stored tensor, or a part of one, with the moves to the canonical layout."""
+    """A parameter as a stored tensor, or a part of one, with the moves to the canonical layout.
+
+    Attributes:
+        name: The stored tensor.
+        moves: The moves.
+        grid: The values that its whole numbers stand for, in the stored layout; None where it holds the values.
+    """
 
     name: str
     moves: tuple[Move, ...] = ()
+    grid: IntegerGrid | None = field(default=None, compare=False, repr=False)
 
     @property
     def is_part(self) -> bool:
@@ -27,7 +35,7 @@ class ParameterSlice:
 
     def then(self, *moves: Move) -> ParameterSlice:
         """Append moves."""
-        return ParameterSlice(self.name, (*self.moves, *moves))
+        return replace(self, moves=(*self.moves, *moves))
 
     def view(self, stored: Array) -> Array:
         """Return the canonical layout, as a view of the stored tensor if the moves allow one."""
@@ -35,8 +43,25 @@ class ParameterSlice:
             stored = _move(stored, kind, value)
         return stored
 
+    def canonical_grid(self, shape: tuple[int, ...]) -> IntegerGrid | None:
+        """Return the grid in the canonical layout of a stored tensor of this shape."""
+        if self.grid is None:
+            return None
+        scale, zero = (self.view(np.broadcast_to(whole, shape)) for whole in (self.grid.scale, self.grid.zero))
+        return IntegerGrid(scale, zero, self.grid.low, self.grid.high, self.grid.name)
+
+    def read(self, stored: Array) -> Array:
+        """Return the canonical values of a stored tensor."""
+        grid = self.canonical_grid(stored.shape)
+        return self.view(stored) if grid is None else grid.to_float(self.view(stored))
+
+    def write(self, stored: Array, values: Array) -> None:
+        """Write canonical values into a stored tensor, rounded to what it can hold."""
+        grid = self.canonical_grid(stored.shape)
+        self.put(stored, values if grid is None else grid.to_stored(values))
+
     def put(self, stored: Array, values: Array) -> None:
-        """Write canonical values into a stored tensor."""
+        """Write numbers in the canonical layout into a stored tensor."""
         view = self.view(stored)
         if np.may_share_memory(view, stored):
             view[...] = values

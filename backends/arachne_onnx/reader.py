@@ -14,6 +14,7 @@ from onnx import NodeProto
 
 from arachne.model.values import Array, Geometry
 from arachne_onnx.graph import FLOATS, Graph, attributes
+from arachne_onnx.grids import grid_of
 from arachne_onnx.parameter_slice import ParameterSlice
 
 
@@ -90,6 +91,9 @@ class Reader:
         node = self.producers.get(name)
         if node is None or node.op_type not in MOVERS:
             return None
+        grid = grid_of(self.graph, node)
+        if grid is not None:
+            return ParameterSlice(node.input[0], grid=grid) if node.input[0] in self.stored else None
         before = self.source(node.input[0])
         return None if before is None else MOVERS[node.op_type](self, node, before)
 

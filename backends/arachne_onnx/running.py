@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,6 +18,7 @@ from arachne.model.values import Array, Inputs, batches, count, take
 from arachne_onnx.batch_axis import find_batch_axis, guess_batch_axis, linear_in_n
 from arachne_onnx.derivative import Derivative, backward_program, loss_gradients
 from arachne_onnx.graph import Graph, TensorType, infer_types, reads
+from arachne_onnx.grids import find_grids
 from arachne_onnx.normalise import differentiable, learn_types, make_padding_explicit
 from arachne_onnx.order import take_constant_branches
 from arachne_onnx.output_head import OutputHead, append_scores, check_output_head
@@ -47,6 +49,7 @@ class Runner:
         self.unused = frozenset(unused)
         self._bare = replace(graph, inputs={name: kind for name, kind in graph.inputs.items() if name not in unused})
         self.values: dict[str, Array] = dict(graph.constants)
+        self.grids = find_grids(graph)
         self.touched: set[str] = set()
         self.fixed = _fixed_batch(self._bare)
         self.rows = self.fixed or MAX_BATCH_ROWS
@@ -162,11 +165,14 @@ class Runner:
 
     def weights_for(self, graph: Graph) -> dict[str, Array]:
         """The touched weights, in the dtype a graph computes with."""
-        return {
-            name: self.values[name].astype(graph.constants[name].dtype, copy=False)
-            for name in self.touched
-            if name in graph.constants
-        }
+        return {name: self.for_graph(graph, name, self.values[name]) for name in self.touched & graph.constants.keys()}
+
+    def for_graph(self, graph: Graph, name: str, stored: Array) -> Array:
+        """Return a stored tensor as a graph computes with it: in its dtype, or the values of a grid."""
+        wanted = graph.constants[name].dtype
+        if stored.dtype != wanted and name in self.grids:
+            return self.grids[name].to_float(stored).astype(wanted, copy=False)
+        return stored.astype(wanted, copy=False)
 
     def whole(self, graph: Graph, outputs: Sequence[str], extra: Graph | None = None) -> Program:
         """A session from the model's inputs to some tensors."""
@@ -177,11 +183,29 @@ class Runner:
     def scores(self, inputs: Inputs) -> Array:
         """Class scores `(n, classes)`."""
         self.look(inputs)
-        name = self.graph.scores
-        program = self.program("scores", lambda: self.whole(self.graph, [name]))
-        weights = self.weights_for(self.graph)
+        name, changed = self.graph.scores, self.touched & self.grids.keys()
+        if changed:
+            program, weights = self._constant_program(sorted(changed)), {}
+        else:
+            program = self.program("scores", lambda: self.whole(self.graph, [name]))
+            weights = self.weights_for(self.graph)
         parts = [program.run({**feeds, **weights})[name][:n] for feeds, n in self.batches(inputs)]
         return np.concatenate(parts)
+
+    def _constant_program(self, changed: Sequence[str]) -> Program:
+        """Return a session with changed whole numbers as constants, whose scores are those of a saved copy.
+
+        onnxruntime chooses other kernels, which round differently, where they are inputs of a session.
+        """
+        digest = hashlib.sha256(b"".join(np.ascontiguousarray(self.values[name]).data for name in sorted(self.touched)))
+        graph = self.graph
+        nodes = graph.select_nodes([graph.scores])
+        read = {name for node in nodes for name in reads(node)}
+        inputs = {name: kind for name, kind in graph.inputs.items() if name in read}
+        return self.program(
+            ("constant", *changed, digest.hexdigest()),
+            lambda: Program(self.device, graph, inputs, [graph.scores], nodes=nodes, constants=self.weights_for(graph)),
+        )
 
     def halve(self) -> int | None:
         """Halve the batch size and return it; None if it is already minimal."""

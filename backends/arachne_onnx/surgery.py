@@ -182,7 +182,7 @@ def write_tensor(content: bytearray, place: TensorLocation, values: Array, name:
     stored = np.ascontiguousarray(values.astype(place.dtype, copy=False))
     data = (
         stored.astype(stored.dtype.newbyteorder("<"), copy=False).tobytes()
-        if stored.dtype.kind == "f"
+        if stored.dtype.kind in "fiu"
         else stored.tobytes()
     )
     if place.varints:
@@ -254,3 +254,7 @@ def rewrite(
 
 
 RAW_ELEMENTS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16})
+"""Element types of floating-point weights."""
+
+WHOLE_ELEMENTS = frozenset({TensorProto.INT8, TensorProto.UINT8, TensorProto.INT32})
+"""Element types of quantised weights and biases."""

@@ -102,7 +102,7 @@ def _reason(place: TensorLocation, user: User | None) -> str | None:
         return None
     if place.element in INTEGERS:
         stored = INTEGERS[place.element]
-        return f"it is stored as {stored}, and only floating-point weights are repaired; quantise after the repair"
+        return f"it is stored as {stored} without a scale of its own in the file; quantise after the repair"
     if body == "If":
         return BRANCH
     if body is not None:

@@ -26,7 +26,7 @@ class OnnxWeightFile(WeightFile):
         self._opened = io.open_model(self.path)
         graph = io.read_graph(self._opened)
         self._constants = graph.constants
-        self._layers = find_layers(graph, self._opened.float_tensors)
+        self._layers = find_layers(graph, self._opened.weight_tensors)
 
     def parameters(self) -> Sequence[tuple[str, str]]:
         """Return all parameters in order of execution."""

@@ -166,6 +166,7 @@ def test_quantised_weights_positions_and_lost_layers_are_told_with_their_reasons
         node("Reshape", ["e", "square"], ["e3"]),
         node("Unsqueeze", ["d", "one"], ["wide"]),
         node("Add", ["wide", "positions"], ["moved"]),
+        node("ReduceMax", ["moved"], ["scale"], keepdims=0),
         node("DequantizeLinear", ["packed", "scale"], ["unpacked"]),
         node("MatMul", ["moved", "unpacked"], ["m"]),
         node("Gemm", ["m", "fc.weight", "fc.bias"], ["y"], transB=1),
@@ -176,7 +177,6 @@ def test_quantised_weights_positions_and_lost_layers_are_told_with_their_reasons
         "one": np.array([1]),
         "positions": RNG.normal(size=(1, 4)).astype(np.float32),
         "packed": RNG.integers(-9, 9, (4, 4)).astype(np.int8),
-        "scale": np.array(0.1, np.float32),
         "fc.weight": W,
         "fc.bias": B,
     }
@@ -184,7 +184,7 @@ def test_quantised_weights_positions_and_lost_layers_are_told_with_their_reasons
     assert backend.unreachable == {
         "early.weight": "no gradient passes Det behind its layer",
         "positions": "it is used by 'Add', which is no layer Arachne knows",
-        "packed": "it is stored as int8, and only floating-point weights are repaired; quantise after the repair",
+        "packed": "it is stored as int8 without a scale of its own in the file; quantise after the repair",
     }
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from arachne_onnx.rules.tape import BackwardStep, Tape, Thunk, rule
 
 
@@ -183,10 +185,28 @@ def mod(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     return [_sum_to_input(tape, step, 0, lambda: step.gradient), None]
 
 
-@rule("Identity", "QuantizeLinear", "DequantizeLinear")
+@rule("Identity", "DequantizeLinear")
 def identity(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
-    """Nothing changes; quantisation is passed straight through."""
+    """Nothing changes."""
     return [lambda: step.gradient]
+
+
+@rule("QuantizeLinear")
+def quantise(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+    """Passed straight through within the range; outside it ends, because quantisers fold ReLUs into the range."""
+    x, scale, zero = step.inputs[0], *(tape.graph.constants.get(step.input(number) or "") for number in (1, 2))
+    if scale is None or zero is None or scale.size != 1 or zero.dtype.kind not in "iu":
+        return [lambda: step.gradient]
+    limits, origin, unit = np.iinfo(zero.dtype), int(zero.reshape(())), float(scale.reshape(()))
+
+    def inside() -> str:
+        g = step.gradient
+        for limit, outside in ((limits.min, "Less"), (limits.max, "Greater")):
+            end = tape.number((int(limit) - origin) * unit, x)
+            g = tape.op("Where", tape.op(outside, x, end), tape.number(0, x), g)
+        return g
+
+    return [inside]
 
 
 @rule("Dropout")

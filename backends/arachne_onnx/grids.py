@@ -1,0 +1,74 @@
+"""Whole numbers that stand for weights: stored tensors behind `DequantizeLinear` with stored scales."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import NodeProto
+
+from arachne.model.values import Array
+from arachne.weights.storage import IntegerGrid
+from arachne_onnx.graph import Graph, attributes
+
+DTYPES = ("int8", "uint8", "int32")
+"""The dtypes of quantised weights and biases."""
+
+
+def grid_of(graph: Graph, node: NodeProto) -> IntegerGrid | None:
+    """Return the values that the stored input of a node stands for; None if it dequantises nothing that is stored.
+
+    Scale and zero point broadcast to the stored tensor. Blocks of numbers with a scale each are not read.
+    """
+    if node.op_type != "DequantizeLinear" or node.input[0] not in graph.constants or attributes(node).get("block_size"):
+        return None
+    stored, scale = graph.constants[node.input[0]], graph.constants.get(node.input[1])
+    if str(stored.dtype) not in DTYPES or scale is None or scale.dtype != np.float32:
+        return None
+    zero: Array | None = np.zeros(scale.shape, stored.dtype)
+    if len(node.input) > 2 and node.input[2]:
+        zero = graph.constants.get(node.input[2])
+    if zero is None or zero.size != scale.size or not (np.isfinite(scale) & (scale > 0)).all():
+        return None
+    if scale.size > 1:
+        axis = int(attributes(node).get("axis", 1)) % max(1, stored.ndim)
+        if scale.ndim != 1 or stored.shape[axis] != len(scale):
+            return None
+        shape = [-1 if number == axis else 1 for number in range(stored.ndim)]
+        scale, zero = scale.reshape(shape), zero.reshape(shape)
+    else:
+        scale, zero = scale.reshape(()), zero.reshape(())
+    limits = np.iinfo(stored.dtype)
+    return IntegerGrid(scale, zero, int(limits.min), int(limits.max), str(stored.dtype))
+
+
+def find_grids(graph: Graph) -> dict[str, IntegerGrid]:
+    """Return the grid of every stored tensor that is dequantised in one way only, by name."""
+    found: dict[str, list[NodeProto]] = {}
+    for node in graph.nodes:
+        for name in node.input:
+            found.setdefault(name, []).append(node)
+    grids = {}
+    for name in graph.constants:
+        users = found.get(name, [])
+        if users and {node.input[0] for node in users} == {name} and len({tuple(node.input) for node in users}) == 1:
+            grid = grid_of(graph, users[0])
+            if grid is not None:
+                grids[name] = grid
+    return grids
+
+
+def dequantise_weights(graph: Graph) -> None:
+    """Replace stored whole numbers by the values they stand for, under the same names, so that gradients reach them."""
+    grids = find_grids(graph)
+    values: dict[str, str] = {}
+    nodes = []
+    for node in graph.nodes:
+        if node.op_type == "DequantizeLinear" and node.input[0] in grids:
+            values[node.output[0]] = node.input[0]
+        else:
+            nodes.append(node)
+    for name, grid in grids.items():
+        graph.constants[name] = np.asarray(grid.to_float(graph.constants[name]), np.float32)
+    for node in nodes:
+        for index, name in enumerate(node.input):
+            node.input[index] = values.get(name, name)
+    graph.nodes = nodes
