@@ -22,6 +22,7 @@ from arachne.choose.budget import BREAK_BUDGET
 from arachne.cluster.starting import on_cluster
 from arachne.data.read import read_data
 from arachne.data.split import whole_part
+from arachne.data.unlabelled import read_unlabelled
 from arachne.errors import NothingWithinBudgetError, UsageError
 from arachne.evidence.scan import Scan
 from arachne.localise import Localisation, Localiser
@@ -35,7 +36,7 @@ from arachne.results.run import OnStep
 from arachne.search import Searcher
 from arachne.search.state import OnGeneration
 from arachne.settings import Settings, as_task, localiser_for, make_settings
-from arachne.tasks import Task
+from arachne.tasks import Task, rule_in
 
 if TYPE_CHECKING:
     from arachne.bench.compare import Tell
@@ -101,6 +102,7 @@ def repair(
     faithful: bool = False,
     holdout: Any = None,
     never_break: Any = None,
+    keep_as_is: Any = None,
     training: Any = None,
     on_step: OnStep | None = None,
     on_generation: OnGeneration | None = None,
@@ -115,11 +117,14 @@ def repair(
     Args:
         model: A model file, a framework's model object, or a backend; it is left as it was.
         data: Whatever `read_data` takes; inputs the model was not trained on.
-        target: The mistake, such as `6:0`, `cat:*` or `top:1`; several are repaired at once.
+        target: The mistake, such as `6:0`, `cat:*` or `top:1`; several are repaired at once. A rule such as `rule:not
+            2,3,4` stands alone, and its data needs no labels.
         settings: How to repair; `faithful` and the keywords below are the short way to make them.
         faithful: The paper to the letter.
         holdout: Other data for the verdict; half of `data` when None.
         never_break: Inputs that must stay right; whatever `read_data` takes.
+        keep_as_is: Inputs without labels that the model should go on reading as it does; whatever `read_unlabelled`
+            takes. They count as inputs that are right.
         training: What the model was trained on, for searchers that retrain it; whatever `read_data` takes.
         on_step: Called with the name of each step as it begins.
         on_generation: Called after each generation of the search.
@@ -143,6 +148,7 @@ def repair(
     if resume and checkpoint is None:
         raise UsageError("a repair is resumed from its checkpoint: name its folder as checkpoint")
     settings = make_settings(settings, faithful=faithful, **changes)
+    settings = replace(settings, task=rule_in(target) or settings.task)
     backend = load(model)
     others = {"holdout": holdout, "never_break": never_break, "training": training}
     read = {
@@ -157,6 +163,7 @@ def repair(
             settings=settings,
             holdout=read["holdout"],
             never_break=read["never_break"],
+            keep_as_is=None if keep_as_is is None else read_unlabelled(keep_as_is, memory=settings.memory),
             training=read["training"],
             on_step=on_step,
             on_generation=on_generation,
@@ -224,7 +231,7 @@ def at_home(backend: ModelBackend) -> Iterator[None]:
 
 
 def open_repair(
-    folder: str | Path, model: Any, data: Any, *, holdout: Any = None, never_break: Any = None
+    folder: str | Path, model: Any, data: Any, *, holdout: Any = None, never_break: Any = None, keep_as_is: Any = None
 ) -> RepairResult:
     """A repair that was saved with its front, so that another point of it can be chosen.
 
@@ -234,6 +241,7 @@ def open_repair(
         data: The data it was made with; whatever `read_data` takes.
         holdout: The held-out data, if it had its own.
         never_break: The inputs that had to stay right, if there were any.
+        keep_as_is: The inputs without labels that had to be read as before, if there were any.
 
     Raises:
         InputError: The folder holds no repair with a front, or model or data are others than they were.
@@ -241,7 +249,8 @@ def open_repair(
     more = {"holdout": holdout, "never_break": never_break}
     task = reopening.stored_task(Path(folder))
     read = {name: None if source is None else read_data(source, task=task) for name, source in more.items()}
-    return reopening.open_repair(folder, load(model), read_data(data, task=task), **read)
+    kept = None if keep_as_is is None else read_unlabelled(keep_as_is)
+    return reopening.open_repair(folder, load(model), read_data(data, task=task), keep_as_is=kept, **read)
 
 
 def _warn(text: str) -> None:

@@ -15,6 +15,7 @@ from arachne.choose.select import explain_missing, select_point
 from arachne.data.chance import check_accuracy
 from arachne.data.class_order import check_class_order
 from arachne.data.grouping import groups_by_column, with_objective
+from arachne.data.keeping import without_labels
 from arachne.data.labelled import LabelledData
 from arachne.data.split import Run as RunModel
 from arachne.data.split import Split, never_break_part, overlap, split_by_outcome
@@ -41,6 +42,7 @@ from arachne.search.measured import MeasuredCandidate, measure_front, with_held_
 from arachne.search.rounds import another_round
 from arachne.search.state import Candidate, OnGeneration
 from arachne.settings import Settings
+from arachne.tasks import Rule, rule_in
 from arachne.text import size_text
 
 LAZY_SHARE = 4
@@ -58,6 +60,7 @@ def repair(
     settings: Settings | None = None,
     holdout: LabelledData | None = None,
     never_break: LabelledData | None = None,
+    keep_as_is: LabelledData | None = None,
     training: LabelledData | None = None,
     raw: RawInputs | None = None,
     on_step: OnStep | None = None,
@@ -75,6 +78,8 @@ def repair(
         settings: How to repair.
         holdout: Other data for the verdict; half of `data` when None.
         never_break: Inputs that must stay right, where the original model gets them right.
+        keep_as_is: Inputs without labels that the model should go on reading as it does: they count as inputs that are
+            right, half of them held out.
         training: What the model was trained on, for searchers that retrain it.
         raw: Gives the inputs before preprocessing and their labels, for advice when the model is near chance.
         on_step: Called with the name of each stage as it begins.
@@ -88,8 +93,13 @@ def repair(
         CheckpointError: There is a checkpoint that cannot be resumed.
         UsageError: The searcher cannot run on this model, or not without training data.
     """
-    settings = (settings or Settings()).resolve(backend, training=training, never_break=never_break)
-    sources = Sources(data, target, holdout, never_break, training, raw)
+    settings = settings or Settings()
+    rule = rule_in(target)
+    if rule is not None:
+        settings, data = replace(settings, task=rule), without_labels(data)
+        holdout = None if holdout is None else without_labels(holdout)
+    settings = settings.resolve(backend, training=training, never_break=never_break)
+    sources = Sources(data, target, holdout, never_break, training, raw, keep_as_is)
     run = Run(
         settings.seed,
         time_limit=settings.time_limit,
@@ -129,10 +139,10 @@ def split_data(
         work = partial(
             split_by_outcome,
             backend,
-            sources.data,
+            sources.joined_data[0],
             sources.target,
             rng=run.rng,
-            holdout=sources.holdout,
+            holdout=sources.joined_data[1],
             choose=settings.choose_share,
             drop_overlap=settings.drop_overlap,
             group_by=settings.group_by,
@@ -143,14 +153,31 @@ def split_data(
         split = run.fit_memory(backend, work)
         split = with_constraints(backend, split, settings.budget, sources.never_break, forward)
         split = with_objective(split, settings.objective)
-        if not settings.accept_near_chance:
-            check_class_order(split.seen)
-            check_accuracy(backend, split.seen, raw=sources.raw)
-        doubtful = find_label_noise(split.seen)
+        labelled = split.seen.labelled_part
+        if not settings.accept_near_chance and labelled.task.NEEDS_LABELS:
+            check_class_order(labelled)
+            check_accuracy(backend, labelled, raw=sources.raw)
+        tell_breaches(split, run.note)
+        doubtful = find_label_noise(labelled)
         if sources.training is not None:
             training = check_training(backend, sources.training, split, drop_overlap=settings.drop_overlap)
             sources = replace(sources, training=training)
     return split, sources, doubtful
+
+
+def tell_breaches(split: Split, tell: Callable[[str], None]) -> None:
+    """Tell how many inputs to keep as they are break the rule that is to be kept, which holds the fault in place."""
+    task = split.seen.task
+    if not isinstance(task, Rule):
+        return
+    kept = [part.data.labels[part.data.kept] for part in split.parts if part.data.kept is not None]
+    labels = np.concatenate(kept) if kept else np.zeros(0, np.int64)
+    breaches = int((~np.isin(labels, task.allowed)).sum())
+    if breaches:
+        tell(
+            f"note: {breaches:,} of {len(labels):,} inputs to keep as they are break the rule themselves, and are kept "
+            "so; leave them out if the rule is for them too"
+        )
 
 
 def localise(run: Run, backend: ModelBackend, split: Split, settings: Settings) -> Localisation:

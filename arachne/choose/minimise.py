@@ -12,7 +12,7 @@ from arachne.search.influence import influences
 from arachne.search.state import Candidate
 
 MIN_REPAIRED_SHARE = 0.98
-"""The share of the repaired negatives that must stay repaired."""
+"""The share of the repaired negatives that must stay repaired; all of them where a rule is to be kept."""
 
 STRENGTH_FACTORS = (1.0, 1.15, 1.3)
 """The remaining changes may be scaled by these factors, to make up for the dropped ones."""
@@ -22,9 +22,9 @@ def minimise(problem: Problem, candidate: Candidate) -> Candidate:
     """Drop the changes that a patch does not need; return the candidate itself if it needs all of them.
 
     The changes with the smallest effect on margins are dropped first: |change| sqrt(F), with F as in `influence`. The
-    remaining ones must repair `MIN_REPAIRED_SHARE` of the fitness inputs that the candidate repairs, break no more than
-    it does, and be as fair to groups if there is an objective. A candidate that repairs none of them stays as it is:
-    anything would do as well there.
+    remaining ones must repair `MIN_REPAIRED_SHARE` of the fitness inputs that the candidate repairs (all of them where
+    a rule is to be kept), break no more than it does, and be as fair to groups if there is an objective. A
+    candidate that repairs none of them stays as it is: anything would do as well there.
     """
     suspects = candidate.selection
     change = candidate.values - suspects.values
@@ -50,14 +50,13 @@ def _values_with_changes(
     problem: Problem, change: Array, which: Array, wanted: tuple[int, int, int, float]
 ) -> Array | None:
     """Return values with only these changes that reach the wanted counts, `(k,)`; None if no factor does."""
+    share = MIN_REPAIRED_SHARE if problem.split.seen.task.NEEDS_LABELS else 1.0
     for factor in STRENGTH_FACTORS:
         values = problem.suspects.values.copy()
         values[which] += factor * change[which]
         values = problem.round_to_storage(values)
         repaired, *costs = _counts(problem, values)
-        if repaired >= MIN_REPAIRED_SHARE * wanted[0] and all(
-            cost <= most for cost, most in zip(costs, wanted[1:], strict=True)
-        ):
+        if repaired >= share * wanted[0] and all(cost <= most for cost, most in zip(costs, wanted[1:], strict=True)):
             return values
     return None
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from arachne.cli.budgeting import keep_option
 from arachne.cli.options import output_options
 from arachne.cli.outputs import Command
 from arachne.cli.patching import COPY_FILE, map_option, mapping_of, sentence_of, tell_seen, value_of
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 @click.option("--data", help="Labelled inputs on which the copy is measured, beside what the patch promised.")
 @click.option("--classes", help="Class names in order: a,b,c or a file with one per line.")
 @click.option("--preprocess", metavar="STEPS", help="Such as 'resize=48 scale=1/255 layout=nchw', or module:function.")
+@keep_option
 @task_options
 @output_options
 def command(
@@ -41,6 +43,7 @@ def command(
     data: str | None,
     classes: str | None,
     preprocess: str | None,
+    keep_as_is: str | None,
     as_json: bool,
     quiet: bool,
     debug: bool,
@@ -59,10 +62,12 @@ def command(
     choice = TaskChoice.taken_from(arguments)
     if data is None and choice != TaskChoice():
         raise UsageError("a task reads what the copy gives on data; give some with --data")
+    if data is None and keep_as_is is not None:
+        raise UsageError("--keep-as-is goes with --data, on which the copy is measured")
     measuring = None
     if data is not None:
         task = choice.make_alone(patch=patch)
-        measuring = _Measuring(patch, model_file, data, classes, preprocess, task)
+        measuring = _Measuring(patch, model_file, data, classes, preprocess, task, keep_as_is)
     done = apply(patch, model_file, out, mapping=mapping_of(mapping), check=measuring, named=named)
     if done is None:
         raise TypeError("a file was given, so a file is written")
@@ -86,6 +91,7 @@ class _Measuring:
         classes: The names of the classes; those of the model when None.
         preprocess: The steps, as typed.
         task: Reads the outputs; None finds out which one does.
+        keep_as_is: Inputs without labels that should be read as before, as typed.
     """
 
     def __init__(
@@ -96,15 +102,18 @@ class _Measuring:
         classes: str | None,
         preprocess: str | None,
         task: Task | None = None,
+        keep_as_is: str | None = None,
     ) -> None:
         from arachne.data.read import read_data
+        from arachne.data.unlabelled import read_unlabelled
         from arachne.model.registry import load
         from arachne.results.measure import part_of
 
         self.patch = patch
         self.model = load(model_file)
         inputs = read_data(data, classes=classes or self.model.class_names, preprocess=preprocess, task=task)
-        self.part = part_of(self.model, inputs, None, patch, task)
+        kept = None if keep_as_is is None else read_unlabelled(keep_as_is, preprocess=preprocess)
+        self.part = part_of(self.model, inputs, None, patch, task, kept)
         self.evidence: Evidence | None = None
 
     def __call__(self, draft: Path) -> None:

@@ -40,7 +40,12 @@ choice_options = options(
 never_break_option = click.option(
     "--never-break", metavar="SOURCE", help="Labelled inputs that must stay right, read as --data is."
 )
-budget_options = options(choice_options, never_break_option)
+keep_option = click.option(
+    "--keep-as-is",
+    metavar="SOURCE",
+    help="Inputs without labels that MODEL should go on reading as it does; they count as right ones.",
+)
+budget_options = options(choice_options, never_break_option, keep_option)
 
 
 def budget_from(arguments: dict[str, Any]) -> Budget | None:

@@ -13,6 +13,7 @@ import click
 from arachne.cli.budgeting import (
     budget_from,
     choice_options,
+    keep_option,
     never_break_option,
     report_nothing_within,
     sources_of,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 @click.option("--holdout", help="The held-out inputs of the repair, where they have moved.")
 @choice_options
 @never_break_option
+@keep_option
 @objective_flags
 @click.option("-o", "--out", type=OUT_FOLDER, help="Folder for the new patch, model and result.")
 @output_options
@@ -48,6 +50,7 @@ def command(
     out: Path | None,
     holdout: str | None,
     never_break: str | None,
+    keep_as_is: str | None,
     as_json: bool,
     quiet: bool,
     debug: bool,
@@ -69,14 +72,19 @@ def command(
     from arachne.results.reopen import open_repair, stored_front, stored_task
 
     front, earlier = stored_front(folder)
-    model, data, others = chosen_sources(arguments, front.sources, holdout=holdout, never_break=never_break)
+    model, data, others = chosen_sources(
+        arguments, front.sources, holdout=holdout, never_break=never_break, keep_as_is=keep_as_is
+    )
     with folder_for(out, model.file, data.data, *others.values()) as place:
         backend = model.load()
         task = stored_task(folder)
         read = {
-            name: None if source is None else data.read(backend, source, task=task) for name, source in others.items()
+            name: None if source is None else data.read(backend, source, task=task)
+            for name, source in others.items()
+            if name != "keep_as_is"
         }
-        repaired = open_repair(folder, backend, data.read(backend, task=task), **read)
+        kept = data.read_kept(others["keep_as_is"])
+        repaired = open_repair(folder, backend, data.read(backend, task=task), keep_as_is=kept, **read)
         wanted = budget or earlier.budget
         with report_nothing_within(output):
             result = repaired.choose(

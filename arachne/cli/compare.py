@@ -89,11 +89,13 @@ def command(
     from arachne.cli.console import Output
     from arachne.cli.signals import Stopping
     from arachne.report.comparison import ComparisonTable
+    from arachne.tasks import rule_in
 
     output = Output(as_json=as_json, quiet=quiet)
     model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
     machines = ClusterChoice.taken_from(arguments)
     chosen, localiser, task = _make_chosen(searchers or usual_searchers(training is not None), arguments)
+    task = rule_in(targets) or task
     if arguments["alpha"] is None:
         del arguments["alpha"]
     stopping = context.with_resource(Stopping(output.say, lambda: going_on(context)))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from arachne.cli.border import harmless_option
+from arachne.cli.budgeting import keep_option
 from arachne.cli.clustering import ClusterChoice, cluster_options
 from arachne.cli.config import ConfiguredCommand, again
 from arachne.cli.gates import gate_options, pass_gates, read_gates
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from arachne.patch import Patch
     from arachne.results.measure import Measured
 
-NEED_LABELS = ("--target", "--objective", "--against", "--quantise", "--report", "--fail-if", "--junit")
+NEED_LABELS = ("--target", "--objective", "--against", "--quantise", "--report", "--fail-if", "--junit", "--keep-as-is")
 
 
 @click.command(cls=ConfiguredCommand, short_help="Measure a model, or what a patch does to it.")
@@ -37,6 +38,7 @@ NEED_LABELS = ("--target", "--objective", "--against", "--quantise", "--report",
     "--against", type=click.Path(path_type=Path), help="An export or other copy: does the repair survive there?"
 )
 @harmless_option("--quantise", type=click.Choice(["int8", "fp16"]), help="Does the repair survive quantisation?")
+@keep_option
 @click.option("--unlabelled", metavar="SOURCE", help="Inputs without labels: how many predictions flip, and which.")
 @objective_flags
 @click.option("--report", "page", type=OUT_FILE, help="Write the page to this file.")
@@ -55,6 +57,7 @@ def command(
     against: Path | None,
     quantise: str | None,
     unlabelled: str | None,
+    keep_as_is: str | None,
     page: Path | None,
     conditions: tuple[str, ...],
     junit: Path | None,
@@ -71,6 +74,7 @@ def command(
     from arachne.report.objects import FLIPS_SCHEMA, gate_objects, result_object
     from arachne.report.terminal import EvidenceTable, ScanTable
     from arachne.results.measure import measure_scores
+    from arachne.tasks import rule_in
     from arachne.text import percent, pluralise
 
     output = Output(as_json=as_json, quiet=quiet)
@@ -91,9 +95,17 @@ def command(
         if as_json:
             output.result("", {"schema": FLIPS_SCHEMA, "backend": backend.NAME, "weights": len(patch), **flips})
         return
-    task = wanted.make(given, patch)
+    task = rule_in(targets) or wanted.make(given, patch)
     labelled = data.read(backend, task=task, tell=output.say)
-    measured = measure_scores(backend, labelled, target=targets or None, patch=patch, objective=objective, task=task)
+    measured = measure_scores(
+        backend,
+        labelled,
+        target=targets or None,
+        patch=patch,
+        objective=objective,
+        task=task,
+        keep_as_is=data.read_kept(keep_as_is),
+    )
     part, evidence = measured.part, measured.evidence
     tell_seen(output, evidence)
     unsteady = batch_dependent(backend, part.data, part.scores, part.rows) if part.task.SINGLE else None

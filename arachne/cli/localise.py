@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,14 +57,16 @@ def command(
     from arachne.report.objects import localisation_object
     from arachne.report.terminal import LocalisationTable
     from arachne.settings import localiser_for
+    from arachne.tasks import rule_in
 
     output = Output(as_json=as_json, quiet=quiet)
     model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
     machines = ClusterChoice.taken_from(arguments)
     choice = TaskChoice.taken_from(arguments)
-    chosen = Chosen.of(LOCALISERS, arguments["localiser"] or _usual_localiser(choice))
+    chosen = Chosen.of(LOCALISERS, arguments["localiser"] or _usual_localiser(choice, targets))
     given = given_options(arguments["plugin_options"], [chosen, *choice.plugins], [LOCALISERS, TASKS])
-    localiser, task = LOCALISERS.get(chosen.name)(**given[chosen] | pop_layers(arguments)), choice.make(given)
+    localiser = LOCALISERS.get(chosen.name)(**given[chosen] | pop_layers(arguments))
+    task = rule_in(targets) or choice.make(given)
     backend = machines.share(context, model.load(), output)
     labelled = data.read(backend, task=task, tell=output.say)
     part = whole_part(backend, labelled, targets, causes=CauseTargets(backend), task=task)
@@ -80,6 +83,9 @@ def command(
     output.result(LocalisationTable(found), value)
 
 
-def _usual_localiser(choice: TaskChoice) -> str:
+def _usual_localiser(choice: TaskChoice, targets: Sequence[str]) -> str:
     """`bl`; for other tasks than a single label, which it knows nothing of, `contrast`."""
-    return "bl" if all(TASKS.get(one.name).SINGLE for one in choice.plugins) else "contrast"
+    from arachne.tasks import rule_in
+
+    single = all(TASKS.get(one.name).SINGLE for one in choice.plugins) and rule_in(targets) is None
+    return "bl" if single else "contrast"

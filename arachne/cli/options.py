@@ -168,7 +168,7 @@ target_option = click.option(
     multiple=True,
     required=True,
     help="The mistake: 6:0, cat:dog, cat:*, *:dog, false:dog, missed:dog, top:1, rows:FILE, group:VALUE, cause:1; =3 "
-    "weighs it. Repeatable.",
+    "weighs it. Repeatable. Or a rule, for data without labels: 'rule:not 2,3', 'rule:any of cat,dog'.",
 )
 
 output_options = options(
@@ -275,6 +275,12 @@ class DataChoice:
         names = self.classes or backend.class_names
         data = read_data(self.data, classes=names, preprocess=sizes, memory=self.memory, task=task)
         return data.inputs, data.labels
+
+    def read_kept(self, source: str | None) -> LabelledData | None:
+        """Read inputs without labels as the data is read; None where there are none."""
+        from arachne.data.unlabelled import read_unlabelled
+
+        return None if source is None else read_unlabelled(source, preprocess=self.preprocess, memory=self.memory)
 
     def read(
         self,

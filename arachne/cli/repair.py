@@ -45,6 +45,7 @@ from arachne.text import pluralise
 
 if TYPE_CHECKING:
     from arachne.cli.console import Output
+    from arachne.data.labelled import LabelledData
     from arachne.model.backend import ModelBackend
     from arachne.results.checkpoint import Checkpoints
     from arachne.results.result import RepairResult
@@ -102,6 +103,7 @@ def command(
     out: Path | None,
     holdout: str | None,
     never_break: str | None,
+    keep_as_is: str | None,
     training: str | None,
     conditions: tuple[str, ...],
     junit: Path | None,
@@ -116,28 +118,31 @@ def command(
     from arachne.report.terminal import EvidenceTable
     from arachne.report.tracks import Tracks
     from arachne.results.checkpoint import Checkpoints
+    from arachne.tasks import rule_in
 
     output = Output(as_json=as_json, quiet=quiet)
     model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
     machines = ClusterChoice.taken_from(arguments)
     settings = replace(settings_from(arguments), memory=data.memory)
+    settings = replace(settings, task=rule_in(targets) or settings.task)
     several = never_break is not None or settings.objective is not None or settings.rounds > 1
     if several and settings.budget is None:
         settings = replace(settings, budget=Budget())
     gates = read_gates(conditions, junit)
     stopping = context.with_resource(Stopping(output.say, lambda: going_on(context)))
     with Tracks(tracks, parameters=_tracking_facts(targets, settings, model, data), tell=output.say) as tracked:
-        with folder_for(out, model.file, data.data, holdout, never_break, training) as folder:
+        with folder_for(out, model.file, data.data, holdout, never_break, keep_as_is, training) as folder:
             checkpoint = (
                 None if folder is None else Checkpoints(folder.checkpoints, resume=is_resuming(), tell=output.say)
             )
             with stopping.keeping(checkpoint):
                 others = {"holdout": holdout, "never_break": never_break, "training": training}
                 backend = open_backend(context, output, model, machines)
-                result = _run_repair(output, backend, data, targets, settings, others, checkpoint, tracked)
+                kept = data.read_kept(keep_as_is)
+                result = _run_repair(output, backend, data, targets, settings, others, kept, checkpoint, tracked)
                 result = replace(result, gates=gates)
                 if folder is not None:
-                    sources = sources_of(model, data, holdout=holdout, never_break=never_break)
+                    sources = sources_of(model, data, holdout=holdout, never_break=never_break, keep_as_is=keep_as_is)
                     result = result.save(
                         folder, reopen=model.load, command=again(context), given=given_sources(context), sources=sources
                     )
@@ -179,10 +184,11 @@ def _run_repair(
     targets: tuple[str, ...],
     settings: Settings,
     others: dict[str, str | None],
+    kept: LabelledData | None,
     checkpoint: Checkpoints | None,
     tracked: OnGeneration,
 ) -> RepairResult:
-    """Open the data, and repair; `others` are the further sources by name."""
+    """Open the data, and repair; `others` are the further sources by name, `kept` the inputs to keep as they are."""
     from arachne import engine
     from arachne.report.records import together
 
@@ -196,6 +202,7 @@ def _run_repair(
             targets,
             settings=settings,
             **read,
+            keep_as_is=kept,
             raw=lambda: data.raw(backend, task),
             on_step=output.step,
             on_doubtful=lambda doubtful: output.say(f"note: {doubtful}"),

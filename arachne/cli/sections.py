@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 import click
@@ -23,7 +24,7 @@ SECTIONS = {
         "accept-near-chance",
     ),
     "Target": ("target", "objective"),
-    "Budget": ("max-break", "confidence", "max-class-drop", "max-group-drop", "never-break"),
+    "Budget": ("max-break", "confidence", "max-class-drop", "max-group-drop", "never-break", "keep-as-is"),
     "Search": ("search", "localiser", "include", "exclude", "option", "alpha", "faithful", "rounds", "seed"),
     "Output": ("out", "force", "json", "quiet", "verbose", "log-file", "fail-if", "junit", "debug"),
     "Long runs": ("time-limit", "resume", "track"),
@@ -35,7 +36,7 @@ SECTIONS = {
 MAX_LISTED = 45
 """A command with more options than this names the rare ones at the end, without their help."""
 
-RARE = ("feed", "threshold", "tolerance", "training", "drop-overlap", "accept-near-chance", "debug")
+RARE = ("feed", "output", "threshold", "tolerance", "training", "drop-overlap", "accept-near-chance", "debug")
 """Options that an error message names when they are needed, or that help to look for the cause of one."""
 
 MIN_GROUPED = 16
@@ -68,4 +69,5 @@ def write_sections(parameters: Sequence[click.Parameter], ctx: click.Context, fo
     if rare:
         formatter.write_paragraph()
         names = [max(one.opts, key=len) for one in rare]
-        formatter.write_text(f"Rarely needed: {', '.join(names[:-1])} and {names[-1]}; the reference explains them.")
+        text = f"Rarely needed: {', '.join(names[:-1])} and {names[-1]}; the reference explains them."
+        formatter.write(textwrap.fill(text, formatter.width, break_on_hyphens=False) + "\n")

@@ -37,6 +37,8 @@ class LabelledData(Drawable):
         names_assumed: Whether the order of the class names comes from the data and was not given by the user. It is
             right only for a model with the same number of classes and no names of its own; `checked_scores` checks
             that.
+        kept: Which inputs nobody has labelled and the model must go on reading as it does, bool `(n,)`; None if there
+            are none. Their labels are filled in when the model has run.
     """
 
     inputs: Inputs
@@ -46,6 +48,7 @@ class LabelledData(Drawable):
     columns: Mapping[str, Array] = field(default_factory=dict)
     source: str | None = None
     names_assumed: bool = False
+    kept: Array | None = None
 
     def __post_init__(self) -> None:
         arrays = self.inputs if isinstance(self.inputs, Mapping) else {"x": self.inputs}
@@ -91,6 +94,7 @@ class LabelledData(Drawable):
             columns={name: column[chosen] for name, column in self.columns.items()},
             source=self.source,
             names_assumed=self.names_assumed,
+            kept=None if self.kept is None else self.kept[chosen],
         )
 
     @property

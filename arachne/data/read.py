@@ -25,6 +25,7 @@ from arachne.data.readers.parquet import read_parquet
 from arachne.data.readers.raw import RawData
 from arachne.data.readers.tables import read_csv
 from arachne.data.readers.yolo import label_folder, read_yolo_folder
+from arachne.data.unlabelled import read_unlabelled
 from arachne.errors import DataError, UsageError
 from arachne.io.reading import parse_errors_as
 from arachne.model.lazy import MEMORY
@@ -77,6 +78,11 @@ def read_data(
         raise UsageError(f"expected a limit above 0, got {limit}")
     steps = Preprocess.parse(preprocess)
     names = read_class_names(classes, n_classes)
+    if task is not None and not task.NEEDS_LABELS:
+        bare = source[0] if isinstance(source, tuple) and len(source) == 2 else source
+        unlabelled = read_unlabelled(bare, preprocess=steps, limit=limit, memory=memory)
+        own = source if isinstance(source, LabelledData) else unlabelled
+        return replace(unlabelled, class_names=names or own.class_names, kept=own.kept, source=own.source)
     if isinstance(source, LabelledData):
         if not steps and names is None and n_classes is None and limit is None:
             return source

@@ -11,6 +11,7 @@ import numpy as np
 
 from arachne.data.chance import advice, compare_preprocessings
 from arachne.data.classes import check_names
+from arachne.data.keeping import label_kept
 from arachne.data.labelled import LabelledData
 from arachne.data.strata import divide
 from arachne.data.targets import Target, parse_targets
@@ -201,9 +202,26 @@ class Part:
             return numbers
         return np.sort(np.random.default_rng(0).choice(numbers, most, replace=False))
 
-    def shows(self, target: Target) -> Array:
-        """Return which decisions show a target, bool `(m,)`."""
-        return target.shows(self.label_classes, self.prediction_classes, self.decision_rows)
+    @cached_property
+    def kept_decisions(self) -> Array | None:
+        """Which decisions must stay as the model made them, bool `(m,)`; None if there are none."""
+        return None if self.data.kept is None else self.by_decision(self.data.kept)
+
+    @property
+    def labelled_part(self) -> Part:
+        """The inputs that somebody has labelled."""
+        return self if self.data.kept is None else self.take(np.flatnonzero(~self.data.kept))
+
+    def shows(self, target: Target, predictions: Array | None = None) -> Array:
+        """Return which decisions show a target, bool `(m,)`; those that are only kept as they are never do.
+
+        Args:
+            target: The target.
+            predictions: Other classes than the original model's, by their numbers among `class_names`.
+        """
+        predictions = self.prediction_classes if predictions is None else predictions
+        shown = target.shows(self.label_classes, predictions, self.decision_rows)
+        return shown if self.kept_decisions is None else shown & ~self.kept_decisions
 
     def terms(self, alpha: float) -> tuple[Term, ...]:
         """Return the terms of the fitness: the positives, then every target's negatives with `alpha` times the weight.
@@ -352,6 +370,7 @@ def run_part(
 ) -> Part:
     """Make a part of data without targets; this runs the original model over it, checked by `run_checked`."""
     outputs, cached, found = run_checked(backend, data, run, task)
+    data = label_kept(data, outputs, found)
     return Part(data, np.arange(len(data)), outputs, (), cached if found.SINGLE else None, found)
 
 
@@ -398,7 +417,8 @@ def run_checked(
         raise ModelError(
             f"the model's scores are not numbers (NaN) for {pluralise(len(unknown), 'input')}, first row {unknown[0]}"
         )
-    task = (default_task(outputs, data.labels) if task is None else task).resolve(outputs, data.class_names)
+    given = data.labels if data.kept is None else data.labels[~data.kept]
+    task = (default_task(outputs, given) if task is None else task).resolve(outputs, data.class_names)
     if task.SINGLE and backend.separate_outputs:
         raise ModelError(
             "the model ends in a sigmoid for each class, so it marks several classes at once, not one", argument="task"
@@ -410,7 +430,7 @@ def run_checked(
         raise DataError(
             "the model's class names are in another order than the data's; give them in order", argument="classes"
         )
-    task.check(outputs, data.labels)
+    task.check(outputs, label_kept(data, outputs, task).labels)
     return outputs, cached, task
 
 
@@ -459,6 +479,8 @@ def _outcomes(part: Part) -> Array:
     """Return the stratum of each input `(n,)`: label and prediction of its first wrong decision, else of its first."""
     labels, predictions = part.label_classes, part.prediction_classes.astype(np.int64)
     outcomes: Array = labels * (predictions.max(initial=0) + 1) + predictions
+    if part.kept_decisions is not None:
+        outcomes = 2 * outcomes + part.kept_decisions
     if part.task.SINGLE:
         return outcomes
     found = np.full(len(part), -1, np.int64)
@@ -487,6 +509,8 @@ def _holdout(backend: ModelBackend, whole: Part, holdout: LabelledData, drop_ove
 
 def _nothing_message(whole: Part, all_seen: bool) -> str:
     texts = ", ".join(f"'{target.text}'" for target in whole.targets)
+    if not len(whole.negatives) and not whole.task.NEEDS_LABELS:
+        return f"no negative inputs: all {len(whole.labelled_part)} inputs keep {texts}, so there is nothing to repair"
     if len(whole.positives) == len(whole.decisions):
         return (
             f"no negative inputs: the model classifies all {len(whole)} inputs correctly, so there is nothing to repair"

@@ -19,6 +19,7 @@ from arachne.fairness import Objective
 from arachne.model.values import Array
 from arachne.scoring.by_input import paired_p, rate_of
 from arachne.scoring.statistics import Rate, mcnemar, sign_test
+from arachne.tasks.words import WORDS, Words
 
 
 @dataclass(frozen=True)
@@ -102,10 +103,12 @@ class ByInput:
     accuracy_p: float
 
     @classmethod
-    def measure(cls, owners: Array, was_right: Array, is_right: Array, showed: Array, shows: Array) -> ByInput:
-        """Measure from the input of each decision and its outcomes before and after, all `(m,)`."""
+    def measure(
+        cls, owners: Array, was_right: Array, is_right: Array, showed: Array, shows: Array, labelled: Array
+    ) -> ByInput:
+        """Measure from the input of each decision, its outcomes before and after, and who has labels, all `(m,)`."""
         every = np.ones(len(owners), bool)
-        shares = (is_right, showed), (~is_right, was_right), (shows, every), (is_right, every)
+        shares = (is_right, showed), (~is_right, was_right), (shows, every), (is_right, labelled)
         repair, breakage, fault, accuracy = (rate_of(hit, among, owners).draws or 0.0 for hit, among in shares)
         p = paired_p(~was_right & is_right, was_right & ~is_right, owners)
         inputs, negatives = len(np.unique(owners)), len(np.unique(owners[showed]))
@@ -164,6 +167,9 @@ class PartEvidence:
         fairness: The outcome for the groups, if there is a fairness objective.
         by_input: How sure the counts are, where inputs have several decisions; counts are then of decisions.
         noun: The thing that one decision is about, which counts are of: an input, a label, a token.
+        kept: How many of the decisions that had to stay as they were changed; None if there are none. They count as
+            positives, and not for the accuracy.
+        words: How sentences call what is repaired and broken.
     """
 
     inputs: int
@@ -185,6 +191,8 @@ class PartEvidence:
     fairness: Fairness | None = None
     by_input: ByInput | None = None
     noun: str = "input"
+    kept: Rate | None = None
+    words: Words = WORDS
 
     @property
     def repair(self) -> Rate:
@@ -255,7 +263,8 @@ class PartEvidence:
     @property
     def accuracy(self) -> Accuracy:
         """Accuracy over all inputs."""
-        return Accuracy("all", self.inputs, self.pairs_before.right, self.pairs_after.right)
+        labelled = self.inputs - (0 if self.kept is None else self.kept.total)
+        return Accuracy("all", labelled, self.pairs_before.right, self.pairs_after.right)
 
     @property
     def accuracy_before(self) -> float:
@@ -291,10 +300,10 @@ class PartEvidence:
         _check_scores(before, after)
         new = part.classes_of(part.task.decide(after))
         was_right, is_right = part.right, part.task.correct(after, part.labels)
-        rows = part.decision_rows
-        shown = [(t.shows(labels, old, rows), t.shows(labels, new, rows)) for t in part.targets]
-        showed = np.logical_or.reduce([pair[0] for pair in shown]) if shown else ~was_right
-        shows = np.logical_or.reduce([pair[1] for pair in shown]) if shown else ~is_right
+        own = np.ones(len(labels), bool) if part.kept_decisions is None else ~part.kept_decisions
+        shown = [(part.shows(t), part.shows(t, new)) for t in part.targets]
+        showed = np.logical_or.reduce([pair[0] for pair in shown]) if shown else ~was_right & own
+        shows = np.logical_or.reduce([pair[1] for pair in shown]) if shown else ~is_right & own
         names = part.class_names
         changes = _Changes(part, labels, old, new, before, after, showed)
         owners = part.repeated_inputs
@@ -310,20 +319,22 @@ class PartEvidence:
                 _target(t.text, *pair, is_right, owners, CauseOutcome.of(t, part, was_right, is_right))
                 for t, pair in zip(part.targets, shown, strict=True)
             ),
-            classes=_classes(names, labels, was_right, is_right),
+            classes=_classes(names, labels[own], was_right[own], is_right[own]) if part.task.WORDS.classes else (),
             groups={
                 column: groups
                 for column, values in part.data.columns.items()
-                if (groups := _groups(part.by_decision(np.asarray(values)), was_right, is_right))
+                if (groups := _groups(part.by_decision(np.asarray(values))[own], was_right[own], is_right[own]))
             },
-            pairs_before=PairCounts.of(labels, old, len(names)),
-            pairs_after=PairCounts.of(labels, new, len(names)),
+            pairs_before=PairCounts.of(labels[own], old[own], len(names)),
+            pairs_after=PairCounts.of(labels[own], new[own], len(names)),
             fixed=changes.take(~was_right & is_right),
             damaged=changes.take(was_right & ~is_right),
-            confidence_before=Confidence.measure(confidences_of(before, part.predictions), was_right),
-            confidence_after=Confidence.measure(confidences_of(after, part.task.decide(after)), is_right),
+            confidence_before=Confidence.measure(_confidences(part, before[own]), was_right[own]),
+            confidence_after=Confidence.measure(_confidences(part, after[own]), is_right[own]),
             fairness=None if objective is None else Fairness.measure(objective, part, was_right, is_right),
-            by_input=None if owners is None else ByInput.measure(owners, was_right, is_right, showed, shows),
+            by_input=None if owners is None else ByInput.measure(owners, was_right, is_right, showed, shows, own),
+            kept=None if part.kept_decisions is None else rate_of(~is_right, ~own, owners),
+            words=part.task.WORDS,
             noun=part.task.NOUN,
         )
 

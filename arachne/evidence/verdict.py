@@ -147,8 +147,14 @@ def _breaks(limits: Sequence[LimitOutcome]) -> bool:
 def _balance(held_out: PartEvidence, counts: Counts, limits: Sequence[LimitOutcome]) -> str:
     before, after = held_out.accuracy_before, held_out.accuracy_after
     lower = " (lower)" if after < before else ""
-    price = f"fixed {counts.total_fixed:,}, broken {counts.broken:,}; accuracy {percent_change(before, after)}{lower}"
-    return "; ".join((price, *(one.sentence for one in limits[:1]), *_describe_drops(limits[1:])))
+    kept, share = held_out.kept, held_out.words.share
+    broken = counts.broken if kept is None else counts.broken - kept.count
+    price = [f"fixed {counts.total_fixed:,}, broken {broken:,}"]
+    if kept is not None:
+        price = price if kept.total < counts.positives else [f"fixed {counts.total_fixed:,}"]
+        price.append(f"{kept.count:,} of {kept.total:,} kept decisions changed")
+    price.append(f"{share} {percent_change(before, after)}{lower}")
+    return "; ".join((*price, *(one.sentence for one in limits[:1]), *_describe_drops(limits[1:])))
 
 
 def _describe_drops(limits: Sequence[LimitOutcome]) -> list[str]:
@@ -164,6 +170,9 @@ def _describe_drops(limits: Sequence[LimitOutcome]) -> list[str]:
 def _worse(held_out: PartEvidence, counts: Counts, kind: str) -> str:
     before, after = percent(held_out.accuracy_before), percent(held_out.accuracy_after)
     fixed = counts.total_fixed
+    if held_out.kept is not None or not held_out.words.classes:
+        broken = f"{counts.broken:,} of {counts.positives:,} broke or changed, {fixed:,} were fixed"
+        return f"more decisions broke than were fixed ({p_value(held_out.mcnemar_p)}): {broken}"
     start = (
         f"accuracy fell from {before} to {after} ({p_value(held_out.mcnemar_p)}): "
         f"{counts.broken:,} of {pluralise(counts.positives, held_out.noun)} that were right broke, "
@@ -173,15 +182,16 @@ def _worse(held_out: PartEvidence, counts: Counts, kind: str) -> str:
 
 
 def _describe_repair(held_out: PartEvidence, kind: str) -> str:
-    repaired = held_out.repaired
-    shown = f"{held_out.negatives:,} {kind}{held_out.noun}s that showed the fault"
-    return f"{repaired:,} of {shown} {are(repaired)} right now"
+    repaired, words = held_out.repaired, held_out.words
+    now = words.repaired[repaired != 1]
+    return f"{repaired:,} of {held_out.negatives:,} {kind}{held_out.noun}s that {words.showed} {now}"
 
 
 def _describe_new(held_out: PartEvidence, new: int) -> str:
+    words = held_out.words
     if not new:
-        return f"no other {held_out.noun} shows it"
-    return f"{pluralise(new, 'other')} {'shows' if new == 1 else 'show'} it only now"
+        return f"no other {held_out.noun} {words.shows_it[0]}"
+    return f"{pluralise(new, 'other')} {words.shows_it[new != 1]} only now"
 
 
 def _describe_shown(held_out: PartEvidence, counts: Counts, kind: str) -> str:
@@ -189,7 +199,7 @@ def _describe_shown(held_out: PartEvidence, counts: Counts, kind: str) -> str:
     chance = p_value(counts.shown_p)
     start = (
         f"{_describe_repair(held_out, kind)} and {_describe_new(held_out, counts.new)}: "
-        f"{percent(low)} to {percent(high)} of it is gone with 95 % confidence ({chance})"
+        f"{percent(low)} to {percent(high)} {held_out.words.gone} with 95 % confidence ({chance})"
     )
     left = _left_behind(held_out)
     if left is None:
@@ -200,25 +210,27 @@ def _describe_shown(held_out: PartEvidence, counts: Counts, kind: str) -> str:
 def _too_few(held_out: PartEvidence, counts: Counts, kind: str) -> str:
     negatives, repaired = counts.negatives, counts.repaired
     end = f"at least {fewest_for_level()} are needed before any result could be told from chance"
+    words = held_out.words
     if negatives == 0:
-        return f"no {kind}{held_out.noun} shows the fault; {end}"
+        return f"no {kind}{held_out.noun} {words.shows[0]}; {end}"
     if held_out.by_input is not None:
         inputs = pluralise(held_out.faulty_inputs, f"{kind}input")
         decisions = pluralise(negatives, "decision" if held_out.noun == "input" else held_out.noun)
         return f"only {inputs} show the fault, in {decisions} of which {repaired} are right now; {end}"
     if negatives == 1:
-        return f"only 1 {kind}{held_out.noun} shows the fault and it is {'' if repaired else 'not '}right now; {end}"
-    right = f"{repaired or 'none'} of them {'is' if repaired <= 1 else 'are'} right now"
-    return f"only {negatives} {kind}{held_out.noun}s show the fault and {right}; {end}"
+        now = words.repaired[0] if repaired else words.unrepaired
+        return f"only 1 {kind}{held_out.noun} {words.shows[0]} and it {now}; {end}"
+    right = f"{repaired or 'none'} of them {words.repaired[repaired > 1]}"
+    return f"only {negatives} {kind}{held_out.noun}s {words.shows[1]} and {right}; {end}"
 
 
 def _not_shown(held_out: PartEvidence, counts: Counts, kind: str) -> str:
-    target = held_out.target
+    target, words = held_out.target, held_out.words
     if target.gone == target.new == 0:
-        return f"all {held_out.negatives:,} {kind}{held_out.noun}s that showed the fault still show it"
+        return f"all {held_out.negatives:,} {kind}{held_out.noun}s that {words.showed} still {words.shows_it[1]}"
     if held_out.repaired == 0:
         return (
-            f"none of the {held_out.negatives:,} {kind}{held_out.noun}s that showed the fault is right now; "
+            f"none of the {held_out.negatives:,} {kind}{held_out.noun}s that {words.showed} {words.repaired[0]}; "
             f"{target.gone:,} of them {are(target.gone)} wrong in another way"
         )
     chance = p_value(counts.shown_p)

@@ -228,6 +228,7 @@ TASKS = Table(
         "binary": "arachne.tasks:Binary",
         "multilabel": "arachne.tasks:Multilabel",
         "regression": "arachne.tasks:Regression",
+        "rule": "arachne.tasks:Rule",
         "segmentation": "arachne.tasks:Segmentation",
         "single-label": "arachne.tasks:SingleLabel",
         "tokens": "arachne.tasks:Tokens",

@@ -27,7 +27,8 @@ from arachne.evidence.group_summary import sentences
 from arachne.evidence.measures import ByInput
 from arachne.model.values import Address, Array
 from arachne.report.json import clean
-from arachne.scoring.statistics import interval
+from arachne.scoring.statistics import Rate, interval
+from arachne.tasks.words import WORDS
 
 if TYPE_CHECKING:
     from arachne.causes import Cause
@@ -295,7 +296,30 @@ def _counts(part: PartEvidence) -> dict[str, Any]:
         "sign_p": part.sign_p,
         "mcnemar_p": part.mcnemar_p,
         **({} if part.by_input is None else {"by_input": _by_input(part, part.by_input)}),
+        **({} if part.kept is None else {"kept": _kept_object(part.kept)}),
+        **({} if part.kept is None and part.words == WORDS else {"words": _words(part)}),
     }
+
+
+def _kept_object(kept: Rate) -> dict[str, Any]:
+    return {
+        "decisions": kept.total,
+        "changed": kept.count,
+        "changed_rate": kept.value,
+        "changed_interval": kept.interval,
+    }
+
+
+def _words(part: PartEvidence) -> dict[str, str]:
+    """Words for the counts, where those of inputs that are right or wrong do not fit."""
+    words = part.words
+    if part.kept is None:
+        broken = f"inputs that {words.was_right} {words.broke}"
+    elif part.kept.total == part.positives:
+        broken = "kept decisions changed"
+    else:
+        broken = f"decisions broke or changed: inputs that {words.was_right}, and kept decisions"
+    return {"repaired": f"inputs that {words.showed} {words.repaired[1]}", "broken": broken, "share": words.share}
 
 
 def _by_input(part: PartEvidence, by_input: ByInput) -> dict[str, Any]:
@@ -305,7 +329,7 @@ def _by_input(part: PartEvidence, by_input: ByInput) -> dict[str, Any]:
         "inputs": by_input.inputs,
         "negatives": by_input.negatives,
         "fault_interval": interval(part.target_errors_after, part.inputs, by_input.fault_draws),
-        "accuracy_interval": interval(right, part.inputs, by_input.accuracy_draws),
+        "accuracy_interval": interval(right, part.accuracy.total, by_input.accuracy_draws),
     }
 
 

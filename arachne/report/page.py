@@ -106,6 +106,8 @@ def _without_rows(value: Any) -> Any:
 
 def _confusion(part: PartEvidence) -> dict[str, Any]:
     """The confusion matrices; of many classes, those with the most changes and errors."""
+    if not part.classes:
+        return {"names": [], "left_out": 0, "before": [], "after": []}
     counted = (part.pairs_before, part.pairs_after)
     n, sizes = len(part.classes), [len(pairs.counts) for pairs in counted]
     codes, where = np.unique(

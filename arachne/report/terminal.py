@@ -251,12 +251,18 @@ def as_text(renderable: RenderableType, width: int = WIDTH) -> str:
 
 
 def _cells(part: PartEvidence) -> dict[str, str]:
-    fault = f"{part.target_errors_before:,} → {part.target_errors_after:,}, {p_value(part.sign_p)}"
-    accuracy = percent_change(part.accuracy_before, part.accuracy_after)
-    cells = (_rate(part.repair), _rate(part.breakage), fault, f"{part.others_fixed:,}", accuracy)
-    test = "McNemar's test" if part.by_input is None else "sign flips by input"
-    labels = ("repaired", "broken", f"fault, all {part.noun}s", "other errors fixed", "accuracy", test)
-    return dict(zip(labels, (*cells, p_value(part.mcnemar_p)), strict=True))
+    """The cells of one part, by their labels."""
+    only_kept = part.kept is not None and part.kept.total == part.positives
+    shown = f"{part.target_errors_before:,} → {part.target_errors_after:,}"
+    return {
+        "repaired": _rate(part.repair),
+        **({} if only_kept else {"broken": _rate(part.breakage)}),
+        **({} if part.kept is None else {"kept decisions changed": _rate(part.kept)}),
+        f"fault, all {part.noun}s": f"{shown}, {p_value(part.sign_p)}",
+        "other errors fixed": f"{part.others_fixed:,}",
+        part.words.share: percent_change(part.accuracy_before, part.accuracy_after),
+        "McNemar's test" if part.by_input is None else "sign flips by input": p_value(part.mcnemar_p),
+    }
 
 
 def _objective(fairness: Fairness) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 from arachne.causes.targets import CauseTargets
 from arachne.choose.budget import BREAK_BUDGET
 from arachne.data.grouping import objective_for_part
+from arachne.data.keeping import attach_kept
 from arachne.data.read import read_data
 from arachne.data.seen import ALL, HELD_OUT, PARTLY_SEEN, find_seen
 from arachne.data.split import Part, whole_part
@@ -30,7 +31,7 @@ from arachne.model.values import Array, Inputs
 from arachne.patch import Patch, apply_to, for_model
 from arachne.results.result import PatchedModel
 from arachne.settings import as_task, make_objective, objective_from, task_from
-from arachne.tasks import Task
+from arachne.tasks import Task, rule_in
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +98,7 @@ def measure(
     patch: Patch | str | Path | None = None,
     objective: str | Objective | None = None,
     task: str | Task | None = None,
+    keep_as_is: Any = None,
 ) -> Evidence:
     """Measure what a patch does to a model on some data.
 
@@ -107,8 +109,10 @@ def measure(
         patch: The patch, or its file; None measures the model as it is.
         objective: What to tell about groups, such as `gap:sex`; the patch's own when None.
         task: How the outputs are read: the name of a task, or one; the patch's own when None.
+        keep_as_is: Inputs without labels that should be read as before; whatever `read_unlabelled` takes.
     """
-    return measure_scores(model, data, target=target, patch=patch, objective=objective, task=task).evidence
+    wanted = {"target": target, "patch": patch, "objective": objective, "task": task, "keep_as_is": keep_as_is}
+    return measure_scores(model, data, **wanted).evidence
 
 
 def measure_scores(
@@ -119,11 +123,12 @@ def measure_scores(
     patch: Patch | str | Path | None = None,
     objective: str | Objective | None = None,
     task: str | Task | None = None,
+    keep_as_is: Any = None,
 ) -> Measured:
     """Measure a patch as `measure` does, and keep the inputs and scores behind the numbers."""
     backend = load(model)
     patch = Patch.load(patch) if isinstance(patch, (str, Path)) else patch
-    part = part_of(backend, data, target, patch, as_task(task))
+    part = part_of(backend, data, target, patch, as_task(task), keep_as_is)
     wanted = make_objective(objective) if isinstance(objective, str) else objective
     wanted = None if wanted is None else objective_for_part(wanted, part)
     if patch is None:
@@ -139,10 +144,14 @@ def part_of(
     target: str | Sequence[str] | None,
     patch: Patch | None = None,
     task: Task | None = None,
+    keep_as_is: Any = None,
 ) -> Part:
     """All of the data with the outputs of the model without the patch; arguments as for `measure`."""
     task = task_from(patch.provenance) if task is None and patch is not None else task
+    task = rule_in(target or ()) or task
     labelled = read_data(data, task=task)
+    if keep_as_is is not None:
+        labelled, _ = attach_kept(labelled, None, read_unlabelled(keep_as_is))
     causes = CauseTargets(backend, None if patch is None else patch.provenance.get("causes"))
     if target is not None or patch is None:
         return whole_part(backend, labelled, "*:*" if target is None else target, causes=causes, task=task)

@@ -10,6 +10,7 @@ from typing import Any
 
 from arachne.causes.targets import CauseTargets
 from arachne.choose.budget import Budget, Choice
+from arachne.data.keeping import attach_kept
 from arachne.data.labelled import LabelledData
 from arachne.data.resplit import split_by_rows
 from arachne.errors import DataError, InputError, ModelError, UsageError
@@ -90,6 +91,7 @@ def open_repair(
     *,
     holdout: LabelledData | None = None,
     never_break: LabelledData | None = None,
+    keep_as_is: LabelledData | None = None,
 ) -> RepairResult:
     """A saved repair with its front, as it was when it had been made.
 
@@ -99,6 +101,7 @@ def open_repair(
         data: The data it was made with.
         holdout: The held-out data, if it had its own.
         never_break: The inputs that had to stay right, if there were any.
+        keep_as_is: The inputs without labels that had to be read as before, if there were any.
 
     Raises:
         InputError: The folder holds no repair with a front, or model or data are others than they were.
@@ -109,9 +112,10 @@ def open_repair(
     check_no_link(folder / "patch.safetensors", "values of the patch")
     patch = Patch.load(check_no_link(folder / "patch.json", "patch"))
     _check_model(backend, patch)
-    given = {"data": data, "holdout": holdout, "never_break": never_break}
+    given = {"data": data, "holdout": holdout, "never_break": never_break, "keep_as_is": keep_as_is}
     for name, labelled in given.items():
         _check_data(name, labelled, patch.provenance.get(name))
+    data, holdout = attach_kept(data, holdout, keep_as_is)
     with _folder_errors(folder):
         rows = {part: front.rows(part) for part in PARTS}
         targets = [str(target) for target in patch.provenance["target"]]
@@ -177,7 +181,12 @@ def _check_model(backend: ModelBackend, patch: Patch) -> None:
 
 
 def _check_data(name: str, data: LabelledData | None, recorded: Any) -> None:
-    what = {"data": "data", "holdout": "held-out data", "never_break": "never-break inputs"}[name]
+    what = {
+        "data": "data",
+        "holdout": "held-out data",
+        "never_break": "never-break inputs",
+        "keep_as_is": "inputs to keep as they are",
+    }[name]
     if recorded is None:
         if data is not None:
             raise DataError(f"the repair was made without {what} of its own")

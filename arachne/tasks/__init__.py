@@ -1,7 +1,7 @@
 """Tasks: how a model's raw outputs are read as decisions, and when a decision is right.
 
-Each is a plug-in of the group `arachne.tasks`: `single-label`, `binary`, `multilabel`, `tokens`, `segmentation` and
-`regression` are ours.
+Each is a plug-in of the group `arachne.tasks`: `single-label`, `binary`, `multilabel`, `tokens`, `segmentation`,
+`regression` and `rule` are ours.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from arachne.tasks.default import default_task
 from arachne.tasks.multilabel import Multilabel
 from arachne.tasks.regression import Regression
 from arachne.tasks.rows import DecisionRows, OutputGradient
+from arachne.tasks.rule import Rule, rule_in
 from arachne.tasks.single_label import SINGLE_LABEL, SingleLabel
 from arachne.tasks.tokens import Segmentation, Tokens
 
@@ -24,6 +25,7 @@ __all__ = [
     "Multilabel",
     "OutputGradient",
     "Regression",
+    "Rule",
     "Segmentation",
     "SingleLabel",
     "Task",
@@ -34,4 +36,5 @@ __all__ = [
     "decide",
     "default_task",
     "margins",
+    "rule_in",
 ]

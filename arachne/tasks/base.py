@@ -13,6 +13,7 @@ from arachne.errors import DataError, UsageError, did_you_mean
 from arachne.plugins.options import Configured
 from arachne.tasks import losses
 from arachne.tasks.decisions import Array, Decisions, best_others, correct, decide, margins
+from arachne.tasks.words import WORDS, Words
 
 FALSE, MISSED = "false", "missed"
 """Words of targets: something that is absent was found, something that is there was not."""
@@ -39,6 +40,12 @@ class Task(Configured, ABC):
 
     ONE_LABEL: ClassVar[bool] = False
     """Whether each input has one label, the number or the name of a class, which is read as for a single label."""
+
+    NEEDS_LABELS: ClassVar[bool] = True
+    """Whether inputs need labels; those of a rule have none."""
+
+    WORDS: ClassVar[Words] = WORDS
+    """How sentences call its decisions."""
 
     NOUN: ClassVar[str] = "input"
     """The thing that one decision is about: an input, a label, a token, a pixel."""
