@@ -20,6 +20,7 @@ class MetadataFinder(Finder):
 
     name = "metadata"
     most_values: int = option(200, "A column with more different values than this is left out.", least=2)
+    paired: int = option(100, "Columns whose pairs are looked at: the first of the data, at most.", least=0)
     proposed: int = option(20, "Values and pairs that are proposed, at most.", least=1)
 
     def find(self, cases: Cases, *, rng: np.random.Generator) -> Proposals:
@@ -31,7 +32,7 @@ class MetadataFinder(Finder):
                 coded[name] = values, codes
         found: list[tuple[float, int, Columns]] = []
         tests = 0
-        for names in [*((name,) for name in coded), *combinations(coded, 2)]:
+        for names in [*((name,) for name in coded), *combinations(list(coded)[: self.paired], 2)]:
             codes = coded[names[0]][1]
             if len(names) == 2:
                 codes = codes * len(coded[names[1]][0]) + coded[names[1]][1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import os
+import re
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
@@ -16,7 +17,8 @@ from urllib.parse import urlsplit
 from arachne.cluster.backend import ClusterBackend
 from arachne.cluster.limits import max_workers
 from arachne.cluster.models import describe_model
-from arachne.errors import ClusterError, PluginUnavailableError, UsageError
+from arachne.errors import ClusterError, InputError, PluginUnavailableError, UsageError
+from arachne.io.readers import read_object
 from arachne.model.backend import ModelBackend
 from arachne.text import pluralise
 
@@ -29,6 +31,9 @@ ONE_THREAD = {f"{name}_THREADS": "1" for name in LIBRARIES}
 """Each local worker computes with one thread: there are as many workers as were asked for."""
 
 NO_HTTP = "arachne.cluster.no_http"
+
+ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx|inproc)://[^\s/]\S*")
+"""What the address of a scheduler is like."""
 
 CONNECT_SECONDS = 20
 """Seconds after which a cluster counts as out of reach."""
@@ -211,14 +216,14 @@ def join_cluster(address: str, tell: Tell, *, patience: float | None = None) -> 
             f"a cluster is the address of its scheduler, such as tcp://host:8786, or the file a scheduler writes, got "
             f"'{address}'"
         )
+    where = _address_in(Path(address)) if file else address
     tell(f"cluster: connecting to {address}; whoever controls that scheduler can run code on this machine as you")
     with _quiet():
         try:
-            where = {"scheduler_file": address} if file else {"address": address}
-            client = Client(**where, timeout=patience, set_as_default=False)
+            client = Client(where, timeout=patience, set_as_default=False)
         except Exception as error:
             raise ClusterError(
-                f"no scheduler answers at '{address}' ({type(error).__name__}: {str(error).splitlines()[0]})"
+                f"no scheduler answers at '{address}' ({type(error).__name__}: {str(error).partition(chr(10))[0]})"
             ) from error
         try:
             warn_of_plain(str(client.scheduler.address), tell)
@@ -251,6 +256,18 @@ def _is_here(host: str) -> bool:
     with suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return host == "localhost"
+
+
+def _address_in(file: Path) -> str:
+    """Read the address of a scheduler from the file it has written; nothing else in it is used.
+
+    Raises:
+        InputError: It holds none.
+    """
+    found = read_object(file, "address of a scheduler").get("address")
+    if not isinstance(found, str) or not ADDRESS.fullmatch(found):
+        raise InputError(f"'{file}' holds no address of a scheduler, such as tcp://host:8786; name a scheduler's file")
+    return found
 
 
 @contextmanager

@@ -35,7 +35,7 @@ from arachne.io.manifest import (
 from arachne.io.moving import ASIDE, exchange, exchange_back, put_new
 from arachne.io.ownership import OPEN, check_ours_alone
 from arachne.io.places import allowed_mode, check_room, environment_faults, folders_above
-from arachne.io.working_folder import CHECKPOINTS, DRAFT, WorkingFolder, hidden_beside, working_folder
+from arachne.io.working_folder import CHECKPOINTS, DRAFT, HIDDEN, WorkingFolder, hidden_beside, working_folder
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,9 @@ class ResultFolder:
         """
         with environment_faults(self.path):
             self.held.check_reached()
+            self._remove_working_folders()
             write_manifest(self.draft)
+            self._remove_working_folders()
             self.held.settle(self.allowed)
             self.work.check_place()
             if self.work.folder.identity_of(DRAFT) != self.held.identity:
@@ -81,6 +83,12 @@ class ResultFolder:
                 self._replace()
             self.work.parent.sync()
             self.work.folder.remove(CHECKPOINTS)
+
+    def _remove_working_folders(self) -> None:
+        """Remove what writing a file of the draft could not clear away; while that fails, nothing is published."""
+        for name in self.held.names():
+            if name.startswith(".") and name.endswith(HIDDEN):
+                self.held.remove(name)
 
     def _replace(self) -> None:
         """Change places with an earlier result, which is looked at where nobody else can reach it, and removed."""

@@ -44,6 +44,9 @@ MAX_ABOUT_BYTES = 32 << 20
 MAX_POINTS, MAX_WEIGHTS, MAX_GENERATIONS, MAX_CLASSES, MAX_TERMS = 10_000, 2_000_000, 1_000_000, 1_000_000, 100_000
 """How many points a front may have, weights all of them may change, and so on."""
 
+MAX_GROUP_CHARACTERS = 200
+"""Characters of a value that names a group; columns of longer texts are not stored."""
+
 MAX_AXES = 8
 """Axes of a parameter."""
 
@@ -255,9 +258,13 @@ def _part(part: str, standings: Sequence[Outcome | None]) -> dict[str, Array]:
 
 
 def _columns(baseline: Baseline) -> dict[str, Array]:
-    """The metadata columns with few enough values to be groups, by which a later choice may limit losses."""
-    found = {name: np.asarray(column).astype(str) for name, column in baseline.columns.items()}
-    return {name: column for name, column in found.items() if len(np.unique(column)) <= MAX_GROUPS}
+    """The metadata columns with few and short enough values to be groups, by which a later choice may limit losses."""
+    found: dict[str, Array] = {}
+    for name, column in baseline.columns.items():
+        values = np.unique(np.asarray(column))
+        if len(values) <= MAX_GROUPS and max(map(len, map(str, values.tolist())), default=0) <= MAX_GROUP_CHARACTERS:
+            found[name] = np.asarray(column).astype(str)
+    return found
 
 
 def _standings(

@@ -54,7 +54,7 @@ def locate_tensors(file: Any, name: str, size: int) -> dict[str, HDF5Location]:
     try:
         found = {place.path: place for place in _walk(file, "", name, set())}
         total = sum(file[path].nbytes for path in found)
-    except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
+    except (OSError, KeyError, RuntimeError, ValueError, TypeError, OverflowError) as error:
         if isinstance(error, ModelError):
             raise
         raise ModelError(f"'{name}' holds weights that cannot be read: {error}") from error

@@ -66,6 +66,8 @@ class Found:
         words = WORDS.get(self.command, ("missing.onnx",))
         if self.option in ("search", "searchers"):
             words = tuple(word for word in words if word not in ("--search", "bias"))
+        if self.option in ("causes", "no-causes"):
+            words = tuple(word for word in words if word != "--no-causes")
         return [self.command, *words, *self.typed]
 
     def exits(self) -> tuple[int, ...]:

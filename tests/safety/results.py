@@ -37,7 +37,7 @@ class Writer:
 WRITERS = {
     "repair": Writer(
         ("repair", "net.onnx", *QUICK, "--seed", "1", "-o", "fix"),
-        ("repair", "net.onnx", *QUICK, "--seed", "2", "-o", "fix", "--force"),
+        ("repair", "net.onnx", *QUICK[:-1], "--seed", "2", "-o", "fix", "--force"),  # not quiet: notes are looked for
         "fix",
     ),
     "apply": Writer(

@@ -29,8 +29,12 @@ PLACES = (
     *("rmdir", "link", "linkat", "symlink", "symlinkat", "truncate", "mknod", "mknodat", "chmod", "fchmodat"),
 )
 CALLS = (*PLACES, "connect", "bind", "listen", "execve")
-NETWORK = re.compile(r"\b(connect|bind)\(.*AF_INET|\blisten\(")
-STARTED = re.compile(r"\bexecve\(")
+NETWORK = re.compile(r"\bconnect\(.*AF_INET|\blisten\(")
+"""A `bind` to no port, by which a library looks whether there is IPv6, is heard by nobody."""
+
+STARTED = re.compile(r'\bexecve\((?!"[^"]*/uname", \["uname", "-p"\])')
+"""Python's own `platform.processor`, which TensorFlow asks, starts `uname -p`."""
+
 WRITES = re.compile(r"O_WRONLY|O_RDWR|O_CREAT|O_TRUNC")
 QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 HARMLESS_PLACES = ("/dev/", "/proc/")

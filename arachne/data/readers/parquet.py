@@ -36,6 +36,9 @@ BYTES_PER_NUMBER = 4
 TYPE_SAMPLE_ROWS = 8
 """Rows read to learn the types of the features."""
 
+MAX_LABEL_BYTES = 10_000
+"""Bytes that labels which are texts may have on average."""
+
 
 def read_parquet(path: Path, preprocess: Preprocess, limit: int | None, memory: int) -> RawData:
     """Read labelled inputs from a parquet file; columns of lists become inputs of their own.
@@ -182,12 +185,25 @@ def _count_rows(file: Any, path: Path, limit: int | None, *, held: bool = False)
     # With dictionary encoding, a chunk of few bytes can hold many values.
     claimed = sum(max(chunk.total_uncompressed_size, _unpacked_size(chunk)) for chunk in chunks)
     check_growth(path, path.stat().st_size, claimed, DataError, held=held)
+    _check_labels(path, chunks)
     _check_texts(path, chunks, claimed, held=held)
     if not data.num_rows:
         raise DataError(f"'{path}' has no rows")
     if len(set(file.schema_arrow.names)) < len(file.schema_arrow.names):
         raise DataError(f"'{path}' has two columns of the same name")
     return int(data.num_rows if limit is None else min(data.num_rows, limit))
+
+
+def _check_labels(path: Path, chunks: Sequence[Any]) -> None:
+    """Refuse labels that are no names of classes: texts of this size, one for each row, would take gigabytes."""
+    for chunk in chunks:
+        if chunk.physical_type == "BYTE_ARRAY" and chunk.path_in_schema in LABEL_NAMES:
+            mean = chunk.total_uncompressed_size // max(1, chunk.num_values)
+            if mean > MAX_LABEL_BYTES:
+                raise DataError(
+                    f"the column '{chunk.path_in_schema}' of '{path}' holds texts of {mean:,} bytes on average, expected "
+                    f"names of classes, at most {MAX_LABEL_BYTES:,} bytes long"
+                )
 
 
 def _unpacked_size(chunk: Any) -> int:

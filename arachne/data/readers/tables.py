@@ -25,6 +25,9 @@ PATH_COLUMN = "path"
 FREE_UNPACKED_BYTES = 8 << 20
 """Bytes that a compressed table may always unpack to; its cells take some thirty times that."""
 
+MAX_EVEN_CHARACTERS = 1 << 12
+"""Characters that the texts of a column may always take when each has the room of the longest."""
+
 Table = Mapping[str, Sequence[Any] | Array]
 
 
@@ -148,8 +151,19 @@ def as_column(values: Sequence[Any] | Array) -> Array:
     """Convert a metadata column to texts or numbers `(n,)`, with an empty text for a missing value."""
     if any(isinstance(value, (list, dict, bytes)) for value in values):
         raise DataError("a column of metadata holds lists, expected one text or number per row")
-    column = np.asarray(["" if value is None else value for value in values])
+    plain = ["" if value is None else value for value in values]
+    if any(isinstance(value, str) for value in plain):
+        return _texts([str(value) for value in plain])
+    column = np.asarray(plain)
     return column.astype(str) if column.dtype.kind == "O" else column
+
+
+def _texts(values: list[str]) -> Array:
+    """Make an array of texts; where one is much longer than the others, not all of them take its room."""
+    longest, characters = max(map(len, values)), sum(map(len, values))
+    if longest * len(values) <= max(MAX_EVEN_CHARACTERS, 2 * characters):
+        return np.asarray(values)
+    return np.array(values, dtype=np.dtypes.StringDType())
 
 
 def as_features(table: Table, names: Sequence[str], source: str) -> Array | dict[str, Any]:
