@@ -201,8 +201,8 @@ def _check_labels(path: Path, chunks: Sequence[Any]) -> None:
             mean = chunk.total_uncompressed_size // max(1, chunk.num_values)
             if mean > MAX_LABEL_BYTES:
                 raise DataError(
-                    f"the column '{chunk.path_in_schema}' of '{path}' holds texts of {mean:,} bytes on average, expected "
-                    f"names of classes, at most {MAX_LABEL_BYTES:,} bytes long"
+                    f"the column '{chunk.path_in_schema}' of '{path}' holds texts of {mean:,} bytes on average, "
+                    f"expected names of classes, at most {MAX_LABEL_BYTES:,} bytes long"
                 )
 
 
