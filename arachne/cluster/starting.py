@@ -33,7 +33,7 @@ ONE_THREAD = {f"{name}_THREADS": "1" for name in LIBRARIES}
 NO_HTTP = "arachne.cluster.no_http"
 
 ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx|inproc)://[^\s/]\S*")
-"""What the address of a scheduler is like."""
+"""The form of a scheduler's address."""
 
 CONNECT_SECONDS = 20
 """Seconds after which a cluster counts as out of reach."""
