@@ -107,8 +107,7 @@ class ByInput:
         cls, owners: Array, was_right: Array, is_right: Array, showed: Array, shows: Array, labelled: Array
     ) -> ByInput:
         """Measure from the input of each decision, its outcomes before and after, and who has labels, all `(m,)`."""
-        every = np.ones(len(owners), bool)
-        shares = (is_right, showed), (~is_right, was_right), (shows, every), (is_right, labelled)
+        shares = (is_right, showed), (~is_right, was_right), (shows, labelled), (is_right, labelled)
         repair, breakage, fault, accuracy = (rate_of(hit, among, owners).draws or 0.0 for hit, among in shares)
         p = paired_p(~was_right & is_right, was_right & ~is_right, owners)
         inputs, negatives = len(np.unique(owners)), len(np.unique(owners[showed]))

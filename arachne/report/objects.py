@@ -328,7 +328,7 @@ def _by_input(part: PartEvidence, by_input: ByInput) -> dict[str, Any]:
     return {
         "inputs": by_input.inputs,
         "negatives": by_input.negatives,
-        "fault_interval": interval(part.target_errors_after, part.inputs, by_input.fault_draws),
+        "fault_interval": interval(part.target_errors_after, part.accuracy.total, by_input.fault_draws),
         "accuracy_interval": interval(right, part.accuracy.total, by_input.accuracy_draws),
     }
 

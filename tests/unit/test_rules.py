@@ -16,9 +16,11 @@ from arachne.data.split import split_by_outcome, whole_part
 from arachne.data.unlabelled import UNKNOWN, read_unlabelled
 from arachne.errors import DataError, ModelError, NothingToRepairError, UsageError
 from arachne.settings import task_from
-from arachne.tasks import SINGLE_LABEL, Rule, rule_in
+from arachne.tasks import SINGLE_LABEL, Rule, Tokens, rule_in
 from arachne.tasks.rule import UNDER_RULE, read_rule
 from arachne.testing import ReferenceBackend
+from arachne.text import percent
+from tests.unit.test_several_decisions import IGNORED, TOKENS, tagger, tokens
 
 NAMES = ("cat", "dog", "bird", "2")
 
@@ -128,6 +130,8 @@ def test_a_repair_by_a_rule_needs_no_label(
     page = (tmp_path / "fix" / "report.html").read_text("utf-8")
     assert "inputs that broke the rule keep it now" in page
     assert 'id="confusion"' not in page
+    low, high = held_out.accuracy.after.interval  # of the inputs under the rule, not of those that are kept
+    assert f"95 %: {percent(low)} to {percent(high)}; 0 other errors fixed" in page
     again = arachne.open_repair(tmp_path / "fix", model, faulty, keep_as_is=others)
     assert again.evidence.held_out.kept == held_out.kept
     measured = arachne.measure(model, faulty, patch=result.patch, keep_as_is=others)
@@ -151,6 +155,19 @@ def test_unlabelled_inputs_count_as_right_ones_beside_labelled_ones(
     assert sum(one.total for one in held_out.classes) == (~kept).sum()
     assert f"{held_out.kept.count} of {held_out.kept.total} kept decisions changed" in str(result.evidence.verdict)
     np.testing.assert_array_equal(part.data.labels[kept], part.predictions[kept])
+
+
+def test_decisions_of_any_task_are_kept() -> None:
+    (inputs, labels), (traffic, _) = tokens(300, seed=3), tokens(200, seed=11)
+    data = LabelledData(inputs, np.where(labels == IGNORED, -100, labels))
+    result = arachne.repair(tagger(), data, "2:0", task=Tokens(), keep_as_is=traffic, searcher="last", max_break=0.05)
+    part, held_out = result.split.held_out, result.evidence.held_out
+    kept = np.asarray(part.data.kept)
+    assert held_out.kept is not None
+    assert held_out.kept.total == kept.sum() * TOKENS
+    assert held_out.kept.draws is not None
+    before, after = (scores.argmax(axis=2)[kept] for scores in (part.outputs, result.model.forward(part.data.inputs)))
+    assert held_out.kept.count == int((before != after).sum())
 
 
 def test_with_a_holdout_every_second_one_is_held_out(model: ReferenceBackend, digits: LabelledData) -> None:
