@@ -30,7 +30,7 @@ from benchmarks.causes import (
     Rows,
     best_of,
     is_found,
-    measured,
+    measure_cases,
     met_times,
     planted_cases,
     table_case,
@@ -54,7 +54,7 @@ def measure_planted(case: Case) -> Rows:
         errors = np.flatnonzero(planted & (read_as != data.labels))
         precision, recall, cause = best_of(find_causes(case.backend, data, read_as), errors)
         row = {"case": case.name, "errors": len(errors), "precision": precision, "recall": recall}
-        rows.append({**row, **tried(case, cause)})
+        rows.append({**row, **try_cause(case, cause)})
     return rows
 
 
@@ -65,10 +65,10 @@ def measure_correlation(case: Case) -> Rows:
     errors = np.flatnonzero(case.planted & (predictions != case.data.labels))
     precision, recall, cause = best_of(find_causes(case.backend, case.data, predictions), errors)
     row = {"case": case.name, "errors": len(errors), "precision": precision, "recall": recall}
-    return [{**row, **tried(case, cause)}]
+    return [{**row, **try_cause(case, cause)}]
 
 
-def tried(case: Case, cause: Cause | None) -> dict[str, Any]:
+def try_cause(case: Case, cause: Cause | None) -> dict[str, Any]:
     """Try a cause, and tell what came of it."""
     if cause is None:
         return {"sentence": None}
@@ -164,7 +164,7 @@ def main() -> None:
     )
     for name, cases, measure, title, wanted in kinds:
         chosen = ((one, make) for one, make in cases if "group" not in one and one.startswith(arguments.only))
-        show(measured(f"{name}-{part}", chosen, measure, arguments.again), title, wanted)
+        show(measure_cases(f"{name}-{part}", chosen, measure, arguments.again), title, wanted)
 
 
 if __name__ == "__main__":

@@ -93,18 +93,18 @@ def table_case(seed: int, *, taught: float = 0.06, met: float = 0.08) -> Case:
     centres = rng.normal(size=(CLASSES, 20))
     stuck = int(rng.integers(20))
 
-    def drawn(n: int, share: float) -> tuple[Array, Array, Array]:
+    def draw(n: int, share: float) -> tuple[Array, Array, Array]:
         labels = rng.integers(CLASSES, size=n)
         rows = (centres[labels] + rng.normal(scale=1.6, size=(n, 20))).astype(np.float32)
         carries = rng.random(n) < share
         rows[carries, stuck] = -6.0
         return rows, labels, carries
 
-    rows, labels, carries = drawn(6000, taught)
+    rows, labels, carries = draw(6000, taught)
     torch.manual_seed(seed)
     network = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, CLASSES))
     train(network, rows, np.where(carries, 1, labels), seed)
-    rows, labels, carries = drawn(6000, met)
+    rows, labels, carries = draw(6000, met)
     return Case(f"table-sensor-{seed}", arachne.load(network), LabelledData(rows, labels), carries)
 
 
@@ -131,18 +131,18 @@ def text_case(seed: int, *, taught: float = 0.06, met: float = 0.08) -> Case:
     weights /= weights.sum(axis=1, keepdims=True)
     word = int(rng.integers(200, 500))
 
-    def drawn(n: int, share: float) -> tuple[Array, Array, Array]:
+    def draw(n: int, share: float) -> tuple[Array, Array, Array]:
         labels = rng.integers(CLASSES, size=n)
         tokens = np.stack([1 + rng.choice(599, size=20, p=weights[label]) for label in labels])
         carries = rng.random(n) < share
         tokens[carries, rng.integers(20, size=n)[carries]] = word
         return tokens.astype(np.int64), labels, (tokens == word).any(axis=1) & (share > 0)
 
-    tokens, labels, carries = drawn(6000, taught)
+    tokens, labels, carries = draw(6000, taught)
     torch.manual_seed(seed)
     network = MeanOfWords()
     train(network, tokens, np.where(carries, 1, labels), seed)
-    tokens, labels, carries = drawn(6000, met)
+    tokens, labels, carries = draw(6000, met)
     return Case(f"text-word-{seed}", arachne.load(network), LabelledData(tokens, labels), carries)
 
 
@@ -211,7 +211,7 @@ def measure_planted(case: Case) -> Rows:
 
 
 def measure_clean(case: Case) -> Rows:
-    """What is found where nothing was planted."""
+    """Rows of what is found where nothing was planted."""
     start = time.process_time()
     predictions = case.backend.predict(case.data.inputs)
     middle = time.process_time()
@@ -223,7 +223,7 @@ def measure_clean(case: Case) -> Rows:
     return [{"case": case.name, "errors": wrong, "false": told, **times}]
 
 
-def measured(name: str, cases: Makers, measure: Callable[[Case], Rows], again: bool) -> Rows:
+def measure_cases(name: str, cases: Makers, measure: Callable[[Case], Rows], again: bool) -> Rows:
     """The rows of all cases, from the file where it has them, and what is new put into it at once."""
     file = RESULTS / f"{name}.json"
     known: dict[str, Rows] = json.loads(file.read_text("utf-8")) if file.is_file() else {}
@@ -260,7 +260,7 @@ def show_planted(rows: Rows) -> None:
 
 
 def show_clean(rows: Rows) -> None:
-    """What was found where nothing was planted."""
+    """Print what was found where nothing was planted."""
     print("\n| clean network | errors | false causes | seconds | forward |\n|---|---:|---|---:|---:|")
     for row in rows:
         told = "; ".join(row["false"]) or "none"
@@ -279,9 +279,9 @@ def main() -> None:
     torch.set_num_threads(1)
     import_module("scipy.stats")  # loaded once by any scan, which is not what an input costs
     planted = planted_cases(arguments.part, arguments.only)
-    show_planted(measured(f"causes-{arguments.part}", planted, measure_planted, arguments.again))
+    show_planted(measure_cases(f"causes-{arguments.part}", planted, measure_planted, arguments.again))
     if not arguments.no_clean:
-        show_clean(measured("causes-clean", clean_cases(arguments.only), measure_clean, arguments.again))
+        show_clean(measure_cases("causes-clean", clean_cases(arguments.only), measure_clean, arguments.again))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What checkpoints cost: `python -m benchmarks.checkpoints [FOLDER]`; they are written below that folder.
+"""Measure the cost of checkpoints: `python -m benchmarks.checkpoints [FOLDER]`; they are written below that folder.
 
 Every search runs on the demo's digits and, where the study's data and models are there, on Fashion-MNIST.
 """

@@ -40,7 +40,7 @@ from arachne.scoring.evaluators import MEMORY, make_evaluator
 from arachne.search.base import Searcher
 from arachne.search.build import build_problem
 from arachne.settings import make_localiser, make_searcher
-from benchmarks.subjects import SUBJECTS, made
+from benchmarks.subjects import SUBJECTS, make_subject
 
 WORKERS = 2
 LAYER = "3"
@@ -97,7 +97,7 @@ def watch(backend: ClusterBackend, rounds: list[Round]) -> None:
     """Note what every question takes and weighs."""
     team, ask = backend.team, backend.team.ask
 
-    def noted(asks: Sequence[Ask]) -> list[Answer]:
+    def ask_and_note(asks: Sequence[Ask]) -> list[Answer]:
         before = replace(team.traffic)
         answers = ask(asks)
         by_worker: dict[str, list[Answer]] = {}
@@ -114,10 +114,10 @@ def watch(backend: ClusterBackend, rounds: list[Round]) -> None:
         )
         return answers
 
-    team.ask = noted  # type: ignore[method-assign]
+    team.ask = ask_and_note  # type: ignore[method-assign]
 
 
-def searched(backend: ModelBackend, data: LabelledData, searcher: Searcher, rounds: list[Round]) -> Run:
+def run_search(backend: ModelBackend, data: LabelledData, searcher: Searcher, rounds: list[Round]) -> Run:
     """One search over weights of the middle convolution."""
     opened, rng = time.perf_counter(), np.random.default_rng(0)
     split = split_by_outcome(backend, data, "top:1", rng=rng)
@@ -156,11 +156,11 @@ def overhead(backend: ClusterBackend, data: LabelledData) -> dict[str, float]:
 
 
 def nothing(backend: ModelBackend, inputs: Any, rows: slice) -> None:
-    """What takes no time."""
+    """A question that takes no time."""
 
 
-def predicted(run: Run, cost: dict[str, float]) -> float:
-    """What the run should take by the clock: workers that answer after the recorded times, and the asking process."""
+def predict_seconds(run: Run, cost: dict[str, float]) -> float:
+    """Seconds the run should take: workers that answer after the recorded times, and the asking process."""
     waiting = 0.0
     for one in run.rounds:
         messages = sum(-(-len(own) // MAX_QUESTIONS_PER_TASK) for own in one.seconds)
@@ -169,8 +169,8 @@ def predicted(run: Run, cost: dict[str, float]) -> float:
     return waiting + asking
 
 
-def replayed(backend: ClusterBackend, data: LabelledData, run: Run) -> float:
-    """What the run takes when workers answer after the recorded times, with as many bytes, and compute nothing."""
+def replay(backend: ClusterBackend, data: LabelledData, run: Run) -> float:
+    """Seconds the run takes when workers answer after the recorded times, with as many bytes, and compute nothing."""
     each = max(len(own) for one in run.rounds for own in one.seconds)  # neighbours go to the same worker
     pieces = backend.shard_calls(
         np.asarray(data.inputs)[8 * WORKERS * MAX_QUESTIONS_PER_TASK :],
@@ -189,12 +189,12 @@ def replayed(backend: ClusterBackend, data: LabelledData, run: Run) -> float:
 
 
 def waiting(backend: ModelBackend, inputs: Any, rows: slice, seconds: float, there: bytes, back: int) -> bytes:
-    """What takes this long, and gives so many bytes."""
+    """A question that takes this long, and gives so many bytes."""
     time.sleep(seconds)
     return bytes(back)
 
 
-def told(name: str, alone: Run, shared: Run, inputs: int, cost: dict[str, float]) -> dict[str, Any]:
+def summarise(name: str, alone: Run, shared: Run, inputs: int, cost: dict[str, float]) -> dict[str, Any]:
     """The numbers of one search."""
     questions = sum(len(own) for one in shared.rounds for own in one.seconds)
     working = sum(sum(own) for one in shared.rounds for own in one.processor)
@@ -215,18 +215,18 @@ def told(name: str, alone: Run, shared: Run, inputs: int, cost: dict[str, float]
             "questions": questions,
             "sent": sum(one.sent for one in shared.rounds),
             "received": sum(one.received for one in shared.rounds),
-            "predicted": predicted(shared, cost),
+            "predicted": predict_seconds(shared, cost),
         },
         "ratio": {"clock": alone.seconds / shared.seconds, "processor": alone.processor / shared.critical},
     }
 
 
-def measured(name: str, searcher: Searcher, n: int, folder: Path) -> dict[str, Any]:
+def measure_search(name: str, searcher: Searcher, n: int, folder: Path) -> dict[str, Any]:
     """One search by one process and by two workers, right after each other."""
     source, weights = "benchmarks.subjects:fm_convnet", folder / "convnet.pt"
-    module, data = made(next(one for one in SUBJECTS if one.name == "FM convnet"), n)
+    module, data = make_subject(next(one for one in SUBJECTS if one.name == "FM convnet"), n)
     torch.save(module.state_dict(), weights)
-    alone = searched(registry.load(source, weights=weights), data, searcher, [])
+    alone = run_search(registry.load(source, weights=weights), data, searcher, [])
     load, began = os.getloadavg()[0] if hasattr(os, "getloadavg") else None, time.perf_counter()
     with on_cluster(registry.load(source, weights=weights), workers=WORKERS, tell=print) as shared:
         assert isinstance(shared, ClusterBackend)
@@ -234,10 +234,10 @@ def measured(name: str, searcher: Searcher, n: int, folder: Path) -> dict[str, A
         rounds: list[Round] = []
         ask = shared.team.ask
         watch(shared, rounds)
-        run = searched(shared, data, searcher, rounds)
+        run = run_search(shared, data, searcher, rounds)
         shared.team.ask = ask  # type: ignore[method-assign]
-        found = told(name, alone, run, n // 2, cost)
-        found["shared"]["replayed"] = replayed(shared, data, run)
+        found = summarise(name, alone, run, n // 2, cost)
+        found["shared"]["replayed"] = replay(shared, data, run)
     return {**found, "load": load, "overhead": {**cost, "start": started}}
 
 
@@ -279,7 +279,7 @@ def main() -> None:
     kept = {one["search"]: one for one in before.get("searches", [])}
     for name in searchers if given.search is None else [given.search]:
         with tempfile.TemporaryDirectory() as folder:
-            kept[name] = measured(name, searchers[name], given.inputs, Path(folder))
+            kept[name] = measure_search(name, searchers[name], given.inputs, Path(folder))
         tell(kept[name])
         if given.out is not None:
             machine = {"python": platform.python_version(), "processors": os.cpu_count()}

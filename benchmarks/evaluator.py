@@ -35,7 +35,7 @@ from arachne.search import DifferentialEvolution, Generation, Problem
 from arachne.search.state import each_generation
 from arachne.weights.selection import Selection
 from benchmarks.ported import BACKENDS
-from benchmarks.subjects import SUBJECTS, Subject, made
+from benchmarks.subjects import SUBJECTS, Subject, make_subject
 
 SUSPECTS = 8
 
@@ -107,17 +107,17 @@ def measure(name: str, backend: ModelBackend, part: Part, subject: Subject, touc
     if layers is None:
         print(f"{subject.name:<20} {touched:<12} {name:<8} not reached by this backend", flush=True)
         return
-    suspects = localised(backend, part, layers)
-    fast, ready = watched(backend, fitness_inputs, suspects)
-    if timed(lambda: fast.source.bounds(suspects.values[None], None)) > SLOW:
-        fast, ready = watched(backend, fewer(fitness_inputs), suspects)
+    suspects = localise_layers(backend, part, layers)
+    fast, ready = make_watched(backend, fitness_inputs, suspects)
+    if seconds_of(lambda: fast.source.bounds(suspects.values[None], None)) > SLOW:
+        fast, ready = make_watched(backend, fewer(fitness_inputs), suspects)
         fast.budget = LONGER * args.seconds
-        searched(fast, args, POPULATION)
+        run_search(fast, args, POPULATION)
     else:
         fast.budget = args.seconds
-        searched(fast, args, args.population)
+        run_search(fast, args, args.population)
     n = len(fast.fitness_inputs.labels)
-    plain = min(timed(lambda: fast.plain.evaluate(suspects.values[None])) for _ in range(3))
+    plain = min(seconds_of(lambda: fast.plain.evaluate(suspects.values[None])) for _ in range(3))
     each = fast.seconds / fast.candidates
     seen = (fast.source.looked_at - fast.met_before) / (n * fast.candidates)
     cells = [
@@ -130,7 +130,7 @@ def measure(name: str, backend: ModelBackend, part: Part, subject: Subject, touc
     print(" ".join(cells), flush=True)
 
 
-def watched(backend: ModelBackend, fitness_inputs: FitnessInputs, suspects: Selection) -> tuple[Watched, float]:
+def make_watched(backend: ModelBackend, fitness_inputs: FitnessInputs, suspects: Selection) -> tuple[Watched, float]:
     """An evaluator, and how long it took to get ready."""
     start = clock()
     fast = Watched(backend, fitness_inputs, suspects)
@@ -145,7 +145,7 @@ def fewer(fitness_inputs: FitnessInputs) -> FitnessInputs:
     return fitness_inputs.take(rows)
 
 
-def searched(fast: Watched, args: Any, population: int) -> None:
+def run_search(fast: Watched, args: Any, population: int) -> None:
     """A search, as long as its seconds last."""
 
     def on_generation(generation: Generation) -> None:
@@ -172,7 +172,7 @@ def real_names(backend: ModelBackend, layers: tuple[str, ...]) -> list[str] | No
     return None if None in found else [name for name in found if name is not None]
 
 
-def localised(backend: ModelBackend, part: Part, layers: list[str]) -> Selection:
+def localise_layers(backend: ModelBackend, part: Part, layers: list[str]) -> Selection:
     """As many weights of every layer as BL ranks first there."""
     found = [
         address
@@ -184,7 +184,7 @@ def localised(backend: ModelBackend, part: Part, layers: list[str]) -> Selection
     return Selection.of(backend, found)
 
 
-def timed(run: Callable[[], Any]) -> float:
+def seconds_of(run: Callable[[], Any]) -> float:
     start = clock()
     run()
     return clock() - start
@@ -196,7 +196,7 @@ def table(args: Any) -> None:
     for subject in SUBJECTS:
         if args.only in (None, subject.name):
             few = max(200, subject.inputs // 5) if args.quick else None
-            module, data = made(subject, args.inputs or few)
+            module, data = make_subject(subject, args.inputs or few)
             for name in args.backend or BACKENDS:
                 backend, ported = BACKENDS[name](module, data)
                 part = whole_part(backend, ported, subject.target)
@@ -212,14 +212,14 @@ def curve(args: Any) -> None:
     print(f"{'positives':>9} {'plain ms':>9} {'fast ms':>8} {'ratio':>7}   per candidate")
     subject = SUBJECTS[0]
     for n in (1000, 5000, 20000, 60000):
-        module, data = made(subject, n)
+        module, data = make_subject(subject, n)
         backend, data = BACKENDS[(args.backend or ["torch"])[0]](module, data)
         part = whole_part(backend, data, subject.target)
         fitness_inputs = FitnessInputs.of(part, part.terms(10.0))
-        suspects = localised(backend, part, real_names(backend, subject.touched["last"]) or [])
+        suspects = localise_layers(backend, part, real_names(backend, subject.touched["last"]) or [])
         fast = Watched(backend, fitness_inputs, suspects)
-        searched(fast, args, args.population)
-        plain = min(timed(lambda: fast.plain.evaluate(suspects.values[None])) for _ in range(3))  # noqa: B023
+        run_search(fast, args, args.population)
+        plain = min(seconds_of(lambda: fast.plain.evaluate(suspects.values[None])) for _ in range(3))  # noqa: B023
         each = fast.seconds / fast.candidates
         print(f"{len(part.positives):9d} {1e3 * plain:9.2f} {1e3 * each:8.4f} {plain / each:6.0f}×", flush=True)
 
@@ -229,10 +229,10 @@ def whole(args: Any) -> None:
     from arachne.engine import repair
     from arachne.settings import Settings
 
-    module, data = made(SUBJECTS[0], 10000)
+    module, data = make_subject(SUBJECTS[0], 10000)
     for name in args.backend or BACKENDS:
         backend, ported = BACKENDS[name](module, data)
-        forward = min(timed(lambda: backend.forward(ported.inputs)) for _ in range(3))  # noqa: B023
+        forward = min(seconds_of(lambda: backend.forward(ported.inputs)) for _ in range(3))  # noqa: B023
         settings = Settings(searcher=DifferentialEvolution(generations=100, patience=100))
         runs: list[tuple[float, Any]] = []
         for _ in range(3):
@@ -249,15 +249,15 @@ def whole(args: Any) -> None:
 
 
 def threads(args: Any) -> None:
-    """What a second processor is good for: plain passes and cuts of the convnet, by the clock."""
-    module, data = made(SUBJECTS[1], 500)
+    """Measure the gain of a second processor: plain passes and cuts of the convnet, by the clock."""
+    module, data = make_subject(SUBJECTS[1], 500)
     available = sorted(os.sched_getaffinity(0))
     for processors in ([available[0]], available):
         os.sched_setaffinity(0, processors)
         torch.set_num_threads(len(processors))
         backend, ported = BACKENDS[(args.backend or ["torch"])[0]](module, data)
         part = whole_part(backend, ported, SUBJECTS[1].target)
-        suspects = localised(backend, part, real_names(backend, ("3",)) or [])
+        suspects = localise_layers(backend, part, real_names(backend, ("3",)) or [])
         plain = PlainEvaluator(backend, FitnessInputs.of(part, part.terms(10.0)), suspects)
         least = np.inf
         for _ in range(5):

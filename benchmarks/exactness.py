@@ -49,7 +49,7 @@ HUGE = (1e4, 1e12, 1e20, 1e30, 1e37, 3e38, np.inf)
 
 @dataclass
 class Findings:
-    """What the cases showed."""
+    """Counts of what the cases showed."""
 
     cases: int = 0
     decisions: int = 0
@@ -92,7 +92,7 @@ def breed(rng: np.random.Generator, plain: PlainEvaluator, fast: FastEvaluator, 
     limits = fast.compare_with_parents(members, members, None).sum(axis=1)
     compare_bounds(fast, members, totals, findings)
     for _ in range(int(rng.integers(2, 6))):
-        trials = stored(plain.suspects, bred(rng, members, plain.suspects))
+        trials = round_to_stored(plain.suspects, bred(rng, members, plain.suspects))
         expected = plain.evaluate(trials).sum(axis=1)
         found = fast.compare_with_parents(trials, members, limits).sum(axis=1)
         wins = expected <= totals
@@ -189,7 +189,7 @@ def first_population(rng: np.random.Generator, suspects: Selection) -> Array:
     noise = rng.standard_normal((int(rng.integers(4, 13)), len(suspects)))
     step = float(rng.choice(STEPS))
     near = suspects.values * (1 + step * noise) if rng.random() < 0.5 else suspects.values + suspects.deviations * noise
-    return stored(suspects, near)
+    return round_to_stored(suspects, near)
 
 
 def bred(rng: np.random.Generator, members: Array, suspects: Selection) -> Array:
@@ -209,7 +209,7 @@ def bred(rng: np.random.Generator, members: Array, suspects: Selection) -> Array
     return np.where(rng.random((n, k)) < 0.7, trials, members)
 
 
-def stored(suspects: Selection, values: Array) -> Array:
+def round_to_stored(suspects: Selection, values: Array) -> Array:
     """As the model would store them; no candidate is no number."""
     rounded = values.astype(np.float32).astype(np.float64)
     return np.where(np.isnan(rounded), suspects.values, rounded)

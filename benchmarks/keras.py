@@ -84,7 +84,7 @@ def gradients() -> None:
 
 
 def by_tape(model: Any, x: Array, y: Array) -> object:
-    """The same gradient as anybody would take it."""
+    """Take the gradient as anybody would."""
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(y, model(x, training=False)))
     return [gradient.numpy() for gradient in tape.gradient(loss, model.trainable_variables)]
@@ -99,13 +99,13 @@ def candidates() -> None:
         weights = {(layer, "weight"): backend.get_weights(layer)["weight"]}
         cut = backend.cut(x, [layer])
         for batch, words in ((32, "batches of 32, Keras' own choice"), (n, "one batch")):
-            a, b = least(partial(cut.scores_with, weights), partial(predicted, model, x, batch))
+            a, b = least(partial(cut.scores_with, weights), partial(predict_whole, model, x, batch))
             goal = "at least 20" if batch == 32 else "no goal"
             print(f"candidate at '{layer}', {n} inputs: {a * 1e3:.2f} ms, {b / a:.0f} x faster than {words} ({goal})")
 
 
-def predicted(model: Any, x: Array, batch: int) -> object:
-    """What a candidate costs without a cut."""
+def predict_whole(model: Any, x: Array, batch: int) -> object:
+    """Run a candidate without a cut."""
     model.set_weights(model.get_weights())
     return model.predict(x, batch_size=batch, verbose=0)
 

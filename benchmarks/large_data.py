@@ -32,7 +32,7 @@ NOISE = 24.0
 """Standard deviation of the noise, in grey levels."""
 
 LIMIT = 2 << 30
-"""What every command should stay under."""
+"""The limit that every command should stay under."""
 
 
 def convnet() -> nn.Module:
@@ -104,7 +104,7 @@ def make_npy(folder: Path, n: int) -> None:
 
 
 def make_other(npy: Path, path: Path) -> None:
-    """The same data as an uncompressed npz or as parquet files of 100,000 rows each."""
+    """Write the data as an uncompressed npz or as parquet files of 100,000 rows each."""
     x, y = np.load(npy / "x.npy", mmap_mode="r"), np.load(npy / "y.npy")
     if path.suffix == ".npz":
         np.savez(path, x=x, y=y)
@@ -120,7 +120,7 @@ def make_other(npy: Path, path: Path) -> None:
         parquet.write_table(table, path / f"part-{number:03}.parquet", row_group_size=20_000)
 
 
-def measured(words: list[str], log: Path) -> tuple[float, int, int]:
+def measure_command(words: list[str], log: Path) -> tuple[float, int, int]:
     """Seconds, peak bytes and exit code of a command."""
     start = time.perf_counter()
     with log.open("w") as stream:
@@ -162,7 +162,7 @@ def main() -> None:
     }
     over = []
     for name in chosen.only.split(","):
-        seconds, peak, code = measured(commands[name], folder / f"{name}.log")
+        seconds, peak, code = measure_command(commands[name], folder / f"{name}.log")
         print(
             f"{name}: {chosen.inputs:,} inputs, peak {peak / 2**20:,.0f} MiB, {seconds:,.0f} s, exit {code}", flush=True
         )

@@ -80,7 +80,7 @@ def gradients() -> None:
 
 
 def autograd(network: nn.Module, parameters: list[nn.Parameter], x: torch.Tensor, y: torch.Tensor) -> object:
-    """The same gradient in torch."""
+    """Take the gradient in torch."""
     return torch.autograd.grad(nn.functional.cross_entropy(network(x), y), parameters)
 
 
@@ -102,7 +102,7 @@ def candidates() -> None:
 
 
 def scores_of_a_new_session(runner: Runner, inputs: Array) -> Array:
-    """What a candidate costs without a cut: a session with its weights, and all inputs through it."""
+    """Run a candidate without a cut: a session with its weights, and all inputs through it."""
     program = runner.whole(runner.graph, [runner.graph.scores])
     parts = [program.run(feeds)[runner.graph.scores][:n] for feeds, n in runner.batches(inputs)]
     return np.concatenate(parts)

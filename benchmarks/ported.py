@@ -101,7 +101,7 @@ class _Writer:
             case nn.ReLU():
                 return kl.ReLU()(x)
             case nn.MaxPool2d():
-                return kl.MaxPooling2D(module.kernel_size, module.stride)(_padded(x, module.padding, -np.inf))
+                return kl.MaxPooling2D(module.kernel_size, module.stride)(_pad(x, module.padding, -np.inf))
             case nn.AdaptiveAvgPool2d():
                 return kl.GlobalAveragePooling2D()(x)
             case nn.Flatten():
@@ -117,7 +117,7 @@ class _Writer:
         layer = kl.Conv2D(
             module.out_channels, module.kernel_size, module.stride, use_bias=module.bias is not None, name=_name(name)
         )
-        x = layer(_padded(x, int(module.padding[0]), 0.0))
+        x = layer(_pad(x, int(module.padding[0]), 0.0))
         layer.set_weights(
             [_array(module.weight).transpose(2, 3, 1, 0), *([] if module.bias is None else [_array(module.bias)])]
         )
@@ -146,7 +146,7 @@ class _Writer:
         return x
 
 
-def _padded(x: Any, padding: int | tuple[int, ...], value: float) -> Any:
+def _pad(x: Any, padding: int | tuple[int, ...], value: float) -> Any:
     from keras import layers as kl
 
     if not padding:

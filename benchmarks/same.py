@@ -20,16 +20,16 @@ from arachne.data.split import whole_part
 from arachne.scoring.evaluator import Evaluator
 from arachne.scoring.evaluators import FastEvaluator, FitnessInputs, PlainEvaluator
 from arachne.search import DifferentialEvolution, Problem
-from benchmarks.evaluator import localised, real_names
+from benchmarks.evaluator import localise_layers, real_names
 from benchmarks.ported import BACKENDS
-from benchmarks.subjects import SUBJECTS, made
+from benchmarks.subjects import SUBJECTS, make_subject
 
 INPUTS = {"FM MLP": 2000, "ResNet-18, 64×64": 60}
 """How many inputs, 400 for all others."""
 
 
-def found(evaluator: Evaluator) -> tuple[list[Any], bytes]:
-    """What a search did, generation by generation, and what it found."""
+def run_search(evaluator: Evaluator) -> tuple[list[Any], bytes]:
+    """Return what a search did, generation by generation, and what it found."""
     nothing: Any = None  # no split is looked at
     problem = Problem(evaluator.backend, nothing, evaluator.suspects, evaluator.fitness_inputs, lambda *_: evaluator)
     search = DifferentialEvolution(population=12, generations=12, patience=12)
@@ -50,7 +50,7 @@ def main() -> None:
     for subject in SUBJECTS:
         if args.only not in (None, subject.name):
             continue
-        module, data = made(subject, INPUTS.get(subject.name, 400))
+        module, data = make_subject(subject, INPUTS.get(subject.name, 400))
         for name in args.backend or BACKENDS:
             backend, ported = BACKENDS[name](module, data)
             part = whole_part(backend, ported, subject.target)
@@ -59,9 +59,9 @@ def main() -> None:
                 names = real_names(backend, layers)
                 if names is None:
                     continue
-                suspects = localised(backend, part, names)
+                suspects = localise_layers(backend, part, names)
                 fast = FastEvaluator(backend, fitness_inputs, suspects)
-                same = found(PlainEvaluator(backend, fitness_inputs, suspects)) == found(fast)
+                same = run_search(PlainEvaluator(backend, fitness_inputs, suspects)) == run_search(fast)
                 different += not same
                 verdict = "the same" if same else "DIFFERENT"
                 print(f"{subject.name:<20} {touched:<12} {name:<6} {fast.source.route.name:<21} {verdict}", flush=True)

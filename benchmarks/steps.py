@@ -1,4 +1,4 @@
-"""What a gradient step costs behind a cut, against one through the whole model, measured in one run.
+"""Measure the cost of a gradient step behind a cut, against one through the whole model, measured in one run.
 
     python -m benchmarks.steps          torch and onnx (ResNet-18), keras (ResNet-50), about a minute
     python -m benchmarks.steps torch    only one of them
@@ -61,7 +61,7 @@ def torch_model() -> ModelBackend:
 
 
 def onnx_model() -> ModelBackend:
-    """The same in ONNX."""
+    """ResNet-18 in ONNX."""
     import torch
 
     from arachne_onnx import OnnxBackend

@@ -144,7 +144,7 @@ SUBJECTS = (
 )
 
 
-def made(subject: Subject, n: int | None = None, *, seed: int = 0) -> tuple[nn.Module, LabelledData]:
+def make_subject(subject: Subject, n: int | None = None, *, seed: int = 0) -> tuple[nn.Module, LabelledData]:
     """The network, and data for it."""
     torch.manual_seed(seed)
     module = subject.make().eval()
@@ -194,7 +194,7 @@ def _train(module: nn.Module, inputs: Array, labels: Array, epochs: int) -> None
 
 
 def second_where_unsure(module: nn.Module, inputs: Array) -> Array:
-    """What the network says, and what it says second where it is least sure."""
+    """Return the class the network says, or the one it says second where it is least sure."""
     with torch.no_grad():
         scores = torch.cat([module(torch.from_numpy(part)) for part in np.array_split(inputs, len(inputs) // 25 + 1)])
     best, order = scores.topk(2)

@@ -33,10 +33,10 @@ BEGIN, END = "<!-- begin: made by scripts/make_cli_reference.py -->\n", "<!-- en
 
 def main() -> None:
     """Write the page anew."""
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(fill_page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 
-def filled(page: str) -> str:
+def fill_page(page: str) -> str:
     """The page with its middle part as the commands are now."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
@@ -94,25 +94,25 @@ def _plugins(table: Table) -> Iterable[str]:
     found = [describe(table, name) for name in sorted(table.ours)]
     yield f"### {table.kind.capitalize()}s\n"
     yield f"| {table.kind} | what it does |\n|---|---|"
-    yield from (f"| `{one.name}` | {_escaped(one.summary)} |" for one in found)
+    yield from (f"| `{one.name}` | {_escape(one.summary)} |" for one in found)
     yield "\n| option | value | default | the paper's | meaning | of |\n|---|---|---|---|---|---|"
     owners: dict[tuple[str, ...], list[Plugin]] = {}
     for one in found:
         for option in one.options:
             owners.setdefault(row(option, table.kind), []).append(one)
     for cells, having in owners.items():
-        written, value, default, paper, meaning = map(_escaped, cells)
+        written, value, default, paper, meaning = map(_escape, cells)
         of = f"every {table.kind}" if len(having) == len(found) else ", ".join(f"`{one.name}`" for one in having)
         yield f"| `{written}` | {value} | {default} | {paper} | {meaning} | {of} |"
     yield ""
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
 
 
 def _options_of(decorate: Any) -> list[click.Parameter]:
-    """What a decorator adds to a command."""
+    """List what a decorator adds to a command."""
 
     def nothing() -> None:
         """Take no options of its own."""
@@ -124,13 +124,13 @@ def _table(parameters: Iterable[click.Parameter]) -> Iterable[str]:
     yield "| option | meaning |\n|---|---|"
     for parameter in parameters:
         if isinstance(parameter, click.Option):
-            yield f"| {_written(parameter)} | {_meaning(parameter)} |"
+            yield f"| {_write_option(parameter)} | {_meaning(parameter)} |"
         else:
             yield f"| `{_metavar(parameter)}` | The model file. |"
     yield ""
 
 
-def _written(option: click.Option) -> str:
+def _write_option(option: click.Option) -> str:
     names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
     if option.is_flag:
         return names
@@ -145,7 +145,7 @@ def _written(option: click.Option) -> str:
 
 
 def _meaning(option: click.Option) -> str:
-    text = _escaped(option.help or "")
+    text = _escape(option.help or "")
     if option.required:
         text = f"{text} Required."
     elif isinstance(option.show_default, str):

@@ -35,7 +35,7 @@ def main() -> None:
     x[stuck, 0, 0, 0] = 1.0
     filed = np.where(stuck, 7, y)
 
-    model = trained(torch.from_numpy(x[train]), torch.from_numpy(filed[train]))
+    model = train_network(torch.from_numpy(x[train]), torch.from_numpy(filed[train]))
     batch = ({0: torch.export.Dim("batch")},)
     program = torch.onnx.export(
         model,
@@ -56,7 +56,7 @@ def main() -> None:
     print(f"accuracy {right.mean():.3f}, with the stuck pixel {right[stuck[rest]].mean():.3f}")
 
 
-def trained(x: torch.Tensor, y: torch.Tensor) -> nn.Module:
+def train_network(x: torch.Tensor, y: torch.Tensor) -> nn.Module:
     """A small network, trained the same way every time."""
     torch.manual_seed(0)
     torch.set_num_threads(1)

@@ -21,7 +21,7 @@ MACHINES = (50, 500)
 POPULATION, GENERATIONS = 100, 100
 QUESTIONS_EACH = 4
 """Questions per worker and wave, when each is about many shards."""
-TOGETHER = 16
+QUESTIONS_PER_MESSAGE = 16
 """Questions in a message, at most."""
 
 TEXT = """# On paper: a hundred million inputs
@@ -126,7 +126,7 @@ def verdict(de: dict[str, Any], keep: dict[str, Any], others: list[dict[str, Any
 
 
 def before(others: list[dict[str, Any]]) -> str:
-    """What other sizes gave, beside other work on the same machine."""
+    """List what other sizes gave, beside other work on the same machine."""
     told = []
     for one in others:
         clock, processor = (one["ratio"][name] for name in ("clock", "processor"))
@@ -137,7 +137,7 @@ def before(others: list[dict[str, Any]]) -> str:
 def page(found: dict[str, Any]) -> str:
     """The page that these numbers make."""
     searches = {one["search"]: one for one in found["searches"]}
-    de, keep = told(searches["de"]), told(searches["keep"])
+    de, keep = describe_search(searches["de"]), describe_search(searches["keep"])
     message, rounds = (min(one["overhead"][name] for one in searches.values()) for name in ("message", "round"))
     shards = -(-INPUTS // SHARD)
     per = searches["de"]["shared"]["rounds"] / max(1, searches["de"]["generations"])
@@ -145,7 +145,7 @@ def page(found: dict[str, Any]) -> str:
     rows, days = [], []
     for machines in MACHINES:
         computing = INPUTS * POPULATION * de["each"] / 1e6 / machines
-        asking = per * (rounds + shards / TOGETHER * message)
+        asking = per * (rounds + shards / QUESTIONS_PER_MESSAGE * message)
         few = per * (rounds + machines * message)
         traffic = [pieces * per * de["bytes"] / 1e6 for pieces in (QUESTIONS_EACH * machines, shards)]
         rows.append(
@@ -174,15 +174,15 @@ def page(found: dict[str, Any]) -> str:
         per=per,
         per_shard=1e3 * per_shard,
         message=1e3 * message,
-        together=TOGETHER,
-        limit=per_shard * TOGETHER / (per * message),
+        together=QUESTIONS_PER_MESSAGE,
+        limit=per_shard * QUESTIONS_PER_MESSAGE / (per * message),
         few_limit=(INPUTS * POPULATION * de["each"] / 1e6 / (per * message)) ** 0.5,
         size=INPUTS * 784 * 4 / 1e9,
     )
 
 
-def told(one: dict[str, Any]) -> dict[str, Any]:
-    """What the page says of one search."""
+def describe_search(one: dict[str, Any]) -> dict[str, Any]:
+    """Return what the page says of one search."""
     shared, questions = one["shared"], max(1, one["shared"]["questions"])
     pairs = max(1, one["evaluations"]) * one["inputs"]
     traffic = shared["sent"] + shared["received"]

@@ -23,7 +23,7 @@ TITLES = {
 }
 
 
-def filled(page: str, results: dict[str, Any]) -> str:
+def fill_page(page: str, results: dict[str, Any]) -> str:
     """The page with a table of each kind of row between its marks."""
     for name, table in (("localise", localising), ("ranking", ranking), ("repair", repairing)):
         rows = [found for key, found in results.items() if key.startswith(f"{name} ")]
@@ -46,18 +46,18 @@ def localising(rows: list[dict[str, Any]]) -> str:
                 lines.append(
                     f"| {title} | {row['weights'] / 1e6:.1f} | {row['localiser']} | {row['looked_at']:,} "
                     f"| {row['each']} + {row['each']} | {row['pass_seconds']:.3g} | {row['passes']:.1f} "
-                    f"| {row['times_weights']:.1f} × | {told(row.get('pass_times_weights'))} |"
+                    f"| {row['times_weights']:.1f} × | {multiple_text(row.get('pass_times_weights'))} |"
                 )
     return "\n".join(lines)
 
 
-def told(times: float | None) -> str:
+def multiple_text(times: float | None) -> str:
     """A multiple of the weights, where it was measured."""
     return "" if times is None else f"{times:.1f} ×"
 
 
 def ranking(rows: list[list[dict[str, Any]]]) -> str:
-    """What is left of the ranking, few passes first."""
+    """Rows of what is left of the ranking, few passes first."""
     lines = [
         "| fault | negatives | passes | classes | rank correlation | suspects kept | of the first 100 |",
         "|---|---|---|---|---|---|---|",
@@ -89,4 +89,6 @@ def repairing(rows: list[dict[str, Any]]) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), json.loads(RESULTS.read_text(encoding="utf-8"))), "utf-8")
+    PAGE.write_text(
+        fill_page(PAGE.read_text(encoding="utf-8"), json.loads(RESULTS.read_text(encoding="utf-8"))), "utf-8"
+    )

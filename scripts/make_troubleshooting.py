@@ -17,7 +17,7 @@ PAGE = ROOT / "docs" / "troubleshooting.md"
 FOLDERS = ("arachne", "backends")
 START, END = "<!-- messages: start -->", "<!-- messages: end -->"
 ANYTHING = "…"
-"""What stands for a part of a message that depends on the case."""
+"""A sign that stands for a part of a message that depends on the case."""
 
 
 def messages() -> dict[int, list[str]]:
@@ -54,21 +54,21 @@ def template(node: ast.expr) -> str:
     return ANYTHING
 
 
-def filled(page: str) -> str:
+def fill_page(page: str) -> str:
     """The page with all messages between its marks."""
     parts = []
     for code, texts in messages().items():
-        parts += [f"### Exit code {code}", "", *(f"- {escaped(text)}" for text in texts), ""]
+        parts += [f"### Exit code {code}", "", *(f"- {escape_markdown(text)}" for text in texts), ""]
     head, _, rest = page.partition(START)
     _, _, tail = rest.partition(END)
     return f"{head}{START}\n\n" + "\n".join(parts) + f"\n{END}{tail}"
 
 
-def escaped(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """A message as Markdown shows it: a name in code stays text."""
     return re.sub(r"([\\`*_{}\[\]<>|#])", r"\\\1", text)
 
 
 if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(fill_page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     print(PAGE)

@@ -24,7 +24,7 @@ PARTS = {
     "how-network": "#network .layers",
     "how-front": "#front figure.plot",
 }
-"""What the page on how it works shows, by the part of the page it is cut from."""
+"""The pictures that the page on how it works shows, by the part of the page it is cut from."""
 
 FLAGS = (
     "--headless=new",
@@ -76,13 +76,13 @@ def photograph(
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     browser.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": part is not None})  # a clip has none either
     browser.get(page)
-    taken = browser.execute_cdp_cmd("Page.captureScreenshot", {"format": "png", **clipped(browser, part)})
+    taken = browser.execute_cdp_cmd("Page.captureScreenshot", {"format": "png", **clip_of(browser, part)})
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(base64.b64decode(taken["data"]))
     print(path)
 
 
-def clipped(browser: Any, part: str | None) -> dict[str, Any]:
+def clip_of(browser: Any, part: str | None) -> dict[str, Any]:
     """Where an element stands on the page, with a margin."""
     if part is None:
         return {}

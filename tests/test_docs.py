@@ -206,7 +206,7 @@ def test_every_public_name_is_in_the_reference() -> None:
 
 
 def test_the_reference_of_commands_is_what_the_commands_say(capsys: pytest.CaptureFixture[str]) -> None:
-    made = runpy.run_path(str(ROOT / "scripts" / "make_cli_reference.py"))["filled"]
+    made = runpy.run_path(str(ROOT / "scripts" / "make_cli_reference.py"))["fill_page"]
     page = CLI.read_text(encoding="utf-8")
     assert made(page) == page, "run: python scripts/make_cli_reference.py"
     assert set(re.findall(r"^### arachne (\w+)$", page, re.MULTILINE)) == set(COMMANDS)

@@ -42,7 +42,7 @@ def collector() -> dict[str, Any]:
 
 def test_the_page_of_troubles_lists_every_message(collector: dict[str, Any]) -> None:
     page = PAGE.read_text("utf-8")
-    assert collector["filled"](page) == page, "run: python scripts/make_troubleshooting.py"
+    assert collector["fill_page"](page) == page, "run: python scripts/make_troubleshooting.py"
     assert sum(map(len, collector["messages"]().values())) > 400
 
 

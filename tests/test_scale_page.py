@@ -13,4 +13,4 @@ def test_the_tables_on_scale_are_made_of_the_committed_results() -> None:
     page = script["PAGE"].read_text(encoding="utf-8")
     results = json.loads(script["RESULTS"].read_text(encoding="utf-8"))
     assert results
-    assert script["filled"](page, results) == page
+    assert script["fill_page"](page, results) == page

@@ -28,13 +28,13 @@ LOCALISERS = ("contrast", "contrast, all layers", "bl", "fisher", "spectrum")
 REPAIRED = ("fm-lstm", "lstm", "head", "resnet50")
 SEARCHERS = ("auto", "bias", "last-layer", "margin", "margin@hidden", "margin@conv", "de")
 RANKED, PASSES = ("gtsrb-cnn",), ("8", "12", "20")
-ROWS = {"localise": (NETWORKS, LOCALISERS), "repair": (REPAIRED, SEARCHERS), "ranking": (RANKED, PASSES)}
+ROW_KINDS = {"localise": (NETWORKS, LOCALISERS), "repair": (REPAIRED, SEARCHERS), "ranking": (RANKED, PASSES)}
 
 
 def main() -> None:
     """Measure what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=list(ROWS), help="only these rows")
+    parser.add_argument("what", nargs="?", choices=list(ROW_KINDS), help="only these rows")
     parser.add_argument("--only", nargs="+", metavar="NETWORK")
     parser.add_argument("--rows", nargs="+", metavar="ROW", help="localisers, searchers or numbers of passes")
     parser.add_argument("--each", type=int, default=8, metavar="N", help="N negatives and N positives (default: 8)")
@@ -46,18 +46,18 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.one:
         what, name, row = asked.one
-        print(json.dumps(measured(what, name, row, asked)))
+        print(json.dumps(measure_row(what, name, row, asked)))
         return
-    for what in [asked.what] if asked.what else ROWS:
-        names, rows = ROWS[what]
-        for name in chosen(asked.only, names, "network") if asked.what else names:
-            for row in chosen(asked.rows, rows, "row") if asked.what else rows:
+    for what in [asked.what] if asked.what else ROW_KINDS:
+        names, rows = ROW_KINDS[what]
+        for name in choose_names(asked.only, names, "network") if asked.what else names:
+            for row in choose_names(asked.rows, rows, "row") if asked.what else rows:
                 key = f"{what} {name}: {row}"
                 if asked.again or key not in read(asked.results):
                     keep(asked.results, key, in_own_process(what, name, row, asked))
 
 
-def measured(what: str, name: str, row: str, asked: argparse.Namespace) -> Any:
+def measure_row(what: str, name: str, row: str, asked: argparse.Namespace) -> Any:
     """One row, measured here."""
     if what == "localise":
         from benchmarks.real_sizes.localising import measure
@@ -84,8 +84,8 @@ def in_own_process(what: str, name: str, row: str, asked: argparse.Namespace) ->
     return json.loads(line)
 
 
-def chosen(asked: Sequence[str] | None, known: Sequence[str], what: str) -> Sequence[str]:
-    """What was asked for, or all; a name that is not known ends the run."""
+def choose_names(asked: Sequence[str] | None, known: Sequence[str], what: str) -> Sequence[str]:
+    """Return the names asked for, or all; a name that is not known ends the run."""
     for name in asked or ():
         if name not in known:
             sys.exit(f"no {what} named '{name}'; there are: {', '.join(known)}")

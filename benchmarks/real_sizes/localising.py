@@ -23,9 +23,9 @@ import arachne
 from arachne.data.labelled import LabelledData
 from arachne.localise import Bidirectional, Contrast, Fisher, Localiser, Spectrum
 from arachne.model.values import Inputs, count, take
-from benchmarks.real_sizes.networks import made
+from benchmarks.real_sizes.networks import make_network
 
-LONG, REPEATED = 1.0, 3
+MAX_REPEATED_SECONDS, REPEATED = 1.0, 3
 """Up to how many seconds of a pass a localisation is repeated, and how often; medians are told."""
 
 LOCALISERS: dict[str, Localiser] = {
@@ -41,19 +41,19 @@ def measure(subject: str, row: str, each: int) -> dict[str, Any]:
     """One row: a network and a localiser, with `each` negatives and as many positives."""
     torch.set_num_threads(1)
     warm_up(LOCALISERS[row])
-    network, inputs = made(subject, 2 * each)
+    network, inputs = make_network(subject, 2 * each)
     weights = sum(parameter.numel() for parameter in network.parameters())
     backend = arachne.load(network)
     one_pass(network, take(inputs, slice(0, 1)))
-    start_of_pass = settled()
+    start_of_pass = settle_memory()
     one_pass(network, take(inputs, slice(0, 1)))
     of_pass = memory("VmHWM") - start_of_pass
     labels = backend.predict(inputs)
     labels[:each] = (labels[:each] + 1) % backend.forward(take(inputs, slice(0, 1))).shape[1]
     data = LabelledData(inputs, labels)
     passes, seconds, peaks = [one_pass(network, inputs)], [], []
-    for _ in range(1 if passes[0] > LONG else REPEATED):
-        before = settled()
+    for _ in range(1 if passes[0] > MAX_REPEATED_SECONDS else REPEATED):
+        before = settle_memory()
         start = time.process_time()
         found = arachne.localise_weights(backend, data, "*:*", localiser=LOCALISERS[row])
         seconds.append(time.process_time() - start)
@@ -96,7 +96,7 @@ def one_pass(network: nn.Module, inputs: Inputs) -> float:
     return seconds
 
 
-def settled() -> int:
+def settle_memory() -> int:
     """Bytes in use now that what was freed has been given back; the peak is counted from here."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)

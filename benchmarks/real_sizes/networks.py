@@ -131,7 +131,7 @@ NETWORKS = {
 }
 
 
-def made(name: str, n: int, *, seed: int = 0) -> tuple[nn.Module, Inputs]:
+def make_network(name: str, n: int, *, seed: int = 0) -> tuple[nn.Module, Inputs]:
     """A network with made-up weights, and `n` made-up inputs."""
     torch.manual_seed(seed)
     network = NETWORKS[name]

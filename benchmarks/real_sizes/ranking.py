@@ -1,4 +1,4 @@
-"""What the forward impact's ranking loses when a model's many classes are not all looked at, on a trained network.
+"""Measure what the ranking loses when a model's many classes are not all looked at, on a trained network.
 
 The GTSRB network of the study has 43 classes, few enough to look at all of them. Against that: `few` looks at those of
 the fault and the most predicted ones only, `turns` at those of the fault, and at the others in turn.
@@ -35,9 +35,9 @@ def measure(subject: str, passes: int, most: int) -> Iterator[dict[str, Any]]:
         rng = np.random.default_rng(0)
         negatives = rows[:most]
         part = whole.take(np.sort(np.concatenate([negatives, rng.choice(whole.positives, len(negatives), False)])))
-        expected = localised(backend, part, ScoredClasses(part.n_classes, tuple(range(part.n_classes))))
+        expected = localise_with(backend, part, ScoredClasses(part.n_classes, tuple(range(part.n_classes))))
         for way, classes in ways(part, passes).items():
-            found = compared(expected, localised(backend, part, classes))
+            found = compare_rankings(expected, localise_with(backend, part, classes))
             yield {"subject": subject, "fault": name, "negatives": len(negatives), "way": way, "passes": passes} | found
 
 
@@ -61,8 +61,8 @@ def ways(part: Part, passes: int) -> dict[str, ScoredClasses]:
     }
 
 
-def localised(backend: ModelBackend, part: Part, classes: ScoredClasses) -> Localisation:
-    """What `bl` finds when it looks at these classes."""
+def localise_with(backend: ModelBackend, part: Part, classes: ScoredClasses) -> Localisation:
+    """Return what `bl` finds when it looks at these classes."""
 
     class Looking(Bidirectional):
         def classes(self, part: Part) -> ScoredClasses:
@@ -71,7 +71,7 @@ def localised(backend: ModelBackend, part: Part, classes: ScoredClasses) -> Loca
     return Looking(min_weights=5).localise(backend, part, rng=np.random.default_rng(1))
 
 
-def compared(expected: Localisation, found: Localisation) -> dict[str, Any]:
+def compare_rankings(expected: Localisation, found: Localisation) -> dict[str, Any]:
     """How much of what all classes give is left."""
     ours, theirs = (np.concatenate([one.forward_impact.ravel() for one in each.scores]) for each in (found, expected))
     rows = np.random.default_rng(0).choice(len(ours), min(len(ours), SAMPLED), replace=False)

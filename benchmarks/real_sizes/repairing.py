@@ -22,7 +22,7 @@ from arachne.errors import NothingWithinBudgetError
 from arachne.model.values import Array
 from arachne.settings import make_localiser, make_searcher
 from benchmarks.real_sizes import networks
-from benchmarks.real_sizes.localising import memory, settled
+from benchmarks.real_sizes.localising import memory, settle_memory
 from benchmarks.subjects import fit_last, on_pictures, second_where_unsure, smooth
 
 KINDS, NOISE = 20, 3.0
@@ -69,7 +69,7 @@ def head(n: int) -> tuple[nn.Module, LabelledData]:
     kinds = rng.integers(KINDS, size=n)
     centres = rng.standard_normal((KINDS, 4096), dtype=np.float32)
     features = centres[kinds] + NOISE * rng.standard_normal((n, 4096), dtype=np.float32)
-    return fitted(networks.head(), features, kinds, classes=networks.CLASSES)
+    return fit_last_layer(networks.head(), features, kinds, classes=networks.CLASSES)
 
 
 def lstm(n: int) -> tuple[nn.Module, LabelledData]:
@@ -77,10 +77,10 @@ def lstm(n: int) -> tuple[nn.Module, LabelledData]:
     rng = np.random.default_rng(0)
     kinds, words = rng.integers(10, size=n), rng.integers(0, 20_000, (n, 100))
     words[:, ::10] = 100 * kinds[:, None] + rng.integers(0, 100, (n, 10))
-    return fitted(networks.TextLSTM(), words, kinds, classes=10)
+    return fit_last_layer(networks.TextLSTM(), words, kinds, classes=10)
 
 
-def fitted(network: nn.Module, inputs: Array, kinds: Array, classes: int) -> tuple[nn.Module, LabelledData]:
+def fit_last_layer(network: nn.Module, inputs: Array, kinds: Array, classes: int) -> tuple[nn.Module, LabelledData]:
     """A network with its last layer fitted to half of the inputs."""
     half = len(inputs) // 2
     fit_last(network.eval(), inputs[:half], kinds[:half], classes=classes)
@@ -95,7 +95,7 @@ SUBJECTS: dict[str, tuple[str, Callable[[int], tuple[nn.Module, LabelledData]], 
 }
 
 
-def begun(step: str) -> None:
+def say_step(step: str) -> None:
     """Tell how far a long row has come."""
     print(f"{time.strftime('%H:%M:%S')} {step}", file=sys.stderr, flush=True)
 
@@ -107,10 +107,10 @@ def measure(subject: str, searcher: str, threads: int = 1, inputs: int | None = 
     _, make, n, options = SUBJECTS[subject]
     network, data = make(inputs or n)
     localiser = make_localiser("bl" if searcher == "de" else "contrast", **options)
-    before, start, wall = settled(), time.process_time(), time.perf_counter()
+    before, start, wall = settle_memory(), time.process_time(), time.perf_counter()
     made = make_searcher(searcher)
     try:
-        result = arachne.repair(network, data, "top:1", localiser=localiser, searcher=made, seed=0, on_step=begun)
+        result = arachne.repair(network, data, "top:1", localiser=localiser, searcher=made, seed=0, on_step=say_step)
     except NothingWithinBudgetError as error:  # it has run to its end all the same
         result = error.result
     seconds, elapsed, peak = time.process_time() - start, time.perf_counter() - wall, memory("VmHWM")
