@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-ROWS = 10_000
+N_INPUTS = 10_000
 LIMITS = ("", "1MB", "100MB")
 
 
@@ -42,8 +42,8 @@ def make_inputs(folder: Path) -> None:
     (folder / "net.onnx").write_bytes(demo.joinpath("digits.onnx").read_bytes())
     rng = np.random.default_rng(0)
     with np.load(str(demo.joinpath("digits.npz"))) as stored:
-        rows = rng.integers(len(stored["y"]), size=ROWS)
-        x = stored["x"][rows] + rng.normal(0, 0.02, (ROWS, *stored["x"].shape[1:]))
+        rows = rng.integers(len(stored["y"]), size=N_INPUTS)
+        x = stored["x"][rows] + rng.normal(0, 0.02, (N_INPUTS, *stored["x"].shape[1:]))
         np.savez(folder / "data.npz", x=x.astype(np.float32), y=stored["y"][rows])
 
 
