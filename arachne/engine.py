@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from arachne.causes.targets import CauseTargets
+from arachne.causes import Experiment
+from arachne.causes.targets import CauseTargets, try_targets
 from arachne.choose.budget import Budget, Choice
 from arachne.choose.select import explain_missing, select_point
 from arachne.data.chance import check_accuracy
@@ -22,6 +23,7 @@ from arachne.data.split import Split, never_break_part, overlap, split_by_outcom
 from arachne.data.training import check_training
 from arachne.errors import DataError
 from arachne.evidence import Evidence, LabelNoise, find_label_noise
+from arachne.evidence.forecast import Forecast, forecast
 from arachne.localise import Localisation
 from arachne.model.backend import ModelBackend, restoring_weights
 from arachne.model.lazy import is_lazy
@@ -85,7 +87,8 @@ def repair(
         on_step: Called with the name of each stage as it begins.
         on_doubtful: Called before the search, with the negatives whose labels look wrong, if there are any.
         on_generation: Called after each generation of the search.
-        on_note: Called with a sentence when something is done otherwise than asked: in smaller batches, for example.
+        on_note: Called with a sentence when something is done otherwise than asked (in smaller batches, for example),
+            with what an experiment says of a cause, and with the forecast.
         checkpoint: Stores what the search has reached, and what an earlier run of the same repair had reached.
 
     Raises:
@@ -111,6 +114,7 @@ def repair(
     split, sources, doubtful = split_data(run, backend, sources, settings)
     if on_doubtful is not None and len(doubtful):
         on_doubtful(doubtful)
+    expected, experiments = look_ahead(run, backend, split)
     settings = replace(settings, objective=split.objective).with_task(split.seen.task)
     provenance = make_provenance(backend, sources, split, settings)
     run.resume(run_fields(backend, split, provenance))
@@ -122,6 +126,7 @@ def repair(
         provenance = {**provenance, "settings": settings.to_json()}
         found, patch, evidence, points = measure(run, problem, chosen, provenance)
     result = RepairResult(backend, split, localisation, found, patch, evidence, settings, run.seconds, doubtful)
+    result = replace(result, forecast=expected, experiments=experiments)
     return replace(result, points=points, choice=chosen.choice).within_budget()
 
 
@@ -178,6 +183,17 @@ def tell_breaches(split: Split, tell: Callable[[str], None]) -> None:
             f"note: {breaches:,} of {len(labels):,} inputs to keep as they are break the rule themselves, and are kept "
             "so; leave them out if the rule is for them too"
         )
+
+
+def look_ahead(run: Run, backend: ModelBackend, split: Split) -> tuple[Forecast | None, dict[str, Experiment]]:
+    """Tell what is within reach, and try the causes to repair by experiment, on seen inputs only."""
+    experiments = try_targets(backend, split.seen)
+    for text, tried in experiments.items():
+        run.note(f"{text}: {tried.sentence}")
+    expected = forecast(backend, split.seen)
+    if expected is not None:
+        run.note(expected.sentence)
+    return expected, experiments
 
 
 def localise(run: Run, backend: ModelBackend, split: Split, settings: Settings) -> Localisation:

@@ -11,9 +11,12 @@ import numpy as np
 
 from arachne.causes.cases import Cases
 from arachne.causes.cause import find_causes
+from arachne.causes.experiment import Experiment, run_experiment
+from arachne.causes.judging import dominant_prediction
 from arachne.causes.rule import Rule
 from arachne.causes.rule_reader import rule_from
 from arachne.data.labelled import LabelledData
+from arachne.data.split import Part
 from arachne.data.targets import Target, as_target_list, weights_of
 from arachne.errors import ArachneError, InputError, NothingToRepairError, UsageError
 from arachne.io.files import LARGEST_OBJECT
@@ -102,6 +105,18 @@ class CauseTargets:
         if int(number) > len(causes):
             raise UsageError(f"no '{text}': the mistakes in this data have {pluralise(len(causes), 'common cause')}")
         return causes[int(number) - 1].rule
+
+
+def try_targets(backend: ModelBackend, part: Part) -> dict[str, Experiment]:
+    """Try the causes among a part's targets by experiment, on the part's inputs; by the targets' texts."""
+    found = {}
+    for target in part.targets:
+        if isinstance(target.membership, CauseMembership):
+            shown = part.shows(target)
+            read_as = dominant_prediction(shown, Cases.of(part.data, part.predictions))
+            rule, members = target.membership.rule, np.flatnonzero(shown)
+            found[target.text] = run_experiment(backend, rule, members, read_as, part.data, part.predictions)
+    return found
 
 
 def cause_rules(targets: Sequence[Target]) -> dict[str, Any]:

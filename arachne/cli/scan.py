@@ -93,10 +93,13 @@ def command(
         wildcards=found.wildcards,
         causes=shared or (),
         batch_dependent=unsteady.to_json() if unsteady else (),
+        forecast=found.forecast,
     )
     if out is not None:
         _write(out, dumps(written) + "\n", output)
     output.result(ScanTable.of(found, shared), written)
+    if found.forecast is not None:
+        output.say(f"{found.faults[0].target}: {found.forecast.sentence}")
     if page is not None:
         drawn = None
         with going_on_without("note: the page could not be drawn", output.say):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
@@ -13,7 +13,9 @@ from arachne.causes import Cause, find_causes, try_causes
 from arachne.data.confusions import Confusion, confusions, wildcards
 from arachne.data.labelled import LabelledData
 from arachne.data.split import Part, run_part, with_model_names
+from arachne.data.targets import parse_targets
 from arachne.evidence.batch_dependence import BatchDependent, batch_dependent
+from arachne.evidence.forecast import Forecast, forecast
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Array
 from arachne.plugins.drawing import TEXT, Drawable, draw
@@ -104,6 +106,15 @@ class Scan(Drawable):
             return ()
         found = find_causes(self.backend, self.data, self.predictions)
         return found if self.backend is None else try_causes(found, self.backend)
+
+    @cached_property
+    def forecast(self) -> Forecast | None:
+        """The share of the most frequent confusion that a repair may reach; None if nothing can be said."""
+        if self.backend is None or self.scores is None or not self.faults:
+            return None
+        part = Part(self.data, np.arange(len(self.data)), self.scores, ())
+        target = parse_targets(self.faults[0].target, self.data, part.predictions, part.n_classes, part.labels)
+        return forecast(self.backend, replace(part, targets=target))
 
     @cached_property
     def batch_dependent(self) -> BatchDependent | None:

@@ -31,7 +31,8 @@ from arachne.scoring.statistics import Rate, interval
 from arachne.tasks.words import WORDS
 
 if TYPE_CHECKING:
-    from arachne.causes import Cause
+    from arachne.causes import Cause, Experiment
+    from arachne.evidence.forecast import Forecast
     from arachne.localise.base import Localisation
 
 SCHEMA = "arachne.result/1"
@@ -206,6 +207,13 @@ def flips_object(flips: Flips) -> dict[str, Any]:
     }
 
 
+def outlook_objects(forecast: Forecast | None, experiments: Mapping[str, Experiment]) -> dict[str, Any]:
+    """The forecast made before the search, and experiments with causes by target, as far as there are any."""
+    tried = {target: one.to_json() for target, one in experiments.items()}
+    ahead = {} if forecast is None else {"forecast": forecast.to_json()}
+    return {**ahead, **({"experiments": tried} if tried else {})}
+
+
 def scan_object(
     confusions: Sequence[Confusion],
     *,
@@ -215,6 +223,7 @@ def scan_object(
     wildcards: Sequence[Confusion] = (),
     causes: Sequence[Cause] = (),
     batch_dependent: Sequence[Mapping[str, Any]] = (),
+    forecast: Forecast | None = None,
 ) -> dict[str, Any]:
     """The object that `scan --json` prints: the mistakes, the most frequent first, and what they share."""
     faults, together = (
@@ -231,6 +240,7 @@ def scan_object(
             "wildcards": together,
             "causes": [cause.to_json() for cause in causes],
             "batch_dependent": list(batch_dependent),
+            "forecast": None if forecast is None else {"target": confusions[0].target, **forecast.to_json()},
         }
     )
     return scan

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from arachne.causes import Experiment
 from arachne.choose.budget import BREAK_BUDGET, Budget, Choice
 from arachne.choose.select import select_point
 from arachne.choose.simplest import simplest_as_good
@@ -15,6 +16,7 @@ from arachne.data.grouping import with_objective
 from arachne.data.split import Split
 from arachne.errors import ModelError, NothingWithinBudgetError, UsageError
 from arachne.evidence import Evidence, Gate, LabelNoise, SplitScores, compare, score
+from arachne.evidence.forecast import Forecast
 from arachne.evidence.grade import NOTHING_WITHIN
 from arachne.fairness import Objective
 from arachne.io.atomic import atomic_write
@@ -28,7 +30,7 @@ from arachne.report.front import choice_objects
 from arachne.report.json import clean, dumps
 from arachne.report.next_steps import Given, next_steps
 from arachne.report.notebook import result_html
-from arachne.report.objects import doubtful_objects, gate_objects, patch_evidence, result_object
+from arachne.report.objects import doubtful_objects, gate_objects, outlook_objects, patch_evidence, result_object
 from arachne.report.terminal import EvidenceTable, as_text
 from arachne.results.finalise import build_patch
 from arachne.results.folder import ResultFolder, place_for
@@ -91,6 +93,8 @@ class RepairResult:
         points: The front the patch was chosen from, with what each point does; empty where there was no choice.
         choice: Which of them was taken, and why.
         kept: Sections of the page that an earlier run has made.
+        forecast: The share that was said to be within reach before the search; None if nothing could be said.
+        experiments: Experiments with the causes that were to be repaired, on seen inputs, by target.
         notes: Sentences about what `save` had to leave out, such as a page that could not be drawn.
     """
 
@@ -107,6 +111,8 @@ class RepairResult:
     points: tuple[MeasuredCandidate, ...] = ()
     choice: Choice | None = None
     kept: Mapping[str, Any] = field(default_factory=dict)
+    forecast: Forecast | None = None
+    experiments: Mapping[str, Experiment] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -337,6 +343,7 @@ class RepairResult:
                     "candidates": self.localisation.n_candidates,
                 },
                 "doubtful": doubtful_objects(self.doubtful),
+                **outlook_objects(self.forecast, self.experiments),
                 "gates": gate_objects([gate.check(self.evidence) for gate in self.gates]),
                 **choice_objects(
                     self.points, self.choice, self.evidence.never_break, self.patch.provenance.get("never_break")
