@@ -7,9 +7,11 @@ from dataclasses import replace
 import numpy as np
 
 from arachne.model.values import Array
+from arachne.scoring.base import Scorer
 from arachne.search.base import Problem
 from arachne.search.influence import influences
 from arachne.search.state import Candidate
+from arachne.weights.edit import LowRankEdit
 
 MIN_REPAIRED_SHARE = 0.98
 """The share of the repaired negatives that must stay repaired; all of them where a rule is to be kept."""
@@ -21,11 +23,14 @@ STRENGTH_FACTORS = (1.0, 1.15, 1.3)
 def minimise(problem: Problem, candidate: Candidate) -> Candidate:
     """Drop the changes that a patch does not need; return the candidate itself if it needs all of them.
 
+    Of a change of a whole matrix, the last directions are dropped, which do least to inputs.
     The changes with the smallest effect on margins are dropped first: |change| sqrt(F), with F as in `influence`. The
     remaining ones must repair `MIN_REPAIRED_SHARE` of the fitness inputs that the candidate repairs (all of them where
     a rule is to be kept), break no more than it does, and be as fair to groups if there is an objective. A
     candidate that repairs none of them stays as it is: anything would do as well there.
     """
+    if candidate.edit is not None:
+        return _cut_to_rank(problem, candidate, candidate.edit)
     suspects = candidate.selection
     change = candidate.values - suspects.values
     own = problem.with_suspects(suspects)
@@ -46,24 +51,47 @@ def minimise(problem: Problem, candidate: Candidate) -> Candidate:
     return replace(candidate, selection=suspects.take(changed), values=found[changed])
 
 
+def _cut_to_rank(problem: Problem, candidate: Candidate, edit: LowRankEdit) -> Candidate:
+    """Return a candidate with the fewest directions that do what all of them do."""
+    wanted: tuple[int, int, int, float] | None = None
+    for rank in (edit.rank, *range(1, edit.rank)):
+        left, right = edit.left[:, :rank], edit.right[:, :rank]
+        scorer = problem.low_rank_scorer(*edit.key, right)
+        counts = _counts(problem, left.ravel(), scorer)
+        if wanted is None:
+            wanted = counts
+        elif wanted[0] and _reaches(counts, wanted, _least_share(problem)):
+            return replace(candidate, edit=replace(edit, left=left, right=right))
+    return candidate
+
+
 def _values_with_changes(
     problem: Problem, change: Array, which: Array, wanted: tuple[int, int, int, float]
 ) -> Array | None:
     """Return values with only these changes that reach the wanted counts, `(k,)`; None if no factor does."""
-    share = MIN_REPAIRED_SHARE if problem.split.seen.task.NEEDS_LABELS else 1.0
     for factor in STRENGTH_FACTORS:
         values = problem.suspects.values.copy()
         values[which] += factor * change[which]
         values = problem.round_to_storage(values)
-        repaired, *costs = _counts(problem, values)
-        if repaired >= share * wanted[0] and all(cost <= most for cost, most in zip(costs, wanted[1:], strict=True)):
+        if _reaches(_counts(problem, values), wanted, _least_share(problem)):
             return values
     return None
 
 
-def _counts(problem: Problem, values: Array) -> tuple[int, int, int, float]:
+def _least_share(problem: Problem) -> float:
+    return MIN_REPAIRED_SHARE if problem.split.seen.task.NEEDS_LABELS else 1.0
+
+
+def _reaches(counts: tuple[int, int, int, float], wanted: tuple[int, int, int, float], share: float) -> bool:
+    """Tell whether a smaller patch repairs this share of what the larger one does, and costs no more."""
+    return counts[0] >= share * wanted[0] and all(
+        cost <= most for cost, most in zip(counts[1:], wanted[1:], strict=True)
+    )
+
+
+def _counts(problem: Problem, values: Array, scorer: Scorer | None = None) -> tuple[int, int, int, float]:
     """Count repaired, broken and broken never-break inputs, and compute the objective's cost."""
     inputs = problem.fitness_inputs
-    scores = problem.scorer.scores(values, np.arange(len(inputs)))
+    scores = (scorer or problem.scorer).scores(values, np.arange(len(inputs)))
     right = inputs.correct(scores)
     return *inputs.outcome(inputs.wrong_by_term(scores)), float(problem.objective_costs(right[None])[0])

@@ -249,6 +249,13 @@ class Convolution(Linear):
             total += seed[:, piece].reshape(groups, shape[0] // groups, -1) @ patches.swapaxes(1, 2)
         return total.reshape(shape)
 
+    def columns(self, entering: Array) -> Array:
+        """Return one input `(channels, *positions)` as the vectors that the kernel meets, `(in, positions)`.
+
+        `in` counts the elements of the kernel of one output.
+        """
+        return np.concatenate([patches[0] for _, patches in self._patches(entering)], axis=1)
+
     def _patches(self, entering: Array) -> Iterator[tuple[slice, Array]]:
         """Unfold the input into patches of the kernel's size, piece by piece along the first spatial axis.
 

@@ -181,6 +181,7 @@ SEARCHERS = Table(
         "erase": "arachne.search:Erase",
         "front": "arachne.search:Front",
         "last-layer": "arachne.search:LastLayer",
+        "low-rank": "arachne.search:LowRank",
         "margin": "arachne.search:MarginSearch",
         "margin@conv": "arachne.search:MarginConv",
         "margin@embeddings": "arachne.search:MarginEmbeddings",

@@ -48,20 +48,19 @@ def minimise_choice(
 ) -> tuple[SearchResult, tuple[MeasuredCandidate, ...]]:
     """Minimise the chosen point if it then still keeps the budget; the larger one goes to the end of the front.
 
-    A point with a guarantee stays as it is, because the guarantee was tested for that very patch; so does a low-rank
-    change, because no few of its weights can carry it.
+    A point with a guarantee stays as it is, because the guarantee was tested for that very patch.
     """
     if choice.index is None or choice.budget.confidence is not None or found.front[choice.index].held_back is None:
         return found, points
-    if found.front[choice.index].edit is not None:
-        return found, points
     large = points[choice.index]
     candidate = minimise(problem, large.candidate)
+    if candidate is large.candidate:
+        return found, points
     (small,) = measure_front(problem.backend, problem.split, [candidate], np.zeros(0, np.int64), problem.cuts)
     small = replace(small, out_of_fold=large.out_of_fold, minimised_from=large.weights)
     small = replace(small, minimised_for=choice.budget.max_break)
     kept = select_point([small], choice.budget, problem.split.class_names, choice.objective).index is not None
-    if small.weights >= large.weights or not kept:
+    if not kept or (candidate.edit is None and small.weights >= large.weights):
         return found, points
     front, told = [*found.front, large.candidate], [*points, large]
     front[choice.index], told[choice.index] = candidate, small

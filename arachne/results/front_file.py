@@ -1,8 +1,9 @@
 """`front.npz`: every point of a front, so that another one can be chosen later without a new search.
 
 It holds numbers alone: for every set of weights that candidates change, where they lie and the candidates' values; for
-every part of the data its rows, labels and outcomes, and as packed bits which inputs are right with each point. What is
-text (names of layers and searchers, the search's history, where the data came from) is JSON, kept as bytes.
+every candidate that changes a whole matrix, its vectors; for every part of the data its rows, labels and outcomes, and
+as packed bits which inputs are right with each point. What is text (names of layers and searchers, the search's
+history, where the data came from) is JSON, kept as bytes.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from arachne.io.npz import read_npz
 from arachne.io.reading import parse_errors_as, parse_json
 from arachne.io.stored_values import check_list, check_mapping, real, shorten, text, whole
 from arachne.model.values import Array
-from arachne.plugins.table import SEARCHERS
+from arachne.results.front_candidates import MAX_POINTS, candidate_arrays, deficits_of, read_candidates, read_edit
 from arachne.scoring.outcome import Baseline, Outcome
 from arachne.search import Candidate, Generation, SearchResult
 from arachne.search.measured import MeasuredCandidate
 from arachne.text import size_text
-from arachne.weights.selection import Selection, WeightSource
+from arachne.weights.selection import WeightSource
 
 FRONT = "front.npz"
 SCHEMA = "arachne.front/1"
@@ -41,14 +42,11 @@ MAX_FRONT_BYTES = 256 << 20
 MAX_ABOUT_BYTES = 32 << 20
 """Bytes that the text of a front may take."""
 
-MAX_POINTS, MAX_WEIGHTS, MAX_GENERATIONS, MAX_CLASSES, MAX_TERMS = 10_000, 2_000_000, 1_000_000, 1_000_000, 100_000
-"""How many points a front may have, weights all of them may change, and so on."""
+MAX_GENERATIONS, MAX_CLASSES, MAX_TERMS = 1_000_000, 1_000_000, 100_000
+"""How many generations, classes and terms of the fitness a front may have."""
 
 MAX_GROUP_CHARACTERS = 200
 """Characters of a value that names a group; columns of longer texts are not stored."""
-
-MAX_AXES = 8
-"""Axes of a parameter."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +68,10 @@ class StoredFront:
     def read(self, source: WeightSource) -> StoredFront:
         """Return the front with the values that its weights have in a model."""
         selections = {stored: stored.read(source) for stored in {one.selection for one in self.search.front}}
-        known = {one: replace(one, selection=selections[one.selection]) for one in self.search.front}
+        known = {
+            one: replace(one, selection=selections[one.selection], edit=read_edit(one.edit, source))
+            for one in self.search.front
+        }
         points = tuple(replace(point, candidate=known[point.candidate]) for point in self.points)
         front = tuple(known[one] for one in self.search.front)
         return replace(self, points=points, search=replace(self.search, front=front))
@@ -87,24 +88,14 @@ class StoredFront:
 def write_front(path: Path, front: StoredFront) -> None:
     """Write the file, whole or not at all."""
     points, search = front.points, front.search
-    groups: dict[Selection, list[int]] = {}
-    for number, point in enumerate(points):
-        groups.setdefault(point.candidate.selection, []).append(number)
-    arrays: dict[str, Array] = {}
-    group_entries = []
-    for number, (selection, members) in enumerate(groups.items()):
-        for at, place in enumerate(selection.places):
-            arrays[f"group{number}.index{at}"] = place.rows
-        arrays[f"group{number}.values"] = np.stack([points[member].candidate.values for member in members])
-        group_entries.append({"parameters": selection.parameters, "members": members})
+    arrays, entries = candidate_arrays([point.candidate for point in points])
     for part in PARTS:
         arrays |= _part(part, [getattr(point, part) for point in points])
     folded = [number for number, point in enumerate(points) if point.out_of_fold is not None]
     arrays["out_of_fold.right"] = _pack([points[n].out_of_fold.right for n in folded])  # type: ignore[union-attr]
-    arrays["deficits"] = np.stack([_deficits(point.candidate) for point in points])
     about = {
         "schema": SCHEMA,
-        "groups": group_entries,
+        **entries,
         "out_of_fold": folded,
         "points": [
             {
@@ -153,7 +144,7 @@ def read_front(path: Path) -> StoredFront:
 
 
 def _front(arrays: Mapping[str, Array], about: Mapping[str, Any]) -> StoredFront:
-    candidates = _candidates(arrays, about)
+    candidates = read_candidates(arrays, about)
     names = tuple(text(name, "class_names") for name in check_list(about["class_names"], "class_names", MAX_CLASSES))
     several = about.get("several_decisions") is True
     parts = {part: _standings(arrays, part, len(candidates), len(names), several) for part in PARTS}
@@ -189,7 +180,7 @@ def _front(arrays: Mapping[str, Array], about: Mapping[str, Any]) -> StoredFront
 def _search(candidates: Sequence[Candidate], stored: Any) -> SearchResult:
     stored = check_mapping(stored, "search")
     original = [whole(one, "original") for one in check_list(stored["original"], "original", MAX_TERMS)]
-    if any(_deficits(candidate).shape != (len(original),) for candidate in candidates):
+    if any(deficits_of(candidate).shape != (len(original),) for candidate in candidates):
         raise ValueError("its deficits do not fit those of the original model")
     return SearchResult(
         front=tuple(candidates),
@@ -199,46 +190,6 @@ def _search(candidates: Sequence[Candidate], stored: Any) -> SearchResult:
         stopped=text(stored["stopped"], "stopped"),
         chosen=whole(stored["chosen"], "chosen", 0, len(candidates) - 1),
     )
-
-
-def _candidates(arrays: Mapping[str, Array], about: Mapping[str, Any]) -> list[Candidate]:
-    points = [check_mapping(point, "points") for point in check_list(about["points"], "points", MAX_POINTS)]
-    if not points:
-        raise ValueError("it has no points")
-    deficits = arrays["deficits"]
-    if deficits.shape[:1] != (len(points),) or deficits.ndim != 2 or deficits.dtype.kind not in "iu":
-        raise ValueError("its deficits do not fit its points")
-    found: dict[int, Candidate] = {}
-    weights = 0
-    for number, group in enumerate(check_list(about["groups"], "groups", MAX_POINTS)):
-        members = [
-            whole(one, "members", 0, len(points) - 1) for one in check_list(group["members"], "members", MAX_POINTS)
-        ]
-        weights += sum(len(arrays[f"group{number}.index{at}"]) for at in range(len(group["parameters"])))
-        if weights > MAX_WEIGHTS:
-            raise ValueError(f"it changes more than {MAX_WEIGHTS:,} weights")
-        selection = _selection(arrays, number, group["parameters"])
-        values = arrays[f"group{number}.values"]
-        fits = values.dtype.kind in "fiu" and values.shape == (len(members), len(selection))
-        if not fits or not np.isfinite(values).all():
-            raise ValueError(f"the values of group {number} do not fit its weights")
-        for member, own in zip(members, values.astype(np.float64), strict=True):
-            maker, *rounds = text(points[member]["made_by"], "made_by").split(",", 1)
-            made_by = ",".join([SEARCHERS.canonical(maker), *rounds])
-            found[member] = Candidate(selection, own, deficits[member].astype(np.int64), made_by)
-    return [found[number] for number in range(len(points))]
-
-
-def _selection(arrays: Mapping[str, Array], number: int, parameters: Any) -> Selection:
-    """Read which weights a group changes; whether the model has them is seen when they are read from it."""
-    names, rows = [], []
-    for at, (layer, parameter) in enumerate(check_list(parameters, "parameters", MAX_WEIGHTS)):
-        index = arrays[f"group{number}.index{at}"]
-        if index.ndim != 2 or index.dtype.kind not in "iu" or index.shape[1] > MAX_AXES:
-            raise ValueError(f"the weights of group {number} are no places in a parameter")
-        names.append((text(layer, "layer"), text(parameter, "parameter")))
-        rows.append(index.astype(np.int64))
-    return Selection.unread(names, rows)
 
 
 def _part(part: str, standings: Sequence[Outcome | None]) -> dict[str, Array]:
@@ -300,9 +251,3 @@ def _unpack(bits: Array, n: int) -> Array:
     if bits.dtype != np.uint8 or bits.shape != (-(-n // 8),):
         raise ValueError("its bits do not fit its inputs")
     return np.unpackbits(bits, count=n).astype(bool)
-
-
-def _deficits(candidate: Candidate) -> Array:
-    if candidate.deficits is None:
-        raise ValueError("a candidate of a front was not measured")
-    return candidate.deficits

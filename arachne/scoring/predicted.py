@@ -19,7 +19,7 @@ from arachne.model.values import Array, take
 from arachne.scoring.base import Scorer, ignore_overflow
 from arachne.scoring.cut import Cuts, CutScorer
 from arachne.scoring.dense_tail import DenseTailScorer
-from arachne.scoring.low_rank_tail import can_score, edited_scores
+from arachne.scoring.low_rank import edited_scores, is_in_tail
 from arachne.scoring.tail_cache import TailCache
 from arachne.tasks import closest_two
 from arachne.weights.edit import LowRankEdit
@@ -42,8 +42,8 @@ def predict_scores(
 ) -> Callable[[Part], Array | None]:
     """Predict the patched scores `(n, classes)` of each part from cached activations; None if a pass is needed.
 
-    Called while the model has its original weights. `cuts` are existing cuts, by their parts; `edit` is the change as
-    a low-rank edit, if it is one.
+    Called while the model has its original weights. `cuts` are existing cuts, by their parts; `edit` is the change
+    instead of selection and values, if it is a low-rank one.
     """
     cuts = cuts or {}
     found = [(part, _predict_part(backend, part, selection, values, cuts.get(part), edit)) for part in split.parts]
@@ -81,15 +81,15 @@ def _predict_part(
     cuts: Cuts | None,
     edit: LowRankEdit | None = None,
 ) -> Array | None:
-    if (
-        not part.task.SINGLE
-        or not len(part)
-        or not len(suspects)
-        or not {place.storage.name for place in suspects.places} <= set(EXACT_STORAGES)
-    ):
+    storages = {place.storage.name for place in suspects.places} if edit is None else {edit.storage.name}
+    if not part.task.SINGLE or not len(part) or not storages or not storages <= set(EXACT_STORAGES):
         return None
-    if isinstance(part.cached_activations, TailCache) and edit is not None and can_score(edit, part.cached_activations):
-        (scores,) = edited_scores(backend, part.cached_activations, [edit], np.arange(len(part)))
+    if edit is not None:
+        tail = part.cached_activations if isinstance(part.cached_activations, TailCache) else None
+        if not is_in_tail(tail, edit.key) and not (cuts is not None and cuts.saves([edit.layer])):
+            return None
+        shared = cuts or Cuts(backend, part.data.inputs)
+        (scores,) = edited_scores(backend, tail, shared, [edit], np.arange(len(part)))
         return scores if np.isfinite(scores).all() else None
     scorer: Scorer | None = None
     if isinstance(part.cached_activations, TailCache):

@@ -143,18 +143,47 @@ class TailCache:
         found = self._from(rows, [layer for layer, _ in parameters])
         return None if found is None else weight_gradients(found, loss_gradient, parameters, TAIL_BATCH)
 
+    def can_run_from(self, layer: str) -> bool:
+        """Whether a layer lies in the tail, and it and all layers behind it can be run and differentiated in NumPy."""
+        behind = self._infos[self._layers[layer] :] if layer in self else ()
+        return bool(behind) and all(
+            slope(chain(info.followed_by) or ()) is not None and set(info.parameters) <= {"weight", "bias"}
+            for info in behind
+        )
+
+    def project(self, layer: str, vectors: Array) -> Array:
+        """Return how far what enters a layer goes along each vector `(in, k)`, float32 `(n, k)`; nothing is copied."""
+        self._run_to(layer)
+        whole, rows = self._entering[self._layers[layer]], None
+        if whole is None:
+            whole, rows = self._first[0], self._rows
+        found = np.zeros((len(self), vectors.shape[1]), np.float32)
+        for part in batches(len(self), TAIL_BATCH):
+            found[part] = np.asarray(whole[part if rows is None else rows[part]]) @ vectors
+        return found
+
+    def layers_from(self, layer: str, *, with_inputs: bool = True) -> list[TailLayer]:
+        """Return the layers from one on, with their activations in the original model; what enters them if asked."""
+        found = []
+        for info in self._infos[self._layers[layer] :]:
+            weights = self._backend.get_weights(info.name)
+            weight, bias = (
+                weights[name].astype(np.float32) if name in weights else None for name in ("weight", "bias")
+            )
+            if weight is None:
+                raise ValueError("a layer of a dense tail has a weight")
+            functions = chain(info.followed_by) or ()
+            leaving = self.leaving(info.name)
+            arriving = self.entering(info.name) if with_inputs else leaving[:0]
+            found.append(TailLayer(info.name, weight, functions, arriving, leaving, bias))
+        return found
+
     def _from(self, rows: Array, layers: Sequence[str]) -> list[TailLayer] | None:
-        """Return the layers of the tail from the first of some on, with their activations."""
+        """Return the layers of the tail from the first of some on, with their activations of some inputs."""
         if not layers or not all(layer in self for layer in layers):
             return None
-        own, found = self.take(rows), []
-        for info in self._infos[min(self._layers[layer] for layer in layers) :]:
-            functions = chain(info.followed_by) or ()
-            if slope(functions) is None or not set(info.parameters) <= {"weight", "bias"}:
-                return None
-            weight = self._backend.get_weights(info.name)["weight"].astype(np.float32)
-            found.append(TailLayer(info.name, weight, functions, own.entering(info.name), own.leaving(info.name)))
-        return found
+        first = min(layers, key=self._layers.__getitem__)
+        return self.take(rows).layers_from(first) if self.can_run_from(first) else None
 
     def _select_rows(self, whole: Array) -> Array:
         """Select the rows of this cache; a small lazy array is read into memory, a large one stays lazy."""

@@ -19,6 +19,7 @@ class TailLayer:
     Attributes:
         name: The layer.
         weight: float32 `(out, in)`.
+        bias: float32 `(out,)`; None if it has none.
         functions: The functions that follow it.
         entering: float32 `(n, in)`.
         leaving: float32 `(n, out)`.
@@ -29,6 +30,7 @@ class TailLayer:
     functions: tuple[Function, ...]
     entering: Array
     leaving: Array
+    bias: Array | None = None
 
     def load(self) -> TailLayer:
         """Return the layer with everything in memory."""
@@ -76,7 +78,7 @@ def weight_gradients(
     by_name = {one.name: one for one in layers}
     found: dict[tuple[str, str], Array] = {}
     for part in batches(len(layers[0].leaving), rows):
-        own = [TailLayer(one.name, one.weight, one.functions, one.entering[part], one.leaving[part]) for one in layers]
+        own = [replace(one, entering=one.entering[part], leaving=one.leaving[part]) for one in layers]
         seed = compute_gradient(loss_gradient, own[-1].leaving, part).astype(np.float32)
         gradients = carry_back(own, seed)
         for name, parameter in parameters:

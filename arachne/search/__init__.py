@@ -7,6 +7,7 @@ from arachne.search.de import DifferentialEvolution
 from arachne.search.erase import Erase
 from arachne.search.front import Front
 from arachne.search.last_layer import LastLayer
+from arachne.search.low_rank import LowRank
 from arachne.search.margin import (
     BiasShift,
     MarginConv,
@@ -27,6 +28,7 @@ __all__ = [
     "Front",
     "Generation",
     "LastLayer",
+    "LowRank",
     "MarginConv",
     "MarginEmbeddings",
     "MarginFisher",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, final
@@ -19,6 +19,7 @@ from arachne.model.backend import ModelBackend
 from arachne.model.values import Array, LayerInfo
 from arachne.plugins.options import Configured
 from arachne.search.state import Candidate, OnState, SearchResult, SearchState, fitness
+from arachne.weights.edit import LowRankEdit
 from arachne.weights.selection import Selection
 
 if TYPE_CHECKING:
@@ -87,15 +88,38 @@ class Problem:
         from arachne.scoring.cut import Cuts
         from arachne.scoring.dense_tail import make_scorer
 
-        counted, numbers = self.fitness_inputs, self.rows
+        counted = self.fitness_inputs
         if counted.decisions is not None:
             cuts = self.shared.setdefault("cuts of decisions", Cuts(self.backend, counted.inputs))
             return make_scorer(self.backend, counted.inputs, self.suspects, None, (cuts, None), counted.decisions)
-        if numbers is None or len(numbers) < len(counted):  # others than those of the seen part
-            cuts, numbers = Cuts(self.backend, counted.inputs, counted.terms), None
-        else:
-            cuts = self.cuts
-        return make_scorer(self.backend, counted.inputs, self.suspects, self.tail, (cuts, numbers))
+        return make_scorer(self.backend, counted.inputs, self.suspects, self.tail, self._own_cuts)
+
+    def low_rank_scorer(self, layer: str, parameter: str, right: Array) -> Scorer:
+        """Make the scorer of `W + left rightᵀ` by the values of `left`, flattened; `right` is float32 `(in, rank)`."""
+        from arachne.scoring.low_rank import make_low_rank_scorer
+
+        return make_low_rank_scorer(
+            self.backend, self.tail, self._own_cuts[0], (layer, parameter), right, self._own_cuts[1]
+        )
+
+    def edited_scores(self, edits: Sequence[LowRankEdit]) -> Iterator[Array]:
+        """Give the scores of all fitness inputs with each of some edits, `(n, classes)`, those of a layer in a row."""
+        from arachne.scoring.low_rank import edited_scores
+
+        cuts, numbers = self._own_cuts
+        return edited_scores(self.backend, self.tail, cuts, edits, np.arange(len(self.fitness_inputs)), numbers)
+
+    @property
+    def _own_cuts(self) -> tuple[Cuts, Array | None]:
+        """Cuts that hold the fitness inputs, and the numbers of these in them `(n,)`; None if they hold no others."""
+        from arachne.scoring.cut import Cuts
+
+        counted, numbers = self.fitness_inputs, self.rows
+        if numbers is not None and len(numbers) == len(counted):
+            return self.cuts, numbers
+        if "cuts of fitness inputs" not in self.shared:  # never-break inputs are not in the seen part
+            self.shared["cuts of fitness inputs"] = Cuts(self.backend, counted.inputs, counted.terms)
+        return self.shared["cuts of fitness inputs"], None
 
     @property
     def cuts(self) -> Cuts:
@@ -183,8 +207,13 @@ class Problem:
     def score_exactly(self, candidate: Candidate) -> Candidate:
         """Score a candidate for any weights by a full pass, with its values rounded to what the model stores."""
         from arachne.scoring.evaluators import PlainEvaluator
+        from arachne.scoring.plain import forward_with_weights
 
-        selection = candidate.selection
+        selection, inputs = candidate.selection, self.fitness_inputs
+        if candidate.edit is not None:
+            outputs = forward_with_weights(self.backend, candidate.whole_parameters(self.backend), inputs.padded)
+            scores = outputs[: len(inputs)] if inputs.decisions is None else inputs.read(outputs, None)
+            return replace(candidate, deficits=inputs.deficits_by_term(scores))
         values = selection.round(candidate.values)
         deficits = PlainEvaluator(self.backend, self.fitness_inputs, selection).evaluate(values[None])[0]
         return Candidate(selection, values, deficits)
@@ -247,6 +276,9 @@ class Searcher(Configured, ABC):
 
     NEEDS_SINGLE_LABEL: ClassVar[bool] = False
     """Whether it only works with one label for each input; other tasks are refused."""
+
+    CHANGES_MATRICES: ClassVar[bool] = False
+    """Whether its candidates change whole matrices or kernels, by low-rank edits."""
 
     NEEDS_FIT: ClassVar[bool] = False
     """Whether it cannot run without `ModelBackend.fit`."""

@@ -1,13 +1,14 @@
-"""The direction in which a fault enters a layer, and the smallest change of the layer that takes it out.
+"""The directions in which a fault enters a layer, and what tells them from what enters it otherwise.
 
-For a dense layer z = W h + b, with S the second moments of what enters it for inputs that are right, n its width:
+For a linear layer z = W h + b (a convolution is one on its patches), with S the second moments of what enters it for
+inputs that are right, n its width:
 
     ρ = RIDGE trace(S) / n      R = (S + ρ I)⁻¹
-    μ = mean over negatives of (h - mean h of right inputs of the same class)
-    ΔW = -f (W μ)(R μ)ᵀ / (μᵀ R μ)
+    M = differences, as columns: how h differs when the fault happens (`arachne.search.shifts`)
+    MᵀRM = w σ² wᵀ              d = M w / σ, the directions      v = R M w / σ, their detectors: vᵀ d = I
 
-At f = 1 the layer no longer sees μ, and of all changes of which that is true this one moves z least where the model is
-right (in mean squares, with the ridge).
+Of all changes ΔW with which the layer no longer sees d, ΔW = -(W d) vᵀ moves z least where the model is right (in mean
+squares, with the ridge).
 """
 
 from __future__ import annotations
@@ -16,38 +17,37 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_factor, cho_solve, eigh
 
-from arachne.model.values import Array, batches
+from arachne.model.values import Array
 
 RIDGE = 0.03
 """The ridge, in mean second moments; anything from 0.03 to 0.3 does about the same."""
 
-MIN_T = 3.0
-"""Entries of the direction whose mean is fewer standard errors than this away from zero are left out."""
-
-MAX_MOMENT_ROWS, MAX_GRAM_PRODUCTS = 2500, 6 * 10**10
-"""How many rows second moments are taken over, at most, and how many products their Gram matrix may take."""
-
-ROWS_AT_ONCE = 512
-"""How many rows are widened to float64 at a time."""
+MAX_MOMENT_ROWS, MAX_PRODUCTS = 2500, 12 * 10**9
+"""How many rows second moments are taken over, at most, and how many products they may take."""
 
 GRID = 4096.0
 """Vectors are whole numbers of 1 / GRID of the power of two above their largest entry, so that activations which differ
 in their last bits, as between frameworks, give the same patch."""
 
+SMALLEST_SHARE = 1e-6
+"""Directions whose σ² is a smaller share of the largest are rounding, and left out."""
+
 
 @dataclass(frozen=True, eq=False)
 class SecondMoments:
-    """The second moments S of some rows, kept as the rows themselves: no matrix is larger than rows by rows.
+    """The second moments S of some rows, with or without those of a fold; no matrix is larger than rows by rows.
 
     Attributes:
         rows: float64 `(N, n)`.
+        folds: The fold of each row `(N,)`; -1 where it is in no fold.
     """
 
     rows: Array
+    folds: Array
 
-    def solve(self, vectors: Array, among: Array | None = None, ridge: float = RIDGE) -> Array:
+    def solve(self, vectors: Array, without: int = -1, ridge: float = RIDGE) -> Array:
         """Return `(S + ρ I)⁻¹ vectors`, float64 `(n, k)`; zeros where all rows are zero.
 
         Wider than it is long, S is inverted by Woodbury's identity:
@@ -55,26 +55,51 @@ class SecondMoments:
 
         Args:
             vectors: float64 `(n, k)`.
-            among: Which rows to take the moments of, bool `(N,)`; all when None.
+            without: The fold whose rows are left out.
             ridge: ρ in mean second moments.
         """
-        kept = np.arange(len(self.rows)) if among is None else np.flatnonzero(among)
-        width = self.rows.shape[1]
-        trace = float(self._squares[kept].sum()) / max(1, len(kept))
-        added = ridge * trace / width
+        kept = np.flatnonzero((self.folds != without) | (self.folds < 0))
+        added = ridge * float(self._squares[kept].sum()) / (max(1, len(kept)) * self.rows.shape[1])
         if added <= 0:
             return np.zeros_like(vectors)
-        if width <= len(self.rows):
-            own = self.rows[kept]
-            moments = own.T @ own / len(kept)
-            moments[np.diag_indices(width)] += added
-            return np.asarray(cho_solve(cho_factor(moments, lower=True), vectors))
-        gram = self._gram[np.ix_(kept, kept)]
-        gram[np.diag_indices(len(kept))] += len(kept) * added
+        if (without, ridge) not in self._factors:
+            self._factors[without, ridge] = self._factor(kept, without, added)
+        factor = self._factors[without, ridge]
+        if self._is_long:
+            return np.asarray(cho_solve(factor, vectors))
         weights = np.zeros((len(self.rows), vectors.shape[1]))
-        weights[kept] = cho_solve(cho_factor(gram, lower=True), (self.rows @ vectors)[kept])
+        weights[kept] = cho_solve(factor, (self.rows @ vectors)[kept])
         found: Array = (vectors - self.rows.T @ weights) / added
         return found
+
+    def _factor(self, kept: Array, without: int, added: float) -> tuple[Array, bool]:
+        """Factorise S + ρ I, or N ρ I + H Hᵀ where that is smaller."""
+        if self._is_long:
+            parts = [own for fold, own in self._by_fold.items() if fold != without or fold < 0]
+            matrix = np.sum(parts, axis=0) / len(kept)
+        else:
+            matrix, added = self._gram[np.ix_(kept, kept)], len(kept) * added
+        matrix[np.diag_indices(len(matrix))] += added
+        found: tuple[Array, bool] = cho_factor(matrix, lower=True, overwrite_a=True)
+        return found
+
+    @property
+    def _is_long(self) -> bool:
+        return bool(self.rows.shape[1] <= len(self.rows))
+
+    @cached_property
+    def _factors(self) -> dict[tuple[int, float], tuple[Array, bool]]:
+        return {}
+
+    @property
+    def sizes(self) -> Array:
+        """The root mean square of each column `(n,)`."""
+        return np.asarray(np.sqrt(np.einsum("ij,ij->j", self.rows, self.rows) / max(1, len(self.rows))))
+
+    @cached_property
+    def _by_fold(self) -> dict[int, Array]:
+        parts = {fold: self.rows[self.folds == fold] for fold in np.unique(self.folds).tolist()}
+        return {fold: own.T @ own for fold, own in parts.items()}
 
     @cached_property
     def _gram(self) -> Array:
@@ -86,68 +111,60 @@ class SecondMoments:
         return np.asarray(np.einsum("ij,ij->i", self.rows, self.rows))
 
 
-def max_moment_rows(width: int) -> int:
+def max_moment_rows(width: int, most: int = MAX_MOMENT_ROWS) -> int:
     """How many rows second moments of this width are taken over, at most."""
-    return max(1, min(MAX_MOMENT_ROWS, int((MAX_GRAM_PRODUCTS / width) ** 0.5)))
+    wide = int((MAX_PRODUCTS / width) ** 0.5)
+    return max(1, min(most, wide if wide <= width else MAX_PRODUCTS // width**2))
 
 
-def mean_shift(entering: Array, labels: Array, negatives: Array, positives: Array, min_t: float = MIN_T) -> Array:
-    """Return μ, float64 `(n,)`: how what enters a layer differs, on average, when the fault happens.
-
-    A class without positives is compared with the positives of all classes. Entries that may well be chance are 0.
+def find_directions(differences: Array, whitened: Array, rank: int | None = None) -> tuple[Array, Array]:
+    """Return directions and detectors, float64 `(n, r)` each, those that stand out most first.
 
     Args:
-        entering: What enters the layer `(inputs, n)`; it is read some rows at a time.
-        labels: True classes `(inputs,)`.
-        negatives: Rows of inputs with the fault.
-        positives: Rows of inputs that are right.
-        min_t: How many standard errors an entry has to be away from zero.
+        differences: M `(n, k)`.
+        whitened: R M `(n, k)`.
+        rank: How many; all that are there when None.
     """
-    total, squares = np.zeros((2, entering.shape[1]))
-    if not len(negatives) or not len(positives):
-        return total
-    for label in np.unique(labels[negatives]):
-        alike = positives[labels[positives] == label]
-        usual = _mean(entering, alike if len(alike) else positives)
-        own = negatives[labels[negatives] == label]
-        for part in batches(len(own), ROWS_AT_ONCE):
-            differences = np.asarray(entering[own[part]], np.float64) - usual
-            total += differences.sum(axis=0)
-            squares += np.square(differences).sum(axis=0)
-    count = len(negatives)
-    mean = total / count
-    if count > 1:
-        variance = np.maximum(squares - count * mean * mean, 0) / (count - 1)
-        mean[np.abs(mean) < min_t * np.sqrt(variance / count)] = 0
-    return mean
+    products = differences.T @ whitened
+    squares, turned = eigh((products + products.T) / 2)
+    kept = np.flatnonzero(squares > max(SMALLEST_SHARE * squares.max(initial=0.0), 0.0))[::-1][:rank]
+    turned = turned[:, kept] / np.sqrt(squares[kept])
+    directions, detectors = differences @ turned, whitened @ turned
+    largest = np.abs(detectors).argmax(axis=0) if detectors.size else np.zeros(0, np.int64)
+    signs = np.where(detectors[largest, np.arange(len(kept))] < 0, -1.0, 1.0)  # eigenvectors have no sign of their own
+    return directions * signs, detectors * signs
 
 
-def _mean(entering: Array, rows: Array) -> Array:
-    found = np.zeros(entering.shape[1])
-    for part in batches(len(rows), ROWS_AT_ONCE):
-        found += np.asarray(entering[rows[part]], np.float64).sum(axis=0)
-    found /= len(rows)
+def whiten_each(differences: Array, whitened: Array) -> Array:
+    """Return R m / √(mᵀ R m) of each column m of the differences that is not zero, float64 `(n, r)`."""
+    squares = np.einsum("ij,ij->j", differences, whitened)
+    kept = squares > max(SMALLEST_SHARE * squares.max(initial=0.0), 0.0)
+    found: Array = whitened[:, kept] / np.sqrt(squares[kept])
     return found
 
 
-def erase_direction(weight: Array, shift: Array, whitened: Array) -> tuple[Array, Array]:
-    """Return the two vectors of which ΔW at f = 1 is the outer product, float32 `(out,)` and `(n,)`.
+def cut_rank(left: Array, right: Array, sizes: Array, rank: int) -> tuple[Array, Array]:
+    """Return the nearest change of this rank to `left rightᵀ`, by what it does to inputs: float32 `(out, r)`, `(n, r)`.
 
     Args:
-        weight: W `(out, n)`.
-        shift: μ `(n,)`.
-        whitened: R μ `(n,)`.
+        left: `(out, k)`.
+        right: `(n, k)`.
+        sizes: How large each input of the layer is, `(n,)`.
+        rank: The rank.
     """
-    length = float(shift @ whitened)
-    if not length > 0:
-        return np.zeros(len(weight), np.float32), np.zeros(len(shift), np.float32)
-    return _on_grid(-(weight @ shift)), _on_grid(whitened / length)
+    sizes = np.maximum(sizes, 1e-6 * sizes.max(initial=0.0))
+    scaled = right.astype(np.float64) * sizes[:, None]
+    (outer, upper), (inner, lower) = (np.linalg.qr(one) for one in (left.astype(np.float64), scaled))
+    u, s, v = np.linalg.svd(upper @ lower.T)
+    kept = slice(0, min(rank, len(s)))
+    tall = inner @ v[kept].T
+    tall = np.divide(tall, sizes[:, None], out=np.zeros_like(tall), where=sizes[:, None] > 0)
+    return on_grid((outer @ u[:, kept]) * s[kept]), on_grid(tall)
 
 
-def _on_grid(vector: Array) -> Array:
-    """Round a vector to whole numbers of 1 / GRID of the power of two above its largest entry, float32."""
-    largest = float(np.abs(vector).max(initial=0.0))
-    if not 0 < largest < np.inf:
-        return np.zeros(len(vector), np.float32)
-    unit = 2.0 ** np.ceil(np.log2(largest)) / GRID
-    return np.asarray(np.rint(vector / unit) * unit, np.float32)
+def on_grid(vectors: Array) -> Array:
+    """Round columns to whole numbers of 1 / GRID of the power of two above their largest entry, float32 `(n, k)`."""
+    largest = np.abs(vectors).max(axis=0, initial=0.0)
+    finite = (largest > 0) & (largest < np.inf)
+    unit = np.where(finite, 2.0 ** np.ceil(np.log2(np.where(finite, largest, 1.0))) / GRID, 1.0)
+    return np.where(finite, np.rint(np.where(finite, vectors, 0.0) / unit) * unit, 0.0).astype(np.float32)

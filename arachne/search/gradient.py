@@ -80,11 +80,11 @@ class GradientSearch(CrossFitted):
             loss_gradient = self.loss_gradient(problem, batch, number / max(1, self.steps - 1))
             values = problem.suspects.values + change * scale
             slope = problem.scorer.gradients(values, loss_gradient, batch.rows) * scale
-            change -= rate * _adam(carried["first"], carried["second"], slope, number + 1)
+            change -= rate * take_adam_step(carried["first"], carried["second"], slope, number + 1)
         return carried, len(numbers)
 
 
-def _adam(first: Array, second: Array, slope: Array, number: int) -> Array:
+def take_adam_step(first: Array, second: Array, slope: Array, number: int) -> Array:
     """Return the direction of Adam's step `number`, with a warm-up; both moments are changed in place."""
     first += 0.1 * (slope - first)
     second += 0.05 * (slope * slope - second)

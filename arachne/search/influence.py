@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from arachne.model.values import Array
+from arachne.scoring.base import Scorer
 from arachne.search.base import Problem
 from arachne.tasks.losses import margin
 
@@ -32,9 +33,18 @@ def influence_scale(problem: Problem, *, rng: np.random.Generator) -> Array:
     return scale
 
 
-def influences(problem: Problem, values: Array, *, rng: np.random.Generator) -> Array:
-    """Return F_i of the positives + F_i of the negatives for every suspect at these values, float64 `(k,)`."""
-    inputs = problem.fitness_inputs
+def layer_scale(problem: Problem, scorer: Scorer, values: Array, *, rng: np.random.Generator) -> float:
+    """Return the scale of one layer whose scores another scorer gives; 0 if nothing there moves a margin."""
+    total = float(influences(problem, values, rng=rng, scorer=scorer).sum())
+    return float(problem.margin_unit / np.sqrt(total)) if total > 0 else 0.0
+
+
+def influences(problem: Problem, values: Array, *, rng: np.random.Generator, scorer: Scorer | None = None) -> Array:
+    """Return F_i of the positives + F_i of the negatives for every weight at these values, float64 `(k,)`.
+
+    The weights are the suspects, or those of another scorer of the fitness inputs.
+    """
+    inputs, scorer = problem.fitness_inputs, scorer or problem.scorer
     squares = np.zeros(len(values))
     negative = inputs.of_kind("negative")
     for rows in (np.flatnonzero(negative), np.flatnonzero(~negative)):
@@ -42,7 +52,7 @@ def influences(problem: Problem, values: Array, *, rng: np.random.Generator) -> 
             rows = np.sort(rng.choice(rows, PROBED_INPUTS, replace=False))
         for _ in range(SIGN_DRAWS if len(rows) else 0):
             signs = rng.choice(np.array([-1.0, 1.0]), len(rows))
-            slope = problem.scorer.gradients(values, margin(inputs.labels[rows], signs), rows)
+            slope = scorer.gradients(values, margin(inputs.labels[rows], signs), rows)
             squares += slope * slope / (SIGN_DRAWS * len(rows))
     return squares
 

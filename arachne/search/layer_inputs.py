@@ -1,57 +1,150 @@
-"""The inputs of a dense layer, one row for each fitness input, from one pass of the original model."""
+"""The inputs of a layer for each fitness input: one vector each, and samples of the vectors that its weights meet."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 
 import numpy as np
 
+from arachne.errors import UsageError
+from arachne.localise.linear_maps import Convolution
 from arachne.model.sharding import read_shards
-from arachne.model.values import Array, Inputs, batches, count
+from arachne.model.values import Array, LayerInfo, batches, count, take
+from arachne.scoring.low_rank import is_in_tail
 from arachne.scoring.tail_cache import TAIL_BATCH
 from arachne.search.base import Problem
+from arachne.search.directions import MAX_MOMENT_ROWS, max_moment_rows
+
+MAX_SAMPLED_INPUTS, POSITIONS_PER_INPUT = 600, 64
+"""From how many inputs of a convolution patches are taken, and how many patches of each."""
 
 
-@dataclass(frozen=True, eq=False)
-class LayerInputs:
-    """The inputs of a dense layer.
+class LayerInputs(ABC):
+    """The inputs of a layer.
 
     Attributes:
-        means: One row for each input `(inputs, n)`: the mean over positions where the layer works on several, such as
-            the words of a text.
-        samples: One position of each input `(inputs, n)`, each position in turn; the same array where there is one.
+        parameter: The parameter that it is multiplied with.
     """
 
-    means: Array
-    samples: Array
+    parameter = "weight"
+
+    @abstractmethod
+    def pieces(self) -> Iterator[tuple[slice, Array]]:
+        """Give rows of fitness inputs, and one vector `(width,)` for each: `(rows, width)`."""
+
+    @abstractmethod
+    def samples(self, rows: Array) -> tuple[Array, Array]:
+        """Return vectors that the weights meet, float64 `(N, n)`, of some inputs, and which input each is of `(N,)`."""
+
+    def columns(self, differences: Array) -> Array:
+        """Return differences of `pieces` `(width, k)` as vectors that the weights meet `(n, columns)`."""
+        return differences
 
 
-def read_layer_inputs(problem: Problem, layer: str) -> LayerInputs:
-    """Take what enters a layer from the model's dense tail, where it lies there, or from one pass."""
-    if problem.tail is not None and layer in problem.tail:
-        entering = problem.tail.entering(layer)
-        return LayerInputs(entering, entering)
-    return _observe(problem, problem.fitness_inputs.inputs, layer)
+class TailInputs(LayerInputs):
+    """The inputs of a layer in the dense tail, which are at hand."""
+
+    def __init__(self, problem: Problem, layer: str) -> None:
+        if problem.tail is None:
+            raise ValueError("the model has no dense tail")
+        self._entering = problem.tail.entering(layer)
+
+    def pieces(self) -> Iterator[tuple[slice, Array]]:
+        for rows in batches(len(self._entering), TAIL_BATCH):
+            yield rows, np.asarray(self._entering[rows])
+
+    def samples(self, rows: Array) -> tuple[Array, Array]:
+        rows = spread(rows, max_moment_rows(self._entering.shape[1]))
+        return np.asarray(self._entering[rows], np.float64), rows
 
 
-def project(rows: Array, vectors: Array) -> Array:
-    """How far each row `(inputs, n)` goes along each vector `(k, n)`, float32 `(k, inputs)`."""
-    found = np.zeros((len(vectors), len(rows)), np.float32)
-    for part in batches(len(rows), TAIL_BATCH):
-        found[:, part] = vectors @ np.asarray(rows[part]).T
+class PassedInputs(LayerInputs):
+    """The inputs of a dense or recurrent layer anywhere, from passes of the original model.
+
+    Where the layer works on several positions, such as the words of a text, an input's vector is the mean over them,
+    and its sample one of them, each position in turn. What enters the transpose of the weight is left out.
+    """
+
+    def __init__(self, problem: Problem, info: LayerInfo) -> None:
+        self._problem, self._info = problem, info
+        self.parameter = info.weights[0]
+        self._width = info.parameters[self.parameter].shape[1]
+
+    def pieces(self) -> Iterator[tuple[slice, Array]]:
+        for rows, entering in self._run(np.arange(len(self._problem.fitness_inputs))):
+            yield rows, entering.mean(axis=1)
+
+    def samples(self, rows: Array) -> tuple[Array, Array]:
+        rows = spread(rows, max_moment_rows(self._width))
+        found = np.zeros((len(rows), self._width))
+        for part, entering in self._run(rows):
+            each = np.arange(len(entering))
+            found[part] = entering[each, rows[part] % entering.shape[1]]
+        return found, rows
+
+    def _run(self, rows: Array) -> Iterator[tuple[slice, Array]]:
+        """Give what enters the layer, `(rows, positions, n)`."""
+        inputs, backend = self._problem.fitness_inputs.inputs, self._problem.backend
+        for part, piece in read_shards(take(inputs, rows) if len(rows) < count(inputs) else inputs):
+            uses = [use for use in backend.activations(piece, self._info.name) if not use.transposed]
+            own = [use.entering[self.parameter].reshape(count(piece), -1, self._width) for use in uses]
+            yield part, np.concatenate(own, axis=1) if own else np.zeros((count(piece), 1, self._width))
+
+
+class MapInputs(LayerInputs):
+    """The inputs of a convolution: an input's vector is its whole map, and the weights meet its patches."""
+
+    def __init__(self, problem: Problem, info: LayerInfo) -> None:
+        if info.geometry is None or info.geometry.groups != 1 or info.uses != 1:
+            raise UsageError(f"'{info.name}' is a convolution in groups, or used several times")
+        self._problem, self._info, self._map = problem, info, Convolution(info)
+        self._shape: tuple[int, ...] = ()
+
+    def pieces(self) -> Iterator[tuple[slice, Array]]:
+        for rows, maps in self._run(np.arange(len(self._problem.fitness_inputs))):
+            yield rows, maps.reshape(len(maps), -1)
+
+    def samples(self, rows: Array) -> tuple[Array, Array]:
+        width = int(np.prod(self._info.parameters["weight"].shape[1:]))
+        rows = spread(rows, MAX_SAMPLED_INPUTS)
+        found: list[Array] = []
+        owners: list[Array] = []
+        each = max(1, max_moment_rows(width, MAX_MOMENT_ROWS * 16) // max(1, len(rows)))
+        for part, maps in self._run(rows):
+            for number, own in zip(rows[part], maps, strict=True):
+                patches = self._map.columns(own)
+                kept = spread(np.arange(patches.shape[1]), min(each, POSITIONS_PER_INPUT), int(number))
+                found.append(patches[:, kept].T.astype(np.float64))
+                owners.append(np.full(len(kept), number))
+        return np.concatenate(found), np.concatenate(owners)
+
+    def columns(self, differences: Array) -> Array:
+        maps = differences.T.reshape(-1, *self._shape)
+        return np.concatenate([self._map.columns(one) for one in maps], axis=1)
+
+    def _run(self, rows: Array) -> Iterator[tuple[slice, Array]]:
+        inputs = self._problem.fitness_inputs.inputs
+        for part, piece in read_shards(take(inputs, rows) if len(rows) < count(inputs) else inputs):
+            (use,) = self._problem.backend.activations(piece, self._info.name)
+            maps = use.entering["weight"]
+            if maps.ndim != 2 + len(self._info.parameters["weight"].shape[2:]):
+                raise UsageError(f"'{self._info.name}' is a convolution over several frames at once")
+            self._shape = maps.shape[1:]
+            yield part, maps
+
+
+def read_layer_inputs(problem: Problem, info: LayerInfo) -> LayerInputs:
+    """Take what enters a layer from the model's dense tail, where it lies there, or from passes."""
+    if is_in_tail(problem.tail, (info.name, "weight")):
+        return TailInputs(problem, info.name)
+    return MapInputs(problem, info) if info.kind == "conv" else PassedInputs(problem, info)
+
+
+def spread(rows: Array, most: int, offset: int = 0) -> Array:
+    """Return at most so many of some rows, evenly spread; `offset` shifts which ones."""
+    if len(rows) <= most:
+        return rows
+    places = np.linspace(0, len(rows), most, endpoint=False).astype(np.int64)
+    found: Array = rows[np.sort((places + offset) % len(rows))]
     return found
-
-
-def _observe(problem: Problem, inputs: Inputs, layer: str) -> LayerInputs:
-    """Run the model up to a layer; what enters the transpose of its weight, in a tied decoder, is left out."""
-    width = problem.backend.info(layer).parameters["weight"].shape[1]
-    means, samples = np.zeros((2, count(inputs), width), np.float32)
-    for rows, piece in read_shards(inputs):
-        uses = [use for use in problem.backend.activations(piece, layer) if not use.transposed]
-        if not uses:
-            break
-        entering = np.concatenate([use.entering["weight"].reshape(count(piece), -1, width) for use in uses], axis=1)
-        each = np.arange(len(entering))
-        means[rows] = entering.mean(axis=1)
-        samples[rows] = entering[each, (rows.start + each) % entering.shape[1]]
-    return LayerInputs(means, samples)

@@ -53,12 +53,17 @@ class MarginSearch(GradientSearch):
         return problem.with_selection(self.name, lambda: choice(problem))
 
     def loss_gradient(self, problem: Problem, batch: Batch, progress: float) -> LossGradient:
-        unit = problem.margin_unit
-        stiffness = FIRST_STIFFNESS * (LAST_STIFFNESS / FIRST_STIFFNESS) ** progress
-        guards = np.minimum(margins(batch.before, batch.labels), GUARD_MARGIN * unit)
-        wanted = np.where(batch.negative, TARGET_MARGIN * unit, guards)
-        weights = np.where(batch.negative, 1.0, stiffness * POSITIVE_WEIGHT) * batch.shares / (unit * (1 + stiffness))
-        return partial(_short_of, batch.labels, wanted, weights)
+        return margin_loss(problem, batch, progress)
+
+
+def margin_loss(problem: Problem, batch: Batch, progress: float) -> LossGradient:
+    """Return the gradient of the loss of one step; `progress` grows from 0 at the first step to 1 at the last."""
+    unit = problem.margin_unit
+    stiffness = FIRST_STIFFNESS * (LAST_STIFFNESS / FIRST_STIFFNESS) ** progress
+    guards = np.minimum(margins(batch.before, batch.labels), GUARD_MARGIN * unit)
+    wanted = np.where(batch.negative, TARGET_MARGIN * unit, guards)
+    weights = np.where(batch.negative, 1.0, stiffness * POSITIVE_WEIGHT) * batch.shares / (unit * (1 + stiffness))
+    return partial(_short_of, batch.labels, wanted, weights)
 
 
 def _short_of(labels: Array, wanted: Array, weights: Array, scores: Array, rows: slice) -> Array:

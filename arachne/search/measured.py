@@ -13,11 +13,12 @@ from arachne.model.values import Array
 from arachne.scoring.base import ignore_overflow
 from arachne.scoring.cut import Cuts
 from arachne.scoring.dense_tail import make_scorer
-from arachne.scoring.low_rank_tail import can_score, edited_scores
+from arachne.scoring.low_rank import edited_scores
 from arachne.scoring.outcome import Baseline, Outcome
-from arachne.scoring.plain import PlainScorer
+from arachne.scoring.plain import forward_with_weights
 from arachne.scoring.tail_cache import tail_of
 from arachne.search.state import Candidate
+from arachne.weights.edit import LowRankEdit
 from arachne.weights.selection import Selection
 
 
@@ -92,12 +93,11 @@ def measure_front(
     never_broken = [0] * len(front) if split.never_break is None else on.count_broken(split.never_break)
     points = []
     for number, candidate in enumerate(front):
-        change = on.change(number)
         points.append(
             MeasuredCandidate(
                 candidate=candidate,
-                weights=int(np.count_nonzero(change)),
-                size=float(np.linalg.norm(change)),
+                weights=candidate.changed_weights,
+                size=candidate.size,
                 seen=Outcome(baseline, seen[number]),
                 choose=Outcome(Baseline.of(split.choose), choose[number]) if len(split.choose) else None,
                 out_of_fold=_out_of_fold(candidate, baseline, folded, seen[number]),
@@ -127,21 +127,21 @@ def _out_of_fold(candidate: Candidate, baseline: Baseline, folded: Array, seen: 
 
 
 class _Front:
-    """Candidates grouped by the weights they change, so that a group shares one scorer."""
+    """Candidates grouped by the weights they change, so that a group shares one scorer; low-rank ones by layer."""
 
     def __init__(self, backend: ModelBackend, front: Sequence[Candidate]) -> None:
         self._backend = backend
         self._front = front
         self._by_selection: dict[Selection, list[int]] = {}
+        self._edits: dict[int, LowRankEdit] = {}
         for number, candidate in enumerate(front):
-            self._by_selection.setdefault(candidate.selection, []).append(number)
+            if candidate.edit is not None:
+                self._edits[number] = candidate.edit
+            else:
+                self._by_selection.setdefault(candidate.selection, []).append(number)
 
     def __len__(self) -> int:
         return len(self._front)
-
-    def change(self, number: int) -> Array:
-        """Return how far a candidate moves each of its weights, `(k,)`."""
-        return np.asarray(self._front[number].values - self._front[number].selection.values)
 
     def right(self, part: Part, cuts: Cuts | None = None) -> Array:
         """Return which inputs of a part each candidate gets right, bool `(candidates, n)`."""
@@ -150,14 +150,11 @@ class _Front:
         decisions = None if part.task.SINGLE else part.choose_decisions(rows)
         tail = tail_of(self._backend, part) if len(part) and decisions is None else None
         shared = cuts or Cuts(self._backend, part.data.inputs), None
-        edits = {n: one.edit for n, one in enumerate(self._front) if one.edit is not None and can_score(one.edit, tail)}
-        if tail is not None:
-            for member, scores in zip(edits, edited_scores(self._backend, tail, [*edits.values()], rows), strict=True):
+        if len(part) and self._edits:
+            edited = edited_scores(self._backend, tail, shared[0], [*self._edits.values()], rows)
+            for member, scores in zip(self._edits, edited, strict=True):
                 found[member] = part.task.correct(scores, part.labels)
         for suspects, members in self._by_selection.items() if len(part) else ():
-            members = [member for member in members if member not in edits]
-            if not members:
-                continue
             inputs = part.data.inputs
             scorer = make_scorer(self._backend, inputs, suspects, tail, shared, decisions) if len(suspects) else None
             for member in members:
@@ -171,7 +168,7 @@ class _Front:
         return [self._count_broken(member, part) for member in range(len(self))]
 
     def _count_broken(self, member: int, part: Part) -> int:
-        candidate = self._front[member]
-        scorer = PlainScorer(self._backend, part.data.inputs, candidate.selection)
-        right = part.task.correct(part.read(scorer.scores(candidate.values)).scores, part.labels)
+        weights = self._front[member].whole_parameters(self._backend)
+        outputs = forward_with_weights(self._backend, weights, part.data.inputs)
+        right = part.task.correct(part.read(outputs).scores, part.labels)
         return int((~right[part.positives]).sum())

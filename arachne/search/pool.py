@@ -14,11 +14,14 @@ from arachne.plugins.table import SEARCHERS
 from arachne.scoring.cut import CutScorer
 from arachne.search.base import Problem, Searcher
 from arachne.search.cross_fit import outcomes
+from arachne.search.erase import Erase
+from arachne.search.low_rank import LowRank
 from arachne.search.margin import MarginConv, MarginEmbeddings, MarginFisher, MarginHidden, MarginSearch
 from arachne.search.state import SearchResult, SearchState
+from arachne.search.weight_choice import hidden_dense
 
 LAST_RESORT = "de"
-"""The searcher that runs where no member can: it needs nothing but scores."""
+"""The searcher that runs where no member can, or `erase` alone: it needs nothing but scores."""
 
 MAX_BROKEN_SHARE = 0.01
 """The largest share of positives that a candidate may break and still count as a repair."""
@@ -33,10 +36,12 @@ class Pool(Searcher):
 
     A member is a searcher over a choice of weights, such as `margin@hidden`. One that cannot run here (a last layer
     without biases, a backend without gradients, no layer that the user allows) is left out, and its state says why;
-    where none can run, differential evolution does. The pool's state holds the members' states side by side.
+    where none but `erase` can run, differential evolution does too. The pool's state holds the members' states side by
+    side.
 
     Attributes:
         members: Searchers by name, in the order in which they run.
+        sparse: Whether members that change whole matrices are left out, for who wants a patch of single weights.
     """
 
     name = "auto"
@@ -52,13 +57,16 @@ class Pool(Searcher):
             "margin",
             "margin@hidden",
             "margin@fisher",
-            "margin@wide",
+            "erase",
+            "low-rank",
             "margin@conv",
             "margin@embeddings",
         ),
         "Searchers to run, by name.",
         metavar="NAME",
     )
+
+    sparse: bool = option(False, "Change single weights alone, no whole matrices.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -119,7 +127,7 @@ class Pool(Searcher):
     def _begin_next(self, problem: Problem, state: SearchState, *, rng: np.random.Generator) -> SearchState:
         """Begin the next member that can run, or stop."""
         for name in list(self.searchers)[len(state.members) :]:
-            if name not in self.members and state.history:
+            if name not in self.members and any(own.history for by, own in state.members.items() if by != Erase.name):
                 break
             try:
                 self._check_needed(problem, state, name)
@@ -134,12 +142,13 @@ class Pool(Searcher):
         Raises:
             UsageError: It is one.
         """
+        if self.sparse and self.searchers[name].CHANGES_MATRICES:
+            raise UsageError("it changes whole matrices, and the repair is to change single weights alone")
         last = problem.backend.layers[-1]
         ends_dense = last.kind == "dense"
         if name == MarginFisher.name and not (ends_dense and problem.allowed.allows(last.name)):
             raise UsageError("the model does not end in a dense layer to change, and a search elsewhere takes long")
-        hidden = state.members.get(MarginHidden.name)
-        if name == MarginConv.name and hidden is not None and hidden.history:
+        if name == MarginConv.name and self._changes_hidden(problem):
             raise UsageError("the model has hidden dense layers, and a search there takes a small part of the time")
         there = {problem.backend.info(layer).kind for layer in problem.suspects.layers}
         if name == MarginConv.name and (not ends_dense or there & set(DEEP_KINDS)):
@@ -151,6 +160,15 @@ class Pool(Searcher):
                 f"the members before it repair at least {100 * SUFFICIENT_REPAIR[name]:g} % of the fault, and it takes "
                 "many times as long as they do"
             )
+
+    def _changes_hidden(self, problem: Problem) -> bool:
+        """Tell whether there are hidden dense layers at the end to change, and a member that changes them."""
+        if not {MarginSearch.name, MarginHidden.name, LowRank.name} & set(self.members):
+            return False
+        try:
+            return bool(hidden_dense(problem))
+        except UsageError:
+            return False
 
     def _suffices(self, problem: Problem, state: SearchState, share: float) -> bool:
         """Tell whether a candidate so far repairs this share of the negatives and breaks few positives, out of fold."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from arachne.localise.base import Localiser
-from arachne.model.backend import ModelBackend, Weights
+from arachne.model.backend import ModelBackend
 from arachne.model.cut import temporary_weights
 from arachne.scoring.tail_cache import run_and_keep
 from arachne.search.base import Problem, Searcher
@@ -44,7 +44,8 @@ def another_round(
         stop: Called after each step of the search; a returned reason ends it.
     """
     backend, split = problem.backend, problem.split
-    with temporary_weights(backend, parameters_with(backend, taken)):
+    taken = _by_weights(backend, taken)
+    with temporary_weights(backend, taken.whole_parameters(backend)):
         outputs, kept = run_and_keep(backend, split.seen.data.inputs)
         seen = replace(split.seen, outputs=outputs, cached_activations=kept if split.seen.task.SINGLE else None)
         left = replace(split, seen=seen, never_break=None)
@@ -54,14 +55,17 @@ def another_round(
         inner, _ = build_problem(
             backend, left, suspects, alpha, problem.make_evaluator, problem.training, problem.allowed
         )
-        found = searcher.search(inner, rng=rng, stop=stop)
+        found = [_by_weights(backend, one) for one in searcher.search(inner, rng=rng, stop=stop).front]
     known: dict[Selection, Problem] = {}
-    return tuple(_combine(problem, taken, one, number, searcher.name, known) for one in found.front)
+    return tuple(_combine(problem, taken, one, number, searcher.name, known) for one in found)
 
 
-def parameters_with(backend: ModelBackend, candidate: Candidate) -> Weights:
-    """Return the whole parameters that a candidate changes, with its values in them."""
-    return candidate.selection.put(candidate.values, candidate.selection.whole_parameters(backend))
+def _by_weights(backend: ModelBackend, candidate: Candidate) -> Candidate:
+    """Return a candidate that changes single weights, so that others can be added to them."""
+    if candidate.edit is None:
+        return candidate
+    sparse = candidate.edit.to_sparse(backend)
+    return replace(candidate, selection=sparse.selection, values=sparse.values, edit=None)
 
 
 def _combine(

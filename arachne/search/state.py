@@ -25,13 +25,13 @@ class Candidate:
     """A patch that a search considered.
 
     Attributes:
-        selection: The weights it changes, shared by the candidates of one search.
+        selection: The single weights it changes, shared by the candidates of one search; none with an `edit`.
         values: Their new values, float64 `(k,)`, as the model stores them.
         deficits: Its deficits, int64 `(terms,)`; None if it has not been scored.
         made_by: The name of the searcher it comes from.
         held_back: Which of the fitness inputs are right, bool `(n,)`, each judged with a sibling of this candidate that
             was fitted without it; None if the searcher is not cross-fitted.
-        edit: The change as a low-rank edit, if it is one; the patch then holds its vectors.
+        edit: The change of a whole matrix or kernel, if it is one; the patch then holds its vectors.
     """
 
     selection: Selection
@@ -49,10 +49,40 @@ class Candidate:
         ordered[selection.numbers_of(addresses)] = values
         return cls(selection, ordered)
 
+    @classmethod
+    def of_edit(
+        cls, edit: LowRankEdit, deficits: Array | None = None, made_by: str = "", held_back: Array | None = None
+    ) -> Self:
+        """Make a candidate that changes a whole matrix or kernel; the other arguments are attributes."""
+        return cls(Selection((), np.zeros(0)), np.zeros(0), deficits, made_by, held_back, edit)
+
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """The weights it changes, as `Address` objects."""
+        """The single weights it changes, as `Address` objects."""
         return self.selection.addresses
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The layers it changes, each once."""
+        return self.selection.layers if self.edit is None else (self.edit.layer,)
+
+    @property
+    def changed_weights(self) -> int:
+        """How many weights it changes."""
+        if self.edit is not None:
+            return self.edit.changed_weights
+        return int(np.count_nonzero(self.values != self.selection.values))
+
+    @property
+    def size(self) -> float:
+        """The Euclidean length of the change."""
+        return float(np.linalg.norm(self.values - self.selection.values)) if self.edit is None else self.edit.size
+
+    def whole_parameters(self, source: WeightSource) -> dict[tuple[str, str], Array]:
+        """Return copies of the whole parameters it changes, out of a model, with the change in them."""
+        if self.edit is not None:
+            return {self.edit.key: self.edit.add(source.read_weights(self.edit.layer)[self.edit.parameter])}
+        return self.selection.put(self.values, self.selection.whole_parameters(source))
 
 
 @dataclass(frozen=True)
@@ -190,12 +220,12 @@ class SearchResult:
 
     @property
     def selection(self) -> Selection:
-        """The weights the chosen candidate changes; not always those the search was given."""
+        """The single weights the chosen candidate changes; not always those the search was given."""
         return self.candidate.selection
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """The weights the chosen candidate changes; not always those the search was given."""
+        """The single weights the chosen candidate changes; not always those the search was given."""
         return self.candidate.addresses
 
     @property

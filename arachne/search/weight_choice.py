@@ -29,12 +29,12 @@ WIDE_FACTOR = 50
 
 def hidden_layers(problem: Problem) -> Selection:
     """Choose the weights with the largest contrast in the dense layers before the last."""
-    return _largest_contrast(problem, _hidden_dense(problem))
+    return _largest_contrast(problem, hidden_dense(problem))
 
 
 def wide_hidden_layers(problem: Problem, count: int) -> Selection:
     """Choose `count` weights with the largest contrast in wide hidden dense layers."""
-    layers = _hidden_dense(problem)
+    layers = hidden_dense(problem)
     there = sum(info.parameters["weight"].size for info in layers)
     if there < WIDE_FACTOR * count:
         raise UsageError(
@@ -87,7 +87,12 @@ def last_layer(problem: Problem, parameters: tuple[str, ...] = ("weight", "bias"
     return Selection.whole(problem.backend, [(info.name, name) for name in own])
 
 
-def _hidden_dense(problem: Problem) -> list[LayerInfo]:
+def hidden_dense(problem: Problem) -> list[LayerInfo]:
+    """Return the dense layers before the last one that may change, the last first.
+
+    Raises:
+        UsageError: The model has none, or the user allows none.
+    """
     tail = list(takewhile(lambda info: info.kind == "dense", reversed(problem.backend.layers)))[1:]
     if not tail:
         raise UsageError("the model has no hidden dense layer in front of its last one")

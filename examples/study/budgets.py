@@ -17,9 +17,9 @@ import arachne
 from arachne.choose.select import select_point
 from arachne.data.split import Part
 from arachne.errors import NothingWithinBudgetError
-from arachne.search import Erase, Pool
+from arachne.search import Pool
 from arachne.search.measured import MeasuredCandidate
-from arachne.settings import make_localiser
+from arachne.settings import make_localiser, make_searcher
 from examples.study.cases import Case, cases
 from examples.study.faults import DECIDE, JUDGE
 from examples.study.poisoning import halves
@@ -32,12 +32,12 @@ BUDGETS = (0.001, 0.005, 0.01, 0.02)
 DEFAULT_BUDGET = 0.005
 """What a repair is asked to keep; the other budgets are chosen from the same front. Only this patch is minimised."""
 
-AUTO, DE, ERASE = "auto", "de", "erase"
+AUTO, DE, ERASE, LOW_RANK = "auto", "de", "erase", "low-rank"
 MEMBERS = Pool().members
 RUNS = (AUTO, DE)
-"""What the report is about; `erase` runs where it is asked for."""
+"""What the report is about; `erase` and `low-rank` alone run where they are asked for."""
 
-RECIPES = {AUTO: 2, DE: 1, ERASE: 1}
+RECIPES = {AUTO: 3, DE: 1, ERASE: 2, LOW_RANK: 1}
 """Raise one when that repair changes what it finds: all its runs are then made again."""
 
 DE_SUBJECTS = ("fm-mlp", "fm-cnn", "c10-cnn", "gtsrb-cnn")
@@ -60,7 +60,7 @@ class Job:
     Attributes:
         case: The fault.
         seed: Of the halves and of the repair.
-        searcher: `auto`, `de` or `erase`.
+        searcher: `auto`, `de`, `erase` or `low-rank`.
         folder: Where its file goes.
     """
 
@@ -106,7 +106,7 @@ def measure(
     Args:
         parts: `decide`, `judge` or both.
         subjects: Of these subjects; of all if none is named.
-        searchers: `auto`, `de` or `erase`; the first two by default.
+        searchers: `auto`, `de`, `erase` or `low-rank`; the first two by default.
         seeds: How many, from 0 on.
         minutes: No run is begun after so much time.
         folder: Where the files go.
@@ -178,8 +178,8 @@ def _settings(job: Job, backend: arachne.ModelBackend) -> arachne.Settings:
     common: dict[str, Any] = {"seed": job.seed, "drop_overlap": True, "budget": arachne.Budget(DEFAULT_BUDGET)}
     if job.searcher == AUTO:
         return arachne.Settings(**common)
-    if job.searcher == ERASE:
-        return arachne.Settings(searcher=Erase(), **common)
+    if job.searcher in (ERASE, LOW_RANK):
+        return arachne.Settings(searcher=make_searcher(job.searcher), **common)
     others = tuple(layer.name for layer in backend.layers if layer.kind != "dense")
     return arachne.Settings(
         localiser=make_localiser("bl", exclude=others), searcher=arachne.DifferentialEvolution(), **common

@@ -85,11 +85,13 @@ CASES: dict[str, tuple[str, str, Settings]] = {
             budget=Budget(max_break=0.05),
         ),
     ),
+    "mlp-erase": ("mlp", "*:8", searched("erase", strengths=16)),
+    "mlp-low-rank": ("mlp", "*:8", searched("low-rank", steps=64, folds=2)),
     "mlp-rounds": ("mlp", "*:8", Settings(budget=Budget(max_break=0.05), rounds=2, seed=4)),
 }
 """Name of a repair: its network, target and settings."""
 
-DIFFERENT = {("torch", "cnn-margin-conv")}
+DIFFERENT = {("torch", "cnn-margin-conv"), ("torch", "cnn-auto")}
 """Backend and repair whose patch is another than the reference backend's: convolutions round otherwise there."""
 
 
@@ -143,11 +145,18 @@ def patch_of(case: str, build: Callable[[Network], ModelBackend]) -> list[list[A
 
 
 def entries(result: RepairResult) -> list[list[Any]]:
-    """Place, parameter, index and new value (exact bits) of every weight a repair changes.
+    """Place, parameter, index and new value (exact bits) of every weight a repair changes; or the vectors of a matrix.
 
     A layer is given by its place in the order of execution: frameworks name layers differently.
     """
     order = [info.name for info in result.backend.layers]
+    edit = result.search.candidate.edit
+    if edit is not None:
+        sides = {"left": edit.left, "right": edit.right}
+        return [
+            [order.index(edit.layer), edit.parameter, side, [float(value).hex() for value in vectors.ravel()]]
+            for side, vectors in sides.items()
+        ]
     return [
         [order.index(address.layer), address.parameter, list(address.index), float(value).hex()]
         for address, value in zip(result.search.addresses, result.search.values.tolist(), strict=True)

@@ -31,7 +31,7 @@ from arachne.results.checkpoint.files import (
 )
 from arachne.results.result import RepairResult
 from arachne.rivals import DeepFault, Ridge, Tune
-from arachne.search import DifferentialEvolution, MarginSearch, Pool, Searcher
+from arachne.search import DifferentialEvolution, Erase, LowRank, MarginSearch, Pool, Searcher
 from arachne.search.front import Front
 from arachne.settings import Settings
 from arachne.testing import ReferenceBackend
@@ -44,6 +44,8 @@ SEARCHERS = [
     Ridge(strengths=3),
     Tune(steps=32, folds=2),
     DeepFault(synthesised=100, epochs=2, train_batch=8),
+    Erase(strengths=6, folds=2),
+    LowRank(steps=32, folds=2),
     Pool(members=("bias", "ridge", "de")),
 ]
 

@@ -1,9 +1,10 @@
-"""The search that takes a direction out of a dense layer: its formula, what it repairs, and what it obeys."""
+"""The searches for directions, closed and trained: their formulas, what they repair, and what they obey."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,20 +19,26 @@ from arachne.data.split import split_by_outcome
 from arachne.errors import UsageError
 from arachne.localise import RandomChoice
 from arachne.localise.base import LayerFilter
+from arachne.localise.linear_maps import Convolution
 from arachne.model.backend import ModelBackend
-from arachne.model.values import Array
+from arachne.model.values import Activation, Array, take
 from arachne.report.terminal import EvidenceTable, as_text
+from arachne.results.reopen import open_repair
 from arachne.results.result import RepairResult
 from arachne.scoring.evaluators import FastEvaluator, FitnessInputs
-from arachne.search import Erase, Problem, Searcher
+from arachne.search import Erase, LowRank, Pool, Problem, Searcher
 from arachne.search.build import build_problem
-from arachne.search.directions import RIDGE, SecondMoments, erase_direction, max_moment_rows, mean_shift
+from arachne.search.direction_search import gather
+from arachne.search.directions import RIDGE, SecondMoments, cut_rank, find_directions, max_moment_rows, on_grid
 from arachne.search.layer_inputs import read_layer_inputs
-from arachne.search.rank_one import RankOne
+from arachne.search.shifts import Kinds, Shifts
+from arachne.search.state import Candidate
 from arachne.settings import Settings, make_localiser, make_searcher
+from arachne.tasks.losses import margin
 from arachne.testing import Network, ReferenceBackend, mlp, random_inputs
 from arachne.testing.networks import branches, dense, residual, shared_layer
 from arachne.testing.nodes import Flatten, Relu
+from tests.backends import golden
 from tests.unit.test_search_steps import written_and_read
 
 STUCK = 56
@@ -77,6 +84,13 @@ def opened(network: list[tuple[str, Array, Array]], kind: type[ReferenceBackend]
     return backend
 
 
+def change_of(candidate: Candidate) -> list[Any]:
+    """Everything a candidate changes, as plain values."""
+    if candidate.edit is None:
+        return [candidate.selection.digest, candidate.values.tolist()]
+    return [candidate.edit.key, candidate.edit.left.tolist(), candidate.edit.right.tolist()]
+
+
 def repair(backend: ModelBackend, data: LabelledData, searcher: str = "erase", **filters: Any) -> RepairResult:
     localiser = make_localiser("rs", count=5, **filters) if filters else None
     settings = Settings(searcher=make_searcher(searcher), localiser=localiser, budget=Budget(0.02), seed=1)
@@ -99,47 +113,85 @@ def test_second_moments_are_inverted_exactly(rows: int, width: int) -> None:
     own = entering[among]
     moments = own.T @ own / len(own)
     dense = np.linalg.solve(moments + RIDGE * np.trace(moments) / width * np.eye(width), vectors)
-    np.testing.assert_allclose(SecondMoments(entering).solve(vectors, among), dense, rtol=1e-9, atol=1e-9)
+    found = SecondMoments(entering, np.where(among, np.arange(rows) % 3, 7))
+    np.testing.assert_allclose(found.solve(vectors, 7), dense, rtol=1e-9, atol=1e-9)
+    guarded = SecondMoments(entering, np.full(rows, -1))  # rows that are in no fold are never left out
+    np.testing.assert_array_equal(guarded.solve(vectors), guarded.solve(vectors, 0))
 
 
 def test_rows_that_are_all_zero_have_no_inverse_and_give_no_change() -> None:
-    found = SecondMoments(np.zeros((4, 9))).solve(np.ones((9, 1)))
+    found = SecondMoments(np.zeros((4, 9)), np.zeros(4)).solve(np.ones((9, 1)))
     assert not found.any()
-    left, right = erase_direction(np.ones((2, 9)), np.ones(9), found[:, 0])
-    assert not left.any()
-    assert not right.any()
+    directions, detectors = find_directions(np.ones((9, 1)), found)
+    assert directions.shape == detectors.shape == (9, 0)
 
 
 def test_wide_layers_take_their_moments_over_fewer_rows() -> None:
     assert max_moment_rows(784) == 2500
-    assert 1400 < max_moment_rows(25_088) < 1600
+    assert 600 < max_moment_rows(25_088) < 700
 
 
 def test_the_change_is_the_smallest_that_hides_the_direction() -> None:
     rng = np.random.default_rng(0)
-    entering, weight, shift = rng.normal(size=(200, 12)), rng.normal(size=(5, 12)), rng.normal(size=12)
-    whitened = SecondMoments(entering).solve(shift[:, None], ridge=1e-9)[:, 0]
-    left, right = erase_direction(weight, shift, whitened)
-    change = np.outer(left, right)
-    np.testing.assert_allclose((weight + change) @ shift, 0, atol=5e-3)
-    wanted = -np.outer(weight @ shift, whitened) / (shift @ whitened)
-    np.testing.assert_allclose(change, wanted, atol=2e-3 * np.abs(wanted).max())
-    plain = -np.outer(weight @ shift, shift) / (shift @ shift)
+    entering, weight, shifts = rng.normal(size=(200, 12)), rng.normal(size=(5, 12)), rng.normal(size=(12, 3))
+    whitened = SecondMoments(entering, np.zeros(200)).solve(shifts, ridge=1e-9)
+    directions, detectors = find_directions(shifts, whitened)
+    np.testing.assert_allclose(detectors.T @ directions, np.eye(3), atol=1e-9)
+    change = -(weight @ directions) @ detectors.T
+    np.testing.assert_allclose((weight + change) @ shifts, 0, atol=1e-9)
+    np.testing.assert_allclose(change, -weight @ shifts @ np.linalg.solve(shifts.T @ whitened, whitened.T), atol=1e-9)
+    plain = -weight @ shifts @ np.linalg.pinv(shifts)
     assert np.linalg.norm(entering @ change.T) < np.linalg.norm(entering @ plain.T)
+    left, right = on_grid(-(weight @ directions)), on_grid(detectors)
+    np.testing.assert_allclose(left @ right.T, change, atol=2e-3 * np.abs(change).max())
+
+
+def test_a_change_cut_to_fewer_directions_is_the_nearest_to_what_inputs_make_of_it() -> None:
+    rng = np.random.default_rng(0)
+    sizes = np.array([0.0, 1, 2, 30, 4, 5])
+    left, right = rng.normal(size=(7, 4)), rng.normal(size=(6, 4))
+    whole = cut_rank(left, right, sizes, 9)
+    assert whole[0].shape == (7, 4)
+    seen = sizes > 0  # what is never there may change in any way
+    np.testing.assert_allclose((whole[0] @ whole[1].T)[:, seen], (left @ right.T)[:, seen], atol=5e-3)
+    values = np.linalg.svd((left @ right.T) * sizes)
+    nearest = (values[0][:, :2] * values[1][:2]) @ values[2][:2]
+    two = cut_rank(left, right, sizes, 2)
+    np.testing.assert_allclose((two[0] @ two[1].T) * sizes, nearest, atol=5e-3 * np.abs(nearest).max())
+    np.testing.assert_array_equal(two[0], whole[0][:, :2])  # the first directions are those that matter most
 
 
 def test_a_shift_is_measured_from_right_inputs_of_the_same_class_and_chance_is_left_out() -> None:
     rng = np.random.default_rng(0)
     labels = np.arange(400) % 2
     entering = rng.normal(size=(400, 6)) + 5 * labels[:, None]
-    negatives, positives = np.arange(100), np.arange(100, 400)
-    entering[negatives, 2] += 2
-    shift = mean_shift(entering, labels, negatives, positives)
+    negative = np.arange(400) < 100
+    entering[negative, 2] += 2
+    folds = np.arange(400) // 2 % 4
+
+    def shifts(among: Array) -> Shifts:
+        kinds = Kinds(labels, 1 - labels, among, ~negative, folds, 4)
+        return Shifts(kinds, [(slice(0, 150), entering[:150]), (slice(150, 400), entering[150:])])
+
+    shift = shifts(negative).mean()
     assert shift[2] == pytest.approx(2, abs=0.3)
     assert np.flatnonzero(shift).tolist() == [2]
-    assert not mean_shift(entering, labels, negatives[:0], positives).any()
-    alone = mean_shift(entering, labels, negatives[:1], positives)
+    assert not shifts(negative & (labels > 1)).mean().any()
+    alone = shifts(np.arange(400) < 1).mean()
     assert np.count_nonzero(alone) == 6  # one input has no standard error
+    usual = np.stack([entering[~negative & (labels == label) & (folds != 1)].mean(axis=0) for label in (0, 1)])
+    kept = negative & (folds != 1)
+    own = [entering[kept & (labels == label)].mean(axis=0) - usual[label] for label in (0, 1)]
+    shares = [np.sum(kept & (labels == label)) / kept.sum() for label in (0, 1)]
+    np.testing.assert_allclose(shifts(negative).own(1), (np.array(own) * np.sqrt(shares)[:, None]).T, atol=1e-9)
+    read = [entering[kept & (labels != label)].mean(axis=0) - usual[label] for label in (0, 1)]
+    np.testing.assert_allclose(
+        np.sort(shifts(negative).read_as(1), axis=1),
+        np.sort((np.array(read) * np.sqrt(shares[::-1])[:, None]).T),
+        atol=1e-9,
+    )
+    straight = np.mean([entering[row] - usual[labels[row]] for row in np.flatnonzero(kept)], axis=0)
+    np.testing.assert_allclose(shifts(negative).mean(1, min_t=0.0), straight, atol=1e-9)
 
 
 def test_a_stuck_pixel_is_repaired_better_than_by_moving_biases(
@@ -157,16 +209,16 @@ def test_the_patch_holds_two_vectors_and_is_taken_back_bit_for_bit(
     backend = opened(network)
     result = repair(backend, data)
     (change,) = result.patch.low_rank
-    assert change.edit.rank == 1
     assert not result.patch.entries
     shown = as_text(EvidenceTable(result.evidence, result.patch))
-    assert f"{change.tensor.name}: {change.weights:,} weights, by a matrix of rank 1" in shown
+    assert f"{change.tensor.name}: {change.weights:,} weights, by a matrix of rank {change.edit.rank}" in shown
     before = backend.get_weights(change.key[0])[change.key[1]]
     result.patch.apply(backend)
     after = backend.get_weights(change.key[0])[change.key[1]]
-    assert np.array_equal(after.ravel(), result.search.values)
+    assert not np.array_equal(after, before)
     result.patch.revert(backend)
     assert np.array_equal(backend.get_weights(change.key[0])[change.key[1]], before)
+    assert np.array_equal(result.search.candidate.whole_parameters(backend)[change.key], after)
 
 
 def test_the_same_seed_gives_the_same_patch(network: list[tuple[str, Array, Array]], data: LabelledData) -> None:
@@ -181,7 +233,7 @@ def test_no_gradients_are_needed(network: list[tuple[str, Array, Array]], data: 
 
 def test_excluded_layers_stay_as_they_are(network: list[tuple[str, Array, Array]], data: LabelledData) -> None:
     found = repair(opened(network), data, exclude=("fc1",))
-    assert {layer for one in found.search.front for layer in one.selection.layers} <= {"fc2", "fc3"}
+    assert {layer for one in found.search.front for layer in one.layers} <= {"fc2", "fc3"}
 
 
 @pytest.mark.parametrize("stop_at", [0, 1, 5, 11])
@@ -194,7 +246,7 @@ def test_a_search_that_was_written_down_gives_the_same_front(problem: Problem, s
         state = search.step(problem, state, rng=rng)
     state, generator = written_and_read(state, rng)
     again = search.search(problem.with_suspects(problem.suspects), rng=generator, state=state)
-    assert [one.values.tolist() for one in again.front] == [one.values.tolist() for one in whole.front]
+    assert [change_of(one) for one in again.front] == [change_of(one) for one in whole.front]
     assert again.history == whole.history
 
 
@@ -202,7 +254,7 @@ def test_a_search_that_ends_early_has_the_layers_it_finished(problem: Problem) -
     search = Erase(strengths=6)
     steps = iter(range(100))
     found = search.search(problem, rng=np.random.default_rng(0), stop=lambda: "time" if next(steps) == 6 else None)
-    assert {layer for one in found.front for layer in one.selection.layers} == {"fc3"}
+    assert {layer for one in found.front for layer in one.layers} == {"fc3"}
     at_once = search.search(problem, rng=np.random.default_rng(0), stop=lambda: "time")
     assert not at_once.better
 
@@ -213,41 +265,47 @@ def test_a_fit_leaves_its_fold_out_but_for_what_must_never_break(problem: Proble
     kept = inputs.of_kind("positive") & (np.arange(len(inputs)) % 2 == 0) & guards
     terms = np.where(kept, inputs.n_terms, inputs.terms)
     inputs = replace(inputs, terms=terms, names=(*inputs.names, "golden"), kinds=(*inputs.kinds, "never_break"))
-    problem, search, rng = replace(problem, fitness_inputs=inputs), Erase(strengths=2), np.random.default_rng(0)
-    state = search.step(problem, search.begin(problem, rng=rng), rng=rng)
-    among, entering = state.arrays["folds"] != 0, read_layer_inputs(problem, "fc3").means
+    problem = replace(problem, fitness_inputs=inputs, shared={})
+    folds = np.arange(len(inputs)) % 4
+    material = gather(problem, problem.backend.info("fc3"), folds, 4)
+    among, entering = folds != 0, np.concatenate([piece for _, piece in material.inputs.pieces()])
     negative, positive = (inputs.of_kind(kind) & among for kind in ("negative", "positive"))
-    shift = mean_shift(entering, inputs.labels, np.flatnonzero(negative), np.flatnonzero(positive))
-    moments = SecondMoments(entering[positive | kept].astype(np.float64))
-    weight = problem.backend.get_weights("fc3")["weight"].astype(np.float64)
-    left, right = erase_direction(weight, shift, moments.solve(shift[:, None])[:, 0])
-    assert np.array_equal(state.arrays["left 0"][0], left)
-    assert np.array_equal(state.arrays["right 0"][0], right)
+    usual = {label: entering[positive & (inputs.labels == label)].mean(axis=0) for label in range(10)}
+    shift = np.mean([entering[row] - usual[inputs.labels[row]] for row in np.flatnonzero(negative)], axis=0)
+    np.testing.assert_allclose(material.shifts.mean(0, min_t=0.0), shift, atol=1e-5)
+    rows = entering[positive | kept].astype(np.float64)
+    moments = rows.T @ rows / len(rows)
+    moments += RIDGE * np.trace(moments) / len(moments) * np.eye(len(moments))
+    np.testing.assert_allclose(
+        material.moments.solve(shift[:, None], 0), np.linalg.solve(moments, shift[:, None]), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_the_layers_behind_a_change_are_run_as_the_model_runs_them(problem: Problem) -> None:
     rng = np.random.default_rng(0)
     rows = np.arange(0, len(problem.fitness_inputs), 7)
-    entering = read_layer_inputs(problem, "fc2").means
-    left, right = (rng.normal(size=size).astype(np.float32) / 8 for size in (24, 32))
-    change = RankOne("fc2", left, right, entering @ right)
+    left, right = (rng.normal(size=(size, 2)).astype(np.float32) / 8 for size in (24, 32))
     behind_a_cut = replace(problem, shared={"tail": None})
-    np.testing.assert_allclose(change.scores(problem, rows), change.scores(behind_a_cut, rows), atol=1e-4)
+    near, far = (one.low_rank_scorer("fc2", "weight", right) for one in (problem, behind_a_cut))
+    np.testing.assert_allclose(near.scores(left.ravel(), rows), far.scores(left.ravel(), rows), atol=1e-4)
+    labels = problem.fitness_inputs.labels[rows]
+    slopes = [one.gradients(left.ravel(), margin(labels, np.ones(len(rows))), rows) for one in (near, far)]
+    np.testing.assert_allclose(slopes[0], slopes[1], rtol=1e-3, atol=1e-3)
 
 
 def test_what_enters_a_layer_is_the_same_from_the_tail_and_from_a_pass(problem: Problem) -> None:
     for layer in ("fc1", "fc3"):
-        kept, passed = (
-            read_layer_inputs(problem, layer),
-            read_layer_inputs(replace(problem, shared={"tail": None}), layer),
-        )
-        np.testing.assert_allclose(passed.means, kept.means, atol=1e-5)
-        np.testing.assert_array_equal(passed.samples, passed.means)
+        info, passed = problem.backend.info(layer), replace(problem, shared={"tail": None})
+        kept, again = (read_layer_inputs(one, info) for one in (problem, passed))
+        rows = np.arange(0, len(problem.fitness_inputs), 3)
+        for one, other in zip(kept.pieces(), again.pieces(), strict=True):
+            np.testing.assert_allclose(one[1], other[1], atol=1e-5)
+        np.testing.assert_allclose(kept.samples(rows)[0], again.samples(rows)[0], atol=1e-5)
 
 
 def test_a_search_without_a_layer_to_change_is_refused(problem: Problem) -> None:
     within = replace(problem, allowed=LayerFilter(include=("elsewhere",)))
-    with pytest.raises(UsageError, match="leave out the dense layers"):
+    with pytest.raises(UsageError, match="leave out all dense, convolutional and recurrent layers"):
         Erase().begin(within, rng=np.random.default_rng(0))
 
 
@@ -283,8 +341,80 @@ def test_positions_are_averaged_and_sampled_in_turn(problem: Problem) -> None:
     counted = FitnessInputs.around(
         inputs, np.zeros(20, np.int64), np.ones(20), np.zeros(20, np.int64), ("all",), ("positive",)
     )
+    backend = ReferenceBackend(network)
     found = read_layer_inputs(
-        replace(problem, backend=ReferenceBackend(network), fitness_inputs=counted, shared={}), "each"
+        replace(problem, backend=backend, fitness_inputs=counted, shared={}), backend.info("each")
     )
-    np.testing.assert_allclose(found.means, inputs.mean(axis=1), atol=1e-6)
-    np.testing.assert_array_equal(found.samples, inputs[np.arange(20), np.arange(20) % 5])
+    ((_, means),) = found.pieces()
+    np.testing.assert_allclose(means, inputs.mean(axis=1), atol=1e-6)
+    samples, owners = found.samples(np.arange(20))
+    np.testing.assert_array_equal(samples, inputs[np.arange(20), np.arange(20) % 5])
+    np.testing.assert_array_equal(owners, np.arange(20))
+
+
+@pytest.mark.parametrize("name", ["erase", "low-rank"])
+def test_a_point_chosen_later_keeps_its_directions(
+    network: list[tuple[str, Array, Array]], data: LabelledData, tmp_path: Path, name: str
+) -> None:
+    result = repair(opened(network), data, name)
+    result.save(tmp_path / "fix")
+    again = open_repair(tmp_path / "fix", opened(network), data)
+    for stored, point in zip(again.points, result.points, strict=True):
+        assert change_of(stored.candidate) == change_of(point.candidate)
+    bolder = again.choose(max_break=0.2)
+    assert bolder.patch.low_rank
+    assert not bolder.patch.entries
+    assert bolder.patch.digest == result.choose(max_break=0.2).patch.digest
+
+
+def test_directions_that_are_trained_repair_a_stuck_pixel(
+    network: list[tuple[str, Array, Array]], data: LabelledData
+) -> None:
+    result = repair(opened(network), data, "low-rank")
+    found = result.evidence.held_out
+    assert found.repaired > 0.6 * found.negatives
+    assert found.broken < 0.04 * found.positives
+    (change,) = result.patch.low_rank
+    assert change.edit.rank <= 4
+    with pytest.raises(UsageError, match="has no gradients"):
+        repair(opened(network, WithoutGradients), data, "low-rank")
+
+
+def test_a_pool_for_single_weights_leaves_directions_out(problem: Problem) -> None:
+    pool = Pool(members=("erase", "bias"), sparse=True)
+    found = pool.search(problem, rng=np.random.default_rng(0))
+    assert all(one.edit is None for one in found.front)
+    state = pool.begin(problem, rng=np.random.default_rng(0))
+    assert "single weights alone" in str(state.members["erase"].stopped)
+
+
+def test_directions_of_a_convolution_are_found_on_its_patches() -> None:
+    backend, data = ReferenceBackend(golden.network("cnn")), golden.data_for("cnn")
+    split = split_by_outcome(backend, data, "*:8", rng=np.random.default_rng(0))
+    suspects = RandomChoice(count=5).localise(backend, split.seen, rng=np.random.default_rng(0)).suspects
+    whole, _ = build_problem(backend, split, suspects, 10.0, FastEvaluator)
+    info = next(one for one in backend.layers if one.kind == "conv")
+    problem = replace(whole, allowed=LayerFilter(include=(info.name,)))
+    folds = np.arange(len(problem.fitness_inputs)) % 2
+    material = gather(problem, info, folds, 2)
+    kernel = info.parameters["weight"].shape
+    assert material.weight.shape == (kernel[0], int(np.prod(kernel[1:])))
+    (use,) = backend.activations(take(problem.fitness_inputs.inputs, np.arange(3)), info.name)
+    rows, owners = material.inputs.samples(np.arange(3))
+    patches = Convolution(info).columns(use.entering["weight"][1])
+    np.testing.assert_allclose(material.weight @ patches, leaving_without_bias(backend, info.name, use)[1], atol=1e-4)
+    assert {tuple(row) for row in rows[owners == 1].astype(np.float32)} <= {tuple(row) for row in patches.T}
+    for search in (Erase(strengths=8, folds=2), LowRank(steps=96, folds=2)):
+        found = search.search(problem, rng=np.random.default_rng(0))
+        assert {layer for one in found.front for layer in one.layers} == {info.name}
+        for one in found.front:
+            exact = problem.score_exactly(one).deficits
+            assert exact is not None
+            assert one.deficits is not None
+            np.testing.assert_allclose(exact, one.deficits, rtol=1e-3)
+
+
+def leaving_without_bias(backend: ModelBackend, layer: str, use: Activation) -> Array:
+    """What a convolution gives for its kernel alone, `(n, out, positions)`."""
+    bias = backend.get_weights(layer).get("bias", np.zeros(1))
+    return use.leaving.reshape(len(use.leaving), use.leaving.shape[1], -1) - bias.reshape(1, -1, 1)

@@ -23,6 +23,8 @@ SHORT: dict[str, dict[str, Any]] = {
     "front": {"population": 8, "generations": 2},
     "tune": {"steps": 32, "folds": 2},
     "margin@wide": {"wide_weights": 20},
+    "low-rank": {"steps": 32, "folds": 2},
+    "erase": {"strengths": 8, "folds": 2},
 }
 NETWORKS = {"margin@conv": "cnn", "margin@embeddings": "words"}
 """Networks of searchers that need a kind of layer; the others repair a network of two dense layers."""
@@ -66,14 +68,14 @@ def test_no_search_changes_an_excluded_layer(name: str, excluded: str) -> None:
             repaired(name, exclude=(layer,))
         return
     front = repaired(name, exclude=(layer,)).search.front
-    changed = {address.layer for candidate in front for address in candidate.addresses}
+    changed = {name for candidate in front for name in candidate.layers}
     assert changed == {"head", other} - {layer}
 
 
-@pytest.mark.parametrize("name", ["auto", "bias", "margin@fisher", "tune"])
+@pytest.mark.parametrize("name", ["auto", "bias", "erase", "low-rank", "margin@fisher", "tune"])
 def test_a_search_changes_included_layers_alone(name: str) -> None:
     front = repaired(name, include=("h*",)).search.front
-    assert {address.layer for candidate in front for address in candidate.addresses} == {"head"}
+    assert {name for candidate in front for name in candidate.layers} == {"head"}
 
 
 def test_a_member_without_an_allowed_layer_is_left_out_and_the_reason_kept(problem: Problem) -> None:

@@ -16,7 +16,6 @@ from arachne.model.values import Address
 from arachne.patch import Patch
 from arachne.results.result import RepairResult
 from arachne.search.margin import BiasShift, MarginSearch
-from arachne.search.rounds import parameters_with
 from arachne.search.state import Candidate
 from arachne.settings import Settings
 from arachne.testing import ReferenceBackend
@@ -84,7 +83,7 @@ def test_the_model_has_its_own_weights_again_after_a_round(result: RepairResult)
 def test_a_candidate_in_whole_parameters_changes_its_own_weights_alone() -> None:
     backend = ReferenceBackend(golden.network("mlp"))
     layer = backend.layers[0].name
-    weights = parameters_with(backend, Candidate.at(backend, [Address(layer, "weight", (0, 1))], np.array([2.0])))
+    weights = Candidate.at(backend, [Address(layer, "weight", (0, 1))], np.array([2.0])).whole_parameters(backend)
     ((place, values),) = weights.items()
     with restoring_weights(backend, [place]):
         before = backend.get_weights(layer)["weight"]

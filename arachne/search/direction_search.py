@@ -1,0 +1,212 @@
+"""The common base of the searches for directions: layer by layer, cross-fitted, judged by what each fit left out.
+
+For each layer, a search fits changes of rank r once without each fold, and counts what they do to the inputs of that
+fold. Layer and point (a strength, or a place along a path of training) are told apart by these counts alone.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from arachne.errors import UsageError
+from arachne.model.values import Array, LayerInfo
+from arachne.plugins.options import option
+from arachne.scoring.low_rank import is_in_tail
+from arachne.search.base import Problem, Searcher
+from arachne.search.cross_fit import outcomes, pareto
+from arachne.search.directions import SecondMoments
+from arachne.search.folds import fold_numbers
+from arachne.search.layer_inputs import LayerInputs, read_layer_inputs
+from arachne.search.shifts import Kinds, Shifts
+from arachne.search.state import Candidate, Generation, SearchResult, SearchState
+from arachne.weights.edit import LowRankEdit
+
+KINDS = ("dense", "conv", "recurrent")
+"""The kinds of layers that are linear in what enters them."""
+
+MAX_KEPT = 2
+"""Of how many layers that is kept which fits are made of."""
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """Everything that the fits of one layer are made of.
+
+    Attributes:
+        info: The layer.
+        inputs: What enters it.
+        shifts: How that differs when the fault happens.
+        moments: Its second moments where the model is right.
+        weight: The matrix, or the kernel as one, float32 `(out, in)`.
+        folds: The fold of each fitness input `(inputs,)`.
+        is_cheap: Whether a trial costs no part of the model: the layer is in the dense tail.
+    """
+
+    info: LayerInfo
+    inputs: LayerInputs
+    shifts: Shifts
+    moments: SecondMoments
+    weight: Array
+    folds: Array
+    is_cheap: bool
+
+    def rows_in(self, fold: int) -> Array:
+        """Return the fitness inputs of a fold."""
+        return np.flatnonzero(self.folds == fold)
+
+    def whiten(self, differences: Array, without: int) -> tuple[Array, Array]:
+        """Return differences of inputs `(width, k)` as vectors that the weights meet, M and R M `(n, columns)`."""
+        columns = self.inputs.columns(differences)
+        return columns, self.moments.solve(columns, without)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DirectionSearch(Searcher):
+    """Changes whole matrices along a few directions.
+
+    Attributes:
+        folds: Into how many folds the inputs fall.
+        deep_layers: How many of the last layers before the dense ones at the end are tried, where the model has no
+            hidden dense layers there or none may be changed; behind these every trial runs a part of the model.
+    """
+
+    LOCALISER = "contrast"
+    CROSS_FITS = True
+    LOOKS_AT_TAIL = True
+    USES_ALPHA = False
+    NEEDS_SINGLE_LABEL = True
+    CHANGES_MATRICES = True
+
+    folds: int = option(4, "Runs, each over all seen inputs but a share of them.", least=2)
+    deep_layers: int = option(1, "Layers to try before the dense ones, where no hidden one is among these.", least=0)
+
+    @abstractmethod
+    def fit(
+        self, problem: Problem, material: Material, fold: int, *, rng: np.random.Generator
+    ) -> tuple[dict[str, Array], Array]:
+        """Fit one layer without a fold.
+
+        Returns:
+            Arrays to keep, and which inputs of the fold are right at each point, bool `(points, inputs)`.
+        """
+
+    @abstractmethod
+    def change(self, found: Mapping[str, Array], point: int) -> tuple[Array, Array]:
+        """Return the change at a point, float32 `(out, r)` and `(in, r)`.
+
+        Args:
+            found: The arrays of all fits of the layer; those of fold 1 are named `name 1`.
+            point: The point.
+        """
+
+    def begin(self, problem: Problem, *, rng: np.random.Generator) -> SearchState:
+        if problem.fitness_inputs.decisions is not None or not problem.fitness_inputs.task.SINGLE:
+            raise UsageError("this search compares whole inputs, and needs one label for each")
+        self.layers(problem)
+        folds = fold_numbers(problem, self.folds, rng=np.random.default_rng(0))  # searches share what they gather
+        fitness = float(problem.fitness_inputs.weights @ problem.originally_right)
+        return SearchState({"folds": folds}, {"layer": 0, "fold": 0}, (Generation(0, fitness, 0, 0, 0, 0),))
+
+    def step(self, problem: Problem, state: SearchState, *, rng: np.random.Generator) -> SearchState:
+        """Fit one layer without one fold, and judge every point by the inputs of that fold."""
+        layers, (number, fold) = self.layers(problem), _at(state)
+        arrays, folds = dict(state.arrays), state.arrays["folds"]
+        material = gather(problem, layers[number], folds, self.folds)
+        found, judged = self.fit(problem, material, fold, rng=rng)
+        arrays |= {f"{number}: {name} {fold}": array for name, array in found.items()}
+        before = arrays.get(f"{number}: right")
+        right = np.tile(problem.originally_right, (len(judged), 1)) if before is None else before.copy()
+        right[:, folds == fold] = judged
+        arrays[f"{number}: right"] = right
+        history = (*state.history, _generation(problem, state.history[-1], right, len(judged)))
+        number, fold = (number, fold + 1) if fold + 1 < self.folds else (number + 1, 0)
+        stopped = "all layers are done" if number == len(layers) else None
+        return SearchState(arrays, {"layer": number, "fold": fold}, history, stopped)
+
+    def result(self, problem: Problem, state: SearchState) -> SearchResult:
+        """Return the points that no other beats out of fold, in layers where every fold has been judged."""
+        layers, original = self.layers(problem), problem.fitness_inputs.deficits_by_term(problem.original_scores)
+        done = range(_at(state)[0])
+        by_layer = [state.arrays[f"{number}: right"] for number in done]
+        right = np.concatenate([problem.originally_right[None][:0], *by_layer])
+        places = [(number, point) for number in done for point in range(len(by_layer[number]))]
+        costs = problem.objective_costs(right) if problem.has_objective and len(right) else None
+        edits: list[LowRankEdit] = []
+        judged: list[Array] = []
+        for row in pareto(*outcomes(problem, right), costs):
+            number, point = places[row]
+            prefix = f"{number}: "
+            own = {key.removeprefix(prefix): one for key, one in state.arrays.items() if key.startswith(prefix)}
+            edits.append(_edit(layers[number], *self.change(own, point)))
+            judged.append(right[row])
+        order = sorted(range(len(edits)), key=lambda one: edits[one].key)  # those of a layer share a pass
+        scores = problem.edited_scores([edits[one] for one in order])
+        deficits = {one: problem.fitness_inputs.deficits_by_term(own) for one, own in zip(order, scores, strict=True)}
+        front = [Candidate.of_edit(edit, deficits[n], self.name, judged[n]) for n, edit in enumerate(edits)]
+        suspects = problem.suspects
+        nothing = Candidate(suspects, suspects.values, original, self.name, problem.originally_right)
+        totals = [int(one.deficits.sum()) for one in front if one.deficits is not None]
+        best = int(np.argmin(totals)) if totals and min(totals) < int(original.sum()) else 0
+        return problem.result(state, *(front or [nothing]), original=original, chosen=best)
+
+    def layers(self, problem: Problem) -> list[LayerInfo]:
+        """Return the layers to change, the last one first: those of the dense tail, or where it is short, others too.
+
+        Raises:
+            UsageError: The model has none, or the user allows none.
+        """
+        known = [info for info in reversed(problem.backend.layers) if info.kind in KINDS and info.weights]
+        if not known:
+            raise UsageError(
+                "the model has no dense, convolutional or recurrent layer, and this search changes no other"
+            )
+        allowed = problem.allowed_layers(known, "all dense, convolutional and recurrent layers")
+        near = [info for info in allowed if is_in_tail(problem.tail, (info.name, "weight"))]
+        hidden = [info for info in near if info.name != problem.backend.layers[-1].name]
+        return near if hidden else [*near, *[info for info in allowed if info not in near][: self.deep_layers]]
+
+
+def gather(problem: Problem, info: LayerInfo, folds: Array, count: int) -> Material:
+    """Gather what the fits of a layer are made of; that of the last layers asked for is kept."""
+    kept: dict[tuple[str, int, bytes], Material] = problem.shared.setdefault("directions", {})
+    key = info.name, count, folds.tobytes()
+    if key in kept:
+        return kept[key]
+    while len(kept) >= MAX_KEPT:
+        del kept[next(iter(kept))]
+    inputs = problem.fitness_inputs
+    negative, positive, guarded = (inputs.of_kind(kind) for kind in ("negative", "positive", "never_break"))
+    read_as = inputs.task.decide(problem.original_scores)
+    entering = read_layer_inputs(problem, info)
+    kinds = Kinds(inputs.labels, read_as, negative, positive, folds, count)
+    shifts = Shifts(kinds, entering.pieces())
+    rows, owners = entering.samples(np.flatnonzero(positive | guarded))
+    moments = SecondMoments(rows, np.where(guarded, -1, folds)[owners])
+    whole = problem.backend.read_weights(info.name)[entering.parameter]
+    weight = np.asarray(whole, np.float32).reshape(len(whole), -1)
+    near = is_in_tail(problem.tail, (info.name, "weight"))
+    kept[key] = Material(info, entering, shifts, moments, weight, folds, near)
+    return kept[key]
+
+
+def _edit(info: LayerInfo, left: Array, right: Array) -> LowRankEdit:
+    """Make the edit of a layer, from `(out, r)` and `(in, r)`."""
+    return LowRankEdit(info.name, info.weights[0], left, right, info.parameters[info.weights[0]].storage)
+
+
+def _at(state: SearchState) -> tuple[int, int]:
+    """Return the layer and the fold that come next."""
+    return int(state.values["layer"] or 0), int(state.values["fold"] or 0)
+
+
+def _generation(problem: Problem, last: Generation, right: Array, evaluations: int) -> Generation:
+    """Describe the best point of the layer; inputs that were not judged yet count as in the original model."""
+    repaired, broken = outcomes(problem, right)
+    fitness = right @ problem.fitness_inputs.weights
+    best = int(np.argmax(fitness))
+    counts = float(fitness[best]), int(repaired[best]), int(broken[best])
+    return Generation(last.number + 1, *counts, last.evaluations + evaluations, 0)

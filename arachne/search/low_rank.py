@@ -1,0 +1,97 @@
+"""Low rank: train what a layer does along the directions in which a fault enters it, and nothing else of it.
+
+    v_j = R m_j / √(m_jᵀ R m_j)  for the differences m_j of classes (`arachne.search.shifts`)      z' = z + U Vᵀ h
+
+V is fixed; U starts at zero and is trained by the margin loss (`arachne.search.margin`). How far every input goes along
+V is computed once, so that a step costs little even in wide layers. A point's patch is the mean of U Vᵀ over the folds,
+cut to a few directions: the rest of it does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from arachne.errors import UsageError
+from arachne.model.values import Array
+from arachne.plugins.options import option
+from arachne.search.base import Problem
+from arachne.search.cross_fit import CHANGE_SHARES
+from arachne.search.direction_search import DirectionSearch, Material
+from arachne.search.directions import cut_rank, find_directions, on_grid, whiten_each
+from arachne.search.folds import draw_batch, rows_by_kind
+from arachne.search.gradient import MAX_BATCH_BEHIND_CUT, STEP_RATE, STEPS_PER_POINT, take_adam_step
+from arachne.search.influence import layer_scale, rounded_scale
+from arachne.search.margin import margin_loss
+from arachne.search.state import SearchState
+
+GRID = 64.0
+"""U is whole numbers of 1 / GRID of its scale, so that rounding in another framework gives the same patch."""
+
+MAX_RANK, DEEP_RANK, DEEP_SHARE = 4, 4, 2
+"""The most directions of a patch; those that are trained, and the share of steps taken, where a step runs the model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LowRank(DirectionSearch):
+    """Trains what a layer does along the directions in which a fault enters it.
+
+    Attributes:
+        steps: The number of gradient steps of each run.
+        batch: The largest number of negatives, and of positives, that one step uses; each step draws them anew.
+    """
+
+    name = "low-rank"
+
+    steps: int = option(128, "Gradient steps of each run.", least=STEPS_PER_POINT)
+    batch: int = option(400, "Negatives, and positives, that one step looks at.", least=1)
+
+    def begin(self, problem: Problem, *, rng: np.random.Generator) -> SearchState:
+        if not problem.backend.SUPPORTS_GRADIENTS:
+            raise UsageError(f"backend '{problem.backend.NAME}' has no gradients, so the search 'low-rank' cannot run")
+        return super().begin(problem, rng=rng)
+
+    def fit(
+        self, problem: Problem, material: Material, fold: int, *, rng: np.random.Generator
+    ) -> tuple[dict[str, Array], Array]:
+        """Train U without a fold; every few steps are a point, tried with some shares of its change."""
+        aside, detectors = material.rows_in(fold), on_grid(_detectors(material, fold))
+        scorer = problem.low_rank_scorer(material.info.name, material.inputs.parameter, detectors)
+        change, first, second = np.zeros((3, len(material.weight) * detectors.shape[1]))
+        size = len(change)
+        scale = float(rounded_scale(np.array([layer_scale(problem, scorer, change, rng=rng)]))[0])
+        rate = STEP_RATE * min(1.0, (1000 / size) ** 0.5) * max(1.0, (300 / size) ** 0.5)
+        steps = self.steps if material.is_cheap else max(STEPS_PER_POINT, self.steps // DEEP_SHARE)
+        most = self.batch if material.is_cheap else min(self.batch, MAX_BATCH_BEHIND_CUT)
+        by_kind = rows_by_kind(problem, material.folds != fold)
+        path, right = [], []
+        for number in range(steps):
+            batch = draw_batch(problem, by_kind, most, rng=rng)
+            loss = margin_loss(problem, batch, number / max(1, steps - 1))
+            slope = scorer.gradients(change * scale, loss, batch.rows) * scale
+            change -= rate * take_adam_step(first, second, slope, number + 1)
+            if (number + 1) % STEPS_PER_POINT == 0:
+                path.append((np.rint(GRID * change) / GRID * scale).astype(np.float32))
+                scores = (scorer.scores(share * path[-1], aside) for share in CHANGE_SHARES)
+                right += [problem.fitness_inputs.correct(one, aside) for one in scores]
+        lefts = np.stack(path).reshape(len(path), len(material.weight), -1)
+        found = {"left": lefts, "right": detectors}
+        return (found if fold else {**found, "sizes": material.moments.sizes}), np.stack(right)
+
+    def change(self, found: Mapping[str, Array], point: int) -> tuple[Array, Array]:
+        number, place = divmod(point, len(CHANGE_SHARES))
+        share = CHANGE_SHARES[place] / self.folds
+        left = np.hstack([share * found[f"left {fold}"][number] for fold in range(self.folds)])
+        right = np.hstack([found[f"right {fold}"] for fold in range(self.folds)])
+        return cut_rank(left, right, found["sizes 0"], MAX_RANK)
+
+
+def _detectors(material: Material, without: int) -> Array:
+    """Return V, float64 `(in, r)`, r at least 1."""
+    differences = np.hstack([material.shifts.own(without), material.shifts.read_as(without)])
+    columns, whitened = material.whiten(differences, without)
+    cheap = material.is_cheap
+    found = whiten_each(columns, whitened) if cheap else find_directions(columns, whitened, DEEP_RANK)[1]
+    return found if found.shape[1] else np.zeros((material.weight.shape[1], 1))
