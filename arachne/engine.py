@@ -25,6 +25,7 @@ from arachne.errors import DataError
 from arachne.evidence import Evidence, LabelNoise, find_label_noise
 from arachne.evidence.forecast import Forecast, forecast
 from arachne.localise import Localisation
+from arachne.localise.sparing import spare_layers
 from arachne.model.backend import ModelBackend, restoring_weights
 from arachne.model.lazy import is_lazy
 from arachne.model.memory import memory_faults
@@ -112,6 +113,10 @@ def repair(
         on_note=on_note,
     )
     split, sources, doubtful = split_data(run, backend, sources, settings)
+    localiser, note = spare_layers(backend, split.seen, settings.known_localiser)
+    settings = replace(settings, localiser=localiser)
+    if note is not None:
+        run.note(note)
     if on_doubtful is not None and len(doubtful):
         on_doubtful(doubtful)
     expected, experiments = look_ahead(run, backend, split)

@@ -371,6 +371,8 @@ def run_part(
     """Make a part of data without targets; this runs the original model over it, checked by `run_checked`."""
     outputs, cached, found = run_checked(backend, data, run, task)
     data = label_kept(data, outputs, found)
+    labels = found.prepare_labels(data.labels, outputs, data.inputs)
+    data = data if labels is data.labels else replace(data, labels=labels)
     return Part(data, np.arange(len(data)), outputs, (), cached if found.SINGLE else None, found)
 
 
@@ -438,6 +440,8 @@ def _run_model(backend: ModelBackend, data: LabelledData, run: Run | None) -> tu
     try:
         return (backend.forward(data.inputs), None) if run is None else run(data.inputs)
     except DataError as error:
+        if data.labels.ndim != 1:  # preprocessings are compared by one label for each input
+            raise
         trials = compare_preprocessings(backend, data.inputs, data.labels)
         if all(trial.accuracy is None for trial in trials):
             raise

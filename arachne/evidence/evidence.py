@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from arachne.model.backend import ModelBackend
 from arachne.model.values import Array
 from arachne.plugins.drawing import Drawable
 from arachne.scoring.statistics import LEVEL, holm
+from arachne.tasks import Figures
 from arachne.text import p_value
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Evidence(Drawable):
         group_limits: How far the accuracy of groups may fall, by column and value.
         basis: Whether the repair has seen the inputs of `held_out`, one of `data.seen.BASES`; only a finished patch can
             be measured on inputs that are not held out.
+        figures: What people read of the task besides its decisions, on the inputs of `held_out`.
     """
 
     held_out: PartEvidence
@@ -59,6 +61,7 @@ class Evidence(Drawable):
     basis: str = HELD_OUT
     class_limits: Mapping[str, float] = field(default_factory=dict)
     group_limits: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    figures: Figures | None = None
 
     def __str__(self) -> str:
         """The verdict and the notes."""
@@ -97,18 +100,25 @@ class Evidence(Drawable):
 
 @dataclass(frozen=True)
 class SplitScores:
-    """Class scores `(n, classes)` of every part of a split."""
+    """Class scores `(n, classes)` of every part of a split, and what people read of the task besides them."""
 
     held_out: Array
     seen: Array
     choose: Array
     never_break: Array | None = None
+    figures: Figures | None = None
 
 
 def score(backend: ModelBackend, split: Split, run: Callable[[Part], Array] | None = None) -> SplitScores:
     """Score every part of the data in one pass of the model, or by `run`."""
     run = run or (lambda part: part.read(backend.forward(part.data.inputs)).scores)
-    return SplitScores(*(run(part) if len(part) else part.scores for part in split.parts))
+    scores = [run(part) if len(part) else part.scores for part in split.parts]
+    found = SplitScores(scores[0], scores[1], scores[2], *scores[3:4])
+    part = split.held_out
+    if not part.task.TABULATES or not len(part):
+        return found
+    outputs = backend.forward(part.data.inputs)
+    return replace(found, figures=part.task.tabulate(part.outputs, outputs, part.data.labels))
 
 
 def original_scores(split: Split) -> SplitScores:
@@ -130,6 +140,7 @@ def compare(split: Split, after: SplitScores, *, budget: float = BREAK_BUDGET, p
         if never_break is None or after.never_break is None
         else PartEvidence.measure(never_break, after.never_break),
         never_break_overlap=0 if never_break is None else len(overlap(never_break.data, split.held_out.data)),
+        figures=after.figures,
     )
 
 

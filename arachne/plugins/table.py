@@ -227,6 +227,7 @@ TASKS = Table(
     "arachne.tasks",
     {
         "binary": "arachne.tasks:Binary",
+        "detection": "arachne.tasks:Detection",
         "multilabel": "arachne.tasks:Multilabel",
         "regression": "arachne.tasks:Regression",
         "rule": "arachne.tasks:Rule",

@@ -89,6 +89,8 @@ def result_object(
     if evidence.choose is not None:
         result["choose"] = part_object(evidence.choose)
     result["held_out"] = part_object(evidence.held_out)
+    if evidence.figures is not None:
+        result["figures"] = evidence.figures.to_json()
     cleaned: dict[str, Any] = clean(result | dict(more or {}))
     return cleaned
 

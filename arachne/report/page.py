@@ -81,6 +81,7 @@ def page_object(
             "model": None if model is None else PurePath(model).name,
             "date": datetime.now(UTC).date().isoformat(),
             "result": {key: _without_rows(value) for key, value in result.items()},
+            "figures": None if evidence.figures is None else evidence.figures.texts(),
             "confusion": _confusion(part),
             "confidence": {"before": _confidence(part, "before"), "after": _confidence(part, "after")},
             "gallery": {"fixed": _gallery(part.fixed, held_out), "broken": _gallery(part.damaged, held_out)},

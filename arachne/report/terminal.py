@@ -65,6 +65,7 @@ class EvidenceTable:
         yield self._numbers(ink)
         yield from self._groups(ink)
         yield from self._classes(ink)
+        yield from self._figures(ink)
         if self.patch is not None:
             yield from self._weights(self.patch, ink)
         for note in self.evidence.notes:
@@ -110,6 +111,17 @@ class EvidenceTable:
             points = ink.text(f"{100 * accuracy.change:+.1f}")
             points.stylize("green" if accuracy.change > 0 else "red")
             table.add_row(ink.text(accuracy.name), str(accuracy.total), ink.text(f"{before} → {after}"), points)
+        yield table
+
+    def _figures(self, ink: Ink) -> Iterator[RenderableType]:
+        figures = self.evidence.figures
+        if figures is None:
+            return
+        shown = figures.texts()
+        table = _table(*shown["columns"])
+        for row in shown["rows"]:
+            table.add_row(*map(ink.text, row))
+        yield ink.text(f"{figures.title}, {self.evidence.basis}:")
         yield table
 
     def _weights(self, patch: Patch, ink: Ink) -> Iterator[RenderableType]:

@@ -79,7 +79,8 @@ class Measured:
         if self.seen is not None and self.seen_after is not None:
             seen = PartEvidence.measure(self.seen, self.seen.read(self.seen_after).scores, self.objective)
         held_out = PartEvidence.measure(self.part, self.part.read(self.after).scores, self.objective)
-        return Evidence(held_out, seen, budget=self.budget, basis=self.basis)
+        figures = self.part.task.tabulate(self.part.outputs, self.after, self.part.data.labels)
+        return Evidence(held_out, seen, budget=self.budget, basis=self.basis, figures=figures)
 
 
 def _budget_of(patch: Patch) -> float:

@@ -10,6 +10,8 @@ from arachne.tasks.base import Task
 from arachne.tasks.binary import Binary
 from arachne.tasks.decisions import Decisions, best_others, closest_two, correct, decide, margins
 from arachne.tasks.default import default_task
+from arachne.tasks.detection.task import Detection
+from arachne.tasks.figures import Figures, cell_text
 from arachne.tasks.multilabel import Multilabel
 from arachne.tasks.regression import Regression
 from arachne.tasks.rows import DecisionRows, OutputGradient
@@ -22,6 +24,8 @@ __all__ = [
     "Binary",
     "DecisionRows",
     "Decisions",
+    "Detection",
+    "Figures",
     "Multilabel",
     "OutputGradient",
     "Regression",
@@ -31,6 +35,7 @@ __all__ = [
     "Task",
     "Tokens",
     "best_others",
+    "cell_text",
     "closest_two",
     "correct",
     "decide",

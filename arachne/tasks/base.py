@@ -13,6 +13,7 @@ from arachne.errors import DataError, UsageError, did_you_mean
 from arachne.plugins.options import Configured
 from arachne.tasks import losses
 from arachne.tasks.decisions import Array, Decisions, best_others, correct, decide, margins
+from arachne.tasks.figures import Figures
 from arachne.tasks.words import WORDS, Words
 
 FALSE, MISSED = "false", "missed"
@@ -46,6 +47,12 @@ class Task(Configured, ABC):
 
     WORDS: ClassVar[Words] = WORDS
     """How sentences call its decisions."""
+
+    SPARED: ClassVar[str] = "the rest of the outputs"
+    """The outputs that `spared_outputs` tells, in words."""
+
+    TABULATES: ClassVar[bool] = False
+    """Whether `tabulate` tells something: it needs the raw outputs of a patched model, which take a pass."""
 
     NOUN: ClassVar[str] = "input"
     """The thing that one decision is about: an input, a label, a token, a pixel."""
@@ -120,6 +127,35 @@ class Task(Configured, ABC):
             UsageError: The task does not tell.
         """
         raise UsageError(f"the task '{self.name}' reads no inputs without labels")
+
+    def prepare_labels(self, labels: Array, outputs: Array, inputs: Any) -> Array:
+        """Add to labels `(n, ...)` which decisions inputs have, where the original model's outputs tell that.
+
+        Called once for all inputs of a source, after `check`; `read` and `pull_back` get the labels it returns.
+
+        Args:
+            labels: As `convert_labels` made them.
+            outputs: Raw outputs of the original model, `(n, ...)`.
+            inputs: The inputs, an array `(n, ...)` or a mapping of arrays.
+        """
+        return labels
+
+    def spared_outputs(self, outputs: Array) -> Array | None:
+        """Tell which values of an input's outputs no patch may change, bool of their shape; None if all may change.
+
+        Layers that these values depend on are left alone.
+        """
+        return None
+
+    def tabulate(self, before: Array, after: Array, labels: Array) -> Figures | None:
+        """Count what people read of this task besides decisions, before and after a patch; None if nothing.
+
+        Args:
+            before: Raw outputs of the original model, `(n, ...)`.
+            after: Raw outputs with the patch.
+            labels: The labels of the inputs, as `prepare_labels` made them.
+        """
+        return None
 
     def find_target(self, text: str, classes: Sequence[str]) -> Pair | None:
         """Return what a target in the task's own words means, such as `false:person`; None if it is none.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,9 @@ from arachne.tasks.decisions import Array
 from arachne.tasks.detection.boxes import BOX, CLASS, corners, labelled_boxes, overlaps, suppress
 from arachne.tasks.detection.candidates import MATCH
 from arachne.tasks.detection.layout import Layout
+from arachne.tasks.figures import Cell, Figures
+
+WHEN = ("before", "after")
 
 SUPPRESS = 0.7
 """The largest overlap of two boxes of one class that both stay, as Ultralytics has it."""
@@ -80,6 +84,47 @@ def detect(layout: Layout, outputs: Array, labels: Array) -> tuple[ClassDetectio
         _of_class(boxes, probabilities[..., kind], [own[own[:, CLASS] == kind + 1] for own in objects])
         for kind in range(probabilities.shape[2])
     )
+
+
+COLUMNS = (
+    "class",
+    "objects",
+    *(f"{what} {when}" for what in ("false alarms", "found", "precision", "recall", "AP50") for when in WHEN),
+)
+
+
+def tabulate_detections(
+    names: Sequence[str], before: Sequence[ClassDetections], after: Sequence[ClassDetections], thresholds: Array
+) -> Figures:
+    """Tell false alarms, found objects, precision, recall and average precision of each class, and of all.
+
+    Args:
+        names: The classes of objects.
+        before: What the original model finds of each.
+        after: What the patched model finds of each.
+        thresholds: The probability from which boxes count, for each class.
+    """
+    rows: list[tuple[Cell, ...]] = []
+    totals, precisions = np.zeros((2, 2), np.int64), []
+    for name, threshold, *pair in zip(names, thresholds.tolist(), before, after, strict=True):
+        counts = np.array([[own.count_false_alarms(threshold), own.count_found(threshold)] for own in pair])
+        averages = [own.average_precision() for own in pair]
+        totals += counts
+        precisions.append(averages)
+        rows.append(_row(name, pair[0].objects, counts, averages))
+    known = [pair for pair in precisions if not np.isnan(pair).any()]
+    means = np.mean(known, axis=0).tolist() if known else [np.nan, np.nan]
+    rows.append(_row("all (mAP50)", sum(own.objects for own in before), totals, means))
+    return Figures(f"boxes after non-maximum suppression, matched at IoU {MATCH:g}", COLUMNS, tuple(rows))
+
+
+def _row(name: str, objects: int, counts: Array, averages: Sequence[float]) -> tuple[Cell, ...]:
+    """Return a row of the table from counts of false alarms and found objects, before and after, `(2, 2)`."""
+    alarms, found = counts.T.tolist()
+    precision = [hits / (hits + wrong) if hits + wrong else None for hits, wrong in zip(found, alarms, strict=True)]
+    recall = [hits / objects if objects else None for hits in found]
+    average = [None if np.isnan(value) else float(value) for value in averages]
+    return (name, objects, *alarms, *found, *precision, *recall, *average)
 
 
 def _of_class(boxes: Array, scores: Array, objects: list[Array]) -> ClassDetections:

@@ -1,0 +1,152 @@
+"""Detection: a decision for each anchor that stands for an object, or that is or could become a false alarm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+
+from arachne.errors import DataError, ModelError, UsageError, did_you_mean
+from arachne.plugins.options import option
+from arachne.tasks.base import Task, as_numbers
+from arachne.tasks.decisions import Array, Decisions
+from arachne.tasks.detection.boxes import ANCHOR, BACKGROUND, BOX, CLASS, COLUMNS
+from arachne.tasks.detection.candidates import add_candidates
+from arachne.tasks.detection.layout import BOX_VALUES, Layout, find_layout
+from arachne.tasks.detection.measures import detect, tabulate_detections
+from arachne.tasks.figures import Figures
+from arachne.tasks.multilabel import parse_threshold
+
+DEFAULT_THRESHOLD = 0.25
+"""The probability from which on a box is shown, as Ultralytics has it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Detection(Task):
+    """Boxes of a detector: outputs `(n, 4 + classes, anchors)` as of YOLOv8 to v12, or `(n, anchors, 5 + classes)`.
+
+    Labels are boxes, `(n, most, COLUMNS)`. A decision is about an anchor that stands for an object, or for none but
+    scores near the threshold. It is between background and all classes. `false:CLASS` and `missed:CLASS` are targets.
+    Only weights that change no box are repaired.
+    """
+
+    name = "detection"
+    NOUN = "anchor"
+    SPARED = "boxes"
+    TABULATES = True
+
+    threshold: tuple[str, ...] = option(
+        (), "Probability from which a box counts: 0.25 for all, or person=0.3,dog=0.5.", metavar="VALUE"
+    )
+    layout: Layout | None = field(default=None, repr=False)
+    """Where outputs hold what, once the model is known."""
+
+    object_names: tuple[str, ...] = field(default=(), repr=False)
+    """The names of the classes of objects, once the model is known."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for word in self.threshold:
+            parse_threshold(word)
+
+    def resolve(self, outputs: Array, names: Sequence[str] | None) -> Self:
+        layout = self.layout or find_layout(outputs, None if names is None else len(names))
+        found = tuple(map(str, range(layout.n_objects(outputs)))) if names is None else tuple(names)
+        for name, _ in map(parse_threshold, self.threshold):
+            if name and name not in found:
+                raise UsageError(f"a threshold is for '{name}', which is no class" + did_you_mean(name, found))
+        return replace(self, layout=layout, object_names=found)
+
+    @property
+    def known_layout(self) -> Layout:
+        """The layout.
+
+        Raises:
+            ModelError: Nobody has looked at the model's outputs yet.
+        """
+        if self.layout is None:
+            raise ModelError("the layout of the detector's outputs is not known yet; call `resolve` first")
+        return self.layout
+
+    @property
+    def limits(self) -> Array:
+        """The probability from which a box counts, one for each class of objects."""
+        given = dict(map(parse_threshold, self.threshold))
+        usual = given.get("", DEFAULT_THRESHOLD)
+        return np.array([given.get(name, usual) for name in self.object_names] or [usual])
+
+    def prepare_labels(self, labels: Array, outputs: Array, inputs: Any) -> Array:
+        if labels[..., ANCHOR].any():
+            return labels
+        found = np.array(labels, np.float64)
+        if self.known_layout.in_pixels:
+            height, width = picture_sides(inputs)
+            found[..., BOX] *= (width, height, width, height)
+        return add_candidates(self.known_layout, outputs, found, self.limits)
+
+    def read(self, outputs: Array, labels: Array) -> Decisions:
+        inputs, rows = np.nonzero(labels[..., ANCHOR])
+        chosen = labels[inputs, rows].astype(np.int64)
+        logits = self.known_layout.class_logits(outputs, inputs, chosen[:, ANCHOR] - 1)
+        limits = np.log(self.limits / (1 - self.limits)).astype(logits.dtype)
+        background = np.zeros((len(logits), 1), logits.dtype)
+        return Decisions(np.concatenate([background, logits - limits], axis=1), chosen[:, CLASS], inputs)
+
+    def pull_back(self, gradient: Array, outputs: Array, labels: Array) -> Array:
+        inputs, rows = np.nonzero(labels[..., ANCHOR])
+        anchors = labels[inputs, rows, ANCHOR].astype(np.int64) - 1
+        return self.known_layout.pull_back(gradient[:, 1:], outputs, inputs, anchors)
+
+    def check(self, outputs: Array, labels: Array) -> None:
+        if labels.ndim != 3 or labels.shape[2] != COLUMNS:
+            raise DataError(
+                f"expected boxes as labels, (inputs, boxes, {COLUMNS}), got labels of shape {labels.shape}; boxes come "
+                "from a folder with 'images' and 'labels', or from a COCO file"
+            )
+        objects = self.n_names(outputs)
+        outside = np.argwhere((labels[..., CLASS] < 0) | (labels[..., CLASS] > objects))
+        if len(outside):
+            row = int(outside[0][0])
+            number = int(labels[tuple(outside[0])][CLASS])
+            raise DataError(f"row {row} has a box of class {number}, but the model has the classes 1 to {objects}")
+        if not labels[..., CLASS].any():
+            raise DataError("no picture has a labelled box, so no object can be found or lost")
+
+    def n_classes(self, outputs: Array) -> int:
+        return self.n_names(outputs) + 1
+
+    def n_names(self, outputs: Array) -> int:
+        return self.known_layout.n_objects(outputs)
+
+    def name_classes(self, names: Sequence[str] | None, n_names: int) -> tuple[str, ...]:
+        return (BACKGROUND, *(map(str, range(n_names)) if names is None else names))
+
+    def absent_classes(self, n_classes: int) -> Mapping[int, int]:
+        return dict.fromkeys(range(1, n_classes), 0)
+
+    def convert_labels(self, values: Any, names: Sequence[str] | None, inputs: Any = None) -> Array:
+        return as_numbers(values, None).astype(np.float64)
+
+    def spared_outputs(self, outputs: Array) -> Array:
+        spared = np.zeros(outputs.shape[1:], bool)
+        self.known_layout.by_anchor(spared[None])[..., :BOX_VALUES] = True
+        return spared
+
+    def tabulate(self, before: Array, after: Array, labels: Array) -> Figures | None:
+        old, new = (detect(self.known_layout, outputs, labels) for outputs in (before, after))
+        return tabulate_detections(self.object_names, old, new, self.limits)
+
+
+def picture_sides(inputs: Any) -> tuple[int, int]:
+    """Return height and width of pictures, whose channels come first or last.
+
+    Raises:
+        DataError: The inputs are no pictures, or several arrays.
+    """
+    shape = () if isinstance(inputs, Mapping) else tuple(inputs.shape)
+    if len(shape) != 4:
+        raise DataError(f"a detector's boxes are in pixels, so its inputs should be pictures, got inputs of {shape}")
+    first = shape[1] in (1, 3, 4) and shape[3] not in (1, 3, 4)
+    return (shape[2], shape[3]) if first or shape[1] < shape[3] else (shape[1], shape[2])
