@@ -53,7 +53,7 @@ def make_detector() -> Detector:
     return Detector().eval()
 
 
-def train_detector(*, scenes: int = 12000, epochs: int = 10, seed: int = 0, tell: Callable[[str], None]) -> Detector:
+def train_detector(*, scenes: int = 8000, epochs: int = 8, seed: int = 0, tell: Callable[[str], None]) -> Detector:
     """Train a detector on scenes without look-alikes."""
     torch.manual_seed(seed)
     made = make_scenes("train", scenes, seed=seed)

@@ -47,7 +47,10 @@ def class_names() -> tuple[str, ...]:
 
 
 def make_scenes(part: str, n: int, *, seed: int) -> Scenes:
-    """Compose scenes for one part; no physical sign and no background is in two parts.
+    """Compose scenes for one part.
+
+    No photograph of a sign and no background is in two parts. The detector has learnt from other physical signs than
+    `repair` and `judge` show; these two show other photographs of the same ones.
 
     Args:
         part: `train` (with `OTHERS` that have no box), `repair` or `judge` (with `LOOKALIKES` that have none).
@@ -76,11 +79,13 @@ def write_scenes(scenes: Scenes, folder: Path) -> None:
 def _material(part: str) -> tuple[Array, Array, Array]:
     """Pictures of signs, their labels, and backgrounds of a part."""
     signs, backgrounds = subject_data("gtsrb"), subject_data("c10")
-    if part == "judge":
-        return signs.test, signs.test_labels, backgrounds.test
     kept, aside = side_by_group(signs.train_groups, len(signs.train), 0.3, np.random.default_rng(0))
-    rows, half = (kept, slice(0, 25000)) if part == "train" else (aside, slice(25000, None))
-    return signs.train[rows], signs.train_labels[rows], backgrounds.train[half]
+    if part == "train":
+        return signs.train[kept], signs.train_labels[kept], backgrounds.train[:25000]
+    pictures = np.concatenate([signs.train[aside], signs.test])
+    labels = np.concatenate([signs.train_labels[aside], signs.test_labels])
+    half = np.random.default_rng(1).permutation(len(labels)) % 2 == (part == "judge")
+    return pictures[half], labels[half], backgrounds.test if part == "judge" else backgrounds.train[25000:]
 
 
 def _compose(
