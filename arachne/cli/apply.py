@@ -153,8 +153,9 @@ def promise_of(patch: Patch, evidence: Evidence) -> str:
     before = _promised_accuracy(promised, "before")
     if before is not None and not _overlap(here.accuracy.before.interval, before.interval):
         return (
-            "the patch promises nothing for these inputs, which are not like those it was measured on: accuracy "
-            f"without it is {percent(here.accuracy_before)} here and was {percent(before.value)} there"
+            "the patch promises nothing for these inputs, which are not like those it was measured on: "
+            f"{here.words.share} without it is {percent(here.accuracy_before)} here and was "
+            f"{percent(before.value)} there"
         )
     after = _promised_accuracy(promised, "after")
     told: list[tuple[str, Rate, Any, Any]] = [
@@ -162,7 +163,7 @@ def promise_of(patch: Patch, evidence: Evidence) -> str:
         for name, rate in (("repair", here.repair), ("break", here.breakage))
     ]
     if after is not None:
-        told.insert(0, ("accuracy", here.accuracy.after, after.interval, after.value))
+        told.insert(0, (here.words.share, here.accuracy.after, after.interval, after.value))
     known = [one for one in told if one[1].total and one[2] and one[3] is not None]
     each = ", ".join(f"{name} {percent(rate.value)} here, {percent(value)} promised" for name, rate, _, value in known)
     kept = all(_overlap(rate.interval, bounds) for _, rate, bounds, _ in known)
@@ -174,9 +175,17 @@ def _promised_accuracy(promised: dict[str, Any], when: str) -> Rate | None:
     from arachne.scoring.statistics import Rate
 
     inputs, share = promised.get("inputs"), promised.get(f"accuracy_{when}")
-    if not isinstance(inputs, int) or not isinstance(share, (int, float)) or inputs < 1:
+    if not isinstance(inputs, int) or not isinstance(share, (int, float)):
         return None
-    return Rate(round(share * inputs), inputs)
+    labelled = inputs - _count_in(promised.get("kept"), "decisions")
+    draws = _count_in(promised.get("by_input"), "inputs")  # at the worst, all decisions of an input are one
+    return Rate(round(share * labelled), labelled, float(draws) if draws else None) if labelled > 0 else None
+
+
+def _count_in(told: Any, name: str) -> int:
+    """A count in what a patch tells; 0 where it tells none."""
+    count = told.get(name) if isinstance(told, dict) else None
+    return count if isinstance(count, int) and count >= 0 else 0
 
 
 def _overlap(one: Sequence[float], other: Sequence[float]) -> bool:

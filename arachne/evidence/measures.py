@@ -24,22 +24,31 @@ from arachne.tasks.words import WORDS, Words
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How many inputs of one class or group were right before and are right after."""
+    """How many inputs of one class or group were right before and are right after.
+
+    Attributes:
+        name: The class or group.
+        total: Its inputs.
+        right_before: How many were right.
+        right_after: How many are right with the patch.
+        draws: How many independent decisions they are worth, where inputs have several; None where each is one draw.
+    """
 
     name: str
     total: int
     right_before: int
     right_after: int
+    draws: float | None = None
 
     @property
     def before(self) -> Rate:
         """Accuracy before the repair."""
-        return Rate(self.right_before, self.total)
+        return Rate(self.right_before, self.total, self.draws)
 
     @property
     def after(self) -> Rate:
         """Accuracy after the repair."""
-        return Rate(self.right_after, self.total)
+        return Rate(self.right_after, self.total, self.draws)
 
     @property
     def change(self) -> float:
@@ -263,7 +272,8 @@ class PartEvidence:
     def accuracy(self) -> Accuracy:
         """Accuracy over all inputs."""
         labelled = self.inputs - (0 if self.kept is None else self.kept.total)
-        return Accuracy("all", labelled, self.pairs_before.right, self.pairs_after.right)
+        draws = None if self.by_input is None else self.by_input.accuracy_draws
+        return Accuracy("all", labelled, self.pairs_before.right, self.pairs_after.right, draws)
 
     @property
     def accuracy_before(self) -> float:
