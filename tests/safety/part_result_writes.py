@@ -22,6 +22,7 @@ NOTES = {
     "report.html": ("the page could not be drawn",),
     "MODEL_CARD.md": ("the model card could not be written",),
     "history.csv": ("history.csv could not be written",),
+    "front.npz": ("the front could not be written",),
 }
 """What a run says of a file that a fault has cost; no other file may be lost, and none without these words."""
 
@@ -43,7 +44,7 @@ def _row(writer: str, fault: str, kept: Kept) -> Row:
     made = {number: trial for number, trial in zip(numbers, found, strict=True) if trial is not None}
     counts = Counter(trial.seen["which"] for trial in made.values())
     told = f"the old output {counts['old']} times, the new one {counts['new']} times, never a mixture; nothing stays"
-    told += f"; {sum(trial.seen['lost'] for trial in made.values())} times a page, card or history lost, with a note"
+    told += f"; {sum(trial.seen['lost'] for trial in made.values())} times a page, card, history or front lost, with a note"
     told += f"; {calls - len(made)} of {calls} not yet tried" if len(made) < calls else ""
     failures = [f"{writer}, {fault} at call {n}: {what}" for n, trial in made.items() for what in trial.wrong]
     return Row(attack, len(made), told, tuple(failures))
