@@ -44,7 +44,8 @@ def _row(writer: str, fault: str, kept: Kept) -> Row:
     made = {number: trial for number, trial in zip(numbers, found, strict=True) if trial is not None}
     counts = Counter(trial.seen["which"] for trial in made.values())
     told = f"the old output {counts['old']} times, the new one {counts['new']} times, never a mixture; nothing stays"
-    told += f"; {sum(trial.seen['lost'] for trial in made.values())} times a page, card, history or front lost, with a note"
+    lost = sum(trial.seen["lost"] for trial in made.values())
+    told += f"; {lost} times a page, card, history or front lost, with a note"
     told += f"; {calls - len(made)} of {calls} not yet tried" if len(made) < calls else ""
     failures = [f"{writer}, {fault} at call {n}: {what}" for n, trial in made.items() for what in trial.wrong]
     return Row(attack, len(made), told, tuple(failures))
