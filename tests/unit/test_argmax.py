@@ -1,0 +1,53 @@
+"""Nobody but `tasks/` takes an argmax of class scores."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+NOT_OF_SCORES = {
+    "arachne/causes": "counts, gains of rules",
+    "arachne/data/classes.py": "one-hot labels",
+    "arachne/scoring/fast/decide.py": "deficits of candidates",
+    "arachne/scoring/fast/input_order.py": "positions",
+    "arachne/localise/pareto.py": "products of objectives",
+    "arachne/report/scan_page.py": "distances",
+    "arachne/search/cross_fit.py": "fitness of candidates",
+    "arachne/search/de.py": "deficits of candidates",
+    "arachne/search/erase.py": "deficits and fitness of candidates",
+    "arachne/search/front.py": "gains of candidates",
+    "arachne/search/pool.py": "deficits of candidates",
+    "arachne/testing": "pooling layers, and what predictions are checked against",
+}
+"""Where the largest of something else is looked for, and of what."""
+
+
+def argmaxes(source: str) -> Iterator[int]:
+    """The lines of a source text that use `argmax` or `argmin`."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.Attribute, ast.Name)):
+            name = node.attr if isinstance(node, ast.Attribute) else node.id
+            if name in ("argmax", "argmin", "nanargmax", "nanargmin"):
+                yield node.lineno
+
+
+def argmax_of_scores() -> set[str]:
+    """The packages that take an argmax of class scores."""
+    found = set()
+    for folder in ("arachne", "backends"):
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            path = file.relative_to(ROOT).as_posix()
+            if any(argmaxes(file.read_text("utf-8"))) and not path.startswith(tuple(NOT_OF_SCORES)):
+                found.add("/".join(path.split("/")[:2]))
+    return found
+
+
+def test_only_tasks_take_an_argmax_of_scores() -> None:
+    assert argmax_of_scores() == {"arachne/tasks"}
+
+
+def test_an_argmax_is_found_however_it_is_written() -> None:
+    assert list(argmaxes("np.argmax(a, axis=1)\na.argmin()\nfrom numpy import argmax\nargmax(a)")) == [1, 2, 4]
