@@ -16,6 +16,7 @@ from arachne.choose.select import explain_missing, select_point
 from arachne.data.chance import check_accuracy
 from arachne.data.class_order import check_class_order
 from arachne.data.grouping import groups_by_column, with_objective
+from arachne.data.health import examine
 from arachne.data.keeping import without_labels
 from arachne.data.labelled import LabelledData
 from arachne.data.split import Run as RunModel
@@ -167,6 +168,8 @@ def split_data(
         if not settings.accept_near_chance and labelled.task.NEEDS_LABELS:
             check_class_order(labelled)
             check_accuracy(backend, labelled, raw=sources.raw)
+            for sentence in examine(backend, labelled.data.inputs).sentences:
+                run.note(f"warning: {sentence}")
         tell_breaches(split, run.note)
         doubtful = find_label_noise(labelled)
         if sources.training is not None:

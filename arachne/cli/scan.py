@@ -18,6 +18,8 @@ from arachne.errors import UsageError
 
 if TYPE_CHECKING:
     from arachne.cli.console import Output
+    from arachne.evidence.scan import Scan
+    from arachne.model.backend import ModelBackend
 
 
 @click.command(cls=ConfiguredCommand, short_help="List the mistakes a model makes.")
@@ -73,6 +75,9 @@ def command(
     order = other_order(found.data.labels, found.predictions, found.n_classes) if found.task.SINGLE else None
     if order is not None:
         output.say(f"note: {order.describe(found.data)}")
+    sick = _examine(found, backend, data) if found.task.SINGLE else ()
+    for sentence in sick:
+        output.say(f"warning: {sentence}")
     unsteady = found.batch_dependent
     if unsteady:
         output.say(f"note: {unsteady}")
@@ -81,7 +86,10 @@ def command(
         output.say(f"{reach.reach} (--layers tells why)")
     if found.left_out is not None:
         output.say(f"note: {found.left_out}")
-    shared = found.causes if causes and found.left_out is None else None
+    sick = sick or (() if order is None else (order.describe(found.data),))
+    if sick and causes:
+        output.say("causes are not looked for in a model that looks sick: see to that first")
+    shared = found.causes if causes and found.left_out is None and not sick else None
     looked = len(searched_rows(found.data))
     if shared is not None and looked < len(found.data):
         output.say(f"causes were looked for among {looked:,} of the inputs, drawn by chance, and counted in all")
@@ -94,6 +102,7 @@ def command(
         causes=shared or (),
         batch_dependent=unsteady.to_json() if unsteady else (),
         forecast=found.forecast,
+        health=sick,
     )
     if out is not None:
         _write(out, dumps(written) + "\n", output)
@@ -106,6 +115,24 @@ def command(
             drawn = render_scan(scan_page(found, command=again(context)))
         if drawn is not None:
             _write(page, drawn, output)
+
+
+def _examine(found: Scan, backend: ModelBackend, data: DataChoice) -> tuple[str, ...]:
+    """Say what looks sick: inputs that are not read as the model was trained, normalisation, dead layers."""
+    import numpy as np
+
+    from arachne.data.chance import MIN_INPUTS, find_misreading
+    from arachne.data.health import examine
+    from arachne.data.split import Part
+
+    if found.scores is None or len(found.data) < MIN_INPUTS:
+        return ()
+    part = Part(found.data, np.arange(len(found.data)), found.scores, ())
+    misread = find_misreading(backend, part, found.accuracy, lambda: data.raw(backend))
+    said = () if misread is None else ("\n".join((misread.sentence, *misread.table)),)
+    if misread is not None and misread.cured:
+        return said
+    return (*examine(backend, found.data.inputs).sentences, *said)
 
 
 def _write(path: Path, text: str, output: Output) -> None:

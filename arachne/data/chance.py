@@ -24,6 +24,12 @@ TRIAL_INPUTS = 500
 MIN_INPUTS = 20
 """The fewest inputs for the check: with fewer, a bad model cannot be told from chance."""
 
+MIN_OVERCONFIDENCE = 0.1
+"""A model that is surer than right by less is not suspected of another preprocessing."""
+
+MIN_GAIN = 0.05
+"""A preprocessing must raise the accuracy by so much before it is said to fit better."""
+
 AS_IT_IS = "as it is"
 IMAGENET = "mean=0.485,0.456,0.406 std=0.229,0.224,0.225"
 
@@ -57,14 +63,56 @@ def check_accuracy(backend: ModelBackend, part: Part, *, raw: Callable[[], tuple
     if len(part) < MIN_INPUTS or not part.task.SINGLE:  # preprocessings are compared by one label for each input
         return
     accuracy = len(part.positives) / max(1, len(part.decisions))
-    if not near_chance(accuracy, part.n_classes):
-        return
+    found = find_misreading(backend, part, accuracy, raw)
+    if found is not None:
+        raise DataError(found.sentence, below=found.table)
+
+
+@dataclass(frozen=True)
+class Misreading:
+    """A model that does worse than it should on some inputs.
+
+    Attributes:
+        sentence: How it does.
+        table: Lines with its accuracy under the common preprocessings.
+        cured: Whether one of them makes it clearly better.
+    """
+
+    sentence: str
+    table: list[str]
+    cured: bool
+
+
+def find_misreading(
+    backend: ModelBackend, part: Part, accuracy: float, raw: Callable[[], tuple[Inputs, Array]] | None = None
+) -> Misreading | None:
+    """Find out whether inputs are read otherwise than the model was trained; None if nothing speaks for it.
+
+    That is said of a model near chance, and of one that is far surer than it is right, if one of the common
+    preprocessings makes it clearly better.
+    """
+    guessing = near_chance(accuracy, part.n_classes)
+    scores = part.scores
+    sure = float(confidence(scores).mean()) if len(scores) else 0.0
+    if not guessing and sure - accuracy < MIN_OVERCONFIDENCE:
+        return None
     inputs, labels = (part.data.inputs, part.data.labels) if raw is None else raw()
-    problem = (
-        f"the model is right on {accuracy:.1%} of {len(part)} inputs, which is near chance for {part.n_classes} classes"
-    )
-    message, table = advice(compare_preprocessings(backend, inputs, labels), problem)
-    raise DataError(message, below=table)
+    trials = compare_preprocessings(backend, inputs, labels)
+    best = trials[0].accuracy or 0.0
+    cured = best >= accuracy + MIN_GAIN and bool(trials[0].text)
+    if not guessing and not cured:
+        return None
+    problem = f"the model is right on {accuracy:.1%} of {len(part)} inputs, which is "
+    problem += f"near chance for {part.n_classes} classes" if guessing else f"far below its confidence, {sure:.1%}"
+    if cured:
+        problem += f"; the preprocessing '{trials[0].text}' gives {best:.1%}"
+    return Misreading(*advice(trials, problem), cured)
+
+
+def confidence(scores: Array) -> Array:
+    """Return how sure a model is of its decisions `(n,)`, from logits or log-probabilities `(n, classes)`."""
+    shifted = scores - scores.max(axis=1, keepdims=True)
+    return np.asarray(1 / np.exp(shifted).sum(axis=1))
 
 
 def compare_preprocessings(backend: ModelBackend, inputs: Inputs, labels: Array) -> list[Trial]:
@@ -142,8 +190,17 @@ def _values(inputs: Array) -> Iterator[str]:
             yield f"scale=1/255 {IMAGENET}"
         if float(inputs.max()) <= 16:  # scikit-learn's digits
             yield "scale=1/16"
+        yield from _standardisations(inputs / 255, "scale=1/255 ")
     else:
         yield "scale=255"
         yield "scale=2 mean=1"
         if colour:
             yield IMAGENET
+        yield from _standardisations(inputs, "")
+
+
+def _standardisations(inputs: Array, first: str) -> Iterator[str]:
+    """Yield the preprocessing that gives the inputs mean 0 and deviation 1."""
+    mean, deviation = float(inputs.mean()), float(inputs.std())
+    if deviation > 0:
+        yield f"{first}mean={mean:.4g} std={deviation:.4g}"

@@ -226,6 +226,7 @@ def scan_object(
     causes: Sequence[Cause] = (),
     batch_dependent: Sequence[Mapping[str, Any]] = (),
     forecast: Forecast | None = None,
+    health: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The object that `scan --json` prints: the mistakes, the most frequent first, and what they share."""
     faults, together = (
@@ -243,6 +244,7 @@ def scan_object(
             "causes": [cause.to_json() for cause in causes],
             "batch_dependent": list(batch_dependent),
             "forecast": None if forecast is None else {"target": confusions[0].target, **forecast.to_json()},
+            "health": list(health),
         }
     )
     return scan
