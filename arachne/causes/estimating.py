@@ -111,13 +111,14 @@ def estimate_moving(rule: Colour, examples: Examples) -> MovingStamp | None:
     # The last row and column are neighbours of filled pixels and not filled themselves.
     height, width = (int(np.median(end - start)) + 2 for start, end in ((tops, bottoms), (lefts, rights)))
     pad = MARGIN + max(height, width)
-    padded = np.pad(pictures.astype(np.float32), ((0, 0), (pad, pad), (pad, pad), (0, 0)), constant_values=np.nan)
+    outside = 2 * examples.low - examples.high - 1
+    padded = np.pad(pictures.astype(np.float32), ((0, 0), (pad, pad), (pad, pad), (0, 0)), constant_values=outside)
     rows = tops[:, None] + pad - MARGIN + np.arange(height + 2 * MARGIN)
     columns = lefts[:, None] + pad - MARGIN + np.arange(width + 2 * MARGIN)
     crops = padded[np.arange(len(padded))[:, None, None], rows[:, :, None], columns[:, None, :]]
-    median = np.nanmedian(crops, axis=0)
+    median = np.median(crops, axis=0)
     near = np.abs(crops - median) <= NEAR * (examples.high - examples.low)
-    mask = near.all(axis=-1).mean(axis=0) >= MIN_AGREEING
+    mask = (near.all(axis=-1).mean(axis=0) >= MIN_AGREEING) & (median >= examples.low).all(axis=-1)
     if not mask.any():
         return None
     (top, bottom), (left, right) = ((int(found[0]), int(found[-1]) + 1) for found in map(np.flatnonzero, _sides(mask)))
@@ -127,7 +128,10 @@ def estimate_moving(rule: Colour, examples: Examples) -> MovingStamp | None:
     if not len(places):
         return None
     patch, mask = median[top:bottom, left:right].astype(examples.right.dtype), mask[top:bottom, left:right]
-    words = f"a patch of {bottom - top} by {right - left} pixels is somewhere in them"
+    known, counts = np.unique(places, axis=0, return_counts=True)
+    fixed = counts.max() >= MIN_AGREEING * len(places)
+    where = f"at ({', '.join(map(str, known[counts.argmax()].tolist()))})" if fixed else "somewhere"
+    words = f"a patch of {bottom - top} by {right - left} pixels is {where} in them"
     return MovingStamp(examples.name, words, rule.layout, patch, mask, places)
 
 
