@@ -109,6 +109,8 @@ def test_false_labels_are_repaired_chosen_again_applied_and_measured(tmp_path: P
     assert {row["name"] for row in held_out["classes"]} == {word for name in LABELS for word in (name, f"no {name}")}
     again = arachne("evaluate", model, "--data", "data.npz", "--patch", "fix/patch.json", "--json", cwd=tmp_path)
     assert again.json["held_out"]["repaired"] == held_out["repaired"]
+    flips = arachne("evaluate", model, "--patch", "fix/patch.json", "--unlabelled", "data.npz", cwd=tmp_path)
+    assert (flips.code, "where each input has one label" in flips.err) == (2, True), flips.err
     applied = ("apply", "fix/patch.json", model, "-o", f"fixed{Path(model).suffix}", "--data", "data.npz")
     assert "as the patch promised" in arachne(*applied, cwd=tmp_path).err
     chosen = arachne("choose", "fix", model, "--data", "data.npz", "--max-break", "5%", "-o", "more", cwd=tmp_path)
@@ -127,9 +129,11 @@ def test_one_logit_is_two_classes_by_itself(tmp_path: Path, backend: str, end: s
     y = np.array(["safe", "unsafe"])[label]
     model = make(tmp_path, backend, end, x, y, 2.0 * label - 1, np.array([0.5]))
     words = ("--target", "false:unsafe", "--search", "last-layer", "--max-break", "3%", "--json")
-    done = arachne("repair", model, "--data", "data.npz", *words, cwd=tmp_path)
+    done = arachne("repair", model, "--data", "data.npz", *words, "-o", "fix", cwd=tmp_path)
     assert done.code == 0, done.err
     assert done.json["held_out"]["repaired"] > 0.4 * done.json["held_out"]["negatives"] > 4
+    flips = arachne("evaluate", model, "--patch", "fix/patch.json", "--unlabelled", "data.npz", "--json", cwd=tmp_path)
+    assert flips.json["flipped"] > 0, flips.err
     assert done.json["provenance"]["settings"].get("task") == (None if end else {"name": "binary"})
 
 

@@ -31,7 +31,7 @@ from arachne.model.values import Array, Inputs
 from arachne.patch import Patch, apply_to, for_model
 from arachne.results.result import PatchedModel
 from arachne.settings import as_task, make_objective, objective_from, task_from
-from arachne.tasks import Task, rule_in
+from arachne.tasks import SINGLE_LABEL, Task, rule_in
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,11 +250,24 @@ def flips(model: Any, inputs: Any, patch: Patch | str | Path, *, preprocess: str
             labels among them are left out.
         patch: The patch, or its file.
         preprocess: What to do with the inputs, as in `scale=1/255 layout=nchw`.
+
+    Raises:
+        UsageError: The patch's task has several decisions in an input.
     """
     backend = load(model)
     patch = Patch.load(patch) if isinstance(patch, (str, Path)) else patch
+    task = task_from(patch.provenance) or SINGLE_LABEL
+    if not task.ONE_LABEL:
+        raise UsageError(
+            f"predictions that flip are told where each input has one label, and the patch's task is '{task.name}'; "
+            "measure it on labelled inputs"
+        )
     found = read_unlabelled(inputs, preprocess=preprocess).inputs
-    return Flips.measure(backend.forward(found), PatchedModel(backend, for_model(patch, backend)).forward(found))
+    before, after = backend.forward(found), PatchedModel(backend, for_model(patch, backend)).forward(found)
+    if not task.SINGLE:
+        labels = task.label_as_decided(before)
+        before, after = task.read(before, labels).scores, task.read(after, labels).scores
+    return Flips.measure(before, after)
 
 
 def _survival(here: Measured, where: str, without: Scores | None, with_patch: Scores, note: str) -> Survival:
