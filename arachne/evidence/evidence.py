@@ -113,7 +113,7 @@ def score(backend: ModelBackend, split: Split, run: Callable[[Part], Array] | No
     """Score every part of the data in one pass of the model, or by `run`."""
     run = run or (lambda part: part.read(backend.forward(part.data.inputs)).scores)
     scores = [run(part) if len(part) else part.scores for part in split.parts]
-    found = SplitScores(scores[0], scores[1], scores[2], *scores[3:4])
+    found = SplitScores(scores[0], scores[1], scores[2], scores[3] if len(scores) > 3 else None)
     part = split.held_out
     if not part.task.TABULATES or not len(part):
         return found
