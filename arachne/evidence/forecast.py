@@ -92,7 +92,7 @@ def forecast(backend: ModelBackend, part: Part, *, seed: int = 0) -> Forecast | 
         margin = part.scores[rows, read_as] - others.max(axis=1)
         scores = score_out_of_fold(np.column_stack([features, margin]), len(negatives), rng)
         caught.append(scores[: len(negatives)])
-        fixable.append((others.argmax(axis=1) == part.labels[rows])[: len(negatives)])
+        fixable.append((part.task.decide(others) == part.labels[rows])[: len(negatives)])
         lost.append(scores[len(negatives) :])
     wanted = np.concatenate(groups)
     reach = trade_off(np.concatenate(caught), np.concatenate(fixable), np.concatenate(lost), len(part.positives))

@@ -152,4 +152,4 @@ def test_a_budget_goes_by_inputs() -> None:
     assert missing.endswith("there are 100; give more data, a larger budget or less confidence")
     one = outcome(20, 400).breakage  # an input that broke as a whole
     assert one.design_effect > 10
-    assert _cautious_count(one) > _cautious_count(Rate(20, 8000)) + 5
+    assert _cautious_count(one, 1.0) > _cautious_count(Rate(20, 8000), 1.0) + 5

@@ -89,4 +89,4 @@ def test_evidence_carries_the_sentence_among_its_notes() -> None:
     part = Part(LabelledData(np.zeros((2, 1), np.float32), np.array([0, 1])), np.arange(2), np.eye(2), (Target("0:1"),))
     evidence = Evidence(PartEvidence.measure(part, np.eye(2)), simpler="A shift of the class biases would have done.")
     assert "A shift of the class biases would have done." in evidence.notes
-    assert replace(evidence, simpler=None).notes == ()
+    assert not any("class biases" in note for note in replace(evidence, simpler=None).notes)
