@@ -58,6 +58,14 @@ def chosen(points: Sequence[MeasuredCandidate], **budget: Any) -> int | None:
     return select_point(points, Budget(**budget), NAMES).index
 
 
+@pytest.mark.parametrize(("repaired", "wanted"), [(30, 0), (32, 0), (38, 1)])
+def test_a_low_rank_point_has_to_be_ahead_by_more_than_chance(repaired: int, wanted: int) -> None:
+    usual = point(standing(30, 3), out_of_fold=standing(30, 3))
+    flattered = point(standing(repaired, 1), out_of_fold=standing(repaired, 1))
+    flattered = replace(flattered, candidate=replace(flattered.candidate, made_by="low-rank"))
+    assert chosen([usual, flattered]) == wanted  # of 50, 0.6 has a deviation of 3.5
+
+
 def test_most_repaired_within_the_budget_is_taken() -> None:
     points = [point(standing(*counts)) for counts in ((10, 0), (30, 3), (40, 4), (45, 9))]
     assert chosen(points) == 1  # 3 + 0.7 √3 is 4.2 and 4 + 0.7 √4 is 5.4, and 0.5 % of 1,000 is 5
