@@ -27,8 +27,11 @@ MIN_INPUTS = 20
 MIN_OVERCONFIDENCE = 0.1
 """A model that is surer than right by less is not suspected of another preprocessing."""
 
-MIN_GAIN = 0.05
-"""A preprocessing must raise the accuracy by so much before it is said to fit better."""
+MIN_GAIN = 0.2
+"""A preprocessing must raise the accuracy by so much before a model is said to be fed otherwise than it was trained.
+
+With a planted fault, turning the trigger's pixel into another value raised it by a tenth.
+"""
 
 AS_IT_IS = "as it is"
 IMAGENET = "mean=0.485,0.456,0.406 std=0.229,0.224,0.225"
@@ -94,8 +97,8 @@ def find_misreading(
     guessing = near_chance(accuracy, part.n_classes)
     scores = part.scores
     sure = float(confidence(scores).mean()) if len(scores) else 0.0
-    if not guessing and sure - accuracy < MIN_OVERCONFIDENCE:
-        return None
+    if not guessing and (sure - accuracy < MIN_OVERCONFIDENCE or backend.remote is not None):
+        return None  # workers would have to be sent the inputs of every trial
     inputs, labels = (part.data.inputs, part.data.labels) if raw is None else raw()
     trials = compare_preprocessings(backend, inputs, labels)
     best = trials[0].accuracy or 0.0

@@ -100,10 +100,18 @@ def create_file(path: Path) -> BinaryIO:
 
 
 def open_log(path: Path) -> TextIO:
-    """Open a file that lines are added to; a link is refused."""
+    """Open a file that lines are added to; a link, also a hard one, is refused.
+
+    Raises:
+        EnvironmentFaultError: The file has another name too, so that lines would go into something else.
+    """
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     with Folder.open(path.absolute().parent) as parent:
-        return os.fdopen(os.open(path.name, flags, 0o666, dir_fd=parent.handle), "a", encoding="utf-8")
+        handle = os.open(path.name, flags, 0o666, dir_fd=parent.handle)
+    if os.fstat(handle).st_nlink > 1:
+        os.close(handle)
+        raise EnvironmentFaultError(f"'{path}' is a hard link to a file of another name; choose another log file")
+    return os.fdopen(handle, "a", encoding="utf-8")
 
 
 def umask() -> int:

@@ -53,7 +53,14 @@ class Candidate:
     def of_edit(
         cls, edit: LowRankEdit, deficits: Array | None = None, made_by: str = "", held_back: Array | None = None
     ) -> Self:
-        """Make a candidate that changes a whole matrix or kernel; the other arguments are attributes."""
+        """Make a candidate that changes a whole matrix or kernel.
+
+        Args:
+            edit: The change.
+            deficits: The deficit of each term, int64 `(terms,)`.
+            made_by: The searcher.
+            held_back: Whether runs that had not seen an input get it right, bool `(inputs,)`.
+        """
         return cls(Selection((), np.zeros(0)), np.zeros(0), deficits, made_by, held_back, edit)
 
     @property
@@ -79,7 +86,10 @@ class Candidate:
         return float(np.linalg.norm(self.values - self.selection.values)) if self.edit is None else self.edit.size
 
     def whole_parameters(self, source: WeightSource) -> dict[tuple[str, str], Array]:
-        """Return copies of the whole parameters it changes, out of a model, with the change in them."""
+        """Return copies of the whole parameters it changes, out of a model, with the change in them.
+
+        Each is an array of the parameter's canonical shape `(...)`, by layer and parameter.
+        """
         if self.edit is not None:
             return {self.edit.key: self.edit.add(source.read_weights(self.edit.layer)[self.edit.parameter])}
         return self.selection.put(self.values, self.selection.whole_parameters(source))

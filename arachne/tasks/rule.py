@@ -141,13 +141,14 @@ def _find_class(name: str, text: str, names: Sequence[str]) -> int:
     )
 
 
-def rule_in(targets: str | Sequence[object]) -> Rule | None:
+def rule_in(targets: object) -> Rule | None:
     """Return the task of targets that are a rule; None if none of them is one.
 
     Raises:
         UsageError: A rule beside other targets.
     """
-    texts = [targets] if isinstance(targets, str) else [one for one in targets if isinstance(one, str)]
+    several = targets if isinstance(targets, Sequence) and not isinstance(targets, str) else [targets]
+    texts = [one for one in several if isinstance(one, str)]
     rules = [text.strip() for text in texts if text.strip().startswith(PREFIX)]
     if not rules:
         return None

@@ -71,6 +71,7 @@ COMMANDS = {
     "revert": Command(("revert", "two.json", "patched.onnx", "-o", "out/net.onnx", "--force"), "net.onnx"),
     "diff": Command(("diff", "net.onnx", "patched.onnx", "-o", "out/patch.json", "--force"), "patch.json"),
     "stack": Command(("stack", "two.json", "-o", "out/patch.json", "--force"), "patch.json"),
+    "delta": Command(("delta", "net.onnx", "patched.onnx", "-o", "out/fix.delta", "--force"), "fix.delta"),
     "evaluate --report": Command(("evaluate", *SCANNED, "--report", "out/page.html", "--force"), "page.html", stages=6),
     "evaluate --junit": Command(
         ("evaluate", *SCANNED, "--fail-if", "accuracy<1%", "--junit", "out/gates.xml", "--force"), "gates.xml",
@@ -90,6 +91,7 @@ MADE = {
     "compare": ("compare", *SCANNED, "--target", "top:1", "--search", "ridge", "-o", "compared"),
     "revert": ("apply", "two.json", "net.onnx", "-o", "patched.onnx"),
     "diff": ("apply", "two.json", "net.onnx", "-o", "patched.onnx"),
+    "delta": ("apply", "two.json", "net.onnx", "-o", "patched.onnx"),
 }
 """What some commands need besides model, data, patches and the folder `base` of a repair."""
 

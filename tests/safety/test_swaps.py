@@ -30,7 +30,7 @@ def outputs() -> Iterator[tuple[str, list[str]]]:
                 yield name, parameter.opts
 
 
-@pytest.mark.parametrize(("name", "options"), outputs())
+@pytest.mark.parametrize(("name", "options"), list(outputs()))
 def test_each_output_of_each_command_is_swapped(name: str, options: list[str]) -> None:
     words = {(command.argv[0], word) for command in COMMANDS.values() for word in command.argv}
     of_all = "--log-file" in options and any(word == "--log-file" for _, word in words)  # one option, of every command
@@ -49,7 +49,7 @@ def runs() -> Iterator[Runs]:
 def test_whatever_is_swapped_while_a_command_writes_nothing_outside_is_touched(runs: Runs, command: str) -> None:
     with swapped(runs, command) as one:
         calls = one.count()
-        assert calls > 5
+        assert calls > 1  # a log is one file that lines are added to
         rng = np.random.default_rng(list(command.encode()))
         for name in rng.choice(list(SWAPS), 3, replace=False).tolist():
             number = int(rng.choice(stages(calls, 0, COMMANDS[command].stages)))

@@ -104,8 +104,8 @@ def test_a_search_with_a_limit_below_what_it_needs_says_so_and_takes_no_more_tha
         assert ran.returncode == 0, ran.stderr
         found.append(json.loads(ran.stdout.splitlines()[-1]))
     small, plenty = found
-    assert small["told"] == ["memory: a search keeps up to 32 MiB between candidates, more than the 1 MiB allowed"]
-    assert plenty["told"] == []
+    assert "memory: a search keeps up to 32 MiB between candidates, more than the 1 MiB allowed" in small["told"]
+    assert not any("memory" in note for note in plenty["told"])
     assert len(small["history"]) > 1
     assert small["history"] == plenty["history"]
     assert small["peak"] < plenty["peak"] + MIN_SEARCH_MEMORY

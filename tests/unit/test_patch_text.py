@@ -92,7 +92,7 @@ AGAINST_SCHEMA = {
     "a text as value": set_at("entries", 0, "new")("0.5"),
     "a boolean as index": set_at("entries", 0, "index", 0)(True),
     "a negative index": set_at("entries", 0, "index", 0)(-1),
-    "an unknown dtype": set_at("entries", 0, "dtype")("int8"),
+    "an unknown dtype": set_at("entries", 0, "dtype")("int4"),
     "bits that are none": set_at("entries", 0, "new_bits")("xyz"),
     "a hash that is none": set_at("base", "tensors", 0, "sha256")("abc"),
     "no entries": drop_at("entries"),

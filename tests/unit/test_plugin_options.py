@@ -33,6 +33,7 @@ OF_THE_COMMAND = (
     "workers",
     "cluster",
     "never_break",
+    "keep_as_is",
     "conditions",
     "junit",
     "tracks",

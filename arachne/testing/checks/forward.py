@@ -9,6 +9,7 @@ import pytest
 
 from arachne.errors import DataError, InputError
 from arachne.model.values import Array, Inputs, take
+from arachne.tasks import SINGLE_LABEL
 from arachne.testing.checks import by_hand
 from arachne.testing.checks.suite import (
     MakeBackend,
@@ -156,10 +157,11 @@ class ForwardChecks(Suite):
     )
     def test_inputs_the_model_does_not_take_are_refused(self, make_backend: MakeBackend, wrong: Array) -> None:
         """Inputs of a shape or dtype the model does not take are a `DataError`."""
-        specimen = self.build(make_backend, "mlp")
-        # A framework that learns shapes by running cannot tell yet whether the model or the inputs are wrong.
+        # A framework that learns shapes by running cannot tell yet whether the model or the inputs are wrong, and hands
+        # outputs of any shape on to the task.
         with pytest.raises(InputError):
-            specimen.backend.forward(wrong)
+            SINGLE_LABEL.n_classes(self.build(make_backend, "mlp").backend.forward(wrong))
+        specimen = self.build(make_backend, "mlp")
         scores = specimen.backend.forward(specimen.inputs)
         with pytest.raises(DataError):
             specimen.backend.forward(wrong)
