@@ -180,7 +180,7 @@ def test_a_coco_file(tmp_path: Path) -> None:
     [
         ({"annotations": [{"id": 1, "image_id": 7, "category_id": 9, "bbox": [30, 5, 20, 10]}]}, "outside its picture"),
         ({"annotations": [{"id": 1, "image_id": 7, "category_id": 9, "bbox": [1, 2, 3]}]}, "no 'bbox' of 4 numbers"),
-        ({"annotations": [{"id": 1, "image_id": 7, "category_id": 1, "bbox": [1, 2, 3, 4]}]}, "not among its categor"),
+        ({"annotations": [{"id": 1, "image_id": 7, "category_id": 1, "bbox": [1, 2, 3, 4]}]}, "its categories"),
         ({"annotations": [{"id": 1, "image_id": 8, "category_id": 9, "bbox": [1, 2, 3, 4]}]}, "not among its images"),
         ({"annotations": {"a": 1}}, "no lists 'images', 'annotations'"),
         ({"categories": [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]}, "a name each of its own"),
