@@ -123,7 +123,7 @@ def last_features(backend: ModelBackend, part: Part, rows: Array) -> Array | Non
     cached = part.cached_activations
     if isinstance(cached, TailCache) and dense[-1].name in cached:
         return np.asarray(cached.take(rows).entering(dense[-1].name))
-    if is_lazy(part.data.inputs) or backend.remote is not None:
+    if is_lazy(part.data.inputs):
         return None
     return Cases.of(part.data, part.predictions, backend).take(rows).hidden_activations(dense[-1].name)
 
