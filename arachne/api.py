@@ -21,7 +21,7 @@ from arachne.causes.targets import CauseTargets
 from arachne.choose.budget import BREAK_BUDGET
 from arachne.cluster.starting import on_cluster
 from arachne.data.read import read_data
-from arachne.data.split import whole_part
+from arachne.data.run import whole_part
 from arachne.data.unlabelled import read_unlabelled
 from arachne.errors import NothingWithinBudgetError, UsageError
 from arachne.evidence.scan import Scan

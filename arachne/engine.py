@@ -19,8 +19,9 @@ from arachne.data.grouping import groups_by_column, with_objective
 from arachne.data.health import examine
 from arachne.data.keeping import without_labels
 from arachne.data.labelled import LabelledData
-from arachne.data.split import Run as RunModel
-from arachne.data.split import Split, never_break_part, overlap, split_by_outcome
+from arachne.data.run import Run as RunModel
+from arachne.data.run import never_break_part
+from arachne.data.split import Split, overlap, split_by_outcome
 from arachne.data.training import check_training
 from arachne.errors import DataError
 from arachne.evidence import Evidence, LabelNoise, find_label_noise

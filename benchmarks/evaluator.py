@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from arachne.data.split import Part, whole_part
+from arachne.data.part import Part
+from arachne.data.run import whole_part
 from arachne.localise import Bidirectional
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Array

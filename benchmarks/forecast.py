@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from arachne.data.split import whole_part
+from arachne.data.run import whole_part
 from arachne.evidence.forecast import BUDGETS, forecast
 from arachne.scoring.tail_cache import run_and_keep
 from benchmarks.causes import RESULTS

@@ -25,7 +25,7 @@ from torch import nn
 
 import arachne
 from arachne.data.labelled import LabelledData
-from arachne.data.split import Part
+from arachne.data.part import Part
 from arachne.model.values import Array
 from examples.study.data import gtsrb
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from arachne.data.split import whole_part
+from arachne.data.run import whole_part
 from arachne.scoring.evaluator import Evaluator
 from arachne.scoring.evaluators import FastEvaluator, FitnessInputs, PlainEvaluator
 from arachne.search import DifferentialEvolution, Problem

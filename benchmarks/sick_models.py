@@ -26,7 +26,7 @@ from arachne.data.chance import find_misreading
 from arachne.data.class_order import other_order
 from arachne.data.health import examine
 from arachne.data.labelled import LabelledData
-from arachne.data.split import whole_part
+from arachne.data.run import whole_part
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Array
 

@@ -16,7 +16,7 @@ from arachne.causes.judging import dominant_prediction
 from arachne.causes.rule import Rule
 from arachne.causes.rule_reader import rule_from
 from arachne.data.labelled import LabelledData
-from arachne.data.split import Part
+from arachne.data.part import Part
 from arachne.data.targets import Target, as_target_list, weights_of
 from arachne.errors import ArachneError, InputError, NothingToRepairError, UsageError
 from arachne.io.files import LARGEST_OBJECT

@@ -17,7 +17,7 @@ from arachne.text import are, pluralise
 if TYPE_CHECKING:
     from arachne.choose.budget import Budget
     from arachne.cli.console import Output
-    from arachne.data.split import Part
+    from arachne.data.part import Part
 
 choice_options = options(
     harmless_option("--max-break", type=SHARE, help="Break at most this share of what is right: 0.5% or 0.005."),

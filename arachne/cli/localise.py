@@ -53,7 +53,7 @@ def command(
 
     from arachne.causes.targets import CauseTargets
     from arachne.cli.console import Output
-    from arachne.data.split import whole_part
+    from arachne.data.run import whole_part
     from arachne.report.objects import localisation_object
     from arachne.report.terminal import LocalisationTable
     from arachne.settings import localiser_for

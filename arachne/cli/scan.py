@@ -123,7 +123,7 @@ def _examine(found: Scan, backend: ModelBackend, data: DataChoice) -> tuple[str,
 
     from arachne.data.chance import MIN_INPUTS, find_misreading
     from arachne.data.health import examine
-    from arachne.data.split import Part
+    from arachne.data.part import Part
 
     if found.scores is None or len(found.data) < MIN_INPUTS:
         return ()

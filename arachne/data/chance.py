@@ -15,7 +15,7 @@ from arachne.model.values import Array, Inputs, take
 from arachne.tasks import correct
 
 if TYPE_CHECKING:
-    from arachne.data.split import Part
+    from arachne.data.part import Part
     from arachne.model.backend import ModelBackend
 
 TRIAL_INPUTS = 500

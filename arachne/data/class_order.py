@@ -13,7 +13,7 @@ import numpy as np
 
 from arachne.data.confusions import PairCounts
 from arachne.data.labelled import LabelledData
-from arachne.data.split import Part
+from arachne.data.part import Part
 from arachne.errors import DataError
 from arachne.model.values import Array
 

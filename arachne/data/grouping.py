@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from arachne.data.labelled import LabelledData
-from arachne.data.split import Part, Split, Term
+from arachne.data.part import Part, Term
+from arachne.data.split import Split
 from arachne.data.targets import Target
 from arachne.errors import DataError, UsageError, did_you_mean
 from arachne.fairness.base import Grouped, Objective

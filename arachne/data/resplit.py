@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from arachne.data.labelled import LabelledData
-from arachne.data.split import Causes, Part, Split, never_break_part, run_part, whole_part, with_model_names
+from arachne.data.part import Part
+from arachne.data.run import Causes, never_break_part, run_part, whole_part, with_model_names
+from arachne.data.split import Split
 from arachne.errors import DataError
 from arachne.model.values import Array
 from arachne.tasks import Task

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from arachne.data.labelled import LabelledData
-from arachne.data.split import Split, overlap, with_model_names
+from arachne.data.run import with_model_names
+from arachne.data.split import Split, overlap
 from arachne.errors import DataError
 from arachne.text import are, pluralise
 

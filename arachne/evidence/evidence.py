@@ -8,8 +8,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from arachne.choose.budget import BREAK_BUDGET
+from arachne.data.part import Part
 from arachne.data.seen import ALL, HELD_OUT, SEEN, UNKNOWN
-from arachne.data.split import Part, Split, overlap
+from arachne.data.split import Split, overlap
 from arachne.evidence.coverage import coverage_notes
 from arachne.evidence.grade import NOTHING_WITHIN
 from arachne.evidence.group_summary import sentences

@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 
 from arachne.data.grouping import groups_in
-from arachne.data.split import Part
+from arachne.data.part import Part
 from arachne.fairness import Estimate, Grouped, Objective, estimates
 from arachne.model.values import Array
 from arachne.scoring.by_input import paired_p, rate_of

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from arachne.causes import Cases
-from arachne.data.split import Part
+from arachne.data.part import Part
 from arachne.model.backend import ModelBackend
 from arachne.model.lazy import is_lazy
 from arachne.model.values import Array

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from arachne.data.split import Part
+from arachne.data.part import Part
 from arachne.evidence.confidence import confidences_of
 from arachne.model.values import Array, batches
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from arachne.data.confusions import PairCounts
 from arachne.data.grouping import MAX_GROUPS
-from arachne.data.split import Part
+from arachne.data.part import Part
 from arachne.errors import DataError
 from arachne.evidence.by_cause import CauseOutcome
 from arachne.evidence.confidence import Confidence, confidences_of

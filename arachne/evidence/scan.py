@@ -12,7 +12,8 @@ import numpy as np
 from arachne.causes import Cause, find_causes, try_causes
 from arachne.data.confusions import Confusion, confusions, wildcards
 from arachne.data.labelled import LabelledData
-from arachne.data.split import Part, run_part, with_model_names
+from arachne.data.part import Part
+from arachne.data.run import run_part, with_model_names
 from arachne.data.targets import parse_targets
 from arachne.evidence.batch_dependence import BatchDependent, batch_dependent
 from arachne.evidence.forecast import Forecast, forecast

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from arachne.data.split import Part
+from arachne.data.part import Part
 from arachne.errors import PatchError
 from arachne.evidence import Evidence
 from arachne.evidence.grade import OVERRUN, REDUCED, VERDICTS

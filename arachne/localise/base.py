@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from arachne.data.split import Part
+from arachne.data.part import Part
 from arachne.errors import UsageError, did_you_mean
 from arachne.localise.pareto import order_by_fronts
 from arachne.model.backend import ModelBackend

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from arachne.data.split import Part
+from arachne.data.part import Part
 from arachne.errors import UsageError
 from arachne.localise.base import Localisation, Localiser
 from arachne.localise.bidirectional import Bidirectional, most_suspicious

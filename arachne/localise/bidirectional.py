@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from arachne.data.split import Part
+from arachne.data.part import Part
 from arachne.errors import NothingToRepairError, UsageError
 from arachne.localise.base import Localisation, Localiser, ParameterScores, sample_positives
 from arachne.localise.pareto import front, order_by_fronts, survivors

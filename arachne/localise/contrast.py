@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from arachne.data.split import Part
+from arachne.data.part import Part
 from arachne.localise.ranked import Ranked
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Array, Weights

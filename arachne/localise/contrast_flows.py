@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from arachne.data.split import Part
+from arachne.data.part import Part
 from arachne.localise.averages import Averages
 from arachne.localise.linear_maps import LINEAR, Flow, Linear
 from arachne.localise.observe import observe_part

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from arachne.data.split import Part
+from arachne.data.part import Part
 from arachne.localise.observe import weight_gradients_of
 from arachne.localise.ranked import Ranked
 from arachne.model.backend import ModelBackend

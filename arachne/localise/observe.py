@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from arachne.data.split import Part
+from arachne.data.part import Part
 from arachne.model.accumulate import observe_traces
 from arachne.model.backend import ActivationAccumulator, LossGradient, ModelBackend, Seeds, Trace, Weights
 from arachne.model.values import Array, take

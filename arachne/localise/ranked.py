@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from arachne.data.split import Part
+from arachne.data.part import Part
 from arachne.errors import NothingToRepairError, UsageError
 from arachne.localise.base import Localisation, Localiser
 from arachne.model.backend import ModelBackend

@@ -7,7 +7,7 @@ from glob import escape
 
 import numpy as np
 
-from arachne.data.split import Part
+from arachne.data.part import Part
 from arachne.localise.base import Localiser
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Array, take

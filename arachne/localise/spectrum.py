@@ -20,7 +20,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from arachne.data.split import Part
+from arachne.data.part import Part
 from arachne.errors import UsageError
 from arachne.localise.ranked import Ranked
 from arachne.model.backend import ModelBackend

@@ -17,7 +17,7 @@ from arachne.text import p_value, percent, percent_change, pluralise
 if TYPE_CHECKING:
     from arachne.causes import Cause
     from arachne.data.labelled import LabelledData
-    from arachne.data.split import Part
+    from arachne.data.part import Part
     from arachne.evidence import Flips
     from arachne.evidence.scan import Scan
     from arachne.evidence.survival import Survival

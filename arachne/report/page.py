@@ -18,7 +18,7 @@ from arachne.report.pictures import show_inputs
 
 if TYPE_CHECKING:
     from arachne.choose.budget import Choice
-    from arachne.data.split import Part
+    from arachne.data.part import Part
     from arachne.localise.base import Localisation
     from arachne.patch import Patch, WeightChange
     from arachne.search.measured import MeasuredCandidate

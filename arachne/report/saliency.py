@@ -23,7 +23,7 @@ from arachne.model.values import Array, Inputs
 from arachne.report.pictures import Shown, is_hidden, paint_map, picture_sample, show_pictures
 
 if TYPE_CHECKING:
-    from arachne.data.split import Part
+    from arachne.data.part import Part
     from arachne.evidence import PartEvidence
     from arachne.patch import Patch
 

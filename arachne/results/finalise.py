@@ -12,7 +12,8 @@ from arachne.choose.budget import Budget, Choice
 from arachne.choose.minimise import minimise
 from arachne.choose.select import select_point
 from arachne.data.grouping import groups_by_column
-from arachne.data.split import Part, Split
+from arachne.data.part import Part
+from arachne.data.split import Split
 from arachne.evidence import Evidence, measure
 from arachne.model.backend import ModelBackend
 from arachne.patch import Patch

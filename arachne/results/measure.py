@@ -15,9 +15,10 @@ from arachne.causes.targets import CauseTargets
 from arachne.choose.budget import BREAK_BUDGET
 from arachne.data.grouping import objective_for_part
 from arachne.data.keeping import attach_kept
+from arachne.data.part import Part
 from arachne.data.read import read_data
+from arachne.data.run import whole_part
 from arachne.data.seen import ALL, HELD_OUT, PARTLY_SEEN, find_seen
-from arachne.data.split import Part, whole_part
 from arachne.data.unlabelled import read_unlabelled
 from arachne.errors import PatchError, UsageError
 from arachne.evidence import Evidence, Flips, PartEvidence

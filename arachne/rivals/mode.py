@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from arachne.data.split import Part
+from arachne.data.part import Part
 from arachne.model.values import Array, Inputs, take
 from arachne.plugins.options import option
 from arachne.rivals.apricot import training_of

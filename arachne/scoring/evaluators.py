@@ -35,7 +35,7 @@ route once per search: the fastest that supports the model, after a comparison w
     fast/routes/cut.py                        the backend, from the first touched layer on; supports every model
 
 Where to extend: a faster way to scores is a new `Route`; deficits from other machines are a new `DeficitSource`;
-another kind of input to count is a `Term` (`arachne.data.split`). None of them changes `DecidingEvaluator`.
+another kind of input to count is a `Term` (`arachne.data.part`). None of them changes `DecidingEvaluator`.
 """
 
 from __future__ import annotations

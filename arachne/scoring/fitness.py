@@ -15,7 +15,7 @@ from typing import NamedTuple, get_args
 
 import numpy as np
 
-from arachne.data.split import Part, Term, TermKind
+from arachne.data.part import Part, Term, TermKind
 from arachne.errors import UsageError
 from arachne.model.lazy import concatenate
 from arachne.model.values import EVEN, Array, Inputs, take

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from arachne.data.split import Part
+from arachne.data.part import Part
 from arachne.fairness import Grouped, Objective
 from arachne.model.values import Array
 from arachne.scoring.by_input import find_repeated, rate_of

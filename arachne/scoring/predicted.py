@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from arachne.data.split import Part, Split
+from arachne.data.part import Part
+from arachne.data.split import Split
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Array, take
 from arachne.scoring.base import Scorer, ignore_overflow

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from arachne.data.lazy.spill_file import SPILL_ABOVE_BYTES, RowBuffer, map_rows
-from arachne.data.split import Part
+from arachne.data.part import Part
 from arachne.model.backend import LossGradient, ModelBackend, Trace, Weights
 from arachne.model.lazy import LazyArray, as_array, concatenate, is_lazy
 from arachne.model.sharding import SHARD

@@ -9,7 +9,8 @@ import numpy as np
 
 from arachne.data.grouping import balanced_terms
 from arachne.data.labelled import LabelledData
-from arachne.data.split import Split, Term
+from arachne.data.part import Term
+from arachne.data.split import Split
 from arachne.localise.base import EVERY_LAYER, LayerFilter
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Array

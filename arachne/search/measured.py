@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from arachne.data.split import Part, Split
+from arachne.data.part import Part
+from arachne.data.split import Split
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Array
 from arachne.scoring.base import ignore_overflow

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from scipy.stats import spearmanr
 
-from arachne.data.split import Part, whole_part
+from arachne.data.part import Part
+from arachne.data.run import whole_part
 from arachne.localise import Bidirectional, Localisation
 from arachne.localise.bidirectional import most_suspicious
 from arachne.localise.impact import ScoredClasses

@@ -15,7 +15,7 @@ from typing import Any
 
 import arachne
 from arachne.choose.select import select_point
-from arachne.data.split import Part
+from arachne.data.part import Part
 from arachne.errors import NothingWithinBudgetError
 from arachne.search import Pool
 from arachne.search.measured import MeasuredCandidate

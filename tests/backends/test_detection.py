@@ -10,7 +10,8 @@ import onnx
 import pytest
 
 import arachne
-from arachne.data.split import run_part, split_by_outcome
+from arachne.data.run import run_part
+from arachne.data.split import split_by_outcome
 from arachne.errors import DataError
 from arachne.localise.sparing import layers_behind
 from arachne.scoring.cut import Cuts, CutScorer

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from arachne.data.labelled import LabelledData
-from arachne.data.split import whole_part
+from arachne.data.run import whole_part
 from arachne.localise import Fisher
 from arachne.testing import ReferenceBackend
 from arachne.testing.networks import convnet, random_inputs

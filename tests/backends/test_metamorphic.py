@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from arachne.data.labelled import LabelledData
-from arachne.data.split import whole_part
+from arachne.data.run import whole_part
 from arachne.localise import Bidirectional
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Address, Array

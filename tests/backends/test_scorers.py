@@ -8,7 +8,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from arachne.data.split import whole_part
+from arachne.data.run import whole_part
 from arachne.localise import Contrast
 from arachne.scoring.cut import Cuts, CutScorer
 from arachne.scoring.dense_tail import DenseTailScorer, make_scorer

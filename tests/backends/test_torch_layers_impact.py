@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional
 
 from arachne.data.labelled import LabelledData
-from arachne.data.split import Part
+from arachne.data.part import Part
 from arachne.data.targets import Target
 from arachne.localise import Bidirectional
 from arachne.localise.base import sample_positives

@@ -15,7 +15,7 @@ import pytest
 from arachne import engine
 from arachne.choose.budget import Budget, Choice
 from arachne.data.labelled import LabelledData
-from arachne.data.split import Part
+from arachne.data.part import Part
 from arachne.data.targets import Target
 from arachne.errors import InputError
 from arachne.evidence import Evidence, PartEvidence

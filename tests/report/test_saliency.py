@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from arachne.data.labelled import LabelledData
-from arachne.data.split import Part
+from arachne.data.part import Part
 from arachne.errors import UsageError
 from arachne.evidence import PartEvidence
 from arachne.model.backend import LossGradient

@@ -15,7 +15,7 @@ import pytest
 import arachne
 from arachne.choose.budget import Budget
 from arachne.data.labelled import LabelledData
-from arachne.data.split import never_break_part
+from arachne.data.run import never_break_part
 from arachne.engine import repair
 from arachne.errors import DataError, InputError, ModelError, NothingWithinBudgetError, UsageError
 from arachne.evidence import measure

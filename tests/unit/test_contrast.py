@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from arachne.data.labelled import LabelledData
-from arachne.data.split import Part, whole_part
+from arachne.data.part import Part
+from arachne.data.run import whole_part
 from arachne.errors import NothingToRepairError
 from arachne.localise import Contrast
 from arachne.localise.ranked import default_count

@@ -6,7 +6,8 @@ from sklearn.datasets import load_digits
 
 from arachne.data.chance import advice, check_accuracy, compare_preprocessings, near_chance
 from arachne.data.labelled import LabelledData
-from arachne.data.split import Part, checked_scores
+from arachne.data.part import Part
+from arachne.data.run import checked_scores
 from arachne.errors import DataError
 from arachne.model.values import Array
 from arachne.testing import ReferenceBackend, two_inputs

@@ -11,7 +11,7 @@ import arachne
 from arachne.data.chance import find_misreading
 from arachne.data.health import examine
 from arachne.data.labelled import LabelledData
-from arachne.data.split import whole_part
+from arachne.data.run import whole_part
 
 pytestmark = pytest.mark.backend("torch")
 

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
 from arachne.data.labelled import LabelledData
-from arachne.data.split import Part, Split, checked_scores, groups_of, overlap, split_by_outcome, with_model_names
+from arachne.data.part import Part
+from arachne.data.run import checked_scores, with_model_names
+from arachne.data.split import Split, groups_of, overlap, split_by_outcome
 from arachne.data.strata import divide
 from arachne.data.targets import Target
 from arachne.errors import DataError, ModelError, NothingToRepairError, UsageError

@@ -8,7 +8,7 @@ import pytest
 
 from arachne.choose.budget import BREAK_BUDGET
 from arachne.data.labelled import LabelledData
-from arachne.data.split import Part
+from arachne.data.part import Part
 from arachne.data.targets import Target
 from arachne.errors import DataError
 from arachne.evidence import Accuracy, Evidence, PartEvidence, judge

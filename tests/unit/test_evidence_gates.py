@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from arachne.data.labelled import LabelledData
-from arachne.data.split import Part
+from arachne.data.part import Part
 from arachne.data.targets import Target
 from arachne.errors import UsageError
 from arachne.evidence import Evidence, Gate, PartEvidence, check_gates

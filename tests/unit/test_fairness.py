@@ -13,7 +13,7 @@ import arachne
 from arachne.choose.budget import Budget, read_group_drop
 from arachne.choose.select import select_point
 from arachne.data.labelled import LabelledData
-from arachne.data.split import Part
+from arachne.data.part import Part
 from arachne.errors import DataError, NothingWithinBudgetError, UsageError
 from arachne.evidence import Gate, PartEvidence
 from arachne.evidence.group_summary import sentences

@@ -8,7 +8,8 @@ import pytest
 import arachne
 from arachne import engine
 from arachne.data.labelled import LabelledData
-from arachne.data.split import Part, whole_part
+from arachne.data.part import Part
+from arachne.data.run import whole_part
 from arachne.evidence.forecast import BUDGETS, forecast, score_out_of_fold, trade_off
 from arachne.model.values import Array
 from arachne.testing import ReferenceBackend, mlp

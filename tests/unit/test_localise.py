@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from arachne.data.labelled import LabelledData
-from arachne.data.split import Part
+from arachne.data.part import Part
 from arachne.data.targets import Target
 from arachne.errors import NothingToRepairError, UsageError
 from arachne.localise import Bidirectional, GradientLoss, Localiser, RandomChoice

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from arachne.data.labelled import LabelledData
-from arachne.data.split import Part
+from arachne.data.part import Part
 from arachne.data.targets import Target
 from arachne.evidence import Evidence, PartEvidence
 from arachne.model.values import Address

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from arachne.data.labelled import LabelledData
-from arachne.data.split import Part, split_by_outcome
+from arachne.data.part import Part
+from arachne.data.split import split_by_outcome
 from arachne.localise.contrast import Contrast
 from arachne.localise.fisher import Fisher
 from arachne.model.backend import restoring_weights

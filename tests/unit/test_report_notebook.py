@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from arachne.data.labelled import LabelledData
-from arachne.data.split import Part
+from arachne.data.part import Part
 from arachne.data.targets import Target
 from arachne.evidence import Evidence, Flips, PartEvidence, Rate
 from arachne.evidence.scan import Scan

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from arachne.data.confusions import confusions
 from arachne.data.labelled import LabelledData
-from arachne.data.split import Part
+from arachne.data.part import Part
 from arachne.data.targets import Target
 from arachne.evidence import Evidence, PartEvidence
 from arachne.localise.base import Localisation, ParameterScores

@@ -14,7 +14,8 @@ import arachne
 from arachne.adapting.plain_fit import plain_fit
 from arachne.bench.compare import usual_searchers
 from arachne.data.labelled import LabelledData
-from arachne.data.split import Part, split_by_outcome
+from arachne.data.part import Part
+from arachne.data.split import split_by_outcome
 from arachne.errors import DataError, UsageError
 from arachne.localise import Everything
 from arachne.model.cut import weights_of

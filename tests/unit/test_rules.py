@@ -12,7 +12,8 @@ import arachne
 from arachne.data.keeping import attach_kept, join_kept, label_kept
 from arachne.data.labelled import LabelledData
 from arachne.data.read import read_data
-from arachne.data.split import split_by_outcome, whole_part
+from arachne.data.run import whole_part
+from arachne.data.split import split_by_outcome
 from arachne.data.unlabelled import UNKNOWN, read_unlabelled
 from arachne.errors import DataError, ModelError, NothingToRepairError, UsageError
 from arachne.settings import task_from

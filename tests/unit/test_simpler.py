@@ -10,7 +10,7 @@ import pytest
 from arachne.choose.budget import Budget, Choice
 from arachne.choose.simplest import as_good, simplest_as_good
 from arachne.data.labelled import LabelledData
-from arachne.data.split import Part
+from arachne.data.part import Part
 from arachne.data.targets import Target
 from arachne.evidence import Evidence, PartEvidence
 from arachne.scoring.outcome import Baseline, Outcome

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 import arachne
-from arachne.data.split import Part, whole_part
+from arachne.data.part import Part
+from arachne.data.run import whole_part
 from arachne.localise import Contrast, Fisher, Spectrum
 from arachne.model.backend import restoring_weights
 from arachne.model.values import Address, Array

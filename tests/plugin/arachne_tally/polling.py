@@ -19,7 +19,7 @@ from arachne import (
     SearchState,
     option,
 )
-from arachne.data.split import Part
+from arachne.data.part import Part
 from arachne.localise import Selection
 
 
