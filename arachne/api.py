@@ -135,7 +135,7 @@ def repair(
         **changes: Any attribute of `Settings`: `seed`, `alpha`, `localiser` and `searcher` (also by their names, such
             as `gl` and `de`), `task` (by its name, such as `multilabel`, or one of `arachne.tasks`), `objective`
             (`gap`, or `gap:sex` for a metadata column), `time_limit` in seconds, ...; and of `Budget`: `max_break`,
-            `confidence`, `max_class_drop`, `max_group_drop`.
+            `max_drop`, `confidence`, `max_class_drop`, `max_group_drop`.
 
     Returns:
         The patch, the evidence, and the patched model.

@@ -1,4 +1,4 @@
-"""Budget: the largest share of inputs that a repair may break, the confidence in it, and limits by class and group.
+"""Budget: how much a repair may break or cost in accuracy, the confidence in it, and limits by class and group.
 
 `Choice` is the point of a front that was selected within one.
 """
@@ -19,7 +19,13 @@ from arachne.model.values import Array
 from arachne.text import percent
 
 BREAK_BUDGET = 0.005
-"""The largest break rate allowed, unless the user sets another."""
+"""The largest break rate allowed, unless the user sets another or limits the drop of accuracy instead."""
+
+NO_BREAK_LIMIT = 1.0
+"""The break rate allowed where only the drop of accuracy is limited."""
+
+NOT_GIVEN = -1.0
+"""Stands for a `max_break` that was not given."""
 
 EVERY_CLASS = "*"
 """A wildcard in `max_class_drop` and `max_group_drop`: every class or group that is not named."""
@@ -33,23 +39,31 @@ class Budget:
     """The limits that a repair must keep; rates are shares of 1.
 
     Attributes:
-        max_break: The largest share of right inputs that may become wrong.
-        confidence: The confidence that new inputs keep `max_break`: a guarantee, for which 30 % of the seen inputs are
-            set aside from the search. None for a careful estimate without a guarantee.
+        max_break: The largest share of right inputs that may become wrong. If it is not given, 0.5 %, or no limit
+            (`NO_BREAK_LIMIT`) where `max_drop` is given.
+        confidence: The confidence that new inputs keep `max_break` and `max_drop`: a guarantee, for which 30 % of the
+            seen inputs are set aside from the search. None for a careful estimate without a guarantee.
         max_class_drop: How far the accuracy of a class may fall, by its name or number. `*` means all classes that are
             not named.
         max_group_drop: How far the accuracy of a group may fall, by a value of a metadata column or `column=value`. `*`
             and `column=*` mean all groups that are not named.
+        max_drop: How far the accuracy on all inputs but the negatives may fall: those broken less other errors that
+            are right now. None without a limit.
     """
 
-    max_break: float = BREAK_BUDGET
+    max_break: float = NOT_GIVEN
     confidence: float | None = None
     max_class_drop: Mapping[str, float] = field(default_factory=dict)
     max_group_drop: Mapping[str, float] = field(default_factory=dict)
+    max_drop: float | None = None
 
     def __post_init__(self) -> None:
-        if not _is_share(self.max_break):
-            raise UsageError(f"a budget is a share from 0 to below 1, 0.005 for half a per cent, got {self.max_break}")
+        if self.max_break == NOT_GIVEN:
+            object.__setattr__(self, "max_break", BREAK_BUDGET if self.max_drop is None else NO_BREAK_LIMIT)
+        free = self.max_drop is not None and self.max_break == NO_BREAK_LIMIT
+        for share in (0 if free else self.max_break, 0 if self.max_drop is None else self.max_drop):
+            if not _is_share(share):
+                raise UsageError(f"a budget is a share from 0 to below 1, 0.005 for half a per cent, got {share}")
         for kind in ("class", "group"):
             drops = {str(name): share for name, share in dict(getattr(self, f"max_{kind}_drop")).items()}
             for name, share in drops.items():
@@ -60,23 +74,32 @@ class Budget:
             return
         if not _is_share(self.confidence) or self.confidence < 0.5:
             raise UsageError(f"a confidence is a share from 0.5 to below 1, 0.9 for 90 %, got {self.confidence}")
-        if not self.max_break:
-            raise UsageError("no number of inputs can guarantee that nothing at all breaks; give a budget above 0")
+        if not self.max_break or self.max_drop == 0:
+            nothing = "accuracy does not fall at all" if self.max_break else "nothing at all breaks"
+            raise UsageError(f"no number of inputs can guarantee that {nothing}; give a budget above 0")
 
     def __str__(self) -> str:
         """`at most 0.20 % broken, with 90.0 % confidence; stop at most 0 % less accurate`."""
         sure = "" if self.confidence is None else f", with {percent(self.confidence)} confidence"
+        whole = [f"at most {percent(self.max_break)} broken{sure}"] if self.limits_breaks else []
+        if self.max_drop is not None:
+            whole.append(f"accuracy on other inputs at most {percent(self.max_drop)} lower{sure}")
         drops = [
             f"{f'every {kind}' if name == EVERY_CLASS else name} at most {percent(share)} less accurate"
             for kind, limits in (("class", self.max_class_drop), ("group", self.max_group_drop))
             for name, share in limits.items()
         ]
-        return "; ".join([f"at most {percent(self.max_break)} broken{sure}", *drops])
+        return "; ".join([*whole, *drops])
+
+    @property
+    def limits_breaks(self) -> bool:
+        """Whether the share of broken inputs is limited."""
+        return self.max_break < NO_BREAK_LIMIT
 
     @property
     def fewest_positives(self) -> int:
         """The fewest right inputs a guarantee needs: with so many, none broken proves the budget."""
-        if self.confidence is None:
+        if self.confidence is None or not self.limits_breaks:
             return 0
         return math.ceil(math.log1p(-self.confidence) / math.log1p(-self.max_break))
 
@@ -124,13 +147,16 @@ class Budget:
             "confidence": self.confidence,
             "max_class_drop": dict(self.max_class_drop),
             "max_group_drop": dict(self.max_group_drop),
+            **({} if self.max_drop is None else {"max_drop": self.max_drop}),
         }
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
         """Read a budget that `to_json` wrote."""
         drops = {f"max_{kind}_drop": document.get(f"max_{kind}_drop", {}) for kind in ("class", "group")}
-        return cls(document.get("max_break", 0.0), document.get("confidence"), **drops)
+        return cls(
+            document.get("max_break", 0.0), document.get("confidence"), max_drop=document.get("max_drop"), **drops
+        )
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import bdtr
@@ -14,9 +14,9 @@ from arachne.data.grouping import MAX_GROUPS
 from arachne.evidence.group_summary import format_points as in_points
 from arachne.fairness import Objective
 from arachne.model.values import Array
-from arachne.scoring.by_input import fewest_inputs, p_above_by_input
+from arachne.scoring.by_input import fewest_for_drop, fewest_inputs, p_above_by_input, p_drop_above
 from arachne.scoring.outcome import Baseline, Outcome
-from arachne.scoring.statistics import Rate
+from arachne.scoring.statistics import Drop, Rate
 from arachne.search.measured import MeasuredCandidate
 from arachne.text import percent, pluralise
 
@@ -92,13 +92,13 @@ def select_point(
         for n, p in enumerate(points)
         if _has_valid_counts(p, budget) and _keeps_limits(p, p.selection_outcome, limits) and _keeps_budget(p, budget)
     ]
-    rule = (
-        f"{limits.best} of those that break clearly less than the budget of {percent(budget.max_break)}, counted "
-        f"{_judged_on(points)}"
-    )
+    costs = [f"break clearly less than the budget of {percent(budget.max_break)}"] if budget.limits_breaks else []
+    if budget.max_drop is not None:
+        costs.append(f"lower the accuracy on other inputs by clearly less than {percent(budget.max_drop)}")
+    rule = f"{limits.best} of those that {' and '.join(costs)}, counted {_judged_on(points)}"
     if not within:
         return _choose_none(
-            points, budget, limits, rule, "selection_outcome", f"breaks clearly less than {percent(budget.max_break)}"
+            points, budget, limits, rule, "selection_outcome", _costs_of_one(budget, "clearly less than")
         )
     index = _best(within, points, [point.selection_outcome for point in points], objective)
     why = _describe(points[index], points[index].selection_outcome, objective)
@@ -130,15 +130,23 @@ def _select_with_guarantee(points: Sequence[MeasuredCandidate], budget: Budget, 
     baseline = next((point.choose.baseline for point in points if point.choose is not None), None)
     several = baseline is not None and baseline.owners is not None
     test = "test that counts an input as one draw," if several else "binomial test"
-    rule = (
-        f"{limits.best} of those that break at most {percent(budget.max_break)} with {sure} confidence (exact "
-        f"{test} on inputs the search never had, from the safest point on, up to the first that fails)"
-    )
+    if budget.max_drop is not None:
+        costs = [f"break at most {percent(budget.max_break)}"] if budget.limits_breaks else []
+        costs.append(f"lower the accuracy on other inputs by at most {percent(budget.max_drop)}")
+        rule = (
+            f"{limits.best} of those that {' and '.join(costs)} with {sure} confidence (a betting test "
+            "on inputs the search never had, from the safest point on, up to the first that fails)"
+        )
+    else:
+        rule = (
+            f"{limits.best} of those that break at most {percent(budget.max_break)} with {sure} confidence (exact "
+            f"{test} on inputs the search never had, from the safest point on, up to the first that fails)"
+        )
     missing = explain_missing(budget, baseline)
     if missing is not None:
         return Choice(None, budget, rule, missing, objective=limits.objective)
     order = [number for number, point in enumerate(points) if _keeps_limits(point, point.search_outcome, limits)]
-    order.sort(key=lambda number: (points[number].search_outcome.breakage.value, points[number].size))
+    order.sort(key=lambda number: (_cost(points[number].search_outcome, budget), points[number].size))
     passed: list[int] = []
     for number in order:
         if p_above(points[number].choose, budget) > 1 - (budget.confidence or 0):
@@ -146,13 +154,15 @@ def _select_with_guarantee(points: Sequence[MeasuredCandidate], budget: Budget, 
         passed.append(number)
     within = [number for number in passed if _keeps_drops(points[number].choose, limits)]
     if not within:
-        return _choose_none(
-            points, budget, limits, rule, "choose", f"is shown to break at most {percent(budget.max_break)}"
-        )
+        wanted = f"is shown to break at most {percent(budget.max_break)}"
+        if budget.max_drop is not None:
+            wanted = f"is shown to be one that {_costs_of_one(budget, 'at most')}"
+        return _choose_none(points, budget, limits, rule, "choose", wanted)
     index = _best(within, points, [point.search_outcome for point in points], limits.objective)
     chosen = points[index].choose or points[index].seen  # there is a `choose`, or no test would have passed
     description = _describe(points[index], chosen, limits.objective)
-    why = f"{description}, p = {p_above(chosen, budget):.2g} for more than {percent(budget.max_break)}"
+    more = f"more than {percent(budget.max_break)}" if budget.max_drop is None else "costing more"
+    why = f"{description}, p = {p_above(chosen, budget):.2g} for {more}"
     return Choice(index, budget, rule, why, tuple(within), objective=limits.objective)
 
 
@@ -160,9 +170,18 @@ def p_above(outcome: Outcome | None, budget: Budget) -> float:
     """The p-value of "breaks more than the budget": P(Bin(n, max_break) <= broken); 1 without inputs.
 
     Where inputs have several decisions, `p_above_by_input` takes its place, which holds for any correlation in them.
+    A drop of accuracy is tested by `p_drop_above`; of two limits the larger p-value counts.
     """
     if outcome is None or not outcome.breakage.total:
         return 1.0
+    baseline = outcome.baseline
+    p_drop = 0.0
+    if budget.max_drop is not None:
+        p_drop = p_drop_above(baseline.right, outcome.right, ~baseline.negative, baseline.owners, budget.max_drop)
+    return max(p_drop, _p_breaks_above(outcome, budget)) if budget.limits_breaks else p_drop
+
+
+def _p_breaks_above(outcome: Outcome, budget: Budget) -> float:
     owners = outcome.baseline.owners
     if owners is not None:
         return p_above_by_input(~outcome.right, outcome.baseline.right, owners, budget.max_break)
@@ -174,7 +193,11 @@ def explain_missing(budget: Budget, kept: Baseline | None) -> str | None:
     if budget.confidence is None:
         return None
     several = kept is not None and kept.owners is not None
-    fewest = fewest_inputs(budget.max_break, 1 - budget.confidence) if several else budget.fewest_positives
+    fewest = budget.fewest_positives
+    if several and budget.limits_breaks:
+        fewest = fewest_inputs(budget.max_break, 1 - budget.confidence)
+    if budget.max_drop is not None:
+        fewest = max(fewest, fewest_for_drop(budget.max_drop, 1 - budget.confidence))
     inputs = 0 if kept is None else kept.right_inputs
     return explain_too_few(budget, inputs, fewest) if inputs < fewest else None
 
@@ -182,11 +205,27 @@ def explain_missing(budget: Budget, kept: Baseline | None) -> str | None:
 def explain_too_few(budget: Budget, kept: int, fewest: int | None = None) -> str:
     """Say why a guarantee cannot be given, and how many inputs it takes; `budget.fewest_positives` when None."""
     fewest = budget.fewest_positives if fewest is None else fewest
+    most = f"at most {percent(budget.max_break)} broken"
+    if budget.max_drop is not None:
+        most = str(replace(budget, confidence=None, max_class_drop={}, max_group_drop={}))
     return (
-        f"a guarantee of at most {percent(budget.max_break)} broken with {100 * (budget.confidence or 0):g} % "
+        f"a guarantee of {most} with {100 * (budget.confidence or 0):g} % "
         f"confidence takes {fewest:,} inputs that are right and kept from the search, and there "
         f"{'is' if kept == 1 else 'are'} {kept:,}; give more data, a larger budget or less confidence"
     )
+
+
+def _cost(outcome: Outcome, budget: Budget) -> float:
+    """Return what points are ordered by, the safest first: broken inputs, or the drop where only that is limited."""
+    return outcome.breakage.value if budget.limits_breaks else outcome.drop.value
+
+
+def _costs_of_one(budget: Budget, how: str) -> str:
+    """Say what a point within the budget does: `breaks clearly less than 0.50 %`."""
+    costs = [f"breaks {how} {percent(budget.max_break)}"] if budget.limits_breaks else []
+    if budget.max_drop is not None:
+        costs.append(f"lowers the accuracy on other inputs by {how} {percent(budget.max_drop)}")
+    return " and ".join(costs)
 
 
 def _has_valid_counts(point: MeasuredCandidate, budget: Budget) -> bool:
@@ -202,7 +241,15 @@ def _keeps_budget(point: MeasuredCandidate, budget: Budget) -> bool:
     """Tell whether a point keeps the budget with a margin, both where it is judged and on the seen inputs."""
     both = (point.selection_outcome, point.seen if point.out_of_fold is None else point.selection_outcome)
     share = 1.0 if point.out_of_fold is None else KEPT_BY_THE_MEAN.get(point.candidate.made_by, 1.0)
-    return all(_cautious_count(one.breakage, share) <= budget.max_break * one.breakage.total + 1e-9 for one in both)
+    breaks = not budget.limits_breaks or all(
+        _cautious_count(one.breakage, share) <= budget.max_break * one.breakage.total + 1e-9 for one in both
+    )
+    return breaks and (budget.max_drop is None or all(_cautious_drop(one.drop) <= budget.max_drop for one in both))
+
+
+def _cautious_drop(drop: Drop) -> float:
+    """Return a drop of accuracy with the safety margin; a patch that changes nothing has none."""
+    return (drop.broken - drop.fixed + SAFETY_DEVIATIONS * drop.deviation) / max(1, drop.total) - 1e-12
 
 
 def _cautious_count(breakage: Rate, share: float) -> float:

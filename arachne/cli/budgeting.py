@@ -22,7 +22,14 @@ if TYPE_CHECKING:
 choice_options = options(
     harmless_option("--max-break", type=SHARE, help="Break at most this share of what is right: 0.5% or 0.005."),
     harmless_option(
-        "--confidence", type=SHARE, help="How sure to be of --max-break: 90% gives a guarantee, and takes more data."
+        "--max-drop",
+        type=SHARE,
+        help="Let accuracy on other inputs fall by at most this share: those broken less other errors fixed.",
+    ),
+    harmless_option(
+        "--confidence",
+        type=SHARE,
+        help="How sure to be of --max-break and --max-drop: 90% gives a guarantee, and takes more data.",
     ),
     click.option(
         "--max-class-drop",
@@ -52,7 +59,7 @@ def budget_from(arguments: dict[str, Any]) -> Budget | None:
     """Take the budget's options out of a command's arguments; None when none was given."""
     from arachne.choose.budget import Budget, read_class_drop, read_group_drop
 
-    names = ("max_break", "confidence", "max_class_drop", "max_group_drop")
+    names = ("max_break", "max_drop", "confidence", "max_class_drop", "max_group_drop")
     limits = {name: value for name in names if (value := arguments.pop(name)) not in (None, ())}
     if "max_class_drop" in limits:
         limits["max_class_drop"] = dict(read_class_drop(text) for text in limits["max_class_drop"])

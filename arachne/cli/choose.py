@@ -89,6 +89,7 @@ def command(
         with report_nothing_within(output):
             result = repaired.choose(
                 max_break=wanted.max_break,
+                max_drop=wanted.max_drop,
                 confidence=wanted.confidence,
                 max_class_drop=wanted.max_class_drop,
                 max_group_drop=wanted.max_group_drop,

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from arachne.choose.budget import BREAK_BUDGET
+from arachne.choose.budget import BREAK_BUDGET, NO_BREAK_LIMIT
 from arachne.data.part import Part
 from arachne.data.seen import ALL, HELD_OUT, SEEN, UNKNOWN
 from arachne.data.split import Split, overlap
 from arachne.evidence.coverage import coverage_notes
 from arachne.evidence.grade import NOTHING_WITHIN
 from arachne.evidence.group_summary import sentences
-from arachne.evidence.limits import LimitOutcome, break_limit, drop_limits
+from arachne.evidence.limits import LimitOutcome, accuracy_limit, break_limit, drop_limits
 from arachne.evidence.measures import PartEvidence
 from arachne.evidence.verdict import BASIS_WORDS, Verdict, judge
 from arachne.fairness import Objective
@@ -37,7 +37,7 @@ class Evidence(Drawable):
         held_out: The inputs the repair never saw; the verdict comes from these.
         seen: The inputs it worked on; None when a finished patch is evaluated.
         choose: The inputs on which candidate patches were compared; None when there were none.
-        budget: The largest break rate allowed.
+        budget: The largest break rate allowed; `NO_BREAK_LIMIT` if there is none.
         patches_compared: How many finished patches were compared before this one was taken.
         never_break: The inputs that had to stay right; None when there were none.
         never_break_overlap: How many held-out inputs are also never-break inputs, which the repair could see.
@@ -48,6 +48,7 @@ class Evidence(Drawable):
         basis: Whether the repair has seen the inputs of `held_out`, one of `data.seen.BASES`; only a finished patch can
             be measured on inputs that are not held out.
         figures: What people read of the task besides its decisions, on the inputs of `held_out`.
+        max_drop: How far the accuracy on all inputs but the negatives may fall; None without a limit.
     """
 
     held_out: PartEvidence
@@ -63,6 +64,7 @@ class Evidence(Drawable):
     class_limits: Mapping[str, float] = field(default_factory=dict)
     group_limits: Mapping[tuple[str, str], float] = field(default_factory=dict)
     figures: Figures | None = None
+    max_drop: float | None = None
 
     def __str__(self) -> str:
         """The verdict and the notes."""
@@ -77,9 +79,11 @@ class Evidence(Drawable):
 
     @cached_property
     def limits(self) -> tuple[LimitOutcome, ...]:
-        """The outcome of every limit, the budget of broken inputs first."""
+        """The outcome of every limit: first broken inputs, then accuracy, then classes and groups."""
         drops = drop_limits(self.class_limits, self.group_limits, self.held_out, self.seen)
-        return (break_limit(self.budget, self.held_out, self.seen), *drops)
+        breaks = [break_limit(self.budget, self.held_out, self.seen)] if self.budget < NO_BREAK_LIMIT else []
+        lower = [] if self.max_drop is None else [accuracy_limit(self.max_drop, self.held_out, self.seen)]
+        return (*breaks, *lower, *drops)
 
     @cached_property
     def notes(self) -> tuple[str, ...]:

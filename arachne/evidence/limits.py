@@ -13,18 +13,24 @@ from arachne.evidence.measures import PartEvidence
 from arachne.scoring.statistics import Z_95, Rate
 from arachne.text import percent
 
+BREAKS, DROP, GROUP_DROP = "breaks", "drop", "group drop"
+KINDS = (BREAKS, DROP, GROUP_DROP)
+"""What a limit is on: broken inputs, the accuracy on all inputs but the negatives, or that of a class or group."""
+
 
 @dataclass(frozen=True)
 class LimitOutcome:
     """One limit, and what became of it.
 
     Attributes:
-        name: The class or group whose accuracy may fall; None for the share of right inputs that may break.
+        name: The class or group whose accuracy may fall; None for the share of right inputs that may break, and for
+            the accuracy on all inputs but the negatives.
         limit: The largest share allowed.
         seen: The share on seen inputs; None if there were none.
         held_out: The share on the inputs of the verdict.
         low: Its lower 95 % bound.
         state: One of `LIMIT_STATES`.
+        kind: One of `KINDS`.
     """
 
     name: str | None
@@ -33,15 +39,15 @@ class LimitOutcome:
     held_out: float
     low: float
     state: str
+    kind: str = BREAKS
 
     @property
     def sentence(self) -> str:
         """`budget of 0.50 % broken: overrun by chance, 0.53 % held out (0.31 % seen)`."""
-        what = (
-            f"budget of {percent(self.limit)} broken"
-            if self.name is None
-            else f"{self.name} at most {percent(self.limit)} less accurate"
-        )
+        what = {
+            BREAKS: f"budget of {percent(self.limit)} broken",
+            DROP: f"accuracy on other inputs at most {percent(self.limit)} lower",
+        }.get(self.kind, f"{self.name} at most {percent(self.limit)} less accurate")
         if math.isnan(self.held_out):
             return f"{what}: not looked at, there are no such inputs"
         seen = "" if self.seen is None or math.isnan(self.seen) else f" ({percent(max(0.0, self.seen))} seen)"
@@ -56,6 +62,12 @@ def break_limit(budget: float, held_out: PartEvidence, seen: PartEvidence | None
     return LimitOutcome(None, budget, before, rate.value, rate.interval[0], break_state(rate, budget))
 
 
+def accuracy_limit(budget: float, held_out: PartEvidence, seen: PartEvidence | None) -> LimitOutcome:
+    """Return the outcome of the limit on how far the accuracy on all inputs but the negatives may fall."""
+    drop, before = held_out.drop, None if seen is None else seen.drop.value
+    return LimitOutcome(None, budget, before, drop.value, drop.low, _state(drop.value, drop.low, budget), DROP)
+
+
 def drop_limits(
     classes: Mapping[str, float],
     groups: Mapping[tuple[str, str], float],
@@ -64,7 +76,15 @@ def drop_limits(
 ) -> tuple[LimitOutcome, ...]:
     """Return the outcomes of limits on the accuracy of classes, by name, and groups, by column and value."""
     return tuple(
-        LimitOutcome(name, limit, None if seen is None else _drop(seen, key)[0], value, low, _state(value, low, limit))
+        LimitOutcome(
+            name,
+            limit,
+            None if seen is None else _drop(seen, key)[0],
+            value,
+            low,
+            _state(value, low, limit),
+            GROUP_DROP,
+        )
         for name, key, limit in _keys(classes, groups)
         for value, low in [_drop(held_out, key)]
     )

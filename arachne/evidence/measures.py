@@ -18,7 +18,7 @@ from arachne.evidence.grade import Counts
 from arachne.fairness import Objective
 from arachne.model.values import Array
 from arachne.scoring.by_input import paired_p, rate_of
-from arachne.scoring.statistics import Rate, mcnemar, sign_test
+from arachne.scoring.statistics import Drop, Rate, mcnemar, sign_test
 from arachne.tasks.words import WORDS, Words
 
 
@@ -211,6 +211,11 @@ class PartEvidence:
     def breakage(self) -> Rate:
         """Broken positives: BR."""
         return Rate(self.broken, self.positives, None if self.by_input is None else self.by_input.break_draws)
+
+    @property
+    def drop(self) -> Drop:
+        """How far the accuracy on all inputs but the negatives fell."""
+        return Drop(self.broken, self.others_fixed, self.inputs - self.negatives, self.breakage.design_effect)
 
     @property
     def faulty_inputs(self) -> int:

@@ -21,7 +21,7 @@ from arachne.evidence.grade import (
     grade,
 )
 from arachne.evidence.group_summary import headline
-from arachne.evidence.limits import LimitOutcome, break_limit
+from arachne.evidence.limits import BREAKS, GROUP_DROP, LimitOutcome, break_limit
 from arachne.evidence.measures import PartEvidence, TargetEvidence
 from arachne.scoring.statistics import fewest_for_level
 from arachne.text import are, p_value, percent, percent_change, pluralise
@@ -141,7 +141,7 @@ def _heading(word: str, held_out: PartEvidence, counts: Counts, limits: Sequence
 
 def _breaks(limits: Sequence[LimitOutcome]) -> bool:
     """Return whether the budget of broken inputs is as badly kept as any other limit."""
-    return any(one.name is None and one.state == worst_state(limits) for one in limits)
+    return any(one.kind == BREAKS and one.state == worst_state(limits) for one in limits)
 
 
 def _balance(held_out: PartEvidence, counts: Counts, limits: Sequence[LimitOutcome]) -> str:
@@ -154,7 +154,8 @@ def _balance(held_out: PartEvidence, counts: Counts, limits: Sequence[LimitOutco
         price = price if kept.total < counts.positives else [f"fixed {counts.total_fixed:,}"]
         price.append(f"{kept.count:,} of {kept.total:,} kept decisions changed")
     price.append(f"{share} {percent_change(before, after)}{lower}")
-    return "; ".join((*price, *(one.sentence for one in limits[:1]), *_describe_drops(limits[1:])))
+    whole, drops = ([one for one in limits if (one.kind == GROUP_DROP) is narrow] for narrow in (False, True))
+    return "; ".join((*price, *(one.sentence for one in whole), *_describe_drops(drops)))
 
 
 def _describe_drops(limits: Sequence[LimitOutcome]) -> list[str]:

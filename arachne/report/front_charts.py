@@ -87,11 +87,11 @@ def maker_mark(number: int, css: str) -> Markup:
 
 def _axes(drawing: Drawing, counts: Sequence[Mapping[str, Any]], budget: float) -> Axes:
     """Broken on a square-root scale, so that small budgets have room; repaired from nothing to all; the budget."""
-    most = max([*(_rate(count, "broken", "positives") for count in counts), 2 * budget, 0.002])
+    most = max([*(_rate(count, "broken", "positives") for count in counts), 2 * budget if budget < 1 else 0, 0.002])
     axes = Axes(drawing, (0, 1.03 * math.sqrt(most)), (0, 1))
     ticks = {math.sqrt(tick): f"{100 * tick:g} %" for tick in BREAK_TICKS if tick <= 1.05 * most}
     axes.draw(_apart(ticks), {k / 5: f"{20 * k} %" for k in range(6)}, "broken", "repaired")
-    if 0 < budget <= 1:
+    if 0 < budget < 1:
         x, bottom = axes.at(math.sqrt(budget), 0)
         drawing.add("line", x1=x, x2=x, y1=2, y2=bottom, cls="budget")
         drawing.add("text", f"budget {100 * budget:g} %", x=x + 4, y=TOP - 2, cls="tick")

@@ -166,6 +166,7 @@ def patch_evidence(evidence: Evidence) -> dict[str, Any]:
         {
             **{key: value for key, value in verdict_object(evidence.verdict).items() if key != "limits"},
             "budget": evidence.budget,
+            **({} if evidence.max_drop is None else {"max_drop": evidence.max_drop}),
             **{name: _counts(part) for name, part in parts.items() if part is not None},
         }
     )

@@ -57,8 +57,9 @@ def minimise_choice(
     candidate = minimise(problem, large.candidate)
     if candidate is large.candidate:
         return found, points
-    (small,) = measure_front(problem.backend, problem.split, [candidate], np.zeros(0, np.int64), problem.cuts)
-    small = replace(small, out_of_fold=large.out_of_fold, minimised_from=large.weights)
+    rows = np.zeros(0, np.int64) if problem.rows is None else problem.rows
+    (small,) = measure_front(problem.backend, problem.split, [candidate], rows, problem.cuts)
+    small = replace(small, minimised_from=large.weights)
     small = replace(small, minimised_for=choice.budget.max_break)
     kept = select_point([small], choice.budget, problem.split.class_names, choice.objective).index is not None
     if not kept or (candidate.edit is None and small.weights >= large.weights):
@@ -102,9 +103,9 @@ def build_patch(
 
 
 def with_limits(evidence: Evidence, budget: Budget, split: Split) -> Evidence:
-    """Add the budget's limits on classes and groups, so that the evidence says whether they were kept."""
+    """Add the budget's limits on accuracy, classes and groups, so that the evidence says whether they were kept."""
     limits = zip(split.class_names, budget.class_limits(split.class_names).tolist(), strict=True)
     classes = {name: limit for name, limit in limits if np.isfinite(limit)}
     columns = None if split.objective is None else [str(split.objective.group_column)]
     groups = budget.group_limits(groups_by_column(split.seen.data), columns) if budget.max_group_drop else {}
-    return replace(evidence, class_limits=classes, group_limits=groups)
+    return replace(evidence, class_limits=classes, group_limits=groups, max_drop=budget.max_drop)

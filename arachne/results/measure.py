@@ -48,6 +48,7 @@ class Measured:
         seen_after: The raw outputs with the patch on those `(m, ...)`.
         objective: What was to become fairer between groups.
         budget: The largest break rate the patch was allowed.
+        max_drop: How far the accuracy on all inputs but the negatives was allowed to fall; None without a limit.
     """
 
     part: Part
@@ -57,6 +58,7 @@ class Measured:
     seen_after: Array | None = None
     objective: Objective | None = None
     budget: float = BREAK_BUDGET
+    max_drop: float | None = None
 
     @classmethod
     def of(cls, part: Part, after: Array, patch: Patch | None) -> Measured:
@@ -66,12 +68,12 @@ class Measured:
         objective = objective_from(patch.provenance)
         if objective is not None and objective.group_column not in part.data.columns:
             objective = None  # data without the groups can still tell what was repaired
-        budget = _budget_of(patch)
+        budget, drop = _budget_of(patch), _read_share(patch, "max_drop")
         found = find_seen(patch.provenance, part.data)
         if found.rows is None or found.basis != PARTLY_SEEN:
-            return cls(part, after, found.basis, objective=objective, budget=budget)
+            return cls(part, after, found.basis, objective=objective, budget=budget, max_drop=drop)
         seen, others = np.flatnonzero(found.rows), np.flatnonzero(~found.rows)
-        return cls(part.take(others), after[others], HELD_OUT, part.take(seen), after[seen], objective, budget)
+        return cls(part.take(others), after[others], HELD_OUT, part.take(seen), after[seen], objective, budget, drop)
 
     @cached_property
     def evidence(self) -> Evidence:
@@ -81,15 +83,21 @@ class Measured:
             seen = PartEvidence.measure(self.seen, self.seen.read(self.seen_after).scores, self.objective)
         held_out = PartEvidence.measure(self.part, self.part.read(self.after).scores, self.objective)
         figures = self.part.task.tabulate(self.part.outputs, self.after, self.part.data.labels)
-        return Evidence(held_out, seen, budget=self.budget, basis=self.basis, figures=figures)
+        return Evidence(held_out, seen, budget=self.budget, basis=self.basis, figures=figures, max_drop=self.max_drop)
 
 
 def _budget_of(patch: Patch) -> float:
     """Return the break rate that the patch was accepted within; the default if it does not say."""
-    budget = patch.evidence.get("budget")
-    if isinstance(budget, (int, float)) and not isinstance(budget, bool) and 0 <= budget < 1:
-        return float(budget)
-    return BREAK_BUDGET
+    budget = _read_share(patch, "budget")
+    return BREAK_BUDGET if budget is None else budget
+
+
+def _read_share(patch: Patch, name: str) -> float | None:
+    """Return a share that the patch's evidence holds; None if it holds none."""
+    share = patch.evidence.get(name)
+    if not isinstance(share, (int, float)) or isinstance(share, bool) or not 0 <= share <= 1:
+        return None
+    return float(share)
 
 
 def measure(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from arachne.causes import Experiment
-from arachne.choose.budget import BREAK_BUDGET, Budget, Choice
+from arachne.choose.budget import NOT_GIVEN, Budget, Choice
 from arachne.choose.select import select_point
 from arachne.choose.simplest import simplest_as_good
 from arachne.data.grouping import with_objective
@@ -127,26 +127,30 @@ class RepairResult:
     def choose(
         self,
         *,
-        max_break: float = BREAK_BUDGET,
+        max_break: float | None = None,
         confidence: float | None = None,
         max_class_drop: Mapping[str, float] | None = None,
         max_group_drop: Mapping[str, float] | None = None,
+        max_drop: float | None = None,
         objective: str | Objective | None = None,
     ) -> RepairResult:
         """Choose another point of the front, without a new search.
 
         Args:
-            max_break: The largest share of inputs that were right and may become wrong.
+            max_break: The largest share of inputs that were right and may become wrong; 0.5 % when None, and no limit
+                where `max_drop` is given.
             confidence: How sure to be of that, where the repair was made with a confidence.
             max_class_drop: By class, how far its accuracy may fall.
             max_group_drop: By group, how far its accuracy may fall.
+            max_drop: How far the accuracy on all inputs but the negatives may fall.
             objective: What to make fairer between groups; the repair's own when None.
 
         Raises:
             UsageError: The repair left no front, or no inputs for a guarantee.
             NothingWithinBudgetError: No point keeps the budget.
         """
-        budget = Budget(max_break, confidence, max_class_drop or {}, max_group_drop or {})
+        breaks = NOT_GIVEN if max_break is None else max_break
+        budget = Budget(breaks, confidence, max_class_drop or {}, max_group_drop or {}, max_drop)
         if not self.points:
             raise UsageError("this repair left no front to choose from: it was made without a budget")
         if confidence is not None and not len(self.split.choose):
@@ -322,6 +326,7 @@ class RepairResult:
             simpler=before.simpler,
             class_limits=before.class_limits,
             group_limits=before.group_limits,
+            max_drop=before.max_drop,
         )
 
     def to_json(self) -> dict[str, Any]:

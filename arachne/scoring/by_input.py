@@ -29,6 +29,9 @@ from arachne.scoring.statistics import Rate, sign_test
 STAKES = (1.0, 0.75, 0.5, 0.25, 0.125)
 """The shares of the largest possible stake that are bet at the same time; half of the capital is on the first."""
 
+DROP_STAKES = (1.0, 0.5, 0.25, 0.12, 0.06, 0.03, 0.015)
+"""The same for a fall of accuracy; small stakes are for patches that break and fix many inputs alike."""
+
 MAX_EXACT_FLIPS = 20_000_000
 """Inputs times the sum of their differences up to which a flip test is exact; else it draws `FLIPS` times."""
 
@@ -126,6 +129,32 @@ def p_above_by_input(hit: Array, among: Array, owners: Array, share: float) -> f
     return _p_of(winnings)
 
 
+def p_drop_above(before: Array, after: Array, among: Array, owners: Array | None, share: float) -> float:
+    """Test whether accuracy falls by at least `share`, by the same bets on inputs broken less inputs fixed.
+
+    Args:
+        before: Which decisions were right, bool `(m,)`.
+        after: Which are right now, bool `(m,)`.
+        among: The decisions that accuracy is of, bool `(m,)`.
+        owners: The input of each decision, int64 `(m,)`; None where no input has several.
+        share: The share.
+    """
+    net = before.astype(np.float64) - after
+    lost, totals = _by_input(np.arange(len(net))[among] if owners is None else owners[among], net[among])
+    if not len(totals):
+        return 1.0
+    stakes = np.array(DROP_STAKES) / (float(totals.max()) * (1 - share))
+    with np.errstate(divide="ignore"):
+        winnings = np.log(np.maximum(1 - stakes[:, None] * (lost - share * totals), 0.0)).sum(axis=1)
+    return _p_of(winnings)
+
+
+def fewest_for_drop(share: float, level: float) -> int:
+    """Return how many inputs of one size `p_drop_above` needs to fall to a level, if none of them changes."""
+    winnings = np.log1p(np.array(DROP_STAKES) * share / (1 - share))
+    return 1 + bisect.bisect_left(range(1, 1 << 62), -level, key=lambda inputs: -_p_of(inputs * winnings))
+
+
 def fewest_inputs(share: float, level: float) -> int:
     """Return how many inputs of one size `p_above_by_input` needs to fall to a level, if none of them is hit."""
     winnings = np.log1p(np.array(STAKES) * share / (1 - share))
@@ -137,7 +166,7 @@ def _p_of(winnings: Array) -> float:
     most = float(winnings.max())
     if most == -math.inf:
         return 1.0
-    capital = np.full(len(STAKES), 0.5 / (len(STAKES) - 1))
+    capital = np.full(len(winnings), 0.5 / (len(winnings) - 1))
     capital[0] = 0.5
     return min(1.0, math.exp(min(-most, 700.0)) / float((capital * np.exp(winnings - most)).sum()))
 

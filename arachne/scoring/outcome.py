@@ -12,7 +12,7 @@ from arachne.data.part import Part
 from arachne.fairness import Grouped, Objective
 from arachne.model.values import Array
 from arachne.scoring.by_input import find_repeated, rate_of
-from arachne.scoring.statistics import Rate
+from arachne.scoring.statistics import Drop, Rate
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +81,13 @@ class Outcome:
     def breakage(self) -> Rate:
         """Positives that are wrong now."""
         return rate_of(~self.right, self.baseline.right, self.baseline.owners)
+
+    @property
+    def drop(self) -> Drop:
+        """How far the accuracy on all decisions but the negatives falls."""
+        before, others = self.baseline.right, ~self.baseline.negative
+        broken, fixed = int((before & ~self.right).sum()), int((~before & self.right & others).sum())
+        return Drop(broken, fixed, int(others.sum()), self.breakage.design_effect)
 
     def class_drops(self, n_classes: int) -> Array:
         """Return by how much the accuracy of each class falls, `(classes,)`; 0 for classes without inputs."""

@@ -46,6 +46,42 @@ class Rate:
         return self.total / self.draws if self.draws else 1.0
 
 
+@dataclass(frozen=True)
+class Drop:
+    """How far accuracy falls: inputs that broke, less those that were fixed, of all.
+
+    Attributes:
+        broken: Inputs that were right and are wrong.
+        fixed: Inputs that were wrong and are right.
+        total: How many inputs there are.
+        design_effect: How many decisions are worth one independent draw.
+    """
+
+    broken: int
+    fixed: int
+    total: int
+    design_effect: float = 1.0
+
+    @property
+    def value(self) -> float:
+        """The fall as a share of 1, below 0 for a rise; NaN if there are no inputs."""
+        return (self.broken - self.fixed) / self.total if self.total else math.nan
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the count of broken inputs less fixed ones."""
+        net = self.broken - self.fixed
+        return math.sqrt(max(0.0, (self.broken + self.fixed - net * net / max(1, self.total)) * self.design_effect))
+
+    @property
+    def low(self) -> float:
+        """The lower 95 % bound of the fall."""
+        if not self.total:
+            return math.nan
+        net = Rate(max(0, self.broken - self.fixed), self.total, self.total / self.design_effect)
+        return min(self.value - Z_95 * self.deviation / self.total, net.interval[0])
+
+
 def wilson(count: float, total: float, z: float = Z_95) -> tuple[float, float]:
     """Return Wilson's score interval of a share, `(low, high)`."""
     if total == 0:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from arachne.choose.budget import BREAK_BUDGET
+from arachne.choose.budget import BREAK_BUDGET, NO_BREAK_LIMIT
 from arachne.data.labelled import LabelledData
 from arachne.data.part import Part
 from arachne.data.targets import Target
@@ -208,6 +208,21 @@ def test_limits_on_classes_are_told_one_by_one() -> None:
     assert evidence.limits[2].sentence == "boot at most 1.00 % less accurate: not looked at, there are no such inputs"
     lost = replace(held_out, classes=(*held_out.classes[:2], Accuracy("bag", 1020, 1000, 950)))
     assert Evidence(lost, class_limits={"bag": 0.001}).verdict.limit_state == "overrun"
+
+
+def test_a_limit_on_accuracy_is_told_beside_the_budget_or_alone() -> None:
+    held_out = outcome(negatives=20, repaired=20, broken=9)
+    both = Evidence(held_out, max_drop=0.005)
+    assert [(one.kind, one.state) for one in both.limits] == [
+        ("breaks", "overrun by chance"),
+        ("drop", "overrun by chance"),
+    ]
+    alone = Evidence(replace(held_out, inputs=1100, others_fixed=8), budget=NO_BREAK_LIMIT, max_drop=0.005)
+    (only,) = alone.limits
+    assert only.sentence == "accuracy on other inputs at most 0.50 % lower: kept, 0.09 % held out"
+    assert "budget" not in alone.verdict.balance
+    lost = Evidence(replace(held_out, broken=90), budget=NO_BREAK_LIMIT, max_drop=0.005)
+    assert lost.verdict.limit_state == "overrun"
 
 
 def test_what_was_not_looked_at_is_said() -> None:
