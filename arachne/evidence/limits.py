@@ -15,7 +15,7 @@ from arachne.text import percent
 
 BREAKS, DROP, GROUP_DROP = "breaks", "drop", "group drop"
 KINDS = (BREAKS, DROP, GROUP_DROP)
-"""What a limit is on: broken inputs, the accuracy on all inputs but the negatives, or that of a class or group."""
+"""Kinds of limits: on broken inputs, the accuracy on all inputs but the negatives, or that of a class or group."""
 
 
 @dataclass(frozen=True)

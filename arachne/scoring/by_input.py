@@ -30,7 +30,7 @@ STAKES = (1.0, 0.75, 0.5, 0.25, 0.125)
 """The shares of the largest possible stake that are bet at the same time; half of the capital is on the first."""
 
 DROP_STAKES = (1.0, 0.5, 0.25, 0.12, 0.06, 0.03, 0.015)
-"""The same for a fall of accuracy; small stakes are for patches that break and fix many inputs alike."""
+"""Stakes for bets on a fall of accuracy; small stakes are for patches that break and fix many inputs alike."""
 
 MAX_EXACT_FLIPS = 20_000_000
 """Inputs times the sum of their differences up to which a flip test is exact; else it draws `FLIPS` times."""
