@@ -13,6 +13,7 @@ import pytest
 
 from arachne.model.backend import ModelBackend
 from arachne.model.files import ModelFiles
+from arachne.model.weights import ModelWeights
 from arachne.plugins.table import BACKENDS
 
 SHARED: Mapping[str, Sequence[str]] = {
@@ -103,17 +104,17 @@ OWN: Mapping[str, tuple[str, str]] = {
 
 ADAPTERS = sorted(place.partition(":")[0] for place in BACKENDS.ours.values())
 
-HALVES = [
+CLASSES = [
     [
         name
-        for name, member in vars(half).items()
+        for name, member in vars(one).items()
         if not name.startswith("__") and (inspect.isfunction(member) or isinstance(member, (classmethod, property)))
     ]
-    for half in (ModelFiles, ModelBackend)
+    for one in (ModelFiles, ModelWeights, ModelBackend)
 ]
 """The operations of a backend and the parts of them that an adapter writes, in the order in which they stand."""
 
-CONTRACT = [name for half in HALVES for name in half]
+CONTRACT = [name for one in CLASSES for name in one]
 
 FINAL = [name for name in CONTRACT if getattr(getattr(ModelBackend, name), "__final__", False)]
 
@@ -218,9 +219,9 @@ def test_an_adapter_is_called_after_its_framework(adapter: str) -> None:
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
 def test_methods_stand_in_the_order_of_the_contract(adapter: str) -> None:
-    for half in HALVES:
-        found = [name for name in methods(adapter) if name in half]
-        assert found == [name for name in half if name in found]
+    for one in CLASSES:
+        found = [name for name in methods(adapter) if name in one]
+        assert found == [name for name in one if name in found]
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)

@@ -73,7 +73,7 @@ def command(
     from arachne.patch import Patch
     from arachne.report.objects import FLIPS_SCHEMA, gate_objects, result_object
     from arachne.report.terminal import EvidenceTable, ScanTable
-    from arachne.results.measure import measure_scores
+    from arachne.results.measure import measure_scores, part_of
     from arachne.tasks import rule_in
     from arachne.text import percent, pluralise
 
@@ -97,15 +97,8 @@ def command(
         return
     task = rule_in(targets) or wanted.make(given, patch)
     labelled = data.read(backend, task=task, tell=output.say)
-    measured = measure_scores(
-        backend,
-        labelled,
-        target=targets or None,
-        patch=patch,
-        objective=objective,
-        task=task,
-        keep_as_is=data.read_kept(keep_as_is),
-    )
+    whole = part_of(backend, labelled, targets or None, patch, task, data.read_kept(keep_as_is))
+    measured = measure_scores(backend, whole, patch, objective)
     part, evidence = measured.part, measured.evidence
     tell_seen(output, evidence)
     unsteady = batch_dependent(backend, part.data, part.scores, part.rows) if part.task.SINGLE else None
@@ -183,7 +176,7 @@ def tell_survival(
     quantise: str | None,
 ) -> list[dict[str, Any]]:
     """Whether the repair survives in another model and in a quantised copy: a sentence and numbers for each."""
-    from arachne.report.objects import part_object
+    from arachne.report.part_object import part_object
     from arachne.results.measure import survival_against, survival_quantised
 
     survivals = [] if against is None else [survival_against(measured, patch, against)]

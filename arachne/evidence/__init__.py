@@ -6,7 +6,8 @@ from arachne.evidence.flips import Flips
 from arachne.evidence.gates import Gate, GateResult, check_gates
 from arachne.evidence.grade import VERDICTS
 from arachne.evidence.label_noise import LabelNoise, find_label_noise
-from arachne.evidence.measures import Accuracy, ChangedInputs, PartEvidence, TargetEvidence
+from arachne.evidence.measure_part import measure_part
+from arachne.evidence.part_evidence import Accuracy, ChangedInputs, PartEvidence, TargetEvidence
 from arachne.evidence.scan import Scan
 from arachne.evidence.verdict import Verdict, judge
 from arachne.scoring.statistics import Rate
@@ -32,5 +33,6 @@ __all__ = [
     "find_label_noise",
     "judge",
     "measure",
+    "measure_part",
     "score",
 ]

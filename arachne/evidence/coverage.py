@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from arachne.evidence.measures import PartEvidence
+from arachne.evidence.part_evidence import PartEvidence
 from arachne.text import are, percent, percent_change, pluralise
 
 MIN_GROUP = 20

@@ -15,7 +15,8 @@ from arachne.evidence.coverage import coverage_notes
 from arachne.evidence.grade import NOTHING_WITHIN
 from arachne.evidence.group_summary import sentences
 from arachne.evidence.limits import LimitOutcome, accuracy_limit, break_limit, drop_limits
-from arachne.evidence.measures import PartEvidence
+from arachne.evidence.measure_part import measure_part
+from arachne.evidence.part_evidence import PartEvidence
 from arachne.evidence.verdict import BASIS_WORDS, Verdict, judge
 from arachne.fairness import Objective
 from arachne.model.backend import ModelBackend
@@ -136,14 +137,14 @@ def compare(split: Split, after: SplitScores, *, budget: float = BREAK_BUDGET, p
     """Make the evidence from a patched model's scores; the split holds the original model's."""
     never_break = split.never_break
     return Evidence(
-        held_out=PartEvidence.measure(split.held_out, after.held_out, split.objective),
+        held_out=measure_part(split.held_out, after.held_out, split.objective),
         seen=_unless_empty(split.seen, after.seen, split.objective),
         choose=_unless_empty(split.choose, after.choose, split.objective),
         budget=budget,
         patches_compared=patches_compared,
         never_break=None
         if never_break is None or after.never_break is None
-        else PartEvidence.measure(never_break, after.never_break),
+        else measure_part(never_break, after.never_break),
         never_break_overlap=0 if never_break is None else len(overlap(never_break.data, split.held_out.data)),
         figures=after.figures,
     )
@@ -175,7 +176,7 @@ def measure(
 
 
 def _unless_empty(part: Part, after: Array, objective: Objective | None) -> PartEvidence | None:
-    return PartEvidence.measure(part, after, objective) if len(part) else None
+    return measure_part(part, after, objective) if len(part) else None
 
 
 def _basis_note(evidence: Evidence) -> tuple[str, ...]:

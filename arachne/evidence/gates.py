@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from arachne.errors import UsageError, did_you_mean
 from arachne.evidence.evidence import Evidence
 from arachne.evidence.grade import LIMIT_STATES, VERDICTS
-from arachne.evidence.measures import Accuracy, PartEvidence
+from arachne.evidence.part_evidence import Accuracy, PartEvidence
 from arachne.text import percent
 
 COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {

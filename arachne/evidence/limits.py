@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from arachne.evidence.grade import BY_CHANCE, KEPT, break_state, limit_state
-from arachne.evidence.measures import PartEvidence
+from arachne.evidence.part_evidence import PartEvidence
 from arachne.scoring.statistics import Z_95, Rate
 from arachne.text import percent
 

@@ -22,7 +22,7 @@ from arachne.evidence.grade import (
 )
 from arachne.evidence.group_summary import headline
 from arachne.evidence.limits import BREAKS, GROUP_DROP, LimitOutcome, break_limit
-from arachne.evidence.measures import PartEvidence, TargetEvidence
+from arachne.evidence.part_evidence import PartEvidence, TargetEvidence
 from arachne.scoring.statistics import fewest_for_level
 from arachne.text import are, p_value, percent, percent_change, pluralise
 

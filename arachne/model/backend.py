@@ -15,17 +15,15 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from arachne.errors import DataError, UnknownLayerError, UsageError, did_you_mean
+from arachne.errors import DataError, UsageError
 from arachne.model.accumulate import ActivationAccumulator, Seeds, observe_traces, seeds_from
 from arachne.model.cut import (
     Cut,
     LazyCut,
     PlainCut,
-    check_values,
     compute_gradient,
     restoring_weights,
 )
-from arachne.model.files import ModelFiles
 from arachne.model.fitting import OnStep, Plan
 from arachne.model.lazy import is_lazy
 from arachne.model.remote import RemoteExecutor
@@ -35,7 +33,6 @@ from arachne.model.values import (
     Activation,
     Array,
     Inputs,
-    LayerInfo,
     Weights,
     check_inputs,
     check_real,
@@ -45,6 +42,7 @@ from arachne.model.values import (
     take,
 )
 from arachne.model.weight_file import WeightFile
+from arachne.model.weights import ModelWeights
 from arachne.tasks import decide
 from arachne.tasks.losses import LossGradient
 
@@ -63,7 +61,7 @@ __all__ = [
 ]
 
 
-class ModelBackend(ModelFiles):
+class ModelBackend(ModelWeights):
     """A trained model, whatever framework it lives in.
 
     Called once: `load`, `layers`. A few times per localisation: `trace` (or `activations` and `output_gradients`) and
@@ -73,7 +71,7 @@ class ModelBackend(ModelFiles):
     `trace` and `cut` get all inputs. Results depend only on the shard boundaries, so they are identical on any number
     of workers.
 
-    `ModelFiles` has what is no computing: names, files, descriptions.
+    `ModelWeights` has the layers and their parameters, `ModelFiles` what is no computing: names, files, descriptions.
     """
 
     SUPPORTS_GRADIENTS: ClassVar[bool] = True
@@ -105,67 +103,6 @@ class ModelBackend(ModelFiles):
             if getattr(getattr(ModelBackend, name, None), "__final__", False):
                 instead = f"define '_{name}' instead" if hasattr(ModelBackend, f"_{name}") else "give it another name"
                 raise TypeError(f"'{cls.__qualname__}' overrides the final method '{name}' of ModelBackend; {instead}")
-
-    @property
-    @abstractmethod
-    def layers(self) -> Sequence[LayerInfo]:
-        """The repairable layers in order of execution. A layer used several times is listed once, at its first use."""
-
-    @property
-    def unreachable(self) -> Mapping[str, str]:
-        """Parameters of the model that cannot be repaired, by their names in its framework, each with the reason."""
-        return {}
-
-    @property
-    def unreachable_sizes(self) -> Mapping[str, int]:
-        """How many weights each of the `unreachable` parameters holds, as far as that is known."""
-        return {}
-
-    @final
-    def get_weights(self, layer: str) -> Mapping[str, Array]:
-        """Copy every parameter of a layer, `(out, in)` and so on; changing the copy changes nothing in the model.
-
-        Raises:
-            UnknownLayerError: The model has no such layer.
-        """
-        self.info(layer)
-        return self._get_weights(layer)
-
-    @abstractmethod
-    def _get_weights(self, layer: str) -> Mapping[str, Array]:
-        """Implementation of `get_weights`; the layer exists."""
-
-    @final
-    def read_weights(self, layer: str) -> Mapping[str, Array]:
-        """Return read-only views of every parameter of a layer, `(out, in)` and so on; no copies where possible.
-
-        Raises:
-            UnknownLayerError: The model has no such layer.
-        """
-        self.info(layer)
-        found = {name: values.view() for name, values in self._read_weights(layer).items()}
-        for values in found.values():
-            values.flags.writeable = False
-        return found
-
-    def _read_weights(self, layer: str) -> Mapping[str, Array]:
-        """Implementation of `read_weights`; optional, for adapters whose copies of weights cost memory."""
-        return self._get_weights(layer)
-
-    @final
-    def set_weights(self, layer: str, parameter: str, values: Array) -> None:
-        """Replace one parameter of a layer, in place; `values` is copied, never kept.
-
-        Raises:
-            UnknownLayerError: The model has no such layer or parameter.
-            WeightShapeError: Another shape than `get_weights(layer)[parameter]`; nothing is broadcast.
-        """
-        check_values(self.info(layer), parameter, values)
-        self._set_weights(layer, parameter, np.asarray(values))
-
-    @abstractmethod
-    def _set_weights(self, layer: str, parameter: str, values: Array) -> None:
-        """Implementation of `set_weights`; the values have the parameter's shape."""
 
     def _look(self, inputs: Inputs) -> None:  # most backends need not look
         """Called with the inputs of every operation below, before names of layers are checked.
@@ -417,32 +354,3 @@ class ModelBackend(ModelFiles):
     def predict(self, inputs: Inputs) -> Array:
         """Return the predicted class of every input, `(n,)`; the first of several equal scores wins."""
         return decide(self.forward(inputs))
-
-    def info(self, layer: str) -> LayerInfo:
-        """Return the `LayerInfo` of a name.
-
-        Raises:
-            UnknownLayerError: The model has no such layer.
-        """
-        for info in self.layers:
-            if info.name == layer:
-                return info
-        raise UnknownLayerError(
-            f"the model has no layer '{layer}'" + did_you_mean(layer, [info.name for info in self.layers])
-        )
-
-    def resolve_parameters(self, parameters: Iterable[tuple[str, str]] | None) -> list[tuple[str, str]]:
-        """Return the `(layer, parameter)` pairs to differentiate by, each once; all of the model's for None.
-
-        Raises:
-            UnknownLayerError: The model has no such layer or parameter.
-        """
-        known = {info.name: info for info in self.layers}
-        if parameters is None:
-            return [(info.name, parameter) for info in known.values() for parameter in info.parameters]
-        found = list(dict.fromkeys(parameters))
-        for layer, parameter in found:
-            own = (known[layer] if layer in known else self.info(layer)).parameters
-            if parameter not in own:
-                raise UnknownLayerError(f"layer '{layer}' has no parameter '{parameter}'{did_you_mean(parameter, own)}")
-        return found

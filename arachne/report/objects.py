@@ -8,27 +8,11 @@ from dataclasses import asdict
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from arachne.data.confusions import Confusion
-from arachne.evidence import (
-    Accuracy,
-    ChangedInputs,
-    Evidence,
-    Flips,
-    GateResult,
-    LabelNoise,
-    PartEvidence,
-    TargetEvidence,
-    Verdict,
-)
-from arachne.evidence.fairness import Fairness, GroupOutcome
-from arachne.evidence.group_summary import sentences
-from arachne.evidence.measures import ByInput
-from arachne.model.values import Address, Array
+from arachne.evidence import Evidence, Flips, GateResult, LabelNoise, Verdict
+from arachne.model.values import Address
 from arachne.report.json import clean
-from arachne.scoring.statistics import Rate, interval
-from arachne.tasks.words import WORDS
+from arachne.report.part_object import MAX_LISTED_INPUTS, part_counts, part_object, records
 
 if TYPE_CHECKING:
     from arachne.causes import Cause, Experiment
@@ -39,9 +23,6 @@ SCHEMA = "arachne.result/1"
 SCAN_SCHEMA = "arachne.scan/1"
 LOCALISATION_SCHEMA = "arachne.localisation/1"
 FLIPS_SCHEMA = "arachne.flips/1"
-
-MAX_LISTED_INPUTS = 1000
-"""How many inputs fixed, and how many broken, a result lists; the counts are always of all."""
 
 
 def result_object(
@@ -107,58 +88,6 @@ def verdict_object(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def part_object(part: PartEvidence) -> dict[str, Any]:
-    """One part's numbers; rates and p-values as shares of 1, intervals as `[low, high]` at 95 %."""
-    return {
-        **_counts(part),
-        **({} if part.noun == "input" else {"counted": f"{part.noun}s"}),
-        "targets": [_target(target) for target in part.targets],
-        "classes": [_accuracy(accuracy) for accuracy in part.classes],
-        "groups": {column: [_accuracy(group) for group in groups] for column, groups in part.groups.items()},
-        "calibration_error_before": part.confidence_before.error,
-        "calibration_error_after": part.confidence_after.error,
-        "thresholds": _thresholds(part),
-        **({} if part.fairness is None else {"fairness": fairness_object(part.fairness)}),
-        "rows_fixed": _rows(part.fixed),
-        "rows_broken": _rows(part.damaged),
-    }
-
-
-def fairness_object(fairness: Fairness) -> dict[str, Any]:
-    """An objective before and after, with intervals, every group, and who pays in words."""
-    return {
-        "objective": fairness.objective.name,
-        "words": str(fairness.objective),
-        "column": fairness.objective.group_column,
-        "before": fairness.before.value,
-        "before_interval": fairness.before.interval,
-        "after": fairness.after.value,
-        "after_interval": fairness.after.interval,
-        "change": fairness.change.value,
-        "change_interval": fairness.change.interval,
-        "larger_is_better": fairness.objective.RISES,
-        "fairer": fairness.fairer,
-        "groups": [_group(one) for one in fairness.groups],
-        "classes": [{"class": one.label, **_group(one)} for one in fairness.classes],
-        "payers": [one.name for one in fairness.payers],
-        "sentences": sentences(fairness),
-    }
-
-
-def _group(one: GroupOutcome) -> dict[str, Any]:
-    return {
-        "name": one.name,
-        "inputs": one.total,
-        "accuracy_before": one.before.value,
-        "interval_before": one.before.interval,
-        "accuracy_after": one.after.value,
-        "interval_after": one.after.interval,
-        "fixed": one.fixed,
-        "broken": one.broken,
-        "mcnemar_p": one.p,
-    }
-
-
 def patch_evidence(evidence: Evidence) -> dict[str, Any]:
     """The evidence a patch was accepted with, short enough for a file that people review: counts, rates, verdict."""
     parts = {"seen": evidence.seen, "held_out": evidence.held_out}
@@ -167,7 +96,7 @@ def patch_evidence(evidence: Evidence) -> dict[str, Any]:
             **{key: value for key, value in verdict_object(evidence.verdict).items() if key != "limits"},
             "budget": evidence.budget,
             **({} if evidence.max_drop is None else {"max_drop": evidence.max_drop}),
-            **{name: _counts(part) for name, part in parts.items() if part is not None},
+            **{name: part_counts(part) for name, part in parts.items() if part is not None},
         }
     )
     return short
@@ -180,7 +109,7 @@ def gate_objects(gates: Sequence[GateResult]) -> list[dict[str, Any]]:
 
 def doubtful_objects(doubtful: LabelNoise) -> list[dict[str, Any]]:
     """Inputs whose labels look wrong, the most doubtful first."""
-    return _records(
+    return records(
         None,
         row=doubtful.rows,
         label=doubtful.labels,
@@ -192,7 +121,7 @@ def doubtful_objects(doubtful: LabelNoise) -> list[dict[str, Any]]:
 
 def flips_object(flips: Flips) -> dict[str, Any]:
     """The predictions that a patch changes on inputs without labels."""
-    rows = _records(
+    rows = records(
         MAX_LISTED_INPUTS,
         row=flips.rows,
         before=flips.before,
@@ -288,114 +217,3 @@ def ranked_suspects(localisation: Localisation) -> list[tuple[Address, float, tu
     rows = list(zip(suspects.addresses, suspects.values.tolist(), scores, strict=True))
     largest = [max(column) or 1.0 for column in zip(*scores, strict=True)]
     return sorted(rows, key=lambda row: -sum(score / most for score, most in zip(row[2], largest, strict=True)))
-
-
-def _counts(part: PartEvidence) -> dict[str, Any]:
-    return {
-        "inputs": part.inputs,
-        "negatives": part.negatives,
-        "positives": part.positives,
-        "repaired": part.repaired,
-        "broken": part.broken,
-        "others_fixed": part.others_fixed,
-        "repair_rate": part.repair_rate,
-        "repair_interval": part.repair.interval,
-        "reduction": part.reduction.value,
-        "reduction_interval": part.reduction.interval,
-        "break_rate": part.break_rate,
-        "break_interval": part.breakage.interval,
-        "target_errors_before": part.target_errors_before,
-        "target_errors_after": part.target_errors_after,
-        "accuracy_before": part.accuracy_before,
-        "accuracy_after": part.accuracy_after,
-        "sign_p": part.sign_p,
-        "mcnemar_p": part.mcnemar_p,
-        **({} if part.by_input is None else {"by_input": _by_input(part, part.by_input)}),
-        **({} if part.kept is None else {"kept": _kept_object(part.kept)}),
-        **({} if part.kept is None and part.words == WORDS else {"words": _words(part)}),
-    }
-
-
-def _kept_object(kept: Rate) -> dict[str, Any]:
-    return {
-        "decisions": kept.total,
-        "changed": kept.count,
-        "changed_rate": kept.value,
-        "changed_interval": kept.interval,
-    }
-
-
-def _words(part: PartEvidence) -> dict[str, str]:
-    """Words for the counts, where those of inputs that are right or wrong do not fit."""
-    words = part.words
-    if part.kept is None:
-        broken = f"inputs that {words.was_right} {words.broke}"
-    elif part.kept.total == part.positives:
-        broken = "kept decisions changed"
-    else:
-        broken = f"decisions broke or changed: inputs that {words.was_right}, and kept decisions"
-    return {"repaired": f"inputs that {words.showed} {words.repaired[1]}", "broken": broken, "share": words.share}
-
-
-def _by_input(part: PartEvidence, by_input: ByInput) -> dict[str, Any]:
-    """Numbers of inputs, where they have several decisions: all other counts are of decisions."""
-    right = part.pairs_after.right
-    return {
-        "inputs": by_input.inputs,
-        "negatives": by_input.negatives,
-        "fault_interval": interval(part.target_errors_after, part.accuracy.total, by_input.fault_draws),
-        "accuracy_interval": interval(right, part.accuracy.total, by_input.accuracy_draws),
-    }
-
-
-def _target(target: TargetEvidence) -> dict[str, Any]:
-    return {
-        "target": target.target,
-        "errors_before": target.errors_before,
-        "errors_after": target.errors_after,
-        "repaired": target.repaired,
-        "sign_p": target.sign_p,
-        **({} if target.cause_outcome is None else {"carriers": asdict(target.cause_outcome)}),
-    }
-
-
-def _accuracy(accuracy: Accuracy) -> dict[str, Any]:
-    return {
-        "name": accuracy.name,
-        "inputs": accuracy.total,
-        "accuracy_before": accuracy.before.value,
-        "accuracy_after": accuracy.after.value,
-    }
-
-
-def _thresholds(part: PartEvidence) -> list[dict[str, Any]]:
-    return [
-        {
-            "threshold": before.threshold,
-            "decided_before": before.decided.value,
-            "decided_after": after.decided.value,
-            "accuracy_before": before.right.value,
-            "accuracy_after": after.right.value,
-        }
-        for before, after in zip(part.confidence_before.thresholds, part.confidence_after.thresholds, strict=True)
-    ]
-
-
-def _rows(changed: ChangedInputs) -> list[dict[str, Any]]:
-    return _records(
-        MAX_LISTED_INPUTS,
-        row=changed.rows,
-        label=changed.labels,
-        before=changed.before,
-        after=changed.after,
-        confidence_before=changed.confidence_before,
-        confidence_after=changed.confidence_after,
-        on_target=changed.on_target,
-    )
-
-
-def _records(most: int | None, /, **columns: Array) -> list[dict[str, Any]]:
-    """Arrays `(k,)` by name as a list of at most `most` objects; numbers that are not whole get six digits."""
-    rounded = [np.round(column, 6) if column.dtype.kind == "f" else column for column in columns.values()]
-    rows = zip(*(column[:most].tolist() for column in rounded), strict=True)
-    return [dict(zip(columns, values, strict=True)) for values in rows]

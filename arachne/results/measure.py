@@ -21,7 +21,8 @@ from arachne.data.run import whole_part
 from arachne.data.seen import ALL, HELD_OUT, PARTLY_SEEN, find_seen
 from arachne.data.unlabelled import read_unlabelled
 from arachne.errors import PatchError, UsageError
-from arachne.evidence import Evidence, Flips, PartEvidence
+from arachne.evidence import Evidence, Flips
+from arachne.evidence.measure_part import measure_part
 from arachne.evidence.survival import Scores, Survival, count_still_repaired, scores_there
 from arachne.fairness import Objective
 from arachne.model.backend import ModelBackend
@@ -80,8 +81,8 @@ class Measured:
         """The evidence for the patch."""
         seen = None
         if self.seen is not None and self.seen_after is not None:
-            seen = PartEvidence.measure(self.seen, self.seen.read(self.seen_after).scores, self.objective)
-        held_out = PartEvidence.measure(self.part, self.part.read(self.after).scores, self.objective)
+            seen = measure_part(self.seen, self.seen.read(self.seen_after).scores, self.objective)
+        held_out = measure_part(self.part, self.part.read(self.after).scores, self.objective)
         figures = self.part.task.tabulate(self.part.outputs, self.after, self.part.data.labels)
         return Evidence(held_out, seen, budget=self.budget, basis=self.basis, figures=figures, max_drop=self.max_drop)
 
@@ -121,24 +122,16 @@ def measure(
         task: How the outputs are read: the name of a task, or one; the patch's own when None.
         keep_as_is: Inputs without labels that should be read as before; whatever `read_unlabelled` takes.
     """
-    wanted = {"target": target, "patch": patch, "objective": objective, "task": task, "keep_as_is": keep_as_is}
-    return measure_scores(model, data, **wanted).evidence
-
-
-def measure_scores(
-    model: Any,
-    data: Any,
-    *,
-    target: str | Sequence[str] | None = None,
-    patch: Patch | str | Path | None = None,
-    objective: str | Objective | None = None,
-    task: str | Task | None = None,
-    keep_as_is: Any = None,
-) -> Measured:
-    """Measure a patch as `measure` does, and keep the inputs and scores behind the numbers."""
     backend = load(model)
     patch = Patch.load(patch) if isinstance(patch, (str, Path)) else patch
     part = part_of(backend, data, target, patch, as_task(task), keep_as_is)
+    return measure_scores(backend, part, patch, objective).evidence
+
+
+def measure_scores(
+    backend: ModelBackend, part: Part, patch: Patch | None = None, objective: str | Objective | None = None
+) -> Measured:
+    """Run a patched model over a part that `part_of` made, and keep the scores that the evidence comes from."""
     wanted = make_objective(objective) if isinstance(objective, str) else objective
     wanted = None if wanted is None else objective_for_part(wanted, part)
     if patch is None:
@@ -216,7 +209,7 @@ def measure_survival(
         raise UsageError("a repair survives in another model or in a quantised copy: give one of the two")
     patch = Patch.load(patch) if isinstance(patch, (str, Path)) else patch
     backend = load(model)
-    here = measure_scores(backend, data, target=target or None, patch=patch)
+    here = measure_scores(backend, part_of(backend, data, target or None, patch), patch)
     if quantise is not None:
         return survival_quantised(here, backend, patch, model, quantise)
     return survival_against(here, patch, against)

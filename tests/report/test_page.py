@@ -18,7 +18,7 @@ from arachne.data.labelled import LabelledData
 from arachne.data.part import Part
 from arachne.data.targets import Target
 from arachne.errors import InputError
-from arachne.evidence import Evidence, PartEvidence
+from arachne.evidence import Evidence, measure_part
 from arachne.report import pictures
 from arachne.report.front_page import MOST_PICTURES
 from arachne.report.html import layer_runs, render
@@ -198,7 +198,7 @@ def large_page(n: int = 10_000, classes: int = 43) -> dict[str, Any]:
     after = np.where((before != labels) & (rng.random(n) < 0.4), labels, after)
     data = LabelledData(np.broadcast_to(rng.random((3, 128, 128)), (n, 3, 128, 128)), labels)  # noise packs badly
     part = Part(data, np.arange(n), np.eye(classes)[before] * 9, (Target("*:*"),))
-    evidence = Evidence(PartEvidence.measure(part, np.eye(classes)[after] * 9))
+    evidence = Evidence(measure_part(part, np.eye(classes)[after] * 9))
     result = result_object(evidence, command="evaluate", seed=None, backend="reference", weights=0)
     return page_object(result, evidence, part)
 
@@ -229,7 +229,7 @@ def test_a_front_over_ten_thousand_photographs_keeps_the_page_small() -> None:
         )
         for standing in (Outcome(baseline, baseline.right ^ (rng.random(n) < share / 50)) for share in range(80))
     ]
-    evidence = Evidence(PartEvidence.measure(part, np.eye(classes)[labels] * 9))
+    evidence = Evidence(measure_part(part, np.eye(classes)[labels] * 9))
     result = result_object(evidence, command="evaluate", seed=None, backend="reference", weights=0)
     choice = Choice(3, Budget(), "by hand", "for the test")
     html = render(page_object(result, evidence, part, front=points, choice=choice))
@@ -255,7 +255,7 @@ def test_a_deep_network_is_drawn_with_untouched_layers_counted() -> None:
 def test_a_page_of_an_empty_part_is_still_a_page(repaired: RepairResult) -> None:
     held_out = repaired.split.held_out
     empty = Part(held_out.data.take([]), held_out.rows[:0], held_out.scores[:0], held_out.targets)
-    evidence = replace(repaired.evidence, held_out=PartEvidence.measure(empty, np.zeros((0, 10))))
+    evidence = replace(repaired.evidence, held_out=measure_part(empty, np.zeros((0, 10))))
     result = result_object(evidence, command="repair", seed=0, backend="reference", weights=0, seconds={})
     html = render(page_object(result, evidence, empty, search=repaired.search))
     assert "<h1>too few</h1>" in html

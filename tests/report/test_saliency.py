@@ -12,7 +12,7 @@ import pytest
 from arachne.data.labelled import LabelledData
 from arachne.data.part import Part
 from arachne.errors import UsageError
-from arachne.evidence import PartEvidence
+from arachne.evidence import PartEvidence, measure_part
 from arachne.model.backend import LossGradient
 from arachne.model.values import Inputs
 from arachne.patch import Patch
@@ -52,7 +52,7 @@ def test_the_page_shows_fixed_and_broken_inputs_with_both_maps(
 def part_and_evidence(inputs: np.ndarray, backend: ReferenceBackend) -> tuple[Part, PartEvidence]:
     labels = np.zeros(len(inputs), np.int64)
     part = Part(LabelledData(inputs, labels), np.arange(len(inputs)), np.eye(10)[np.ones(len(inputs), int)], ())
-    return part, PartEvidence.measure(part, np.eye(10)[labels])
+    return part, measure_part(part, np.eye(10)[labels])
 
 
 def test_inputs_that_are_no_pictures_or_whole_numbers_and_an_empty_patch_have_no_maps(repaired: RepairResult) -> None:

@@ -11,7 +11,7 @@ from arachne.data.labelled import LabelledData
 from arachne.data.part import Part
 from arachne.data.targets import Target
 from arachne.errors import DataError
-from arachne.evidence import Accuracy, Evidence, PartEvidence, judge
+from arachne.evidence import Accuracy, Evidence, PartEvidence, judge, measure_part
 from arachne.evidence.confidence import confidences_of
 from arachne.model.values import Array
 from arachne.text import percent
@@ -44,7 +44,7 @@ AFTER_ = [2, 2, 1, 0, 2, 0, 1, 1, 1, 0]
 
 @pytest.fixture
 def part_evidence() -> PartEvidence:
-    return PartEvidence.measure(part_of(LABELS, BEFORE), scores_of(AFTER_, margin=3.0))
+    return measure_part(part_of(LABELS, BEFORE), scores_of(AFTER_, margin=3.0))
 
 
 def test_counts_are_those_worked_out_by_hand(part_evidence: PartEvidence) -> None:
@@ -78,7 +78,7 @@ def test_accuracy_is_told_for_every_class_and_group(part_evidence: PartEvidence)
 def test_a_column_of_many_values_is_no_grouping() -> None:
     part = part_of([0] * 60, [0] * 60)
     part = replace(part, data=replace(part.data, columns={"id": np.arange(60)}))
-    assert PartEvidence.measure(part, part.scores).groups == {}
+    assert measure_part(part, part.scores).groups == {}
 
 
 def test_confusions_count_true_class_by_row_and_prediction_by_column(part_evidence: PartEvidence) -> None:
@@ -100,7 +100,7 @@ def test_inputs_fixed_and_broken_are_listed_with_confidences_of(part_evidence: P
 def test_changed_inputs_come_with_the_surest_first() -> None:
     before, after = scores_of([0, 0, 0]), scores_of([2, 2, 2])
     after *= np.array([[1.0], [3.0], [2.0]], dtype=np.float32)
-    fixed = PartEvidence.measure(part_of([2, 2, 2], before), after).fixed
+    fixed = measure_part(part_of([2, 2, 2], before), after).fixed
     np.testing.assert_array_equal(fixed.rows, [101, 102, 100])
     assert list(fixed.confidence_after) == sorted(fixed.confidence_after, reverse=True)
 
@@ -115,7 +115,7 @@ def test_confidences_are_the_same_from_logits_and_log_probabilities() -> None:
 
 def test_several_targets_are_told_apart() -> None:
     part = part_of(LABELS, BEFORE, (SIX_TO_ZERO, ZERO_TO_ONE))
-    measured = PartEvidence.measure(part, scores_of(AFTER_))
+    measured = measure_part(part, scores_of(AFTER_))
     assert [(t.target, t.errors_before, t.errors_after) for t in measured.targets] == [("6:0", 4, 2), ("0:1", 0, 1)]
     assert (measured.target.target, measured.target.errors_before, measured.target.errors_after) == ("6:0, 0:1", 4, 3)
     notes = Evidence(measured).notes
@@ -123,13 +123,13 @@ def test_several_targets_are_told_apart() -> None:
 
 
 def test_without_a_target_every_error_is_a_negative() -> None:
-    measured = PartEvidence.measure(part_of(LABELS, BEFORE, ()), scores_of(AFTER_))
+    measured = measure_part(part_of(LABELS, BEFORE, ()), scores_of(AFTER_))
     assert (measured.negatives, measured.repaired, measured.others_fixed) == (6, 4, 0)
     assert measured.targets == ()
 
 
 def test_an_empty_part_has_rates_that_are_no_numbers() -> None:
-    measured = PartEvidence.measure(part_of([], []), np.zeros((0, 3)))
+    measured = measure_part(part_of([], []), np.zeros((0, 3)))
     assert math.isnan(measured.repair_rate)
     assert math.isnan(measured.accuracy_after)
     assert measured.breakage.interval == (0.0, 1.0)
@@ -137,11 +137,11 @@ def test_an_empty_part_has_rates_that_are_no_numbers() -> None:
 
 def test_scores_that_do_not_fit_are_refused() -> None:
     with pytest.raises(DataError, match=r"expected scores of shape \(10, 3\), as before the repair, got \(9, 3\)"):
-        PartEvidence.measure(part_of(LABELS, BEFORE), scores_of(AFTER_[:9]))
+        measure_part(part_of(LABELS, BEFORE), scores_of(AFTER_[:9]))
     after = scores_of(AFTER_)
     after[3] = np.nan
     with pytest.raises(DataError, match="after the repair are not numbers for 1 of 10"):
-        PartEvidence.measure(part_of(LABELS, BEFORE), after)
+        measure_part(part_of(LABELS, BEFORE), after)
 
 
 def outcome(
@@ -152,7 +152,7 @@ def outcome(
     before = [0] * negatives + [2] * positives
     after = [2] * repaired + [1] * moved + [0] * (negatives - repaired - moved)
     after += [0] * new + [1] * (broken - new) + [2] * (positives - broken)
-    return PartEvidence.measure(part_of(labels, before), scores_of(after))
+    return measure_part(part_of(labels, before), scores_of(after))
 
 
 def test_under_six_negatives_there_are_too_few_to_say() -> None:
@@ -238,9 +238,9 @@ def test_what_was_not_looked_at_is_said() -> None:
 def test_calibration_that_got_worse_is_said() -> None:
     labels, before = [2] * 100, [0] * 20 + [2] * 80
     surer = scores_of([2] * 100, margin=0.1)
-    told = Evidence(PartEvidence.measure(part_of(labels, before), surer)).notes
+    told = Evidence(measure_part(part_of(labels, before), surer)).notes
     assert any(note.startswith("Calibration got worse, error ") for note in told)
-    same = Evidence(PartEvidence.measure(part_of(labels, before), scores_of(before))).notes
+    same = Evidence(measure_part(part_of(labels, before), scores_of(before))).notes
     assert not any(note.startswith("Calibration") for note in same)
 
 
@@ -248,7 +248,7 @@ def test_one_of_several_targets_left_behind_is_not_removed() -> None:
     labels, before = [2] * 100 + [0] * 8 + [2] * 200, [0] * 100 + [1] * 8 + [2] * 200
     after = [2] * 100 + [0, 0] + [1] * 6 + [2] * 200
     part = part_of(labels, before, (SIX_TO_ZERO, ZERO_TO_ONE))
-    verdict = judge(PartEvidence.measure(part, scores_of(after)))
+    verdict = judge(measure_part(part, scores_of(after)))
     assert verdict.heading == "reduced by nine tenths (94.4 %)"
     assert verdict.sentence.endswith("of 0:1 alone 2 of 8 are right now")
 

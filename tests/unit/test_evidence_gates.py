@@ -7,7 +7,7 @@ from arachne.data.labelled import LabelledData
 from arachne.data.part import Part
 from arachne.data.targets import Target
 from arachne.errors import UsageError
-from arachne.evidence import Evidence, Gate, PartEvidence, check_gates
+from arachne.evidence import Evidence, Gate, check_gates, measure_part
 
 NAMES = ("cat", "dog [old]", "stop", "never seen")
 
@@ -25,7 +25,7 @@ def evidence() -> Evidence:
     light = np.where(np.arange(120) < 60, "day", "night")
     data = LabelledData(np.zeros((120, 1)), labels, NAMES, columns={"light": light})
     part = Part(data, np.arange(120), np.eye(4)[before] * 5, (Target("cat:dog [old]", label=0, prediction=1),))
-    return Evidence(held_out=PartEvidence.measure(part, np.eye(4)[after] * 5))
+    return Evidence(held_out=measure_part(part, np.eye(4)[after] * 5))
 
 
 @pytest.mark.parametrize(

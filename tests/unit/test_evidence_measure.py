@@ -8,7 +8,7 @@ from arachne.data.split import Split, split_by_outcome
 from arachne.evidence import Evidence, compare, measure, score
 from arachne.model.values import Address
 from arachne.patch import Patch
-from arachne.report.objects import part_object
+from arachne.report.part_object import part_object
 from arachne.testing import ReferenceBackend, mlp
 
 

@@ -15,7 +15,7 @@ from arachne.choose.select import select_point
 from arachne.data.labelled import LabelledData
 from arachne.data.part import Part
 from arachne.errors import DataError, NothingWithinBudgetError, UsageError
-from arachne.evidence import Gate, PartEvidence
+from arachne.evidence import Gate, PartEvidence, measure_part
 from arachne.evidence.group_summary import sentences
 from arachne.fairness import AccuracyGap, EqualisedOdds, Grouped, Objective, WorstGroup, estimates
 from arachne.model.values import Array
@@ -142,7 +142,7 @@ def measured(was: Array, now: Array, objective: Objective) -> PartEvidence:
     site = np.repeat(["a", "b"], n // 2)
     data = LabelledData(np.zeros((n, 1)), np.zeros(n, np.int64), columns={"site": site})
     part = Part(data, np.arange(n), np.stack([was, ~was], axis=1).astype(float), ())
-    return PartEvidence.measure(part, np.stack([now, ~now], axis=1).astype(float), objective)
+    return measure_part(part, np.stack([now, ~now], axis=1).astype(float), objective)
 
 
 def test_who_pays_is_said_in_words() -> None:

@@ -11,7 +11,7 @@ import pytest
 from arachne.data.labelled import LabelledData
 from arachne.data.part import Part
 from arachne.data.targets import Target
-from arachne.evidence import Evidence, PartEvidence
+from arachne.evidence import Evidence, measure_part
 from arachne.model.values import Address
 from arachne.patch import Patch
 from arachne.report import terminal
@@ -105,7 +105,7 @@ def test_the_command_pages_and_filters(long: Patch, tmp_path: Path) -> None:
 
 def test_terminal_and_card_show_rows_of_a_long_patch(long: Patch) -> None:
     part = Part(LabelledData(np.zeros((2, 1), np.float32), np.array([0, 1])), np.arange(2), np.eye(2), (Target("0:1"),))
-    evidence = Evidence(PartEvidence.measure(part, np.eye(2)))
+    evidence = Evidence(measure_part(part, np.eye(2)))
     table = terminal.as_text(terminal.EvidenceTable(evidence, long))
     rows = all_rows(long.changes)
     assert "123 weights changed, by row" in table

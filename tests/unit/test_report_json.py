@@ -12,17 +12,11 @@ from arachne.data.confusions import confusions
 from arachne.data.labelled import LabelledData
 from arachne.data.part import Part
 from arachne.data.targets import Target
-from arachne.evidence import Evidence, PartEvidence
+from arachne.evidence import Evidence, PartEvidence, measure_part
 from arachne.model.values import Array
 from arachne.report.json import clean, dumps
-from arachne.report.objects import (
-    MAX_LISTED_INPUTS,
-    part_object,
-    patch_evidence,
-    result_object,
-    result_schema,
-    scan_object,
-)
+from arachne.report.objects import MAX_LISTED_INPUTS, patch_evidence, result_object, result_schema, scan_object
+from arachne.report.part_object import part_object
 
 PART_KEYS = {
     "negatives",
@@ -50,7 +44,7 @@ def part(n: int = 300, seed: int = 0, repaired: float = 0.6) -> PartEvidence:
     after[:3] = (labels[:3] + 2) % 3
     data = LabelledData(np.zeros((n, 1)), labels, ("cat", "dog", "<b>"), columns={"side": labels % 2})
     targets = (Target("cat:dog", label=0, prediction=1), Target("dog:*", label=1))
-    return PartEvidence.measure(Part(data, np.arange(n), one_hot(before), targets), one_hot(after))
+    return measure_part(Part(data, np.arange(n), one_hot(before), targets), one_hot(after))
 
 
 def repair_object(evidence: Evidence) -> dict[str, Any]:
@@ -104,7 +98,7 @@ def test_the_schema_refuses_a_repair_that_lacks_a_key(key: str) -> None:
 
 def test_rates_of_no_inputs_are_null() -> None:
     empty = LabelledData(np.zeros((0, 1)), np.zeros(0))
-    nothing = PartEvidence.measure(Part(empty, np.zeros(0, int), np.zeros((0, 3)), ()), np.zeros((0, 3)))
+    nothing = measure_part(Part(empty, np.zeros(0, int), np.zeros((0, 3)), ()), np.zeros((0, 3)))
     result = repair_object(Evidence(held_out=nothing, seen=part()))
     assert result["held_out"]["repair_rate"] is None
     assert result["accuracy"] is None

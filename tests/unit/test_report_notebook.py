@@ -5,7 +5,7 @@ import numpy as np
 from arachne.data.labelled import LabelledData
 from arachne.data.part import Part
 from arachne.data.targets import Target
-from arachne.evidence import Evidence, Flips, PartEvidence, Rate
+from arachne.evidence import Evidence, Flips, Rate, measure_part
 from arachne.evidence.scan import Scan
 from arachne.evidence.survival import Survival
 from arachne.localise.base import Localisation, ParameterScores
@@ -18,7 +18,7 @@ from arachne.weights.selection import Selection
 def evidence_of(labels: Array, before: Array, after: Array) -> Evidence:
     data = LabelledData(np.zeros((len(labels), 1)), labels, ("<i>", "b", "c"))
     part = Part(data, np.arange(len(labels)), np.eye(3)[before], (Target("*:*"),))
-    return Evidence(PartEvidence.measure(part, np.eye(3)[after]))
+    return Evidence(measure_part(part, np.eye(3)[after]))
 
 
 def test_data_evidence_flips_and_survival_are_tables_and_not_arrays() -> None:

@@ -11,7 +11,7 @@ from arachne.data.confusions import confusions
 from arachne.data.labelled import LabelledData
 from arachne.data.part import Part
 from arachne.data.targets import Target
-from arachne.evidence import Evidence, PartEvidence
+from arachne.evidence import Evidence, PartEvidence, measure_part
 from arachne.localise.base import Localisation, ParameterScores
 from arachne.model.values import Address
 from arachne.patch import Patch, PatchBase
@@ -36,7 +36,7 @@ def part(seed: int, names: tuple[str, ...] = ("shirt", HOSTILE, "bag")) -> PartE
     after = np.where((labels == 1) & (before == 1) & (rng.random(4000) < 0.02), 0, after)
     targets = (Target("shirt:1", label=0, prediction=1), Target("bag:shirt", label=2, prediction=0))
     data = LabelledData(np.zeros((4000, 1)), labels, names)
-    return PartEvidence.measure(Part(data, np.arange(4000), np.eye(3)[before], targets), np.eye(3)[after])
+    return measure_part(Part(data, np.arange(4000), np.eye(3)[before], targets), np.eye(3)[after])
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from arachne.choose.simplest import as_good, simplest_as_good
 from arachne.data.labelled import LabelledData
 from arachne.data.part import Part
 from arachne.data.targets import Target
-from arachne.evidence import Evidence, PartEvidence
+from arachne.evidence import Evidence, measure_part
 from arachne.scoring.outcome import Baseline, Outcome
 from arachne.search import Candidate
 from arachne.search.measured import MeasuredCandidate
@@ -87,6 +87,6 @@ def test_nothing_is_said_when_the_simple_ones_do_worse_or_made_the_patch() -> No
 
 def test_evidence_carries_the_sentence_among_its_notes() -> None:
     part = Part(LabelledData(np.zeros((2, 1), np.float32), np.array([0, 1])), np.arange(2), np.eye(2), (Target("0:1"),))
-    evidence = Evidence(PartEvidence.measure(part, np.eye(2)), simpler="A shift of the class biases would have done.")
+    evidence = Evidence(measure_part(part, np.eye(2)), simpler="A shift of the class biases would have done.")
     assert "A shift of the class biases would have done." in evidence.notes
     assert not any("class biases" in note for note in replace(evidence, simpler=None).notes)
