@@ -22,8 +22,8 @@ import keras
 import tensorflow as tf
 from keras import layers as kl
 
+from arachne.decisions.losses import cross_entropy
 from arachne.model.values import Array
-from arachne.tasks.losses import cross_entropy
 from benchmarks.timing import least
 
 

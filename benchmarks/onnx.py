@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from arachne.decisions.losses import cross_entropy
 from arachne.model.values import Array
-from arachne.tasks.losses import cross_entropy
 from arachne_onnx import OnnxBackend
 from arachne_onnx.running import Runner
 from arachne_onnx.sessions import threads

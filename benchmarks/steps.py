@@ -16,9 +16,9 @@ from functools import partial
 
 import numpy as np
 
+from arachne.decisions.losses import cross_entropy
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Array
-from arachne.tasks.losses import cross_entropy
 from benchmarks.timing import least
 
 N, SIZE, CLASSES = 64, 64, 10

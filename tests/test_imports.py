@@ -13,9 +13,8 @@ ROOT = Path(__file__).parents[1]
 
 LEVELS = (
     ("errors", "text", "demo", "weights.storage"),
-    ("io", "plugins"),
-    ("tasks",),
-    ("fairness", "model"),
+    ("decisions", "io", "plugins"),
+    ("fairness", "model", "tasks"),
     ("choose.budget", "data", "scoring.statistics", "weights"),
     ("adapting", "causes", "cluster", "localise", "patch", "scoring"),
     ("delta", "evidence", "search", "testing"),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from arachne.decisions.losses import cross_entropies
 from arachne.localise.impact import Flow, impact_ratio
 from arachne.model.values import Array, Geometry, LayerInfo, ParameterInfo
 from arachne.scoring.fitness import UNIT, input_deficits
 from arachne.search.de_pymoo import PaperDE, PaperVariant, distinct_others
-from arachne.tasks.losses import cross_entropies
 
 
 def dense(shape: tuple[int, int]) -> LayerInfo:

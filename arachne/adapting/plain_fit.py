@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from arachne.decisions.losses import cross_entropies, cross_entropy
 from arachne.model.backend import ModelBackend, Weights
 from arachne.model.cut import temporary_weights, weights_of
 from arachne.model.fitting import BETAS, EPSILON, MOMENTUM, OnStep, Plan, Step
 from arachne.model.values import Array, Inputs, count, read, take
-from arachne.tasks.losses import cross_entropies, cross_entropy
 
 
 def plain_fit(

@@ -9,9 +9,9 @@ from typing import ClassVar, final
 
 import numpy as np
 
+from arachne.decisions.decisions import Array
 from arachne.errors import DataError
 from arachne.plugins.options import Configured, option
-from arachne.tasks.decisions import Array
 from arachne.text import pluralise
 
 UNKNOWN = ("", "nan", "None", "NaN")

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from arachne.decisions.decisions import Array
 from arachne.fairness.base import Grouped, Objective
-from arachne.tasks.decisions import Array
 
 DRAWS, MIN_DRAWS, MAX_DRAWN_NUMBERS = 4000, 400, 4_000_000
 """Number of draws; fewer, so that at most so many numbers are drawn, where groups and classes are very many."""

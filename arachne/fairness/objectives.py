@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from arachne.decisions.decisions import Array
 from arachne.errors import DataError
 from arachne.fairness.base import Objective
-from arachne.tasks.decisions import Array
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from arachne.data.part import Part
+from arachne.decisions.losses import cross_entropy
 from arachne.errors import NothingToRepairError, UsageError
 from arachne.localise.base import Localisation, Localiser, ParameterScores, sample_positives
 from arachne.localise.pareto import front, order_by_fronts, survivors
@@ -17,7 +18,6 @@ from arachne.model.backend import ModelBackend, Weights
 from arachne.model.memory import release_freed_memory
 from arachne.model.values import Array, LayerInfo, take
 from arachne.plugins.options import option
-from arachne.tasks.losses import cross_entropy
 from arachne.weights.selection import Selection
 
 if TYPE_CHECKING:

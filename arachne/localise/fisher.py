@@ -19,12 +19,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from arachne.data.part import Part
+from arachne.decisions.losses import margin
 from arachne.localise.observe import weight_gradients_of
 from arachne.localise.ranked import Ranked
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Array, Weights
 from arachne.plugins.options import option
-from arachne.tasks.losses import margin
 
 GROUPS = 32
 """The number of groups of positives; with at most as many positives, their squares are exact."""

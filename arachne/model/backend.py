@@ -15,6 +15,8 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
+from arachne.decisions.decisions import decide
+from arachne.decisions.losses import LossGradient
 from arachne.errors import DataError, UsageError
 from arachne.model.accumulate import ActivationAccumulator, Seeds, observe_traces, seeds_from
 from arachne.model.cut import (
@@ -43,8 +45,6 @@ from arachne.model.values import (
 )
 from arachne.model.weight_file import WeightFile
 from arachne.model.weights import ModelWeights
-from arachne.tasks import decide
-from arachne.tasks.losses import LossGradient
 
 __all__ = [
     "ActivationAccumulator",

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
+from arachne.decisions.losses import LossGradient
 from arachne.errors import UnknownLayerError, WeightShapeError, did_you_mean
 from arachne.model.sharding import add_in_place, shards
 from arachne.model.values import Array, Inputs, LayerInfo, Weights, check_rows, count, read, take
-from arachne.tasks.losses import LossGradient
 
 if TYPE_CHECKING:
     from arachne.model.backend import ModelBackend

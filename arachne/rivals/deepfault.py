@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from arachne.decisions.losses import LossGradient
 from arachne.errors import UsageError
 from arachne.localise.spectrum import FORMULAS
 from arachne.model.cut import temporary_weights
@@ -26,7 +27,6 @@ from arachne.rivals.features import feature_layer, joined_features
 from arachne.rivals.retraining import Retraining
 from arachne.search.base import Problem
 from arachne.search.state import SearchState
-from arachne.tasks.losses import LossGradient
 
 SYNTHESISED_PREFIX = "synthesised."
 

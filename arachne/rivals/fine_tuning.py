@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from arachne.decisions.losses import cross_entropy
 from arachne.errors import UsageError
 from arachne.model.backend import LossGradient
 from arachne.model.values import Array
@@ -23,7 +24,6 @@ from arachne.search.margin import TARGET_MARGIN
 from arachne.search.state import SearchState
 from arachne.search.weight_choice import last_layer
 from arachne.tasks import best_others, margins
-from arachne.tasks.losses import cross_entropy
 
 BYTES_PER_WEIGHT = 1000
 """The memory of one tuned weight: its address, its value at every point of the path, gradients and copies."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from arachne.decisions.losses import margin
 from arachne.model.values import Array
 from arachne.scoring.base import Scorer
 from arachne.search.base import Problem
-from arachne.tasks.losses import margin
 
 PROBED_INPUTS, SIGN_DRAWS = 200, 8
 """How many negatives, and positives, influence is estimated from, and with how many draws of random signs."""

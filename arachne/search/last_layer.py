@@ -11,6 +11,7 @@ from functools import partial
 
 import numpy as np
 
+from arachne.decisions.losses import probabilities
 from arachne.model.backend import LossGradient
 from arachne.model.values import Array
 from arachne.search.base import Problem
@@ -18,7 +19,6 @@ from arachne.search.folds import Batch
 from arachne.search.gradient import GradientSearch
 from arachne.search.margin import FIRST_STIFFNESS, LAST_STIFFNESS
 from arachne.search.weight_choice import last_layer
-from arachne.tasks.losses import probabilities
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,9 @@ Each is a plug-in of the group `arachne.tasks`: `single-label`, `binary`, `multi
 
 from __future__ import annotations
 
+from arachne.decisions.decisions import Decisions, best_others, closest_two, correct, decide, margins
 from arachne.tasks.base import Task
 from arachne.tasks.binary import Binary
-from arachne.tasks.decisions import Decisions, best_others, closest_two, correct, decide, margins
 from arachne.tasks.default import default_task
 from arachne.tasks.detection.task import Detection
 from arachne.tasks.figures import Figures, cell_text

@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from arachne.decisions import losses
+from arachne.decisions.decisions import Array, Decisions, best_others, correct, decide, margins
 from arachne.errors import DataError, UsageError, did_you_mean
 from arachne.plugins.options import Configured
-from arachne.tasks import losses
-from arachne.tasks.decisions import Array, Decisions, best_others, correct, decide, margins
 from arachne.tasks.figures import Figures
 from arachne.tasks.words import WORDS, Words
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from arachne.decisions.decisions import Array
 from arachne.errors import ModelError
 from arachne.tasks.base import Task
 from arachne.tasks.binary import Binary, is_one_number
-from arachne.tasks.decisions import Array
 from arachne.tasks.single_label import SINGLE_LABEL
 
 

@@ -10,10 +10,10 @@ from typing import Any, Self
 
 import numpy as np
 
+from arachne.decisions.decisions import Array, Decisions
 from arachne.errors import DataError, ModelError, UsageError, did_you_mean
 from arachne.plugins.options import option
 from arachne.tasks.base import Task, as_numbers
-from arachne.tasks.decisions import Array, Decisions
 
 UNKNOWN = -1
 """The label of what nobody has labelled."""

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from arachne.decisions.decisions import Array, Decisions
 from arachne.errors import DataError, ModelError, UsageError
 from arachne.plugins.options import option
 from arachne.tasks.base import Pair, Task, as_numbers
-from arachne.tasks.decisions import Array, Decisions
 
 UNDER, WITHIN, OVER = WORDS = ("under", "within", "over")
 

@@ -7,9 +7,9 @@ from typing import Self
 
 import numpy as np
 
+from arachne.decisions.decisions import Array, Decisions
+from arachne.decisions.losses import LossGradient
 from arachne.tasks.base import Task
-from arachne.tasks.decisions import Array, Decisions
-from arachne.tasks.losses import LossGradient
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,10 +8,10 @@ from typing import Self
 
 import numpy as np
 
+from arachne.decisions.decisions import Array, Decisions
 from arachne.errors import DataError, ModelError, UsageError, did_you_mean
 from arachne.plugins.options import option
 from arachne.tasks.base import Pair, Task
-from arachne.tasks.decisions import Array, Decisions
 from arachne.tasks.words import Words
 
 PREFIX = "rule:"

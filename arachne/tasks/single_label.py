@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from arachne.decisions.decisions import Array, Decisions
 from arachne.errors import DataError, ModelError
 from arachne.tasks.base import Task
-from arachne.tasks.decisions import Array, Decisions
 
 
 @dataclass(frozen=True, kw_only=True)

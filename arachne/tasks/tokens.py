@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from arachne.decisions.decisions import Array, Decisions
 from arachne.errors import DataError, ModelError
 from arachne.plugins.options import option
 from arachne.tasks.base import Task, as_numbers
-from arachne.tasks.decisions import Array, Decisions
 
 MASK = "attention_mask"
 """The input that is 0 where there is no token."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from arachne.decisions.decisions import Array
 from arachne.errors import UsageError
 from arachne.tasks import Task
-from arachne.tasks.decisions import Array
 
 STEP = 1e-5
 """The step of finite differences."""

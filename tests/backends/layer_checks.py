@@ -7,11 +7,11 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
+from arachne.decisions.losses import cross_entropy, squared_probability_change
 from arachne.model.backend import Cut, ModelBackend, Weights
 from arachne.model.cut import PlainCut
 from arachne.model.trace import PlainTrace
 from arachne.model.values import Array, Inputs, count, take
-from arachne.tasks.losses import cross_entropy, squared_probability_change
 from arachne.testing.checks.suite import mean_cross_entropy
 
 STEP = 1e-2

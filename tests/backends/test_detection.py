@@ -12,13 +12,13 @@ import pytest
 import arachne
 from arachne.data.run import run_part
 from arachne.data.split import split_by_outcome
+from arachne.decisions.losses import cross_entropies, cross_entropy
 from arachne.errors import DataError
 from arachne.localise.sparing import layers_behind
 from arachne.scoring.cut import Cuts, CutScorer
 from arachne.scoring.decisions import DecisionScorer
 from arachne.tasks import Detection
 from arachne.tasks.detection.boxes import ANCHOR
-from arachne.tasks.losses import cross_entropies, cross_entropy
 from arachne.weights.selection import Selection
 from tests.backends.onnx_detector import make_cell_detector, write_cells
 from tests.commands import Ran

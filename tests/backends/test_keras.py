@@ -15,11 +15,11 @@ from arachne_keras import KerasBackend  # isort: skip  # before Keras: it settle
 import keras
 from keras import layers as kl
 
+from arachne.decisions.losses import cross_entropy, squared_probability_change
 from arachne.errors import DataError, ModelError, UsageError
 from arachne.model import registry
 from arachne.model.cut import PlainCut
 from arachne.model.values import Array, Geometry
-from arachne.tasks.losses import cross_entropy, squared_probability_change
 
 pytestmark = [
     pytest.mark.backend("keras"),

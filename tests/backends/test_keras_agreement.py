@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from arachne.tasks.losses import cross_entropy
+from arachne.decisions.losses import cross_entropy
 
 pytest.importorskip("arachne_keras", exc_type=ImportError)
 

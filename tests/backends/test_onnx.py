@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
+from arachne.decisions.losses import cross_entropy
 from arachne.errors import DataError, EnvironmentFaultError, ModelError, UsageError
 from arachne.model.values import Array
-from arachne.tasks.losses import cross_entropy
 from arachne.testing import Network
 from arachne.testing.networks import convnet, mlp, random_inputs, two_inputs
 from arachne_onnx import OnnxBackend

@@ -17,8 +17,8 @@ import pytest
 
 import arachne
 from arachne.data.labelled import LabelledData
+from arachne.decisions.losses import cross_entropy
 from arachne.model.backend import ModelBackend
-from arachne.tasks.losses import cross_entropy
 from arachne.testing import Network
 from arachne.testing.networks import convnet, mlp, random_inputs, residual
 from tests.backends.onnx_networks import build

@@ -11,9 +11,9 @@ import torch
 from onnx import ModelProto
 from torch import nn
 
+from arachne.decisions.losses import cross_entropy, squared_probability_change
 from arachne.model.cut import PlainCut
 from arachne.model.values import Array
-from arachne.tasks.losses import cross_entropy, squared_probability_change
 from arachne_onnx import OnnxBackend
 from tests.backends.onnx_architectures import ARCHITECTURES, by_dynamo, by_tracing, make
 

@@ -9,9 +9,9 @@ import onnx
 import pytest
 from onnx import helper
 
+from arachne.decisions.losses import cross_entropy
 from arachne.errors import ModelError
 from arachne.model.values import Array
-from arachne.tasks.losses import cross_entropy
 from arachne_onnx import OnnxBackend, graph, io
 from tests.backends.test_onnx_strangers import made, value
 

@@ -10,9 +10,9 @@ import onnx
 import pytest
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from arachne.decisions.losses import cross_entropy
 from arachne.errors import EnvironmentFaultError, ModelError
 from arachne.model.values import Array
-from arachne.tasks.losses import cross_entropy
 from arachne.testing.networks import convnet, random_inputs
 from arachne_onnx import OnnxBackend
 from tests.backends.onnx_networks import model_of

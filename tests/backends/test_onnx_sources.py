@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from arachne.decisions.losses import cross_entropy
 from arachne.model.values import Array
-from arachne.tasks.losses import cross_entropy
 from arachne_onnx import OnnxBackend
 
 pytestmark = pytest.mark.backend("onnx")

@@ -11,9 +11,9 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import arachne
+from arachne.decisions.losses import cross_entropies, cross_entropy
 from arachne.errors import DataError, UsageError
 from arachne.model.values import Array, Inputs
-from arachne.tasks.losses import cross_entropies, cross_entropy
 from arachne_onnx import OnnxBackend
 from tests import commands
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from arachne.data.run import whole_part
+from arachne.decisions.losses import cross_entropy
 from arachne.localise import Contrast
 from arachne.scoring.cut import Cuts, CutScorer
 from arachne.scoring.dense_tail import DenseTailScorer, make_scorer
-from arachne.tasks.losses import cross_entropy
 from tests.backends import golden
 
 

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from arachne.decisions.losses import cross_entropy
 from arachne.errors import DataError, ModelError, UnknownLayerError, UsageError, WeightShapeError
 from arachne.model.values import Array, Geometry
-from arachne.tasks.losses import cross_entropy
 from arachne_torch import TorchBackend
 
 torch.set_num_threads(1)

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, parametrize
 
+from arachne.decisions.losses import cross_entropies, cross_entropy
 from arachne.model.values import Array
-from arachne.tasks.losses import cross_entropies, cross_entropy
 from arachne_torch import TorchBackend
 from tests.commands import arachne
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from arachne.decisions.losses import cross_entropy
 from arachne.model.values import Array, Geometry, Inputs
-from arachne.tasks.losses import cross_entropy
 from arachne_torch import TorchBackend
 from tests.backends.layer_checks import check_all
 

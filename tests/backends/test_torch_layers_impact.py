@@ -17,10 +17,10 @@ from torch.nn import functional
 from arachne.data.labelled import LabelledData
 from arachne.data.part import Part
 from arachne.data.targets import Target
+from arachne.decisions.losses import cross_entropy
 from arachne.localise import Bidirectional
 from arachne.localise.base import sample_positives
 from arachne.model.values import Activation, Array, LayerInfo
-from arachne.tasks.losses import cross_entropy
 from arachne_torch import TorchBackend
 
 torch.set_num_threads(1)

@@ -15,10 +15,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from arachne.decisions.losses import cross_entropy
 from arachne.errors import DataError, ModelError, UnsafeModelError
 from arachne.model.cut import PlainCut
 from arachne.model.values import Array
-from arachne.tasks.losses import cross_entropy
 from arachne_torch import TorchBackend
 from arachne_torch.cut import TorchCut
 

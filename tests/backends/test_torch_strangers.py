@@ -15,9 +15,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from arachne.decisions.losses import cross_entropy
 from arachne.errors import ModelError, UnsafeModelError
 from arachne.model.values import Array
-from arachne.tasks.losses import cross_entropy
 from arachne_torch import TorchBackend
 from arachne_torch.legacy import START
 

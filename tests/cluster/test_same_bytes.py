@@ -16,13 +16,13 @@ from arachne.cluster.backend import ClusterBackend
 from arachne.cluster.starting import on_cluster
 from arachne.cluster.team import Team
 from arachne.data.labelled import LabelledData
+from arachne.decisions.losses import cross_entropy
 from arachne.localise.averages import Averages
 from arachne.model import registry
 from arachne.model.lazy import is_lazy
 from arachne.model.sharding import shards
 from arachne.results.result import RepairResult
 from arachne.settings import Settings, make_localiser, make_searcher
-from arachne.tasks.losses import cross_entropy
 from tests.backends import golden
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from sklearn.datasets import load_digits
 
 from arachne.data.labelled import LabelledData
 from arachne.data.split import split_by_outcome
+from arachne.decisions.losses import cross_entropy
 from arachne.localise import Contrast
 from arachne.scoring.evaluators import FastEvaluator, FitnessInputs
 from arachne.search import Problem
-from arachne.tasks.losses import cross_entropy
 from arachne.testing import ReferenceBackend, mlp
 from tests.backends import golden
 

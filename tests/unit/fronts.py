@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from arachne.decisions.losses import cross_entropy
 from arachne.model.values import Array
 from arachne.plugins.options import option
 from arachne.search import Candidate, Problem, Searcher, SearchResult, SearchState
-from arachne.tasks.losses import cross_entropy
 
 STEPS = (0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 40.0)
 

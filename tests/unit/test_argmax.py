@@ -1,4 +1,4 @@
-"""Nobody but `tasks/` takes an argmax of class scores."""
+"""Nobody but `decisions/` takes an argmax of class scores."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ NOT_OF_SCORES = {
     "arachne/search/directions.py": "entries of a direction",
     "arachne/search/front.py": "gains of candidates",
     "arachne/search/pool.py": "deficits of candidates",
+    "arachne/tasks/detection": "overlaps of boxes, and anchors",
     "arachne/testing": "pooling layers, and what predictions are checked against",
 }
 """Where the largest of something else is looked for, and of what."""
@@ -46,8 +47,8 @@ def argmax_of_scores() -> set[str]:
     return found
 
 
-def test_only_tasks_take_an_argmax_of_scores() -> None:
-    assert argmax_of_scores() == {"arachne/tasks"}
+def test_only_decisions_take_an_argmax_of_scores() -> None:
+    assert argmax_of_scores() == {"arachne/decisions"}
 
 
 def test_an_argmax_is_found_however_it_is_written() -> None:

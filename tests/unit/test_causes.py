@@ -17,10 +17,10 @@ from arachne.causes.judging import dominant_prediction, judge
 from arachne.causes.metadata import MetadataFinder
 from arachne.causes.rules import Activation, Both, Colour, Columns, Derived, Missing, Range, Token, Values
 from arachne.data.labelled import LabelledData
+from arachne.decisions.losses import cross_entropy
 from arachne.errors import DataError, InputError, UsageError
 from arachne.model.values import Array
 from arachne.plugins.table import FINDERS
-from arachne.tasks.losses import cross_entropy
 from arachne.testing import ReferenceBackend, mlp
 
 PICTURES = (load_digits().images / 16).astype(np.float32)[:, None]

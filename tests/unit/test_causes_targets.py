@@ -11,11 +11,11 @@ from sklearn.datasets import load_digits
 
 import arachne
 from arachne.data.labelled import LabelledData
+from arachne.decisions.losses import cross_entropy
 from arachne.errors import InputError, NothingToRepairError, UsageError
 from arachne.report.objects import scan_object
 from arachne.report.part_object import part_object
 from arachne.search import DifferentialEvolution
-from arachne.tasks.losses import cross_entropy
 from arachne.testing import ReferenceBackend, mlp
 
 QUICK = DifferentialEvolution(population=20, generations=8)

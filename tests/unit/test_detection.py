@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from arachne.decisions.decisions import Array
 from arachne.errors import DataError, ModelError
-from arachne.tasks.decisions import Array
 from arachne.tasks.detection.boxes import ANCHOR, CLASS, COLUMNS, corners, overlaps, pad_rows, suppress
 from arachne.tasks.detection.candidates import add_candidates
 from arachne.tasks.detection.layout import Layout, find_layout

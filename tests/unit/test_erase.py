@@ -16,6 +16,7 @@ from arachne import engine
 from arachne.choose.budget import Budget
 from arachne.data.labelled import LabelledData
 from arachne.data.split import split_by_outcome
+from arachne.decisions.losses import margin
 from arachne.errors import UsageError
 from arachne.localise import RandomChoice
 from arachne.localise.base import LayerFilter
@@ -34,7 +35,6 @@ from arachne.search.layer_inputs import read_layer_inputs
 from arachne.search.shifts import Kinds, Shifts
 from arachne.search.state import Candidate
 from arachne.settings import Settings, make_localiser, make_searcher
-from arachne.tasks.losses import margin
 from arachne.testing import Network, ReferenceBackend, mlp, random_inputs
 from arachne.testing.networks import branches, dense, residual, shared_layer
 from arachne.testing.nodes import Flatten, Relu

@@ -17,9 +17,9 @@ from arachne.causes.rules import Colour
 from arachne.causes.stamp_words import describe_stamp
 from arachne.causes.transforming import TRANSFORMATIONS
 from arachne.data.labelled import LabelledData
+from arachne.decisions.losses import cross_entropy
 from arachne.model.values import Array
 from arachne.scoring.statistics import Rate
-from arachne.tasks.losses import cross_entropy
 from arachne.testing import ReferenceBackend, mlp
 
 PICTURES = (load_digits().images / 16).astype(np.float32)

@@ -8,6 +8,7 @@ import pytest
 from arachne.data.labelled import LabelledData
 from arachne.data.part import Part
 from arachne.data.targets import Target
+from arachne.decisions.losses import cross_entropy
 from arachne.errors import NothingToRepairError, UsageError
 from arachne.localise import Bidirectional, GradientLoss, Localiser, RandomChoice
 from arachne.localise.base import sample_positives
@@ -16,7 +17,6 @@ from arachne.localise.impact import ScoredClasses
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Address, Array
 from arachne.plugins.table import LOCALISERS
-from arachne.tasks.losses import cross_entropy
 from arachne.testing import Network, ReferenceBackend, convnet, mlp, random_inputs, residual, shared_layer
 
 

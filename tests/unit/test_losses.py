@@ -7,11 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from arachne.errors import DataError, WeightShapeError
-from arachne.model.backend import LossGradient
-from arachne.model.values import Array
-from arachne.tasks import margins
-from arachne.tasks.losses import (
+from arachne.decisions.losses import (
     cross_entropies,
     cross_entropy,
     margin,
@@ -20,6 +16,10 @@ from arachne.tasks.losses import (
     squared_probability_change,
     squared_probability_changes,
 )
+from arachne.errors import DataError, WeightShapeError
+from arachne.model.backend import LossGradient
+from arachne.model.values import Array
+from arachne.tasks import margins
 
 SCORES = np.array([[1.0, 3.0, 0.0], [2.0, -1.0, 1.5], [0.0, 0.5, 0.25]])
 LABELS = np.array([0, 0, 1])

@@ -18,12 +18,12 @@ from sklearn.datasets import load_digits
 import arachne
 from arachne.data.labelled import LabelledData
 from arachne.data.split import split_by_outcome
+from arachne.decisions.losses import cross_entropy
 from arachne.evidence import measure
 from arachne.evidence.batch_dependence import MAX_SCORE_GAP, PROBE_INPUTS
 from arachne.model.values import Array, Inputs
 from arachne.patch import Patch
 from arachne.search import DifferentialEvolution
-from arachne.tasks.losses import cross_entropy
 from arachne.testing import ReferenceBackend, mlp
 from tests.commands import arachne as command_line
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from arachne.decisions.losses import cross_entropy
 from arachne.errors import DataError, ModelError
-from arachne.tasks.losses import cross_entropy
 from arachne.testing import Network, ReferenceBackend, branches, convnet, mlp, random_inputs, residual
 from arachne.testing.checks.specimens import SPECIMENS
 from arachne.testing.checks.suite import mean_cross_entropy

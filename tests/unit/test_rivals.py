@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from arachne.data.split import split_by_outcome
+from arachne.decisions.losses import cross_entropies
 from arachne.errors import UsageError
 from arachne.localise import Bidirectional, Everything
 from arachne.rivals import Retrain, Ridge, Tune
 from arachne.scoring.evaluators import FastEvaluator, FitnessInputs
 from arachne.search import Problem, Searcher
 from arachne.search.folds import draw_batch, rows_by_kind
-from arachne.tasks.losses import cross_entropies
 from arachne.testing import ReferenceBackend
 from tests.backends import golden
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from arachne.decisions.losses import cross_entropy
 from arachne.model.values import Address, Array
 from arachne.scoring import threads
 from arachne.scoring.cut import Cuts, CutScorer
 from arachne.scoring.dense_tail import DenseTailScorer, make_scorer
 from arachne.scoring.functions import FUNCTIONS, SLOPES
-from arachne.tasks.losses import cross_entropy
 from arachne.testing import ReferenceBackend, mlp, random_inputs
 from arachne.weights.selection import Selection
 

@@ -12,6 +12,7 @@ import arachne
 from arachne.choose.budget import Budget
 from arachne.data.labelled import LabelledData
 from arachne.data.split import split_by_outcome
+from arachne.decisions.losses import cross_entropies, cross_entropy
 from arachne.errors import DataError, ModelError, UsageError
 from arachne.localise.observe import weight_gradients_of
 from arachne.model.backend import ModelBackend
@@ -21,7 +22,6 @@ from arachne.scoring.cut import Cuts, CutScorer
 from arachne.scoring.decisions import DecisionScorer
 from arachne.settings import Settings, make_searcher
 from arachne.tasks import Decisions, OutputGradient, Task
-from arachne.tasks.losses import cross_entropies, cross_entropy
 from arachne.testing.networks import Network
 from arachne.testing.nodes import Dense, Relu
 from arachne.testing.reference import ReferenceBackend

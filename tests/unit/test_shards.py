@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from arachne.decisions.losses import cross_entropy
 from arachne.errors import DataError
 from arachne.model.lazy import Chained, LazyArray, Source, as_array, concatenate, is_lazy
 from arachne.model.sharding import SHARD, add_in_place, interleave_groups, offset_rows, read_shards, shards
 from arachne.model.values import EVEN, Array, count, read, take
-from arachne.tasks.losses import cross_entropy
 from arachne.testing import ReferenceBackend, convnet, mlp, random_inputs
 
 N = 2 * SHARD + 37

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from arachne.tasks.decisions import Array
+from arachne.decisions.decisions import Array
 
 CLASS, ANCHOR = 0, 5
 BOX = slice(1, 5)

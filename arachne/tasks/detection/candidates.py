@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from arachne.tasks.decisions import Array
+from arachne.decisions.decisions import Array
 from arachne.tasks.detection.boxes import ANCHOR, BOX, CLASS, COLUMNS, corners, labelled_boxes, overlaps, pad_rows
 from arachne.tasks.detection.layout import Layout
 

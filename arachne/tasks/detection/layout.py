@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from arachne.decisions.decisions import Array
 from arachne.errors import DataError, ModelError
-from arachne.tasks.decisions import Array
 from arachne.tasks.detection.boxes import corners
 
 BOX_VALUES = 4

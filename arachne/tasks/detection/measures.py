@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from arachne.tasks.decisions import Array
+from arachne.decisions.decisions import Array
 from arachne.tasks.detection.boxes import BOX, CLASS, corners, labelled_boxes, overlaps, suppress
 from arachne.tasks.detection.candidates import MATCH
 from arachne.tasks.detection.layout import Layout

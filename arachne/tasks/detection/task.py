@@ -8,10 +8,10 @@ from typing import Any, Self
 
 import numpy as np
 
+from arachne.decisions.decisions import Array, Decisions
 from arachne.errors import DataError, ModelError, UsageError, did_you_mean
 from arachne.plugins.options import option
 from arachne.tasks.base import Task, as_numbers
-from arachne.tasks.decisions import Array, Decisions
 from arachne.tasks.detection.boxes import ANCHOR, BACKGROUND, BOX, CLASS, COLUMNS
 from arachne.tasks.detection.candidates import add_candidates
 from arachne.tasks.detection.layout import BOX_VALUES, Layout, find_layout

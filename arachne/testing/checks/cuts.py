@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from arachne.decisions.losses import cross_entropy
 from arachne.errors import ArachneError, WeightShapeError
 from arachne.model.backend import Cut, ModelBackend, restoring_weights
 from arachne.model.cut import PlainCut
 from arachne.model.values import Array, Inputs
-from arachne.tasks.losses import cross_entropy
 from arachne.testing.checks import by_hand
 from arachne.testing.checks.gradients import STEP, Seen, directions
 from arachne.testing.checks.suite import MakeBackend, Specimen, Suite, assert_close, assert_same_weights

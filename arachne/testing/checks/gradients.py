@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pytest
 
+from arachne.decisions.losses import cross_entropy
 from arachne.errors import ArachneError, DataError, UnknownLayerError, UsageError, WeightShapeError
 from arachne.model.accumulate import show
 from arachne.model.backend import ActivationAccumulator, ModelBackend
 from arachne.model.trace import PlainTrace
 from arachne.model.values import Activation, Array, Weights, take
-from arachne.tasks.losses import cross_entropy
 from arachne.testing.checks import by_hand
 from arachne.testing.checks.suite import (
     MakeBackend,

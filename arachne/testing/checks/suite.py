@@ -9,10 +9,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from arachne.model.backend import LossGradient, ModelBackend
-from arachne.model.values import Activation, Array, Inputs
-from arachne.tasks import margins
-from arachne.tasks.losses import (
+from arachne.decisions.losses import (
     cross_entropies,
     cross_entropy,
     margin_hinge,
@@ -20,6 +17,9 @@ from arachne.tasks.losses import (
     squared_probability_change,
     squared_probability_changes,
 )
+from arachne.model.backend import LossGradient, ModelBackend
+from arachne.model.values import Activation, Array, Inputs
+from arachne.tasks import margins
 from arachne.testing.checks.specimens import PROBABILITIES, SMOOTH, SPECIMENS
 from arachne.testing.networks import Network, UnsupportedNetworkError, random_inputs
 from arachne.testing.reference import ReferenceBackend

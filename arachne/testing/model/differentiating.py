@@ -7,13 +7,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from arachne.adapting.plain_fit import plain_fit
+from arachne.decisions.losses import cross_entropies, cross_entropy
 from arachne.errors import UsageError
 from arachne.model.backend import Cut
 from arachne.model.cut import weights_of
 from arachne.model.fitting import Plan
 from arachne.model.trace import PlainTrace
 from arachne.model.values import Array
-from arachne.tasks.losses import cross_entropies, cross_entropy
 from arachne.testing.model.slopes import agree
 from arachne.testing.model.subject import COARSE_DTYPES, NotHereError, Subject, equal, expect, same
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from arachne.decisions.losses import cross_entropy
 from arachne.model.backend import ModelBackend
 from arachne.model.cut import PlainCut, temporary_weights
-from arachne.tasks.losses import cross_entropy
 from arachne.testing.model.subject import NotHereError, Subject, equal, expect, same
 
 

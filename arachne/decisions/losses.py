@@ -12,8 +12,8 @@ from functools import partial
 
 import numpy as np
 
+from arachne.decisions.decisions import Array, best_others, margins
 from arachne.errors import DataError, WeightShapeError
-from arachne.tasks.decisions import Array, best_others, margins
 
 LossGradient = Callable[[Array, slice], Array]
 """A loss as gradients see it: from the outputs `(rows, ...)` of some rows to d loss / d outputs, of the same shape.

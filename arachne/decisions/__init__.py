@@ -1,0 +1,1 @@
+"""Decisions between classes, and losses: functions of class scores, for models and tasks alike."""
