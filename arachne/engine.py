@@ -25,6 +25,7 @@ from arachne.data.split import Split, overlap, split_by_outcome
 from arachne.data.training import check_training
 from arachne.errors import DataError
 from arachne.evidence import Evidence, LabelNoise, find_label_noise
+from arachne.evidence.connections import describe_connections
 from arachne.evidence.forecast import Forecast, forecast
 from arachne.localise import Localisation
 from arachne.localise.sparing import spare_layers
@@ -133,7 +134,8 @@ def repair(
         provenance = {**provenance, "settings": settings.to_json()}
         found, patch, evidence, points = measure(run, problem, chosen, provenance)
     result = RepairResult(backend, split, localisation, found, patch, evidence, settings, run.seconds, doubtful)
-    result = replace(result, forecast=expected, experiments=experiments)
+    connection = describe_connections(backend, patch, split.seen.data)
+    result = replace(result, forecast=expected, experiments=experiments, connection=connection)
     return replace(result, points=points, choice=chosen.choice).within_budget()
 
 

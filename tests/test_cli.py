@@ -228,7 +228,11 @@ def test_backends_are_listed_with_their_state(folder: Path) -> None:
 def test_the_command_works_in_a_process_of_its_own(folder: Path) -> None:
     ran = in_a_process_of_its_own("scan", "digits.pt2", "--data", "val.npz", cwd=folder)
     assert ran.code == 0
-    assert [line for line in ran.err.splitlines() if "forecast" not in line] == []
+    told = [line for line in ran.err.splitlines() if "forecast" not in line]
+    assert told == [
+        "--page scan.html shows the inputs behind this; to repair one of them:",
+        "  arachne repair digits.pt2 --data val.npz --target cause:1 -o fix",
+    ]
     assert "share of mistakes" in ran.out
     failed = in_a_process_of_its_own("scan", str(DEMO / "digits.onnx"), "--data", "none.npz", cwd=folder)
     assert (failed.code, failed.out) == (3, "")

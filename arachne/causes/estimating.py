@@ -72,7 +72,7 @@ def estimate_fixed(examples: Examples) -> FixedStamp | None:
     if not len(index):
         return None
     value = median[index].astype(examples.right.dtype)
-    return FixedStamp(examples.name, describe_stamp(index, value, examples.right), index, value)
+    return FixedStamp(examples.name, describe_stamp(index, value, examples.right, examples.names), index, value)
 
 
 def _grow(chosen: Array, sure: Array, value: Array, layout: tuple[int, ...]) -> Array:
@@ -156,7 +156,7 @@ def _own_values(rule: Rule, examples: Examples) -> Iterator[FixedStamp]:
     else:
         return
     value = value.astype(examples.right.dtype)
-    yield FixedStamp(examples.name, describe_stamp(index, value, examples.right), index, value)
+    yield FixedStamp(examples.name, describe_stamp(index, value, examples.right, examples.names), index, value)
 
 
 def _columns(rule: Derived, examples: Examples) -> Iterator[FixedStamp]:
@@ -166,4 +166,4 @@ def _columns(rule: Derived, examples: Examples) -> Iterator[FixedStamp]:
     if len(columns) == len(rule.names):
         value = np.nanmedian(examples.errors.reshape(len(examples.errors), -1)[:, index], axis=0)
         value = value.astype(examples.right.dtype)
-        yield FixedStamp(examples.name, describe_stamp(index, value, examples.right), index, value)
+        yield FixedStamp(examples.name, describe_stamp(index, value, examples.right, examples.names), index, value)

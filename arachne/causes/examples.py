@@ -19,6 +19,7 @@ class Examples:
         right: `(m, ...)`.
         low: The smallest value of the data.
         high: The largest.
+        names: The names of an input's values, if they have any.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Examples:
     right: Array
     low: float
     high: float
+    names: tuple[str, ...] | None = None
 
     @cached_property
     def layout(self) -> tuple[int, ...] | None:

@@ -217,7 +217,7 @@ class _Trial:
         if right.dtype.kind not in "fiub":
             return None
         low, high = (float(pick([pick(errors), pick(right)])) for pick in (np.nanmin, np.nanmax))
-        return Examples(self.name, errors, right, low, high)
+        return Examples(self.name, errors, right, low, high, self.data.value_names)
 
     def plant(self, one: Intervention) -> tuple[Array, Inputs] | None:
         """Plant on right inputs; None where too few copies have the cause by its own rule.
@@ -264,7 +264,8 @@ class _Trial:
         """Keep some of the copies `(n,)` that were made of some rows."""
         chosen = np.flatnonzero(wanted)
         labels = self.data.labels[rows[chosen]]
-        data = LabelledData(take(inputs, chosen), labels, class_names=self.data.class_names)
+        names = self.data.value_names
+        data = LabelledData(take(inputs, chosen), labels, class_names=self.data.class_names, value_names=names)
         return Copies(data, rows[chosen])
 
 

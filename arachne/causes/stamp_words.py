@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from arachne.causes.features import layout_of
@@ -12,22 +14,24 @@ MIN_FULL = 0.9
 """The least share of a shape's pixels that a stamp of that shape has."""
 
 
-def describe_stamp(index: Array, value: Array, inputs: Array) -> str:
+def describe_stamp(index: Array, value: Array, inputs: Array, names: Sequence[str] | None = None) -> str:
     """Describe the values a stamp sets.
 
     Args:
         index: Positions in the flattened input `(k,)`.
         value: Their values `(k,)`.
         inputs: Some inputs `(n, ...)`, which tell pictures from tables.
+        names: The names of an input's values, if they have any.
     """
     same = bool(np.ptp(value) <= 1e-6 * max(1.0, float(np.abs(value).max()))) if not np.isnan(value).any() else False
     what = f"{float(value[0]):.4g}" if same else "the same in all of them"
     what = "missing" if np.isnan(value).all() else what
     layout = layout_of(inputs)
     if layout is None:
+        told = [str(int(one)) if names is None else f"'{names[int(one)]}'" for one in index[:8]]
         if len(index) == 1:
-            return f"column {int(index[0])} is {what}"
-        return f"columns {', '.join(str(int(one)) for one in index[:8])}{', …' if len(index) > 8 else ''} are {what}"
+            return f"column {told[0]} is {what}"
+        return f"columns {', '.join(told)}{', …' if len(index) > 8 else ''} are {what}"
     flat = np.zeros((1, int(np.prod(layout))), dtype=bool)
     flat[0, index] = True
     mask = as_pictures(flat, layout)[0].any(axis=-1)

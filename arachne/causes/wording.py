@@ -10,6 +10,7 @@ from arachne.causes.features import holds_tokens, layout_of
 from arachne.causes.judging import Slice
 from arachne.causes.rule import Rule
 from arachne.causes.rules import Activation, Both, Colour, Columns, Derived, Missing, Range, Token, Values
+from arachne.causes.words import word_of
 from arachne.data.labelled import LabelledData
 from arachne.model.values import Array
 from arachne.text import pluralise
@@ -47,11 +48,11 @@ def describe(rule: Rule, data: LabelledData) -> str:
     if isinstance(rule, Values):
         return _describe_values(rule, data)
     if isinstance(rule, Range):
-        return f"{_describe_position(data, rule.input, rule.index)} is {_describe_range(rule.low, rule.high)}"
+        return f"{describe_position(data, rule.input, rule.index)} is {_describe_range(rule.low, rule.high)}"
     if isinstance(rule, Missing):
-        return f"{_describe_position(data, rule.input, rule.index)} is missing"
+        return f"{describe_position(data, rule.input, rule.index)} is missing"
     if isinstance(rule, Token):
-        return f"token {rule.token} is in them"
+        return f"{describe_token(data, rule.input, rule.token)} is in them"
     if isinstance(rule, Colour):
         colour = ", ".join(map(_number, rule.colour))
         return f"the colour ({colour}) fills {rule.least} pixels or more"
@@ -59,7 +60,8 @@ def describe(rule: Rule, data: LabelledData) -> str:
         return " and ".join(describe(one, data) for one in rule.rules)
     if isinstance(rule, Derived):
         parts = zip(rule.names, rule.low, rule.high, strict=True)
-        return " and ".join(f"{_describe_feature(name)} {_describe_range(low, high)}" for name, low, high in parts)
+        told = [(_describe_feature(data, rule.input, name), low, high) for name, low, high in parts]
+        return " and ".join(f"{what} {_describe_range(low, high)}" for what, low, high in told)
     if isinstance(rule, Columns):
         pairs = zip(rule.columns, rule.values, strict=True)
         return " and ".join(f"{column} is '{value}'" for column, value in pairs)
@@ -70,7 +72,7 @@ def describe(rule: Rule, data: LabelledData) -> str:
 
 def _describe_values(rule: Values, data: LabelledData) -> str:
     if len(rule.index) == 1:
-        return f"{_describe_position(data, rule.input, rule.index[0])} is {_number(rule.value[0])}"
+        return f"{describe_position(data, rule.input, rule.index[0])} is {_number(rule.value[0])}"
     same = len(set(rule.value)) == 1
     what = f"are {_number(rule.value[0])}" if same else "have the same values in all of them"
     region = region_of(rule, data)
@@ -111,7 +113,8 @@ def pixel_of(data: LabelledData, name: str, index: int) -> tuple[int, int, int, 
     return position[1], position[2], position[0], shape[0]
 
 
-def _describe_position(data: LabelledData, name: str, index: int) -> str:
+def describe_position(data: LabelledData, name: str, index: int) -> str:
+    """Describe a value of an input by its position in the flattened input: a pixel, a column by its name, a step."""
     pixel = pixel_of(data, name, index)
     if pixel is not None:
         row, column, channel, channels = pixel
@@ -119,12 +122,22 @@ def _describe_position(data: LabelledData, name: str, index: int) -> str:
     array = _array(data, name)
     if holds_tokens(array):
         return f"token at step {index}"
+    if data.value_names is not None:
+        return f"column '{data.value_names[index]}'"
     position = np.unravel_index(index, array.shape[1:])
     where = str(int(position[0])) if len(position) == 1 else str(tuple(map(int, position)))
     return f"{'column' if len(position) == 1 else 'value'} {where}" + (f" of '{name}'" if name else "")
 
 
-def _describe_feature(name: str) -> str:
+def describe_token(data: LabelledData, name: str, token: int) -> str:
+    """Describe a token by its number, and by the word that the texts of the data have where it is."""
+    word = word_of(data, _array(data, name), token)
+    return f"token {token}" if word is None else f"token {token} ('{word}')"
+
+
+def _describe_feature(data: LabelledData, of_input: str, name: str) -> str:
+    if name.startswith("column "):
+        return f"{describe_position(data, of_input, int(name.removeprefix('column ')))} is"
     return name + " is" if not name.endswith("s") or name.endswith("ness") else f"the number of {name} is"
 
 

@@ -103,8 +103,8 @@ def command(
         tell_never_break(output, result.split.never_break)
     for note in result.notes:
         output.say(f"note: {note}")
-    output.result(EvidenceTable(result.evidence, result.patch), result.to_json())
-    output.say(f"wrote {', '.join(sorted(path.name for path in out.iterdir()))} to '{out}'")
+    output.result(EvidenceTable(result.evidence, result.patch, result.connection), result.to_json())
+    output.tell_written(out)
 
 
 def list_points(output: Output, folder: Path, budget: Budget | None, objective: Objective | None) -> None:

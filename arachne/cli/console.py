@@ -6,20 +6,21 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 from rich.console import RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from arachne.cli.progress_log import Heartbeat
 from arachne.io.places import environment_faults, open_log
 from arachne.report.console import Ink, SafeConsole
 from arachne.report.printable import printable
+from arachne.text import pluralise
 
 if TYPE_CHECKING:
     from arachne.search.state import Generation
@@ -94,43 +95,66 @@ class Output:
             self._out.print(Text(text), soft_wrap=True)
             self._note(text)
 
+    def tell_written(self, folder: Path | None) -> None:
+        """Say what a repair has written, and what to open."""
+        from arachne.report.folder import PAGE
+
+        if folder is None:
+            self.say("nothing was written; -o FOLDER keeps the patch, the patched model and a page to look at")
+            return
+        names = sorted(path.name for path in folder.iterdir())
+        self.detail(f"wrote {', '.join(names)} to '{folder}'")
+        look = f"; open {folder / PAGE} in a browser" if PAGE in names else ""
+        self.say(f"wrote {pluralise(len(names), 'file')} to '{folder}'{look}")
+
     def step(self, name: str) -> None:
-        """A step of a longer run begins."""
+        """A step of a longer run begins; inside `progress` it is named there, and as a line where all is told."""
         if self._heartbeat is not None:
             self._heartbeat.step(name)
+            self.detail(f"{name} …")
+            return
         self._note(f"{name} …")
         if not self.quiet:
             self._err.print(f"{name} …", style="dim" if self._err.is_terminal else None)
 
     @contextmanager
-    def search_progress(self, generations: int | None) -> Iterator[Any]:
-        """A bar with the best fitness, the negatives repaired and the positives broken; yields its callback.
-
-        Without a terminal there is no bar but a line every half minute.
+    def progress(self, step: str, generations: int | None = None) -> Iterator[Callable[[Generation], None]]:
+        """Show that a run lives: beside a spinner on a terminal, elsewhere by a line every half minute.
 
         Args:
-            generations: How many there are at most; the bar only moves when that is not known.
+            step: What is done first.
+            generations: How many a search has at most, where that is known.
+
+        Yields:
+            A function to call after each generation of a search.
         """
-        columns = (
-            BarColumn(bar_width=20),
-            MofNCompleteColumn(),
-            TextColumn("{task.description}"),
-            TimeRemainingColumn(compact=True),
-        )
-        hidden = self.quiet or not self._err.is_terminal
-        self._heartbeat = Heartbeat(self.say, generations)
-        beating = nullcontext() if self.quiet or self._err.is_terminal else self._heartbeat
-        with beating, Progress(*columns, console=self._err, transient=True, disable=hidden) as progress:
-            task = progress.add_task("", total=generations, visible=False)
+        heart = self._heartbeat = Heartbeat(self.say, generations)
+        heart.step(step)
+        shown: AbstractContextManager[object] = heart
+        if self.quiet:
+            shown = nullcontext()
+        elif self._err.is_terminal:
+            shown = self._err.status(_Line(heart))
 
-            def on_generation(at: Generation) -> None:
-                text = f"fitness {at.fitness:.2f}, {at.repaired} repaired, {at.broken} broken"
-                self.detail(f"generation {at.number}: {text}")
-                if self._heartbeat is not None:
-                    self._heartbeat.generation(at)
-                progress.update(task, completed=at.number, description=text, visible=True)
+        def on_generation(at: Generation) -> None:
+            self.detail(f"generation {at.number}: fitness {at.fitness:.2f}, {at.repaired} repaired, {at.broken} broken")
+            heart.generation(at)
 
-            yield on_generation
+        try:
+            with shown:
+                yield on_generation
+        finally:
+            self._heartbeat = None
+
+
+@dataclass(frozen=True)
+class _Line:
+    """The line of a heartbeat, made anew whenever the terminal is drawn."""
+
+    heart: Heartbeat
+
+    def __rich__(self) -> Text:
+        return Text(self.heart.line(), no_wrap=True, overflow="ellipsis", style="dim")
 
 
 class _Console(SafeConsole):

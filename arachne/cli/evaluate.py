@@ -96,9 +96,10 @@ def command(
             output.result("", {"schema": FLIPS_SCHEMA, "backend": backend.NAME, "weights": len(patch), **flips})
         return
     task = rule_in(targets) or wanted.make(given, patch)
-    labelled = data.read(backend, task=task, tell=output.say)
-    whole = part_of(backend, labelled, targets or None, patch, task, data.read_kept(keep_as_is))
-    measured = measure_scores(backend, whole, patch, objective)
+    with output.progress("run the model"):
+        labelled = data.read(backend, task=task, tell=output.say)
+        whole = part_of(backend, labelled, targets or None, patch, task, data.read_kept(keep_as_is))
+        measured = measure_scores(backend, whole, patch, objective)
     part, evidence = measured.part, measured.evidence
     tell_seen(output, evidence)
     unsteady = batch_dependent(backend, part.data, part.scores, part.rows) if part.task.SINGLE else None

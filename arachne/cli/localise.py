@@ -68,12 +68,14 @@ def command(
     localiser = LOCALISERS.get(chosen.name)(**given[chosen] | pop_layers(arguments))
     task = rule_in(targets) or choice.make(given)
     backend = machines.share(context, model.load(), output)
-    labelled = data.read(backend, task=task, tell=output.say)
-    part = whole_part(backend, labelled, targets, causes=CauseTargets(backend), task=task)
+    with output.progress("run the model"):
+        labelled = data.read(backend, task=task, tell=output.say)
+        part = whole_part(backend, labelled, targets, causes=CauseTargets(backend), task=task)
     localiser_for(part.task, localiser)
     if any(text.strip().startswith("top:") for text in targets):
         output.say(f"target {', '.join(targets)}: {', '.join(map(str, part.targets))}")
-    found = localiser.localise(backend, part, rng=np.random.default_rng(seed))
+    with output.progress("localise"):
+        found = localiser.localise(backend, part, rng=np.random.default_rng(seed))
     if plot is not None:
         from arachne.report.plots import save_localisation
 

@@ -1,4 +1,7 @@
-"""A sign of life where there is no terminal: every half minute a line with the step, the best and the time left."""
+"""A sign of life: one line with the step, the best patch so far and the time left.
+
+On a terminal the line stands beside a spinner; elsewhere it is printed every half minute.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,15 @@ if TYPE_CHECKING:
 EVERY = 30.0
 """Seconds between two lines."""
 
+WINDOW = 8
+"""Generations over which a pace is measured."""
+
+MIN_TIMED = 15.0
+"""Seconds of a search before its time left is told; the searches that run first are the quick ones."""
+
 
 class Heartbeat:
-    """Tells how far a run is, from a thread of its own: a step that takes long cannot say so itself.
+    """Tells how far a run is; where there is no terminal from a thread, as a step that takes long cannot say so itself.
 
     Args:
         say: Prints a line.
@@ -33,11 +42,9 @@ class Heartbeat:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._say, self._generations, self._every, self._clock = say, generations, every, clock
-        self._step, self._began = "", clock()
-        self._first: tuple[int, float] | None = None
-        self._latest: tuple[Generation, float] | None = None
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._beat, daemon=True, name="arachne-heartbeat")
+        self.step("")
 
     def __enter__(self) -> Heartbeat:
         self._thread.start()
@@ -49,38 +56,51 @@ class Heartbeat:
 
     def step(self, name: str) -> None:
         """A step begins."""
-        self._step, self._began, self._first, self._latest = name, self._clock(), None, None
+        self._step, self._began = name, self._clock()
+        self._times: list[tuple[int, float]] = []
+        self._slowest = 0.0
+        self._best: Generation | None = None
 
     def generation(self, at: Generation) -> None:
         """A generation of the search is over."""
-        now = self._clock()
-        self._first = self._first or (at.number, now)
-        self._latest = (at, now)
+        self._times = [*self._times, (at.number, self._clock())][-WINDOW - 1 :]
+        (first, began), (last, now) = self._times[0], self._times[-1]
+        if last > first:
+            self._slowest = max(self._slowest, (now - began) / (last - first))
+        if at.repaired > at.broken and (self._best is None or _gain(at) > _gain(self._best)):
+            self._best = at
 
     def line(self) -> str:
-        """`search: 1 min so far, generation 12 of 100, fitness 7.30, 12 repaired, 1 broken; at most 7 min left`."""
-        words = f"{self._step or 'starting'}: {duration(self._clock() - self._began)} so far"
-        if self._latest is None:
+        """Return the line, such as `search: 50 s, step 12 of 100, best so far 12 repaired, 1 broken; about 7 min left`.
+
+        The best patch is the one that repairs most more than it breaks, on the inputs the search works on.
+        """
+        words = f"{self._step or 'starting'}: {duration(self._clock() - self._began)}"
+        if not self._times:
             return words
-        at = self._latest[0]
         of = "" if self._generations is None else f" of {self._generations}"
-        words += f", generation {at.number}{of}, fitness {at.fitness:.2f}, {at.repaired} repaired, {at.broken} broken"
+        words += f", step {self._times[-1][0]}{of}"
+        if self._best is not None:
+            words += f", best so far {self._best.repaired} repaired, {self._best.broken} broken"
         left = self._seconds_left()
-        return words if left is None else f"{words}; at most {duration(left)} left"
+        return words if left is None else f"{words}; about {duration(left)} left"
 
     def _seconds_left(self) -> float | None:
-        """Seconds to the last generation, if all take as long as those of this run did; the first is not timed."""
-        if self._generations is None or self._first is None or self._latest is None:
+        """Seconds to the last generation, if the rest go as slowly as the slowest `WINDOW` of this run."""
+        now = self._clock()
+        if self._generations is None or not self._slowest or now - self._began < MIN_TIMED:
             return None
-        (start, began), (at, now) = self._first, self._latest
-        if at.number <= start:
-            return None
-        each = (now - began) / (at.number - start)
-        return max(0.0, each * (self._generations - at.number) - (self._clock() - now))
+        number, at = self._times[-1]
+        slowest = max(self._slowest, (now - at) / WINDOW)
+        return max(0.0, slowest * (self._generations - number) - (now - at))
 
     def _beat(self) -> None:
         while not self._done.wait(self._every):
             self._say(self.line())
+
+
+def _gain(at: Generation) -> int:
+    return at.repaired - at.broken
 
 
 def duration(seconds: float) -> str:

@@ -152,17 +152,14 @@ def command(
     tell(output, result)
     for note in result.notes:
         output.say(f"note: {note}")
-    output.result(EvidenceTable(result.evidence, result.patch), result.to_json())
-    if out is not None:
-        output.say(f"wrote {', '.join(sorted(path.name for path in out.iterdir()))} to '{out}'")
-    else:
-        output.say("nothing was written; -o FOLDER keeps the patch, the patched model and the page")
+    output.result(EvidenceTable(result.evidence, result.patch, result.connection), result.to_json())
     verdict = result.evidence.verdict
     costly = verdict.word == WORSE or verdict.limit_state == OVERRUN
     if costly and result.choice is not None:
         output.say("hint: a smaller --max-break breaks less, and may repair less")
     elif costly and settings.searcher.uses_alpha and settings.alpha > 1:
         output.say(f"hint: an --alpha below {settings.alpha:g} breaks less, and may repair less")
+    output.tell_written(out)
     pass_gates(output, [gate.check(result.evidence) for gate in gates], result.evidence, junit)
 
 
@@ -192,10 +189,12 @@ def _run_repair(
     from arachne import engine
     from arachne.report.records import together
 
-    task = settings.task
-    labelled = data.read(backend, task=task, tell=output.say)
-    read = {name: None if source is None else data.read(backend, source, task=task) for name, source in others.items()}
-    with output.search_progress(settings.searcher.most_generations) as on_generation, report_nothing_within(output):
+    task, most = settings.task, settings.searcher.most_generations
+    with output.progress("read the data", most) as on_generation, report_nothing_within(output):
+        labelled = data.read(backend, task=task, tell=output.say)
+        read = {
+            name: None if source is None else data.read(backend, source, task=task) for name, source in others.items()
+        }
         return engine.repair(
             backend,
             labelled,
@@ -270,15 +269,18 @@ def tell(output: Output, result: RepairResult) -> None:
         f"held out: {len(result.split.held_out.negatives)} and {len(result.split.held_out.positives)}"
     )
     widened = f", widened from a front of {found.front}" if found.beyond_front else ""
-    output.say(f"localised {len(found.suspects)} of {found.n_candidates:,} weights ({found.method}{widened})")
-    output.say(f"searched {pluralise(result.search.generations, 'generation')} ({result.search.stopped})")
+    steps = [f"localised {len(found.suspects):,} of {found.n_candidates:,} weights"]
+    output.detail(f"{steps[0]} ({found.method}{widened})")
+    output.detail(f"searched {pluralise(result.search.generations, 'step')} ({result.search.stopped})")
     if result.choice is not None:
-        output.say(
-            f"chose 1 of {pluralise(len(result.points), 'candidate')}: {result.choice.rule}; {result.choice.why}"
-        )
+        output.detail(f"chose by: {result.choice.rule}; {result.choice.why}")
         chosen = None if result.choice.index is None else result.points[result.choice.index]
-        if chosen is not None and chosen.minimised_from is not None:
-            output.say(f"minimised: {chosen.weights} of {chosen.minimised_from} changed weights suffice")
+        steps.append(f"found {pluralise(len(result.points), 'patch', 'patches')}")
+        if chosen is not None:
+            before = chosen.minimised_from
+            fewer = "" if before is None else f", of which {chosen.weights:,} suffice"
+            steps.append(f"took one of {pluralise(before or chosen.weights, 'weight')}{fewer}")
+    output.say("; ".join(steps))
     if result.split.never_break is not None:
         tell_never_break(output, result.split.never_break)
-    output.say("seconds: " + ", ".join(f"{step} {seconds:.1f}" for step, seconds in result.seconds.items()))
+    output.detail("seconds: " + ", ".join(f"{step} {seconds:.1f}" for step, seconds in result.seconds.items()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import click
 
 from arachne.cli.border import harmless_option
 from arachne.cli.clustering import ClusterChoice, cluster_options
-from arachne.cli.config import ConfiguredCommand, again
+from arachne.cli.config import ConfiguredCommand, again, given_sources
 from arachne.cli.options import DataChoice, ModelChoice, model_options, optional_data_options, output_options
 from arachne.cli.outputs import OUT_FILE
 from arachne.cli.plugin_flags import plugin_option
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from arachne.cli.console import Output
     from arachne.evidence.scan import Scan
     from arachne.model.backend import ModelBackend
+    from arachne.report.next_steps import Given
 
 
 @click.command(cls=ConfiguredCommand, short_help="List the mistakes a model makes.")
@@ -71,7 +73,8 @@ def command(
     backend = machines.share(context, model.load(), output)
     if page is not None and not causes:
         raise UsageError("--page shows causes; leave out --no-causes")
-    found = Scan.of(backend, data.read(backend, task=task, tell=output.say), task)
+    with output.progress("run the model"):
+        found = Scan.of(backend, data.read(backend, task=task, tell=output.say), task)
     order = other_order(found.data.labels, found.predictions, found.n_classes) if found.task.SINGLE else None
     if order is not None:
         output.say(f"note: {order.describe(found.data)}")
@@ -89,7 +92,10 @@ def command(
     sick = sick or (() if order is None else (order.describe(found.data),))
     if sick and causes:
         output.say("causes are not looked for in a model that looks sick: see to that first")
-    shared = found.causes if causes and found.left_out is None and not sick else None
+    shared = None
+    if causes and found.left_out is None and not sick:
+        with output.progress("look for causes"):
+            shared = found.causes
     looked = len(searched_rows(found.data))
     if shared is not None and looked < len(found.data):
         output.say(f"causes were looked for among {looked:,} of the inputs, drawn by chance, and counted in all")
@@ -115,6 +121,14 @@ def command(
             drawn = render_scan(scan_page(found, command=again(context)))
         if drawn is not None:
             _write(page, drawn, output)
+    elif found.faults and causes and found.left_out is None:
+        output.say(tell_next(given_sources(context), (shared or found.faults)[0].target))
+
+
+def tell_next(given: Given, target: str) -> str:
+    """Say what can be done with a scan: see its inputs, repair one of its targets."""
+    repair = shlex.join(["arachne", "repair", *given.model, *given.data, "--target", target, "-o", "fix"])
+    return f"--page scan.html shows the inputs behind this; to repair one of them:\n  {repair}"
 
 
 def _examine(found: Scan, backend: ModelBackend, data: DataChoice) -> tuple[str, ...]:

@@ -39,6 +39,7 @@ class LabelledData(Drawable):
             that.
         kept: Which inputs nobody has labelled and the model must go on reading as it does, bool `(n,)`; None if there
             are none. Their labels are filled in when the model has run.
+        value_names: The names of an input's values, as the columns of a table have them; None if they have none.
     """
 
     inputs: Inputs
@@ -49,8 +50,11 @@ class LabelledData(Drawable):
     source: str | None = None
     names_assumed: bool = False
     kept: Array | None = None
+    value_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
+        if self.value_names is not None and not self._names_values(self.value_names):
+            object.__setattr__(self, "value_names", None)  # preprocessing made other values of the columns
         arrays = self.inputs if isinstance(self.inputs, Mapping) else {"x": self.inputs}
         if not arrays:
             raise DataError("expected at least one input array, got none")
@@ -68,6 +72,9 @@ class LabelledData(Drawable):
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def _names_values(self, names: tuple[str, ...]) -> bool:
+        return not isinstance(self.inputs, Mapping) and tuple(self.inputs.shape[1:]) == (len(names),)
 
     def __str__(self) -> str:
         """`899 inputs (1, 8, 8), 10 classes: 0, 1, …`, instead of pages of numbers."""
@@ -95,6 +102,7 @@ class LabelledData(Drawable):
             source=self.source,
             names_assumed=self.names_assumed,
             kept=None if self.kept is None else self.kept[chosen],
+            value_names=self.value_names,
         )
 
     @property

@@ -96,7 +96,8 @@ def read_data(
     remaining = found.preprocess if found.preprocess is not None else steps
     if isinstance(source, LabelledData) and names is None:
         data = replace(data, names_assumed=source.names_assumed)
-    data = replace(data, inputs=as_inputs(remaining(data.inputs)), source=_source_name(source))
+    inputs = as_inputs(remaining(data.inputs))
+    data = replace(data, inputs=inputs, source=_source_name(source), value_names=found.value_names)
     check_finite(data.inputs)
     return data
 
@@ -174,7 +175,9 @@ def _from_pair(inputs: Any, labels: Any, preprocess: Preprocess, limit: int | No
 
 def _from_labelled(data: LabelledData, preprocess: Preprocess, limit: int | None) -> RawData:
     data = data if limit is None else data.take(range(min(limit, len(data))))
-    return RawData(data.inputs, data.labels, data.class_names, None, data.names, data.columns, preprocess)
+    return RawData(
+        data.inputs, data.labels, data.class_names, None, data.names, data.columns, preprocess, data.value_names
+    )
 
 
 def _number_classes(found: RawData, names: tuple[str, ...] | None, n_classes: int | None) -> LabelledData:

@@ -217,8 +217,8 @@ def _patches_note(evidence: Evidence) -> tuple[str, ...]:
     if evidence.patches_compared < 2:
         return ()
     return (
-        f"{evidence.patches_compared} patches were compared and the best was taken on inputs the repair could see. Its "
-        "numbers on those inputs flatter it; the held-out numbers do not, because they played no part in the choice.",
+        f"It is the best of {evidence.patches_compared} patches on seen inputs, so its numbers there flatter it; the "
+        "held-out numbers played no part in the choice.",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from rich.text import Text
 from arachne.report.printable import printable
 
 BAR_WIDTH = 20
+NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 class SafeConsole(Console):
@@ -39,6 +41,12 @@ class Ink:
         if self.ascii_only:
             safe = safe.replace("→", "->").replace("–", "-").encode("ascii", "backslashreplace").decode("ascii")
         return Text(safe)
+
+    def paragraph(self, value: str, width: int) -> Text:
+        """Sentences as lines, none of which begins with a per cent sign."""
+        together = value.replace(" %", f"{NO_BREAK}%")
+        lines = textwrap.wrap(together, width, break_long_words=False, break_on_hyphens=False)
+        return self.text("\n".join(lines).replace(NO_BREAK, " "))
 
     def bar(self, share: float) -> str:
         """A bar of at most `BAR_WIDTH` characters."""

@@ -18,9 +18,9 @@ from PIL import Image
 from arachne.data.labelled import LabelledData
 from arachne.data.layout import MIN_CORRELATION, as_pictures, neighbour_correlation, picture_layout
 from arachne.data.readers.images import is_outside
+from arachne.data.text_columns import find_texts
 from arachne.model.values import Array, batches
 
-TEXT_COLUMNS = ("text", "sentence", "tweet", "review", "title", "question")
 LONGEST_TEXT = 400
 AT_ONCE = 256
 """Pictures that are read at a time where many are averaged."""
@@ -43,9 +43,9 @@ def show_inputs(data: LabelledData, rows: Sequence[int]) -> list[Shown]:
     """The chosen rows of the data, each in the form that suits it."""
     if not len(rows):
         return []
-    for column in TEXT_COLUMNS:
-        if column in data.columns:
-            return [_text(str(data.columns[column][row])) for row in rows]
+    texts = find_texts(data)
+    if texts is not None:
+        return [_text(str(texts[row])) for row in rows]
     array = _one_array(data)
     sample = picture_sample(array)
     if array.dtype.kind in "USO":
@@ -63,7 +63,7 @@ def show_inputs(data: LabelledData, rows: Sequence[int]) -> list[Shown]:
         return [_text(_tokens(np.asarray(array[row]))) for row in rows]
     if _is_signal(sample):
         return [_curve(np.asarray(array[row], dtype=np.float64)) for row in rows]
-    return [_values(np.asarray(array[row])) for row in rows]
+    return [_values(np.asarray(array[row]), data.value_names) for row in rows]
 
 
 def show_pictures(pictures: Array, sample: Array) -> list[Shown]:
@@ -186,7 +186,10 @@ def _curve(values: Array) -> Shown:
     return {"kind": "curve", "curves": np.nan_to_num(channels[:3, ::step]).round(4).tolist()}
 
 
-def _values(values: Array) -> Shown:
+def _values(values: Array, names: Sequence[str] | None) -> Shown:
     flat = values.ravel()
-    shown = [[str(number), f"{float(value):.4g}"] for number, value in enumerate(flat[:MOST_VALUES].tolist())]
+    shown = [
+        [str(number) if names is None else names[number], f"{float(value):.4g}"]
+        for number, value in enumerate(flat[:MOST_VALUES].tolist())
+    ]
     return {"kind": "values", "values": shown, "more": max(0, flat.size - MOST_VALUES)}

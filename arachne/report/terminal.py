@@ -30,12 +30,15 @@ if TYPE_CHECKING:
     from arachne.patch import Patch
 
 WIDTH = 80
-MOST_CLASSES = 5
+MOST_CLASSES = 3
 MOST_GROUPS = 12
-MOST_WEIGHTS = 6
-MOST_FAULTS = 20
+MOST_WEIGHTS = 3
+MOST_FAULTS = 6
 MOST_WILDCARDS = 3
 MOST_SUSPECTS = 20
+LONGEST_NAME = 44
+"""Characters of a weight's name; of a longer one the end is shown, which tells weights apart."""
+
 STYLES = {
     REMOVED: "bold green",
     REDUCED: "bold yellow",
@@ -52,24 +55,28 @@ class EvidenceTable:
 
     evidence: Evidence
     patch: Patch | None = None
+    connection: str | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         """Called by rich when the table is printed."""
         ink = Ink(options.ascii_only)
         verdict = self.evidence.verdict
-        head = ink.text(verdict.heading.upper())
-        head.stylize(STYLES[verdict.word])
-        yield Text.assemble(head, ": ", ink.text(verdict.sentence), ".")
+        heading, width = verdict.heading.upper(), options.max_width
+        head = ink.paragraph(f"{heading}: {verdict.sentence}.", width)
+        head.stylize(STYLES[verdict.word], 0, len(heading))
+        yield head
         if verdict.balance:
-            yield ink.text(f"{capitalise(verdict.balance)}.")
+            yield ink.paragraph(f"{capitalise(verdict.balance)}.", width)
         yield self._numbers(ink)
         yield from self._groups(ink)
-        yield from self._classes(ink)
+        yield from self._classes(ink, width)
         yield from self._figures(ink)
-        if self.patch is not None:
+        if self.connection is not None:
+            yield ink.paragraph(f"{capitalise(self.connection)}.", width)
+        elif self.patch is not None:
             yield from self._weights(self.patch, ink)
         for note in self.evidence.notes:
-            yield ink.text(note)
+            yield ink.paragraph(note, width)
 
     def _numbers(self, ink: Ink) -> Table:
         parts = [part for part in (self.evidence.seen, self.evidence.held_out) if part is not None]
@@ -100,16 +107,19 @@ class EvidenceTable:
             table.add_row(f"and {len(fairness.groups) - MOST_GROUPS} more", *[""] * 6)
         yield table
 
-    def _classes(self, ink: Ink) -> Iterator[RenderableType]:
+    def _classes(self, ink: Ink, width: int) -> Iterator[RenderableType]:
         changed = most_changed(self.evidence.held_out.classes)
         if not changed:
             return
+        yield ink.paragraph(_class_line(self.evidence.held_out.classes), width)
+        fallen = [accuracy for accuracy in changed if accuracy.change < 0]
+        if not fallen:
+            return
         noun = f"{self.evidence.held_out.noun}s"
-        table = _table(f"classes that changed most, {self.evidence.basis}", noun, "accuracy", "points")
-        for accuracy in changed[:MOST_CLASSES]:
+        table = _table(f"classes that fell most, {self.evidence.basis}", noun, "accuracy", "points")
+        for accuracy in fallen[:MOST_CLASSES]:
             before, after = percent(accuracy.before.value), percent(accuracy.after.value)
-            points = ink.text(f"{100 * accuracy.change:+.1f}")
-            points.stylize("green" if accuracy.change > 0 else "red")
+            points = Text(f"{100 * accuracy.change:+.1f}", style="red")
             table.add_row(ink.text(accuracy.name), str(accuracy.total), ink.text(f"{before} → {after}"), points)
         yield table
 
@@ -137,14 +147,14 @@ class EvidenceTable:
             table = _table(f"{len(patch):,} weights changed, by row", "weights", "size", "largest")
             for row in rows[:MOST_WEIGHTS]:
                 cells = (str(row.weights), f"{row.size:.3g}", f"{row.largest:+.3g}")
-                table.add_row(ink.text(f"{row.tensor}, {row.name}"), *cells)
+                table.add_row(ink.text(_end_of(f"{row.tensor}, {row.name}")), *cells)
             if len(rows) > MOST_WEIGHTS:
                 table.add_row(f"and {pluralise(len(rows) - MOST_WEIGHTS, 'more row')}", "", "", "")
             yield table
             return
         table = _table("weight", "old", "new")
         for entry in patch.entries[:MOST_WEIGHTS]:
-            table.add_row(ink.text(str(entry.address)), f"{entry.old:.6g}", f"{entry.new:.6g}")
+            table.add_row(ink.text(_end_of(str(entry.address))), f"{entry.old:.6g}", f"{entry.new:.6g}")
         if len(patch.entries) > MOST_WEIGHTS:
             table.add_row(f"and {len(patch.entries) - MOST_WEIGHTS:,} more", "", "")
         yield table
@@ -178,7 +188,7 @@ class ScanTable:
         yield from self._groups(ink)
         if not self.confusions:
             return
-        yield from self._causes(ink, wrong)
+        yield from self._causes(ink, wrong, options.max_width)
         table = _table("target", "count", "share of mistakes")
         table.add_column("")
         most = self.confusions[0].count
@@ -186,10 +196,13 @@ class ScanTable:
             bar = ink.bar(fault.count / most)
             table.add_row(ink.text(fault.target), str(fault.count), percent(fault.share), bar)
         yield table
-        if kinds > MOST_FAULTS:
-            yield Text(f"and {pluralise(kinds - MOST_FAULTS, 'rarer kind')}")
-        for fault in self.wildcards[:MOST_WILDCARDS]:
-            yield ink.text(f"together: {fault.target} accounts for {fault.count} of them ({percent(fault.share)})")
+        rarer = f"and {pluralise(kinds - MOST_FAULTS, 'rarer kind')}, which --json lists" if kinds > MOST_FAULTS else ""
+        together = ", ".join(
+            f"{fault.target} {fault.count} ({percent(fault.share)})" for fault in self.wildcards[:MOST_WILDCARDS]
+        )
+        if rarer or together:
+            said = "; ".join(filter(None, [rarer, f"together: {together}" * bool(together)]))
+            yield ink.paragraph(said, options.max_width)
 
     def _groups(self, ink: Ink) -> Iterator[RenderableType]:
         if self.groups is None:
@@ -212,18 +225,21 @@ class ScanTable:
             )
         yield table
 
-    def _causes(self, ink: Ink, wrong: int) -> Iterator[RenderableType]:
+    def _causes(self, ink: Ink, wrong: int, width: int) -> Iterator[RenderableType]:
         if self.causes is None:
             return
         if self.causes:
             table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+            left = width - 2 - max(len(cause.target) for cause in self.causes)
             for cause in self.causes:
-                tried = "" if cause.experiment is None else f"\n{cause.experiment.sentence}"
-                table.add_row(ink.text(cause.target), ink.text(f"{cause.sentence} ({p_value(cause.p)}){tried}"))
+                told = ink.paragraph(f"{cause.sentence} ({p_value(cause.p)})", left)
+                if cause.experiment is not None:
+                    told = Text.assemble(told, "\n", ink.paragraph(cause.experiment.sentence, left))
+                table.add_row(ink.text(cause.target), told)
             yield table
-        left = wrong - sum(cause.count for cause in self.causes)
-        if left:
-            yield Text(f"no common cause found for {pluralise(left, 'error')}; confusions below")
+        rest = wrong - sum(cause.count for cause in self.causes)
+        if rest:
+            yield Text(f"no common cause found for {pluralise(rest, 'error')}; confusions below")
 
 
 @dataclass(frozen=True)
@@ -240,7 +256,7 @@ class LocalisationTable:
         yield ink.text(found.headline + behind)
         table = _table("weight", "value", *(("gradient loss", "forward impact") if found.scores else ()))
         for address, value, scores in ranked_suspects(found)[:MOST_SUSPECTS]:
-            table.add_row(ink.text(str(address)), f"{value:.6g}", *(f"{score:.4g}" for score in scores))
+            table.add_row(ink.text(_end_of(str(address))), f"{value:.6g}", *(f"{score:.4g}" for score in scores))
         yield table
         if len(found.suspects) > MOST_SUSPECTS:
             yield Text(f"and {len(found.suspects) - MOST_SUSPECTS:,} more")
@@ -272,9 +288,19 @@ def _cells(part: PartEvidence) -> dict[str, str]:
         **({} if part.kept is None else {"kept decisions changed": _rate(part.kept)}),
         f"fault, all {part.noun}s": f"{shown}, {p_value(part.sign_p)}",
         "other errors fixed": f"{part.others_fixed:,}",
-        part.words.share: percent_change(part.accuracy_before, part.accuracy_after),
-        "McNemar's test" if part.by_input is None else "sign flips by input": p_value(part.mcnemar_p),
+        part.words.share: f"{percent_change(part.accuracy_before, part.accuracy_after)}, {p_value(part.mcnemar_p)}",
     }
+
+
+def _class_line(classes: Sequence[Accuracy]) -> str:
+    """Say in how many classes accuracy rises and falls, and where most."""
+    ranked = sorted(classes, key=lambda accuracy: -accuracy.change)
+    rise, fall = sum(one.change > 0 for one in ranked), sum(one.change < 0 for one in ranked)
+    best, worst = ranked[0], ranked[-1]
+    up = f" (most in {best.name}, by {100 * best.change:.1f} points)" if rise else ""
+    down = f" (most in {worst.name}, by {-100 * worst.change:.1f} points)" if fall else ""
+    counts = (f"{rise or 'none'}{up}", f"{fall or 'none'}{down}")
+    return f"Of {pluralise(len(ranked), 'class', 'classes')}, accuracy rises in {counts[0]} and falls in {counts[1]}."
 
 
 def _objective(fairness: Fairness) -> str:
@@ -295,9 +321,13 @@ def _rate(rate: Rate) -> str:
     return f"{rate.count:,} of {rate.total:,}: {percent(rate.value)}\n95 %: {percent(low)} – {percent(high)}"
 
 
+def _end_of(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else "…" + name[1 - LONGEST_NAME :]
+
+
 def _table(name: str, *columns: str, justify: Literal["left", "right"] = "right") -> Table:
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    table.add_column(name, overflow="fold", max_width=40)
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
+    table.add_column(name, overflow="fold", max_width=LONGEST_NAME)
     for column in columns:
         table.add_column(column, justify=justify)
     return table

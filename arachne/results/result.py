@@ -16,6 +16,7 @@ from arachne.data.grouping import with_objective
 from arachne.data.split import Split
 from arachne.errors import ModelError, NothingWithinBudgetError, UsageError
 from arachne.evidence import Evidence, Gate, LabelNoise, SplitScores, compare, score
+from arachne.evidence.connections import describe_connections
 from arachne.evidence.forecast import Forecast
 from arachne.evidence.grade import NOTHING_WITHIN
 from arachne.fairness import Objective
@@ -95,6 +96,8 @@ class RepairResult:
         kept: Sections of the page that an earlier run has made.
         forecast: The share that was said to be within reach before the search; None if nothing could be said.
         experiments: Experiments with the causes that were to be repaired, on seen inputs, by target.
+        connection: The few pixels, columns or words that all changed weights are connected to, in words; None if they
+            are spread out.
         notes: Sentences about what `save` had to leave out, such as a page that could not be drawn.
     """
 
@@ -113,11 +116,12 @@ class RepairResult:
     kept: Mapping[str, Any] = field(default_factory=dict)
     forecast: Forecast | None = None
     experiments: Mapping[str, Experiment] = field(default_factory=dict)
+    connection: str | None = None
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """The evidence as a table of plain text."""
-        return as_text(EvidenceTable(self.evidence, self.patch))
+        return as_text(EvidenceTable(self.evidence, self.patch, self.connection))
 
     @property
     def model(self) -> PatchedModel:
@@ -164,7 +168,8 @@ class RepairResult:
         provenance["settings"] = {**provenance.get("settings", {}), **changed}
         search, patch, evidence = build_patch(self.backend, split, self.search, choice, provenance, self.points)
         chosen = replace(self, split=split, search=search, patch=patch, evidence=evidence, settings=settings)
-        chosen = replace(chosen, choice=choice)
+        connection = describe_connections(self.backend, patch, split.seen.data)
+        chosen = replace(chosen, choice=choice, connection=connection)
         return chosen.within_budget()
 
     def within_budget(self) -> RepairResult:
@@ -349,6 +354,7 @@ class RepairResult:
                 },
                 "doubtful": doubtful_objects(self.doubtful),
                 **outlook_objects(self.forecast, self.experiments),
+                **({} if self.connection is None else {"connection": self.connection}),
                 "gates": gate_objects([gate.check(self.evidence) for gate in self.gates]),
                 **choice_objects(
                     self.points, self.choice, self.evidence.never_break, self.patch.provenance.get("never_break")

@@ -329,7 +329,7 @@ def test_printed_evidence_is_the_verdict_and_the_notes(part_evidence: PartEviden
 
 def test_comparing_several_patches_is_said() -> None:
     evidence = Evidence(held_out=outcome(negatives=20, repaired=20), patches_compared=7)
-    assert any("7 patches were compared" in note for note in evidence.notes)
+    assert any("the best of 7 patches" in note for note in evidence.notes)
 
 
 @pytest.mark.parametrize(

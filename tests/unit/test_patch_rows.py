@@ -110,7 +110,7 @@ def test_terminal_and_card_show_rows_of_a_long_patch(long: Patch) -> None:
     rows = all_rows(long.changes)
     assert "123 weights changed, by row" in table
     assert f"{rows[0].tensor}, {rows[0].name}" in table
-    assert f"and {len(rows) - 6} more rows" in table
+    assert f"and {len(rows) - terminal.MOST_WEIGHTS} more rows" in table
     result = result_object(evidence, command="repair", seed=0, backend="reference", weights=len(long), seconds={})
     card = model_card(result, long, ReferenceBackend(mlp([20, 30, 10])).describe())
     assert "123 weights, all in `patch.json`" in card

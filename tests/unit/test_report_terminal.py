@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from arachne.localise.base import Localisation, ParameterScores
 from arachne.model.values import Address
 from arachne.patch import Patch, PatchBase
 from arachne.report.objects import localisation_object
-from arachne.report.terminal import EvidenceTable, LocalisationTable, ScanTable, as_text
+from arachne.report.terminal import MOST_WEIGHTS, EvidenceTable, LocalisationTable, ScanTable, as_text
 from arachne.testing import ReferenceBackend, mlp
 from arachne.weights.selection import Selection
 
@@ -115,7 +116,21 @@ def test_a_few_weights_are_shown_and_the_rest_counted(evidence: Evidence, patch:
     text = as_text(EvidenceTable(evidence, patch))
     first = patch.entries[0]
     assert re.search(rf"{re.escape(str(first.address))} +{first.old:.6g} +{first.new:.6g}$", text, re.MULTILINE)
-    assert f"and {len(patch) - 6} more" in text
+    assert f"and {len(patch) - MOST_WEIGHTS} more" in text
+
+
+def test_a_long_name_of_a_weight_keeps_its_end_and_the_table_fits(evidence: Evidence, patch: Patch) -> None:
+    name = "bert.encoder.layer.11.attention.output.dense"
+    entries = tuple(replace(one, address=replace(one.address, layer=name)) for one in patch.entries)
+    base = replace(patch.base, tensors=tuple(replace(tensor, layer=name) for tensor in patch.base.tensors))
+    lines = as_text(EvidenceTable(evidence, Patch(entries, base))).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith("…") and "dense.weight[0, 0]" in line for line in lines)
+
+
+def test_no_line_begins_with_a_per_cent_sign(evidence: Evidence) -> None:
+    for width in range(80, 100):
+        assert not [line for line in as_text(EvidenceTable(evidence), width).splitlines() if line.strip()[:1] == "%"]
 
 
 def test_a_scan_ranks_faults_with_count_share_and_bar() -> None:

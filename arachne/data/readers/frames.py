@@ -6,6 +6,7 @@ A frame is read like a csv: a column `label` or `y`, and features or a column `p
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +69,7 @@ def _read(frame: Any, preprocess: Preprocess, labels: Any = None) -> RawData:
     table: Table = {name: _values(values) for name, values in series.items()}
     found = from_table(table, "the data frame", Path(), preprocess)
     label = next(name for name in LABEL_NAMES if name in series)
-    return RawData(
-        found.inputs, found.labels, _categories(series[label]), None, found.names, found.columns, found.preprocess
-    )
+    return replace(found, class_names=_categories(series[label]), known_names=None)
 
 
 def _values(series: Any) -> Any:

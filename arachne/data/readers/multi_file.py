@@ -69,6 +69,7 @@ def join(parts: Sequence[tuple[Path, RawData]]) -> RawData:
         names=None if None in names else tuple(name for own in names for name in own or ()),
         columns={name: np.concatenate([one.columns[name] for one in found]) for name in first.columns},
         preprocess=first.preprocess,
+        value_names=first.value_names if all(one.value_names == first.value_names for one in found) else None,
     )
 
 

@@ -63,6 +63,7 @@ def read_parquet(path: Path, preprocess: Preprocess, limit: int | None, memory: 
                     labels=as_labels(rest[label]),
                     columns={column_name(name) or name: as_column(rest[name]) for name in rest if name != label},
                     preprocess=preprocess,
+                    value_names=found.value_names,
                 )
     return from_table(load_parquet(path, limit), f"'{path}'", path.parent, preprocess, memory)
 

@@ -31,6 +31,7 @@ class RawData:
         names: File names `(n,)`.
         columns: Metadata `(n,)`.
         preprocess: The part of the preprocessing that is still to be done.
+        value_names: The names of the columns that one array of inputs was made of.
     """
 
     inputs: Inputs | Mapping[str, Any] | Any
@@ -40,6 +41,7 @@ class RawData:
     names: tuple[str, ...] | None = None
     columns: Mapping[str, Array] = field(default_factory=dict)
     preprocess: Preprocess | None = None
+    value_names: tuple[str, ...] | None = None
 
 
 def label_columns(names: Iterable[str]) -> dict[str, str]:

@@ -113,7 +113,9 @@ def from_table(table: Table, source: str, folder: Path, preprocess: Preprocess, 
     if not features:
         raise DataError(f"{source} has no column 'path' and no columns of features beside '{used[0]}'")
     metadata = {column_name(name) or name: as_column(table[name]) for name in table if column_name(name)}
-    return RawData(as_features(table, features, source), labels, class_names, columns=metadata, preprocess=preprocess)
+    inputs = as_features(table, features, source)
+    named = tuple(features) if isinstance(inputs, np.ndarray) else None
+    return RawData(inputs, labels, class_names, columns=metadata, preprocess=preprocess, value_names=named)
 
 
 def labels_of(table: Table, source: str) -> tuple[Any, tuple[str, ...] | None, tuple[str, ...]]:
