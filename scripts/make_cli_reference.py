@@ -7,26 +7,29 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import click
 
-from arachne.cli import COMMANDS, options
-from arachne.cli.config import ConfiguredCommand
-from arachne.cli.gates import gate_options
-from arachne.cli.plugins import Plugin, describe, row
-from arachne.cli.sections import MIN_GROUPED, group_options
+from arachne.cli import COMMANDS
+from arachne.cli.plugins import describe
 from arachne.plugins.table import FINDERS, LOCALISERS, OBJECTIVES, SEARCHERS, Table
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "cli.md"
-PLUGINS = """`arachne plugins` lists these, those of other packages and the backends; `arachne plugins NAME` shows one.
+PLUGINS = """`arachne plugins` lists these, those of other packages and the backends; `arachne plugins NAME` shows one,
+with the meaning and the default of every option.
 
 A command takes the options of the plug-ins it has chosen as `-O NAME=VALUE`, `-O search.NAME=VALUE` where a searcher
 and a localiser both have one of that name, and `-O de.NAME=VALUE` for one of several that `arachne compare` runs.
 Options of finders are set in Python.
 """
+
+EVERYWHERE = ("config", "as_json", "quiet", "verbose", "log_file", "debug")
+"""Options that are not repeated in every command's list."""
+NAMED = ("--include", "--exclude")
+"""Options of plug-ins that commands have under their own name."""
 
 BEGIN, END = "<!-- begin: made by scripts/make_cli_reference.py -->\n", "<!-- end -->\n"
 
@@ -44,90 +47,58 @@ def fill_page(page: str) -> str:
 
 
 def reference() -> Iterable[str]:
-    """The lines of all sections: options that commands share, command by command, then the plug-ins."""
-    shared = {
-        "Model options": _options_of(options.model_options),
-        "Data options": _options_of(options.data_options),
-        "Gate options": _options_of(gate_options),
-        "Config options": ConfiguredCommand("none").params,
-        "Output options": _options_of(options.output_options),
-    }
-    yield "## Options that commands share\n"
-    for title, parameters in shared.items():
-        yield f"### {title}\n"
-        yield from _table(parameters)
+    """The lines of all sections: the commands, each option once, then the plug-ins."""
+    commands = {name: importlib.import_module(f"arachne.cli.{name}").command for name in COMMANDS}
     yield "## Commands\n"
-    for name in COMMANDS:
-        yield from _section(name, importlib.import_module(f"arachne.cli.{name}").command, shared)
+    for name, command in commands.items():
+        yield from _section(name, command)
+    yield "## Options\n"
+    yield "Each option once, by name; `arachne COMMAND --help` groups those of one command.\n"
+    yield from _options(commands)
     yield "## Plug-ins\n"
     yield PLUGINS
     for table in (SEARCHERS, LOCALISERS, OBJECTIVES, FINDERS):
         yield from _plugins(table)
 
 
-def _section(name: str, command: click.Command, shared: dict[str, list[click.Parameter]]) -> Iterable[str]:
+def _section(name: str, command: click.Command) -> Iterable[str]:
+    """One command: how it is called, what it does, and the names of its options."""
     yield f"### arachne {name}\n"
     usage = " ".join(["arachne", name, *(_metavar(p) for p in command.params if isinstance(p, click.Argument))])
     yield f"```text\n{usage} [OPTIONS]\n```\n"
     yield inspect.cleandoc(command.help or "") + "\n"
-    own = list(command.params)
-    taken = []
-    for title, parameters in shared.items():
-        same = {_identity(parameter) for parameter in parameters}
-        if same <= {_identity(parameter) for parameter in own}:
-            own = [parameter for parameter in own if _identity(parameter) not in same]
-            taken.append(f"[{title.lower()}](#{title.lower().replace(' ', '-')})")
-    rows = [parameter for parameter in own if isinstance(parameter, click.Option)]
-    for title, group in group_options(rows) if len(rows) >= MIN_GROUPED else [("", rows)] if rows else []:
-        yield from ([f"**{title}**\n"] if title else [])
-        yield from _table(group)
-    if taken:
-        yield f"Also: {', '.join(taken)}.\n"
+    options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+    own = [f"`{option.opts[-1]}`" for option in options if option.name not in EVERYWHERE]
+    yield f"Options: {', '.join(own)}.\n" if own else ""
 
 
-def _identity(parameter: click.Parameter) -> tuple[str, ...]:
-    return tuple(str(getattr(parameter, name, None)) for name in ("name", "help", "show_default"))
+def _options(commands: dict[str, click.Command]) -> Iterable[str]:
+    """Every option with its meaning; one that means something else in another command has a row for each."""
+    owners: dict[tuple[str, str], list[str]] = {}
+    for name, command in commands.items():
+        for option in command.params:
+            if isinstance(option, click.Option):
+                owners.setdefault((_write_option(option), _meaning(option)), []).append(name)
+    meanings = Counter(written for written, _ in owners)
+    yield "| option | meaning |\n|---|---|"
+    for (written, meaning), names in sorted(owners.items(), key=lambda item: item[0][0].split("`--")[-1].lower()):
+        where = f" ({', '.join(names)})" if meanings[written] > 1 else ""
+        yield f"| {written} | {meaning}{where} |"
+    yield ""
 
 
 def _plugins(table: Table) -> Iterable[str]:
-    """Arachne's own plug-ins of a kind: what each does, then every option with the plug-ins that have it."""
-    found = [describe(table, name) for name in sorted(table.ours)]
+    """Arachne's own plug-ins of a kind: what each does, and the names of its options."""
     yield f"### {table.kind.capitalize()}s\n"
-    yield f"| {table.kind} | what it does |\n|---|---|"
-    yield from (f"| `{one.name}` | {_escape(one.summary)} |" for one in found)
-    yield "\n| option | value | default | the paper's | meaning | of |\n|---|---|---|---|---|---|"
-    owners: dict[tuple[str, ...], list[Plugin]] = {}
-    for one in found:
-        for option in one.options:
-            owners.setdefault(row(option, table.kind), []).append(one)
-    for cells, having in owners.items():
-        written, value, default, paper, meaning = map(_escape, cells)
-        of = f"every {table.kind}" if len(having) == len(found) else ", ".join(f"`{one.name}`" for one in having)
-        yield f"| `{written}` | {value} | {default} | {paper} | {meaning} | {of} |"
+    yield f"| {table.kind} | what it does | options |\n|---|---|---|"
+    for one in (describe(table, name) for name in sorted(table.ours)):
+        names = ", ".join(f"`{option.name}`" for option in one.options if f"--{option.name}" not in NAMED)
+        yield f"| `{one.name}` | {_escape(one.summary)} | {names} |"
     yield ""
 
 
 def _escape(text: str) -> str:
     return text.replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
-
-
-def _options_of(decorate: Any) -> list[click.Parameter]:
-    """List what a decorator adds to a command."""
-
-    def nothing() -> None:
-        """Take no options of its own."""
-
-    return click.command()(decorate(nothing)).params
-
-
-def _table(parameters: Iterable[click.Parameter]) -> Iterable[str]:
-    yield "| option | meaning |\n|---|---|"
-    for parameter in parameters:
-        if isinstance(parameter, click.Option):
-            yield f"| {_write_option(parameter)} | {_meaning(parameter)} |"
-        else:
-            yield f"| `{_metavar(parameter)}` | The model file. |"
-    yield ""
 
 
 def _write_option(option: click.Option) -> str:
