@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from arachne.scoring.statistics import Rate
 from examples.study.summary import Mean, Summary
 
 FEWEST_RESAMPLED = 4
@@ -20,21 +17,16 @@ def cell(found: Summary | None) -> str:
     return f"{interval(found.repair)} @ {100 * found.damage.value:.2f} %"
 
 
+def short_cell(found: Summary | None) -> str:
+    """Repaired @ broken, without the interval."""
+    return "not run" if found is None else f"{share(found.repair.value)} @ {100 * found.damage.value:.2f} %"
+
+
 def interval(mean: Mean, *, sign: bool = False) -> str:
     """The mean with its interval, where there are enough faults to resample."""
     if mean.faults < FEWEST_RESAMPLED:
         return share(mean.value, sign)
     return f"{share(mean.value, sign)} ({share(mean.low, sign)} to {share(mean.high, sign)})"
-
-
-def rate(rates: Sequence[Rate], *, percent: bool) -> str:
-    """The mean over seeds, with Wilson's interval for as many inputs as one half has: halves of seeds overlap."""
-    total = round(np.mean([rate.total for rate in rates]))
-    value = float(np.mean([rate.value for rate in rates]))
-    low, high = Rate(round(value * total), total).interval
-    if percent:
-        return f"{100 * value:.2f} ({100 * low:.2f} to {100 * high:.2f})"
-    return f"{share(value)} ({share(low)} to {share(high)})"
 
 
 def share(value: float, sign: bool = False) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from arachne.text import pluralise
 from examples.study import report_text as text
 from examples.study.budgets import AUTO, BUDGETS, DE, DEFAULT_BUDGET, DONE
-from examples.study.cells import cell, interval, percent, rate, share, table
+from examples.study.cells import cell, interval, percent, share, short_cell, table
 from examples.study.faults import BY_NAME, CONFUSED_SUBJECTS, DECIDE, JUDGE
 from examples.study.figure import draw
 from examples.study.runs import RESULTS, Row, Run, read_runs
@@ -70,7 +70,8 @@ def _both_tables(runs: Sequence[Run]) -> tuple[str, str]:
     repaired, kept = [], []
     for searcher in searchers_of(runs):
         found = [summarise(runs, searcher, budget) for budget in BUDGETS]
-        repaired.append([f"`{searcher}`", *map(cell, found)])
+        shown = cell if searcher in (AUTO, DE) else short_cell
+        repaired.append([f"`{searcher}`", *map(shown, found)])
         seconds = [run.seconds for run in runs if run.searcher == searcher]
         own = summarise(runs, searcher, DEFAULT_BUDGET)
         weights = "" if own is None or own.weights is None else f"{own.weights:,.0f}"
@@ -99,9 +100,9 @@ def _by_kind(runs: Sequence[Run]) -> str:
     for name, own in groups.items():
         found = [summarise(own, AUTO, budget) for budget in BUDGETS]
         default = summarise(own, AUTO, DEFAULT_BUDGET)
-        reach = "" if default is None else interval(default.possible)
+        reach = "" if default is None else share(default.possible.value)
         seconds = f"{np.mean([run.seconds for run in own]):.1f}"
-        rows.append([name, str(len({run.fault for run in own})), *map(cell, found), reach, seconds])
+        rows.append([name, str(len({run.fault for run in own})), *map(short_cell, found), reach, seconds])
     heads = ["kind, or subject", "faults", *(percent(budget) for budget in BUDGETS)]
     heads += [f"within reach at {percent(DEFAULT_BUDGET)}", "seconds"]
     return f"## The default by kind of fault and by subject\n\n{text.BY_KIND}\n\n{table(heads, rows)}"
@@ -113,14 +114,14 @@ def _against_de(runs: Sequence[Run]) -> str:
     given_up = [run for run in made_by(DE, runs) if run.outcome != DONE]
     if not both:
         return ""
-    repaired, kept = _both_tables(both)
+    repaired, _ = _both_tables(both)
     faults = (
         f"{pluralise(len({run.fault for run in both}), 'fault')}, {pluralise(len(made_by(DE, both)), 'run')} of each"
     )
     told = f"{faults}; {pluralise(len(given_up), 'run')} of `{DE}` {'was' if len(given_up) == 1 else 'were'} given up."
     without = sorted({run.subject for run in runs} - {run.subject for run in both})
     not_run = f" Not run on {', '.join(without)}." if without else ""
-    return f"## Beside the paper's search\n\n{text.AGAINST_DE}\n\n{told}{not_run}\n\n{repaired}\n\n{kept}"
+    return f"## Beside the paper's search\n\n{text.AGAINST_DE}\n\n{told}{not_run}\n\n{repaired}"
 
 
 def _every_fault(runs: Sequence[Run]) -> str:
@@ -129,21 +130,18 @@ def _every_fault(runs: Sequence[Run]) -> str:
     for fault, own in rows_of(made_by(AUTO, runs), AUTO, DEFAULT_BUDGET).items():
         run = next(run for run in runs if run.fault == fault)
         seconds = np.mean([one.seconds for one in runs if one.fault == fault and one.searcher == AUTO])
-        makers = dict.fromkeys(row.made_by or "none" for row in own)
         rows.append(
             [
                 fault,
                 f"`{run.target}`",
-                str(len(own)),
-                rate([row.repair for row in own], percent=False),
-                rate([row.damage for row in own], percent=True),
+                share(float(np.mean([row.repair.value for row in own]))),
+                f"{100 * np.mean([row.damage.value for row in own]):.2f}",
                 f"{sum(row.kept for row in own)} of {len(own)}",
-                ", ".join(makers),
                 _weights(own),
                 f"{seconds:.1f}",
             ]
         )
-    heads = ["fault", "target", "seeds", "repaired", "broken, %", "kept", "made by", "weights", "seconds"]
+    heads = ["fault", "target", "repaired", "broken, %", "kept", "weights", "seconds"]
     return f"## Every fault at {percent(DEFAULT_BUDGET)}\n\n{text.EVERY_FAULT}\n\n{table(heads, rows)}"
 
 
@@ -160,17 +158,16 @@ def _weights(rows: Sequence[Row]) -> str:
 
 
 def _sets(runs: Sequence[Run]) -> str:
-    """Which faults decided and which judge, and which were not run."""
-    rows = []
-    for part in (DECIDE, JUDGE):
-        ran = {run.fault: len({one.seed for one in runs if one.fault == run.fault}) for run in runs if run.part == part}
-        missing = [name for name, fault in BY_NAME.items() if fault.part == part and name not in ran]
-        confused = {run.subject for run in runs if run.part == part and not run.systematic}
-        missing += [f"confusions of {name}" for name in CONFUSED_SUBJECTS if name not in confused]
-        told = ", ".join(f"{name} ({seeds})" for name, seeds in ran.items())
-        rows.append([part, told or "none", ", ".join(missing) or "none"])
-    listed = table(["set", "run (seeds)", "not run here"], rows)
-    return f"## Which faults decided, and which judge\n\n{text.SETS}\n\n{listed}"
+    """What decided and what judges, and what was not run."""
+    missing = [name for name, fault in BY_NAME.items() if name not in {run.fault for run in runs}]
+    missing += [f"confusions of {name}" for name in CONFUSED_SUBJECTS if name not in _confused(runs)]
+    told = f" Not run: {', '.join(missing)}." if missing else ""
+    return f"## Which faults decided, and which judge\n\n{text.SETS}{told}"
+
+
+def _confused(runs: Sequence[Run]) -> set[str]:
+    """Subjects of which confusions were run."""
+    return {run.subject for run in runs if not run.systematic}
 
 
 def _decided(runs: Sequence[Run]) -> str:

@@ -12,7 +12,6 @@ from examples.study.questions.columns import HEADS, NAMES, subjects_in, three
 from examples.study.questions.kept import Kept
 from examples.study.questions.reading import Pair, at, by_case, mean, outcome, pairs
 from examples.study.questions.repairing import BUDGETS, PARTS
-from examples.study.questions.rq5 import SUBJECTS as NETWORKS
 from examples.study.questions.tables import number, rate_at, table, with_interval
 
 TOP = 10
@@ -82,9 +81,6 @@ def _groups(lines: Lines) -> Iterator[tuple[str, list[Pair], str]]:
         yield f"RQ3 {NAMES[subject]}, ten most frequent", top, f"{np.mean(eval_rates):.2f}"
         if len(every) > len(top):
             yield f"RQ3 {NAMES[subject]}, all that were run", every, ""
-    for subject in NETWORKS:
-        own = [pair for pair in pairs(lines["rq5"]) if pair.faithful.cell.subject == subject]
-        yield f"RQ5 {subject}", own, ""
     yield "RQ5, all that were run", pairs(lines["rq5"]), "0.61"
     yield "RQ6 LFW, women read as men", pairs(lines["rq6"]), ""
     yield "RQ7 tweets, negative read as neutral", pairs(lines["rq7"]), ""

@@ -15,6 +15,9 @@ from examples.study.questions.repairing import DEFAULT, DEFAULT_BUDGET, FAITHFUL
 from examples.study.questions.rq4 import USUAL
 from examples.study.questions.tables import mean_over, number, points, table
 
+SHOWN = (1, 4, 10, 20)
+"""Values of alpha that have a row; the figure has all."""
+
 
 def rq4(kept: Sequence[Kept], pictures: Path | None) -> str:
     """Points that class a, class b and all inputs gain, by alpha."""
@@ -32,7 +35,8 @@ def rq4(kept: Sequence[Kept], pictures: Path | None) -> str:
             changes = [lambda one: one.class_gain(0), lambda one: one.class_gain(1), lambda one: one.gain]
             told = [points(own, change) for change in changes]
             defaults = [_class_gains(both, budget) for budget in (EQUAL, DEFAULT_BUDGET)]
-            rows.append([name, str(alpha), str(len(own[""])), paper, *told, *defaults])
+            if alpha in SHOWN:
+                rows.append([name, str(alpha), str(len(own[""])), paper, *told, *defaults])
             for line, change in zip(("class a", "class b", "all"), changes, strict=True):
                 xs, ys = series.setdefault(line, ([], []))
                 xs.append(alpha)
