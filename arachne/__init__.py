@@ -12,9 +12,12 @@ if _sys.argv[:1] == ["-m"] and {"arachne", "arachne.cli"} & {*_STARTED} and not 
     # `python -m arachne` would look for every module, such as numpy, in the working folder first.
     del _sys.path[0]
 
-from typing import TYPE_CHECKING, Any  # noqa: E402  # not from the working folder
+TYPE_CHECKING = False
+"""Read by type checkers as true, as that of `typing`, whose import takes longer than all else in this module."""
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from arachne.api import compare_searchers, localise_weights, open_repair, repair, scan
     from arachne.bench.result import Comparison
     from arachne.causes import Cause, Finder

@@ -1,14 +1,18 @@
 """The entry of the command `arachne` and of `python -m arachne`: Ctrl-C ends it in one line from its first import on.
 
-This module imports next to nothing, since it can only speak for what comes after it.
+This module imports next to nothing, since it can only speak for what comes after it: modules that the interpreter has
+loaded anyway, or is built with.
 """
 
 from __future__ import annotations
 
+import _signal as signal  # type: ignore[import-not-found]  # built in; `signal` would import enum first
 import os
-import signal
-from types import FrameType
-from typing import NoReturn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import NoReturn
 
 INTERRUPTED = 130
 

@@ -54,3 +54,9 @@ def test_a_command_that_ignores_interrupts_goes_on_ignoring_them() -> None:
     )
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.startswith("arachne, version")
+
+
+def test_the_entry_imports_nothing_that_the_interpreter_has_not_loaded() -> None:
+    program = "import sys; before = {*sys.modules}; import arachne.__main__; print(*sorted({*sys.modules} - before))"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    assert set(ran.stdout.split()) <= {"__future__", "arachne", "arachne.__main__", "_signal"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,3 +69,8 @@ class Kept:
             with self._lock, self._path.open("a", encoding="utf-8") as file:
                 file.write(line + "\n")
         return made
+
+    def trials(self, part: str, attempts: Mapping[str, Callable[[], Trial]]) -> list[Trial]:
+        """Look trials up by name, or make and keep them; those that the time was too short for are left out."""
+        found = [self.trial(part, name, attempt) for name, attempt in attempts.items()]
+        return [trial for trial in found if trial is not None]

@@ -18,8 +18,7 @@ NUMBER = 30
 
 def run(seed: int, jobs: int, kept: Kept) -> Iterator[Row]:
     with Runs() as runs, compared(runs) as one:
-        found = [kept.trial("compared", f"{n} {seed}", partial(_trial, one, seed, n)) for n in range(NUMBER)]
-    made = [trial for trial in found if trial is not None]
+        made = kept.trials("compared", {f"{n} {seed}": partial(_trial, one, seed, n) for n in range(NUMBER)})
     told = f"the same rows {len(made)} times; {sum(trial.seen['kept'] for trial in made)} with a checkpoint on the disk"
     failures = tuple(wrong for trial in made for wrong in trial.wrong)
     yield Row("SIGKILL at random times of `compare`, then resume", len(made), told, failures)

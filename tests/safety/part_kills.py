@@ -5,10 +5,11 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 
-from tests.safety.kept import Kept
+from tests.safety.kept import Kept, Trial
 from tests.safety.resumed import SEARCHES, Repair, repair
 from tests.safety.rows import Row
 from tests.safety.runs import Ended, Runs
@@ -21,21 +22,25 @@ MOST = 4
 
 def run(seed: int, jobs: int, kept: Kept) -> Iterator[Row]:
     with ThreadPoolExecutor(jobs) as pool:
-        yield from pool.map(lambda search: _row(search, NUMBER, seed), SEARCHES)
+        yield from pool.map(lambda search: _row(search, seed, kept), SEARCHES)
 
 
-def _row(search: str, number: int, seed: int) -> Row:
-    failures, kills, on_disk = [], 0, 0
+def _row(search: str, seed: int, kept: Kept) -> Row:
     with Runs() as runs, repair(runs, SEARCHES[search]) as one:
-        for n in range(number):
-            rng = np.random.default_rng([seed, n, *search.encode()])
-            killed, kept, wrong = killed_and_resumed(one, rng)
-            kills, on_disk = kills + killed, on_disk + kept
-            failures += [f"{search} number {n} of seed {seed}: {what}" for what in wrong]
-    told = (
-        f"byte-identical {number - len(failures)} of {number}; {kills} kills, {on_disk} with a checkpoint on the disk"
-    )
-    return Row(f"SIGKILL at random times, then resume: {search}", number, told, tuple(failures))
+        trials = [partial(_trial, one, search, seed, number) for number in range(NUMBER)]
+        made = kept.trials("kills", {f"{search} {n} {seed}": trial for n, trial in enumerate(trials)})
+    kills, on_disk = (sum(trial.seen[name] for trial in made) for name in ("kills", "kept"))
+    same = sum(not trial.wrong for trial in made)
+    told = f"byte-identical {same} of {len(made)}; {kills} kills, {on_disk} with a checkpoint on the disk"
+    failures = tuple(wrong for trial in made for wrong in trial.wrong)
+    return Row(f"SIGKILL at random times, then resume: {search}", len(made), told, failures)
+
+
+def _trial(one: Repair, search: str, seed: int, number: int) -> Trial:
+    rng = np.random.default_rng([seed, number, *search.encode()])
+    kills, on_disk, wrong = killed_and_resumed(one, rng)
+    told = tuple(f"{search} number {number} of seed {seed}: {what}" for what in wrong)
+    return Trial(told, {"kills": kills, "kept": on_disk})
 
 
 def killed_and_resumed(one: Repair, rng: np.random.Generator) -> tuple[int, int, list[str]]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
-from tests.safety.kept import Kept
+from tests.safety.kept import Kept, Trial
 from tests.safety.results import QUICK, broken, prepare
 from tests.safety.rows import Row
 from tests.safety.runs import Ended, Runs
@@ -22,13 +23,18 @@ def run(seed: int, jobs: int, kept: Kept) -> Iterator[Row]:
     with Runs() as one, Runs() as two, tempfile.TemporaryDirectory(prefix="arachne-races-") as name:
         folder = Path(name)
         prepare(one, folder)
-        failures, codes = [], []
-        for number in range(NUMBER):
-            found, wrong = raced(one, two, folder, number)
-            codes += found
-            failures += [f"race {number}: {what}" for what in wrong]
-    told = f"exactly one went on {NUMBER - len(failures)} times; the other was told so, {codes.count(4)} times while "
-    yield Row("two runs, one folder", NUMBER, f"{told}both ran and {codes.count(2)} times behind", tuple(failures))
+        trials = [partial(_trial, one, two, folder, number) for number in range(NUMBER)]
+        made = kept.trials("races", {str(number): trial for number, trial in enumerate(trials)})
+    codes = [code for trial in made for code in trial.seen["codes"]]
+    held = sum(not trial.wrong for trial in made)
+    told = f"exactly one went on {held} times; the other was told so, {codes.count(4)} times while both ran and "
+    failures = tuple(wrong for trial in made for wrong in trial.wrong)
+    yield Row("two runs, one folder", len(made), f"{told}{codes.count(2)} times behind", failures)
+
+
+def _trial(one: Runs, two: Runs, folder: Path, number: int) -> Trial:
+    codes, wrong = raced(one, two, folder, number)
+    return Trial(tuple(f"race {number}: {what}" for what in wrong), {"codes": codes})
 
 
 def raced(one: Runs, two: Runs, folder: Path, number: int) -> tuple[list[int], list[str]]:

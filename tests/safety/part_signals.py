@@ -6,10 +6,11 @@ import shlex
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 
-from tests.safety.kept import Kept
+from tests.safety.kept import Kept, Trial
 from tests.safety.resumed import SEARCHES, Repair, repair
 from tests.safety.rows import Row
 from tests.safety.runs import Runs
@@ -23,20 +24,26 @@ AT_ONCE = 1.0
 
 def run(seed: int, jobs: int, kept: Kept) -> Iterator[Row]:
     with ThreadPoolExecutor(jobs) as pool:
-        yield from pool.map(lambda number: _row(number, NUMBER, seed), (signal.SIGINT, signal.SIGTERM))
-    yield _twice(NUMBER // 5, seed)
+        yield from pool.map(lambda number: _row(number, seed, kept), (signal.SIGINT, signal.SIGTERM))
+    yield _twice(seed, kept)
 
 
-def _row(number: signal.Signals, times: int, seed: int) -> Row:
-    failures, resumed, slowest = [], 0, 0.0
+def _row(number: signal.Signals, seed: int, kept: Kept) -> Row:
+    def trial(one: Repair, n: int) -> Trial:
+        went_on, after, wrong = interrupted(one, number, np.random.default_rng([seed, n, number]))
+        told = tuple(f"{number.name} number {n} of seed {seed}: {what}" for what in wrong)
+        return Trial(told, {"went on": went_on, "after": round(after, 2)})
+
     with Runs() as runs, repair(runs, SEARCHES["de"]) as first, repair(runs, SEARCHES["margin"]) as second:
-        for n in range(times):
-            rng = np.random.default_rng([seed, n, number])
-            went_on, after, wrong = interrupted((first, second)[n % 2], number, rng)
-            resumed, slowest = resumed + went_on, max(slowest, after)
-            failures += [f"{number.name} number {n} of seed {seed}: {what}" for what in wrong]
+        trials = {f"{number.name} {n} {seed}": partial(trial, (first, second)[n % 2], n) for n in range(NUMBER)}
+        made = kept.trials("signals", trials)
+    slowest, resumed = _slowest(made), sum(trial.seen["went on"] for trial in made)
     told = f"exit {128 + number} in {slowest:.1f} s at most; {resumed} went on by the printed command, byte-identical"
-    return Row(number.name, times, told, tuple(failures))
+    return Row(number.name, len(made), told, tuple(wrong for trial in made for wrong in trial.wrong))
+
+
+def _slowest(made: list[Trial]) -> float:
+    return max((trial.seen["after"] for trial in made), default=0.0)
 
 
 def interrupted(one: Repair, number: int, rng: np.random.Generator) -> tuple[bool, float, list[str]]:
@@ -66,15 +73,17 @@ def interrupted(one: Repair, number: int, rng: np.random.Generator) -> tuple[boo
     return went_on, ended.after, wrong
 
 
-def _twice(times: int, seed: int) -> Row:
-    failures, slowest = [], 0.0
+def _twice(seed: int, kept: Kept) -> Row:
+    def trial(one: Repair, n: int) -> Trial:
+        after, wrong = interrupted_twice(one, np.random.default_rng([seed, n]))
+        told = tuple(f"two SIGINT, number {n} of seed {seed}: {what}" for what in wrong)
+        return Trial(told, {"after": round(after, 2)})
+
     with Runs() as runs, repair(runs, SEARCHES["de"]) as one:
-        for n in range(times):
-            rng = np.random.default_rng([seed, n])
-            after, wrong = interrupted_twice(one, rng)
-            slowest = max(slowest, after)
-            failures += [f"two SIGINT, number {n} of seed {seed}: {what}" for what in wrong]
-    return Row("a second SIGINT", times, f"exit 130 in {slowest:.1f} s at most; goes on", tuple(failures))
+        trials = {f"two SIGINT {n} {seed}": partial(trial, one, n) for n in range(NUMBER // 5)}
+        made = kept.trials("signals", trials)
+    told = f"exit 130 in {_slowest(made):.1f} s at most; goes on"
+    return Row("a second SIGINT", len(made), told, tuple(wrong for trial in made for wrong in trial.wrong))
 
 
 def interrupted_twice(one: Repair, rng: np.random.Generator) -> tuple[float, list[str]]:
