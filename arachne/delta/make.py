@@ -82,6 +82,8 @@ def delta_of_result(folder: str | Path) -> tuple[Delta, str]:
     with tempfile.TemporaryDirectory() as work:
         revert(patch, check_no_link(models[0], "model"), Path(work, models[0].name))
         before = {path.name: path for path in Path(work).iterdir() if (folder / path.name).is_file()}
+        for name in before:
+            check_no_link(folder / name, "file of the model")
         changed = [name for name, path in before.items() if path.read_bytes() != (folder / name).read_bytes()]
         if len(changed) != 1:
             raise InputError(f"the patch in '{folder}' changes {len(changed)} files, and a delta is of one")

@@ -44,7 +44,7 @@ class Seed:
     @property
     def is_input(self) -> bool:
         """Whether the file to change is itself named on the command line, and not found in a folder that is."""
-        return self.kind not in ("picture", "npy", "result", "config", "checkpoint")
+        return self.kind not in ("picture", "npy", "result", "config", "checkpoint", "boxes")
 
 
 def _with_data(make: Callable[[Path], str]) -> Callable[[Path], str]:
@@ -213,9 +213,54 @@ OURS = [
 ]  # fmt: skip
 """Files that Arachne itself has written, or whose form is its own."""
 
+DETECT = ("scan", "cells.onnx", "--data", "pictures", *valid.DETECTION)
+COCO = ("scan", "cells.onnx", "--data", "annotations.json", *valid.DETECTION)
+ATTRIBUTES = ("scan", "net.onnx", "--data", "data.csv", "--task", "multilabel", *FLAT)
+INT8 = ("scan", "int8.onnx", "--data", "data.npz")
+
+
+def _pictures(name: str) -> Callable[[Path], str]:
+    def make(folder: Path) -> str:
+        valid.detection(folder)
+        if name == "data.yaml":
+            (folder / "pictures" / "classes.txt").unlink()
+            (folder / "pictures" / name).write_text("path: .\nnames: {0: 'red', 1: \"green\"}\n")
+        return f"pictures/{name}"
+
+    return make
+
+
+def _annotations(folder: Path) -> str:
+    valid.coco(folder)
+    return "annotations.json"
+
+
+def _attributes(folder: Path) -> str:
+    """A table with a column of labels for each class."""
+    rows = valid.pixels(12).reshape(12, 64) / 255
+    lines = [",".join([*(f"y_{number}" for number in range(10)), *(f"p{number}" for number in range(64))])]
+    for number, row in enumerate(rows):
+        lines.append(",".join([*(str(int(number % 10 == each)) for each in range(10)), *(f"{v:.3f}" for v in row)]))
+    (folder / "data.csv").write_text("\n".join(lines))
+    return "data.csv"
+
+
+TASKS = [
+    Seed("yolo labels", "boxes", _pictures("labels/000.txt"), DETECT),
+    Seed("yolo names", "boxes", _pictures("data.yaml"), DETECT),
+    Seed("yolo classes", "boxes", _pictures("classes.txt"), DETECT),
+    Seed("coco", "boxes", _annotations, COCO),
+    Seed("coco, values", "boxes", _annotations, COCO, in_json),
+    Seed("multilabel csv", "csv", _with_model(_attributes), ATTRIBUTES),
+    Seed("int8 onnx", "onnx", _with_data(valid.int8_model), INT8),
+    Seed("int8 onnx, fields", "onnx", _with_data(valid.int8_model), INT8, in_message),
+]
+"""Labels of other tasks than one class for each input, and quantised models."""
+
 SEEDS = [
     *INSIDE,
     *OURS,
+    *TASKS,
     Seed("onnx", "onnx", _with_data(valid.model), (*SCAN, "data.npz")),
     Seed("pt2", "pt2", _with_data(valid.program), ("scan", "net.pt2", "--data", "data.npz")),
     Seed(

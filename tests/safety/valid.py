@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from importlib.resources import files
@@ -71,6 +72,61 @@ def _repaired(folder: Path, name: str, *options: str, target: str = "top:1", row
     else:
         shutil.copytree(kept, folder / name)
     return name
+
+
+def int8_model(folder: Path, name: str = "int8.onnx") -> str:
+    """The demo's network with its weights and activations in whole numbers."""
+    import onnx
+    from onnxruntime import quantization
+
+    class Calibration(quantization.CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no types
+        def __init__(self, entry: str, rows: Any) -> None:
+            self._left = [{entry: rows}]
+
+        def get_next(self) -> Any:
+            return self._left.pop() if self._left else None
+
+    source = folder / model(folder, "float.onnx")
+    with np.load(str(files("arachne.demo") / "digits.npz")) as stored:
+        rows = np.asarray(stored["x"][:64], np.float32)
+    calibration = Calibration(onnx.load(source).graph.input[0].name, rows)
+    quantization.quantize_static(str(source), str(folder / name), calibration, per_channel=True)
+    source.unlink()
+    return name
+
+
+DETECTION = ("--task", "detection", "--preprocess", "scale=1/255 layout=nchw")
+
+
+def detection(folder: Path) -> list[str]:
+    """A detector of coloured cells, a YOLO folder `pictures`, and the command that scans them."""
+    import onnx
+
+    from tests.backends.onnx_detector import make_cell_detector, write_cells
+
+    onnx.save(make_cell_detector(), folder / "cells.onnx")
+    write_cells(folder / "pictures", 12, seed=5)
+    return ["scan", "cells.onnx", "--data", "pictures", *DETECTION]
+
+
+def coco(folder: Path) -> list[str]:
+    """The same with a file of annotations as COCO has them, `annotations.json`, beside `images`."""
+    argv = detection(folder)
+    (folder / "pictures" / "images").rename(folder / "images")
+    names = sorted(path.name for path in (folder / "images").iterdir())
+    side = 32
+    images = [{"id": at, "file_name": name, "width": side, "height": side} for at, name in enumerate(names)]
+    categories = [{"id": at + 1, "name": name} for at, name in enumerate(("red", "green"))]
+    boxes: list[dict[str, Any]] = []
+    for at, name in enumerate(names):
+        for line in (folder / "pictures" / "labels" / name).with_suffix(".txt").read_text().splitlines():
+            kind, x, y, width, height = map(float, line.split())
+            box = [(x - width / 2) * side, (y - height / 2) * side, width * side, height * side]
+            boxes.append({"id": len(boxes), "image_id": at, "category_id": int(kind) + 1, "bbox": box})
+    told = {"images": images, "annotations": boxes, "categories": categories}
+    (folder / "annotations.json").write_text(json.dumps(told))
+    shutil.rmtree(folder / "pictures")
+    return [*argv[:3], "annotations.json", *DETECTION]
 
 
 RESUMED = ("repair", "net.onnx", "--data", "data.npz", "--target", "top:1", "--search", "de", "-O", "population=8",

@@ -54,6 +54,8 @@ def read_coco(path: Path, preprocess: Preprocess, limit: int | None, memory: int
     boxes: dict[Any, list[tuple[int, float, float, float, float]]] = {_key(image, "id", path): [] for image in wanted}
     sizes = {image["id"]: _size(image, path) for image in wanted}
     known = {_key(image, "id", path) for image in images}
+    if len(known) < len(images):
+        raise DataError(f"'{path}' has {len(images):,} images with {len(known):,} ids, expected one for each")
     for annotation in annotations:
         image = _key(annotation, "image_id", path)
         if image not in known:
@@ -68,9 +70,9 @@ def read_coco(path: Path, preprocess: Preprocess, limit: int | None, memory: int
 
 def _classes(categories: Sequence[Mapping[str, Any]], path: Path) -> tuple[dict[int, int], tuple[str, ...]]:
     """Return the place of each category by its id, and their names, in the order of ids."""
-    found = {_key(category, "id", path): str(category.get("name", "")) for category in categories}
-    names = tuple(found[number] for number in sorted(found))
-    if not names or "" in names or len(set(names)) != len(categories):
+    found = {_key(category, "id", path): category.get("name") for category in categories}
+    names = tuple(name for number in sorted(found) if isinstance(name := found[number], str) and name)
+    if not names or len(set(names)) != len(categories):
         raise DataError(f"'{path}' has {len(categories)} categories, expected some, with a name each of its own")
     return {number: place for place, number in enumerate(sorted(found))}, names
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Sequence
@@ -93,7 +94,7 @@ def _class_names(folders: Sequence[Path]) -> tuple[str, ...] | None:
     for folder in folders:
         for name in NAME_FILES:
             path = folder / name
-            if os.path.isfile(path):
+            if os.path.lexists(path):
                 text = read_text(path, "list of class names", MOST_LABEL_FILE, DataError)
                 names = _yaml_names(text, path) if path.suffix in (".yaml", ".yml") else text.splitlines()
                 return _check_names([name.strip() for name in names if name.strip()], path)
@@ -123,7 +124,7 @@ def _yaml_names(text: str, path: Path) -> list[str]:
         below.append(line.strip())
     if rest.startswith(("[", "{")):
         inside = " ".join([rest, *below]).split("]" if rest[0] == "[" else "}")[0][1:]
-        entries = re.findall(r"\s*((?:\d+\s*:\s*)?(?:'[^']*'|\"[^\"]*\"|[^,'\"]+))\s*(?:,|$)", inside)
+        entries = _split_outside_quotes(inside)
     else:
         entries = [entry.removeprefix("-") for entry in below]
     found: dict[int, str] = {}
@@ -131,6 +132,14 @@ def _yaml_names(text: str, path: Path) -> list[str]:
         numbered = re.fullmatch(r"(\d{1,6})\s*:\s*(.*)", entry.strip())
         number, name = (int(numbered[1]), numbered[2]) if numbered else (at, entry)
         found[number] = name.strip().strip("'\"")
-    if sorted(found) != list(range(len(found))):
+    if sorted(found) != list(range(len(entries))):
         raise DataError(f"'{path}' numbers its classes {sorted(found)[:5]}…, expected 0, 1, 2, …")
     return [found[number] for number in range(len(found))]
+
+
+def _split_outside_quotes(text: str) -> list[str]:
+    """Split at the commas that stand in no quotes; a comma at the end ends the last entry."""
+    found = re.finditer(r"'[^']*'|\"[^\"]*\"|,", text)
+    commas = [match.start() for match in found if match[0] == ","]
+    entries = [text[start + 1 : end] for start, end in itertools.pairwise([-1, *commas, len(text)])]
+    return entries if entries[-1].strip() else entries[:-1]
