@@ -71,8 +71,14 @@ def label_kept(data: LabelledData, outputs: Array, task: Task) -> LabelledData:
         return data
     decided = task.label_as_decided(outputs[data.kept])
     labels = data.labels.astype(np.result_type(data.labels, decided))
+    if labels.ndim == 3:  # as many label rows for each picture as the one with the most has
+        labels, decided = (_pad_rows(own, max(labels.shape[1], decided.shape[1])) for own in (labels, decided))
     labels[data.kept] = decided
     return replace(data, labels=labels)
+
+
+def _pad_rows(labels: Array, rows: int) -> Array:
+    return np.pad(labels, ((0, 0), (0, rows - labels.shape[1]), (0, 0)))
 
 
 def _take(keep: LabelledData, rows: Sequence[int]) -> LabelledData:

@@ -123,8 +123,19 @@ def score(backend: ModelBackend, split: Split, run: Callable[[Part], Array] | No
     part = split.held_out
     if not part.task.TABULATES or not len(part):
         return found
-    outputs = backend.forward(part.data.inputs)
-    return replace(found, figures=part.task.tabulate(part.outputs, outputs, part.data.labels))
+    return replace(found, figures=tabulate(part, backend.forward(part.data.inputs)))
+
+
+def tabulate(part: Part, after: Array) -> Figures | None:
+    """Count what people read of the part's task besides decisions, on the inputs that somebody has labelled.
+
+    Args:
+        part: The inputs, with the original model's outputs.
+        after: Raw outputs with the patch, `(n, ...)`.
+    """
+    after = after if part.data.kept is None else after[~part.data.kept]
+    labelled = part.labelled_part
+    return part.task.tabulate(labelled.outputs, after, labelled.data.labels)
 
 
 def original_scores(split: Split) -> SplitScores:

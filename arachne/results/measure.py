@@ -22,6 +22,7 @@ from arachne.data.seen import ALL, HELD_OUT, PARTLY_SEEN, find_seen
 from arachne.data.unlabelled import read_unlabelled
 from arachne.errors import PatchError, UsageError
 from arachne.evidence import Evidence, Flips
+from arachne.evidence.evidence import tabulate
 from arachne.evidence.measure_part import measure_part
 from arachne.evidence.survival import Scores, Survival, count_still_repaired, scores_there
 from arachne.fairness import Objective
@@ -83,7 +84,7 @@ class Measured:
         if self.seen is not None and self.seen_after is not None:
             seen = measure_part(self.seen, self.seen.read(self.seen_after).scores, self.objective)
         held_out = measure_part(self.part, self.part.read(self.after).scores, self.objective)
-        figures = self.part.task.tabulate(self.part.outputs, self.after, self.part.data.labels)
+        figures = tabulate(self.part, self.after)
         return Evidence(held_out, seen, budget=self.budget, basis=self.basis, figures=figures, max_drop=self.max_drop)
 
 

@@ -7,7 +7,9 @@ import pytest
 
 from arachne.decisions.decisions import Array
 from arachne.errors import DataError, ModelError
-from arachne.tasks.detection.boxes import ANCHOR, CLASS, COLUMNS, corners, overlaps, pad_rows, suppress
+from arachne.tasks import Detection
+from arachne.decisions.decisions import Array
+from arachne.tasks.detection.boxes import ANCHOR, ANY_CLASS, CLASS, COLUMNS, REST, corners, overlaps, pad_rows, suppress
 from arachne.tasks.detection.candidates import add_candidates
 from arachne.tasks.detection.layout import Layout, find_layout
 from arachne.tasks.detection.measures import detect
@@ -129,8 +131,11 @@ def test_the_decisions_of_a_picture() -> None:
     )
     labels = np.array([[box_row(1, 10, 10, 10, 10), box_row(0, 0, 0, 0, 0)]])
     found = add_candidates(V8, outputs, labels, np.array([0.25, 0.25]))[0]
-    decisions = {int(row[ANCHOR]) - 1: int(row[CLASS]) for row in found if row[ANCHOR]}
+    decisions = {int(row[ANCHOR]) - 1: int(row[CLASS]) for row in found if row[ANCHOR] > 0 and row[CLASS] >= 0}
     assert decisions == {1: 1, 2: 1, 4: 0, 5: 0}
+    others = {int(row[ANCHOR]) - 1: int(row[CLASS]) for row in found if row[CLASS] < 0}
+    assert others == {0: -1, 3: ANY_CLASS}  # may become the object; is badly placed and fires already
+    assert found[-1].tolist() == [0, 0, 0, 0, 0, REST]  # the last anchor
     assert found[found[:, ANCHOR] == 0].tolist() == [box_row(1, 10, 10, 10, 10)]
     again = add_candidates(V8, outputs, found[None], np.array([0.25, 0.25]))[0]
     np.testing.assert_array_equal(again, found)
@@ -165,3 +170,58 @@ def test_a_class_without_objects_has_no_average_precision() -> None:
     assert np.isnan(found.average_precision())
     assert found.count_false_alarms(0.5) == 1
     np.testing.assert_allclose(found.boxes, corners(np.array([[10, 10, 10, 10]])))
+
+
+def picture_with_rest() -> tuple[Detection, Array, Array]:
+    """A task, outputs of one picture whose low anchors are one decision, and its labels."""
+    outputs = outputs_of(
+        [
+            (10, 10, 10, 10, 0.70, 0.01),  # the object
+            (11, 10, 10, 10, 0.20, 0.02),  # on the object, below the threshold: may become class 1, not class 2
+            (50, 50, 10, 10, 0.03, 0.01),
+            (70, 70, 10, 10, 0.01, 0.03),
+        ]
+    )
+    task = Detection(layout=V8, object_names=("cat", "dog"))
+    return (
+        task,
+        outputs,
+        task.prepare_labels(np.array([[box_row(1, 0.1, 0.1, 0.1, 0.1)]]), outputs, np.zeros((1, 3, 100, 100))),
+    )
+
+
+def test_an_anchor_far_below_the_threshold_that_is_raised_is_counted() -> None:
+    task, outputs, labels = picture_with_rest()
+    before = task.read(outputs, labels)
+    assert before.labels.tolist() == [1, 0]
+    assert task.correct(before.scores, before.labels).all()
+    for anchor, kind, expected in ((3, 1, False), (2, 0, False), (1, 1, False), (1, 0, True)):
+        raised = outputs.copy()
+        raised[0, 4 + kind, anchor] = 0.6
+        found = task.read(raised, labels)
+        assert task.correct(found.scores, found.labels).tolist() == [True, expected]
+
+
+def test_gradients_of_the_rest_go_to_its_highest_anchors() -> None:
+    task, outputs, labels = picture_with_rest()
+    outputs = outputs.astype(np.float64)
+    weights = np.random.default_rng(0).normal(size=(2, 3))
+    found = task.pull_back(weights, outputs, labels)
+    expected = np.zeros_like(outputs)
+    for at in np.ndindex(*outputs.shape):
+        up, down = outputs.copy(), outputs.copy()
+        up[at], down[at] = up[at] + 1e-6, down[at] - 1e-6
+        expected[at] = sum(
+            sign * (task.read(moved, labels).scores * weights).sum() for sign, moved in ((1, up), (-1, down))
+        )
+    np.testing.assert_allclose(found, expected / 2e-6, rtol=1e-5, atol=1e-6)
+    assert found[0, 4, 2] != 0 != found[0, 5, 3]
+
+
+def test_pictures_without_labels_are_kept_as_they_are_read() -> None:
+    task, outputs, _ = picture_with_rest()
+    labels = task.label_as_decided(outputs)
+    decided = task.read(outputs, labels)
+    assert decided.labels.tolist() == [1, 0, 0]
+    assert task.correct(decided.scores, decided.labels).all()
+    np.testing.assert_array_equal(task.prepare_labels(labels, outputs, None), labels)

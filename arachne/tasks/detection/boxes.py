@@ -3,7 +3,9 @@
 Labels of a picture are rows `(class, x, y, width, height, anchor)`. A row whose anchor is 0 is a labelled box: classes
 count from 1, 0 being background; x and y are its centre; all four are shares of the picture's width and height, until
 they are brought to the unit of the model's boxes. A row of zeros is no box, so that pictures with few boxes are padded
-with zeros. A row with an anchor, counted from 1, is a decision: what that anchor of the outputs should be read as.
+with zeros. A row with an anchor, counted from 1, is a decision: what that anchor of the outputs should be read as. With
+a class below 0 it is none, and says which class that anchor may be read as. A row whose anchor is `REST` is a decision
+about all anchors without a row: none of them should be read as anything but background.
 """
 
 from __future__ import annotations
@@ -15,6 +17,12 @@ from arachne.decisions.decisions import Array
 CLASS, ANCHOR = 0, 5
 BOX = slice(1, 5)
 COLUMNS = 6
+
+REST = -1
+"""The anchor of the row that stands for all anchors without a row."""
+
+ANY_CLASS = -1_000_000
+"""The class of an anchor that may be read as any class."""
 
 BACKGROUND = "background"
 """The name of class 0."""

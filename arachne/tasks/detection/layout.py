@@ -64,6 +64,19 @@ class Layout:
             found = found * (_sigmoid(sure) if self.logits else sure)
         return found
 
+    def highest_anchors(self, outputs: Array, open_to: Array) -> Array:
+        """Return the anchor with the highest score for each class, `(n, objects)`.
+
+        Args:
+            outputs: Raw outputs, `(n, ...)`.
+            open_to: Which anchors are compared for which class, bool `(n, anchors, objects)`; at least one for each.
+        """
+        if self.logits and not self.objectness:
+            scores = self.by_anchor(outputs)[..., self.first_class :]
+        else:
+            scores = self.probabilities(outputs)
+        return np.asarray(np.where(open_to, scores, -np.inf).argmax(axis=1))
+
     def class_logits(self, outputs: Array, inputs: Array, anchors: Array) -> Array:
         """Return the logit of each class's probability at some anchors of some inputs, both `(m,)`: `(m, objects)`."""
         values = self.by_anchor(outputs)[inputs, anchors]

@@ -13,9 +13,10 @@ from arachne.errors import DataError, ModelError, UsageError, did_you_mean
 from arachne.plugins.options import option
 from arachne.tasks.base import Task, as_numbers
 from arachne.tasks.detection.boxes import ANCHOR, BACKGROUND, BOX, CLASS, COLUMNS
-from arachne.tasks.detection.candidates import add_candidates
+from arachne.tasks.detection.candidates import add_candidates, keep_decisions
 from arachne.tasks.detection.layout import BOX_VALUES, Layout, find_layout
 from arachne.tasks.detection.measures import detect, tabulate_detections
+from arachne.tasks.detection.places import find_places
 from arachne.tasks.figures import Figures
 from arachne.tasks.multilabel import parse_threshold
 
@@ -28,7 +29,8 @@ class Detection(Task):
     """Boxes of a detector: outputs `(n, 4 + classes, anchors)` as of YOLOv8 to v12, or `(n, anchors, 5 + classes)`.
 
     Labels are boxes, `(n, most, COLUMNS)`. A decision is about an anchor that stands for an object, or for none but
-    scores near the threshold. It is between background and all classes. `false:CLASS` and `missed:CLASS` are targets.
+    scores near the threshold, and one more is about all other anchors of a picture. It is between background and all
+    classes. `false:CLASS` and `missed:CLASS` are targets.
     Only weights that change no box are repaired.
     """
 
@@ -78,26 +80,30 @@ class Detection(Task):
         return np.array([given.get(name, usual) for name in self.object_names] or [usual])
 
     def prepare_labels(self, labels: Array, outputs: Array, inputs: Any) -> Array:
-        if labels[..., ANCHOR].any():
+        fresh = ~labels[..., ANCHOR].any(axis=1)
+        if not fresh.any():
             return labels
         found = np.array(labels, np.float64)
         if self.known_layout.in_pixels:
             height, width = picture_sides(inputs)
-            found[..., BOX] *= (width, height, width, height)
+            found[fresh, :, BOX] *= (width, height, width, height)
         return add_candidates(self.known_layout, outputs, found, self.limits)
 
+    def label_as_decided(self, outputs: Array) -> Array:
+        return keep_decisions(self.known_layout, outputs, self.limits)
+
     def read(self, outputs: Array, labels: Array) -> Decisions:
-        inputs, rows = np.nonzero(labels[..., ANCHOR])
-        chosen = labels[inputs, rows].astype(np.int64)
-        logits = self.known_layout.class_logits(outputs, inputs, chosen[:, ANCHOR] - 1)
+        places = find_places(self.known_layout, outputs, labels)
+        logits = self.known_layout.class_logits(outputs, places.inputs, places.anchors)
         limits = np.log(self.limits / (1 - self.limits)).astype(logits.dtype)
-        background = np.zeros((len(logits), 1), logits.dtype)
-        return Decisions(np.concatenate([background, logits - limits], axis=1), chosen[:, CLASS], inputs)
+        own = places.collect(logits) - limits
+        background = np.zeros((len(own), 1), logits.dtype)
+        return Decisions(np.concatenate([background, own], axis=1), places.labels, places.owners)
 
     def pull_back(self, gradient: Array, outputs: Array, labels: Array) -> Array:
-        inputs, rows = np.nonzero(labels[..., ANCHOR])
-        anchors = labels[inputs, rows, ANCHOR].astype(np.int64) - 1
-        return self.known_layout.pull_back(gradient[:, 1:], outputs, inputs, anchors)
+        places = find_places(self.known_layout, outputs, labels)
+        spread = places.spread(gradient[:, 1:])
+        return self.known_layout.pull_back(spread, outputs, places.inputs, places.anchors)
 
     def check(self, outputs: Array, labels: Array) -> None:
         if labels.ndim != 3 or labels.shape[2] != COLUMNS:
@@ -106,12 +112,13 @@ class Detection(Task):
                 "from a folder with 'images' and 'labels', or from a COCO file"
             )
         objects = self.n_names(outputs)
-        outside = np.argwhere((labels[..., CLASS] < 0) | (labels[..., CLASS] > objects))
+        kinds = np.where(labels[..., ANCHOR] == 0, labels[..., CLASS], 0)
+        outside = np.argwhere((kinds < 0) | (kinds > objects))
         if len(outside):
             row = int(outside[0][0])
             number = int(labels[tuple(outside[0])][CLASS])
             raise DataError(f"row {row} has a box of class {number}, but the model has the classes 1 to {objects}")
-        if not labels[..., CLASS].any():
+        if not kinds.any():
             raise DataError("no picture has a labelled box, so no object can be found or lost")
 
     def n_classes(self, outputs: Array) -> int:
