@@ -19,6 +19,7 @@ from arachne.data.readers.arrays import read_npy_folder, read_npz
 from arachne.data.readers.coco import find_coco_file, read_coco
 from arachne.data.readers.frames import is_frame, read_frame, read_frame_and_labels
 from arachne.data.readers.images import read_image_folder
+from arachne.data.readers.masks import find_masks, read_mask_folder
 from arachne.data.readers.multi_file import files_of, join
 from arachne.data.readers.objects import reader_for
 from arachne.data.readers.parquet import read_parquet
@@ -55,10 +56,11 @@ def read_data(
 
     Args:
         source: An npz, csv or parquet file; a directory with one directory of pictures per class, or with `x.npy` and
-            `y.npy` (memory-mapped); pictures with boxes, as a YOLO folder (`images`, `labels`) or a COCO json; several
-            such files as a list, a pattern or separated by commas, or a directory of parquet files; `(x, y)`; a pandas
-            or polars `DataFrame`, with its labels or beside them; a torch `DataLoader` or `Dataset`, a
-            `tf.data.Dataset`, a Hugging Face `Dataset`; or `LabelledData`, which is returned as it is.
+            `y.npy` (memory-mapped); pictures with boxes, as a YOLO folder (`images`, `labels`) or a COCO json; pictures
+            with masks (`images`, `masks`, or `NAME_mask.png` beside `NAME.jpg`); several such files as a list, a
+            pattern or separated by commas, or a directory of parquet files; `(x, y)`; a pandas or polars `DataFrame`,
+            with its labels or beside them; a torch `DataLoader` or `Dataset`, a `tf.data.Dataset`, a Hugging Face
+            `Dataset`; or `LabelledData`, which is returned as it is.
         classes: The model's class names in order: a list, comma-separated text, or a file with one per line.
         preprocess: The preprocessing of the inputs, as in `scale=1/255 layout=nchw`.
         n_classes: How many classes the model has; labels outside are refused.
@@ -153,6 +155,9 @@ def _from_path(path: Path, preprocess: Preprocess, limit: int | None, memory: in
         annotations = find_coco_file(path)
         if annotations is not None:
             return read_coco(annotations, preprocess, limit, memory)
+        masks = find_masks(path)
+        if masks is not None:
+            return read_mask_folder(path, masks, preprocess, limit, memory)
         return read_image_folder(path, preprocess, limit, memory)
     if not os.path.exists(path):
         raise DataError(f"data '{path}' does not exist")

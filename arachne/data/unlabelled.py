@@ -15,6 +15,7 @@ from arachne.data.lazy.fit_memory import fit_memory
 from arachne.data.preprocess import Preprocess
 from arachne.data.readers.arrays import from_arrays, load_npy_folder, load_npz
 from arachne.data.readers.images import load_pictures, picture_names, pictures_below
+from arachne.data.readers.masks import find_masks
 from arachne.data.readers.parquet import load_parquet
 from arachne.data.readers.raw import LABEL_NAMES, RawData
 from arachne.data.readers.tables import from_table, load_csv
@@ -90,7 +91,8 @@ def _from_arrays(source: Any, preprocess: Preprocess) -> RawData:
 
 
 def _pictures(folder: Path, preprocess: Preprocess, limit: int | None, memory: int) -> RawData:
-    paths = pictures_below(folder)[:limit]
+    masks = find_masks(folder)
+    paths = (pictures_below(folder) if masks is None else list(masks))[:limit]
     if not paths:
         raise DataError(f"no pictures and no .npy files below '{folder}'")
     head, rest = preprocess.split_images()

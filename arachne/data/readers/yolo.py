@@ -53,7 +53,7 @@ def read_yolo_folder(folder: Path, preprocess: Preprocess, limit: int | None, me
     alone = sorted(texts - {path.relative_to(images).with_suffix("") for path in paths})
     if alone:
         raise DataError(f"'{labels / alone[0]}.txt' has no picture in '{images}' ({len(alone)} such files in all)")
-    names = _class_names([folder, labels, folder.absolute().parent, labels.parent])
+    names = read_class_list([folder, labels, folder.absolute().parent, labels.parent])
     pictures = []
     for path in paths[:limit]:
         text = labels / path.relative_to(images).with_suffix(".txt")
@@ -89,7 +89,7 @@ def _around(points: Sequence[float]) -> tuple[float, float, float, float]:
     return (left + right) / 2, (top + bottom) / 2, right - left, bottom - top
 
 
-def _class_names(folders: Sequence[Path]) -> tuple[str, ...] | None:
+def read_class_list(folders: Sequence[Path]) -> tuple[str, ...] | None:
     """Read the class names from the first file that has them."""
     for folder in folders:
         for name in NAME_FILES:
