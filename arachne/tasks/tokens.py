@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 
@@ -58,7 +58,7 @@ class Tokens(Task):
 
 @dataclass(frozen=True, kw_only=True)
 class Segmentation(Task):
-    """A class for each pixel: outputs `(n, classes, height, width)`, masks `(n, height, width)`.
+    """A class for each pixel: outputs `(n, classes, height, width)` or with classes last, masks `(n, height, width)`.
 
     One channel is a logit: class 1 where it is above 0. Pixels with the ignore index, or a label below 0, do not count.
     """
@@ -67,37 +67,53 @@ class Segmentation(Task):
     NOUN = "pixel"
 
     ignore_index: int = option(255, "The label of pixels that do not count; those below 0 never do.", metavar="N")
+    classes_last: bool = field(default=False, repr=False)
+    """Whether classes are the last axis of outputs, as in Keras; told by the outputs once the model is known."""
+
+    def resolve(self, outputs: Array, names: Sequence[str] | None) -> Self:
+        first, *_, last = self._check_axes(outputs).shape[1:]
+        n = None if names is None else len(names)
+        known = [n == axis or (n == 2 and axis == 1) for axis in (first, last)]
+        return replace(self, classes_last=known[1] if known[0] != known[1] else last < first)
 
     def read(self, outputs: Array, labels: Array) -> Decisions:
         known = self._mark_known(labels)
-        scores = np.moveaxis(outputs, 1, -1)[known]
+        scores = self._by_pixel(outputs)[known]
         if scores.shape[1] == 1:
             scores = np.concatenate([np.zeros_like(scores), scores], axis=1)
         return Decisions(scores, labels[known], np.nonzero(known)[0])
 
     def pull_back(self, gradient: Array, outputs: Array, labels: Array) -> Array:
         found = np.zeros_like(outputs)
-        np.moveaxis(found, 1, -1)[self._mark_known(labels)] = gradient[:, -outputs.shape[1] :]
+        by_pixel = self._by_pixel(found)
+        by_pixel[self._mark_known(labels)] = gradient[:, -by_pixel.shape[-1] :]
         return found
 
     def check(self, outputs: Array, labels: Array) -> None:
         classes = self.n_classes(outputs)
         known = np.where(self._mark_known(labels), labels, IGNORED)
-        check_places(self, known, (len(outputs), *outputs.shape[2:]), classes)
+        check_places(self, known, self._by_pixel(outputs).shape[:3], classes)
 
     def n_classes(self, outputs: Array) -> int:
-        if outputs.ndim != 4:
-            raise ModelError(
-                f"expected outputs of shape (inputs, classes, height, width) from the model, got {outputs.shape}"
-            )
-        return max(2, int(outputs.shape[1]))
+        return max(2, int(self._by_pixel(self._check_axes(outputs)).shape[-1]))
 
     def label_as_decided(self, outputs: Array) -> Array:
-        every = np.zeros((len(outputs), *outputs.shape[2:]), np.int64)
+        every = np.zeros(self._by_pixel(outputs).shape[:3], np.int64)
         return self.decide(self.read(outputs, every).scores).reshape(every.shape)
 
     def convert_labels(self, values: Any, names: Sequence[str] | None, inputs: Any = None) -> Array:
         return whole_labels(as_numbers(values, names))
+
+    def _by_pixel(self, outputs: Array) -> Array:
+        """View outputs as `(n, height, width, classes)`."""
+        return outputs if self.classes_last else np.moveaxis(outputs, 1, -1)
+
+    def _check_axes(self, outputs: Array) -> Array:
+        if outputs.ndim != 4:
+            raise ModelError(
+                f"expected outputs of shape (inputs, classes, height, width) from the model, got {outputs.shape}"
+            )
+        return outputs
 
     def _mark_known(self, labels: Array) -> Array:
         return np.asarray((labels >= 0) & (labels != self.ignore_index))

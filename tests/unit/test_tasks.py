@@ -16,6 +16,7 @@ from arachne.settings import make_task, task_from
 from arachne.tasks import (
     Binary,
     Decisions,
+    Detection,
     Multilabel,
     Regression,
     Segmentation,
@@ -24,6 +25,8 @@ from arachne.tasks import (
     Tokens,
     default_task,
 )
+from arachne.tasks.detection.boxes import REST
+from arachne.tasks.detection.layout import Layout
 from arachne.testing import TaskConformance
 from arachne.testing.tasks import Example
 
@@ -34,6 +37,12 @@ def floats(*shape: int) -> Array:
     return RNG.normal(size=shape)
 
 
+def detector() -> tuple[Task, Array]:
+    """A detector's task, and outputs of two pictures with four anchors and two classes."""
+    layout = Layout(anchors_first=True, objectness=False, logits=True)
+    return Detection(layout=layout, object_names=("cat", "dog")), floats(2, 4, 6)
+
+
 CASES: dict[str, tuple[Task, Array, Array]] = {
     "single-label": (SingleLabel(), floats(5, 3), RNG.integers(3, size=5)),
     "binary": (Binary(), floats(5, 1), RNG.integers(2, size=5)),
@@ -41,9 +50,11 @@ CASES: dict[str, tuple[Task, Array, Array]] = {
     "multilabel": (Multilabel(), floats(5, 4), RNG.integers(-1, 2, size=(5, 4))),
     "tokens": (Tokens(), floats(3, 4, 5), np.where(RNG.random((3, 4)) < 0.3, -100, RNG.integers(5, size=(3, 4)))),
     "segmentation": (Segmentation(), floats(2, 3, 4, 4), np.where(floats(2, 4, 4) > 1, 255, 1)),
+    "classes-last": (Segmentation(classes_last=True), floats(2, 4, 4, 3), np.where(floats(2, 4, 4) > 1, 255, 1)),
     "one-channel": (Segmentation(), floats(2, 1, 4, 4), RNG.integers(-1, 2, size=(2, 4, 4))),
     "regression": (Regression(tolerance=0.5), floats(6), np.where(np.arange(6) == 2, np.nan, floats(6))),
     "regressions": (Regression(tolerance=0.5), floats(6, 2), floats(6, 2)),
+    "detection": (*detector(), np.array([[[1, 0, 0, 0, 0, 2], [0, 0, 0, 0, 0, REST]], [[0, 0, 0, 0, 0, 3], [0] * 6]])),
 }
 
 
@@ -82,6 +93,23 @@ def test_the_checks_bite(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
             except AssertionError:
                 bitten += 1
     assert bitten
+
+
+@pytest.mark.parametrize(
+    ("shape", "names", "last"),
+    [
+        ((2, 3, 8, 8), None, False),
+        ((2, 8, 8, 3), None, True),
+        ((2, 8, 4, 4), tuple("abcdefgh"), False),  # more classes than pixels in a row
+        ((2, 4, 4, 8), tuple("abcdefgh"), True),
+        ((2, 8, 8, 1), ("no", "yes"), True),
+        ((2, 5, 5, 5), None, False),
+    ],
+)
+def test_the_axis_of_classes_is_told_by_names_and_by_size(
+    shape: tuple[int, ...], names: tuple[str, ...] | None, last: bool
+) -> None:
+    assert Segmentation().resolve(floats(*shape), names).classes_last == last
 
 
 def test_single_label_is_read_as_it_is() -> None:

@@ -118,7 +118,7 @@ class Detection(Task):
             row = int(outside[0][0])
             number = int(labels[tuple(outside[0])][CLASS])
             raise DataError(f"row {row} has a box of class {number}, but the model has the classes 1 to {objects}")
-        if not kinds.any():
+        if not kinds.any() and not labels[..., ANCHOR].any():
             raise DataError("no picture has a labelled box, so no object can be found or lost")
 
     def n_classes(self, outputs: Array) -> int:
