@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -136,6 +136,20 @@ class LabelledData(Drawable):
         if self.class_names is not None and 0 <= label < len(self.class_names):
             return self.class_names[label]
         return str(int(label))
+
+
+def number_alike(data: LabelledData, other: LabelledData | None) -> LabelledData | None:
+    """Return other data of the same model with labels numbered as in `data`, by the names that both have found.
+
+    A file that holds some of the classes only, as inputs that must never break may, numbers these from 0.
+    """
+    if other is None or other.class_names in (None, data.class_names) or not other.names_assumed:
+        return other
+    if data.class_names is None or not set(other.class_names or ()) <= set(data.class_names) or other.labels.ndim != 1:
+        return other
+    numbers = np.array([data.class_names.index(name) for name in other.class_names or ()])
+    labels = numbers[other.labels]
+    return replace(other, labels=labels, class_names=data.class_names, names_assumed=data.names_assumed)
 
 
 def _are_whole(labels: Array) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 
 from arachne.causes.targets import cause_rules
 from arachne.data.keeping import attach_kept
-from arachne.data.labelled import LabelledData
+from arachne.data.labelled import LabelledData, number_alike
 from arachne.data.seen import seen_record
 from arachne.data.split import Split
 from arachne.model.backend import ModelBackend
@@ -44,6 +44,10 @@ class Sources:
     training: LabelledData | None = None
     raw: RawInputs | None = None
     keep_as_is: LabelledData | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("holdout", "never_break", "training"):
+            object.__setattr__(self, name, number_alike(self.data, getattr(self, name)))
 
     @cached_property
     def joined_data(self) -> tuple[LabelledData, LabelledData | None]:

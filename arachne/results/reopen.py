@@ -11,7 +11,7 @@ from typing import Any
 from arachne.causes.targets import CauseTargets
 from arachne.choose.budget import Budget, Choice
 from arachne.data.keeping import attach_kept
-from arachne.data.labelled import LabelledData
+from arachne.data.labelled import LabelledData, number_alike
 from arachne.data.resplit import split_by_rows
 from arachne.errors import DataError, InputError, ModelError, UsageError
 from arachne.evidence import find_label_noise, measure
@@ -112,6 +112,7 @@ def open_repair(
     check_no_link(folder / "patch.safetensors", "values of the patch")
     patch = Patch.load(check_no_link(folder / "patch.json", "patch"))
     _check_model(backend, patch)
+    holdout, never_break = number_alike(data, holdout), number_alike(data, never_break)
     given = {"data": data, "holdout": holdout, "never_break": never_break, "keep_as_is": keep_as_is}
     for name, labelled in given.items():
         _check_data(name, labelled, patch.provenance.get(name))
