@@ -19,6 +19,7 @@ from arachne.data.grouping import groups_by_column, with_objective
 from arachne.data.health import examine
 from arachne.data.keeping import without_labels
 from arachne.data.labelled import LabelledData
+from arachne.data.preflight import check_first
 from arachne.data.run import Run as RunModel
 from arachne.data.run import never_break_part
 from arachne.data.split import Split, overlap, split_by_outcome
@@ -115,6 +116,7 @@ def repair(
         on_generation=on_generation,
         on_note=on_note,
     )
+    check_first(backend, sources.data, target, settings.task)
     split, sources, doubtful = split_data(run, backend, sources, settings)
     localiser, note = spare_layers(backend, split.seen, settings.known_localiser)
     settings = replace(settings, localiser=localiser)

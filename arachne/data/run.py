@@ -140,6 +140,15 @@ def run_checked(
     return outputs, cached, task
 
 
+def run_outputs(backend: ModelBackend, data: LabelledData) -> Array:
+    """Return the model's raw outputs `(n, ...)`; an input that does not fit is refused with preprocessings that would.
+
+    Raises:
+        DataError: The model does not take the inputs.
+    """
+    return _run_model(backend, data, None)[0]
+
+
 def _run_model(backend: ModelBackend, data: LabelledData, run: Run | None) -> tuple[Array, ActivationCache | None]:
     try:
         return (backend.forward(data.inputs), None) if run is None else run(data.inputs)
