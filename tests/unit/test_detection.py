@@ -8,7 +8,6 @@ import pytest
 from arachne.decisions.decisions import Array
 from arachne.errors import DataError, ModelError
 from arachne.tasks import Detection
-from arachne.decisions.decisions import Array
 from arachne.tasks.detection.boxes import ANCHOR, ANY_CLASS, CLASS, COLUMNS, REST, corners, overlaps, pad_rows, suppress
 from arachne.tasks.detection.candidates import add_candidates
 from arachne.tasks.detection.layout import Layout, find_layout
