@@ -15,7 +15,7 @@ from arachne.tasks import Task, default_task
 if TYPE_CHECKING:
     from arachne.model.backend import ModelBackend
 
-FEW = 2
+N_INPUTS = 2
 """Inputs the model runs on: enough to tell the axis of inputs from the others."""
 
 LATER = ("top:", "cause:")
@@ -40,7 +40,7 @@ def check_first(
     """
     data = with_model_names(backend, data)
     labels = data.labels if data.kept is None else data.labels[~data.kept]
-    few = run_outputs(backend, data.take(range(min(FEW, len(data)))))
+    few = run_outputs(backend, data.take(range(min(N_INPUTS, len(data)))))
     outputs = np.broadcast_to(few[:1], (len(labels), *few.shape[1:]))
     found = (default_task(outputs, labels) if task is None else task).resolve(few, data.class_names)
     found.check(outputs, labels)
