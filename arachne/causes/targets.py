@@ -15,6 +15,7 @@ from arachne.causes.experiment import Experiment, run_experiment
 from arachne.causes.judging import dominant_prediction
 from arachne.causes.rule import Rule
 from arachne.causes.rule_reader import rule_from
+from arachne.causes.wording import describe
 from arachne.data.labelled import LabelledData
 from arachne.data.part import Part
 from arachne.data.targets import Target, as_target_list, weights_of
@@ -117,6 +118,17 @@ def try_targets(backend: ModelBackend, part: Part) -> dict[str, Experiment]:
             rule, members = target.membership.rule, np.flatnonzero(shown)
             found[target.text] = run_experiment(backend, rule, members, read_as, part.data, part.predictions)
     return found
+
+
+def describe_targets(part: Part, experiments: Mapping[str, Experiment]) -> dict[str, str]:
+    """Return what the causes among a part's targets are, in the words of a scan, by the targets' texts."""
+    told = {}
+    for target in part.targets:
+        if isinstance(target.membership, CauseMembership):
+            tried = experiments.get(target.text)
+            planted = tried.intervention if tried is not None and tried.verdict == "confirmed" else None
+            told[target.text] = describe(target.membership.rule, part.data) if planted is None else planted.words
+    return told
 
 
 def cause_rules(targets: Sequence[Target]) -> dict[str, Any]:

@@ -114,7 +114,7 @@ def command(
     from arachne.choose.budget import Budget
     from arachne.cli.console import Output
     from arachne.cli.signals import Stopping
-    from arachne.evidence.grade import OVERRUN, WORSE
+    from arachne.evidence.grade import OVERRUN, REDUCED, REMOVED, WORSE
     from arachne.report.terminal import EvidenceTable
     from arachne.report.tracks import Tracks
     from arachne.results.checkpoint import Checkpoints
@@ -159,6 +159,9 @@ def command(
         output.say("hint: a smaller --max-break breaks less, and may repair less")
     elif costly and settings.searcher.uses_alpha and settings.alpha > 1:
         output.say(f"hint: an --alpha below {settings.alpha:g} breaks less, and may repair less")
+    if verdict.word not in (REDUCED, REMOVED):
+        for step in result.next_steps(given_sources(context), out or Path("fix"))[: 2 if out is not None else 1]:
+            output.say(f"next: {step['sentence'][0].lower()}{step['sentence'][1:]}:\n  {step['command']}")
     output.tell_written(out)
     pass_gates(output, [gate.check(result.evidence) for gate in gates], result.evidence, junit)
 
@@ -263,6 +266,8 @@ def check_faithful(**others: Any) -> None:
 
 def tell(output: Output, result: RepairResult) -> None:
     """Print what happened on the way, for people."""
+    from arachne.search.measured import count_found
+
     seen, found = result.split.seen, result.localisation
     output.say(
         f"seen: {pluralise(len(seen.negatives), 'negative')}, {pluralise(len(seen.positives), 'positive')}; "
@@ -275,7 +280,7 @@ def tell(output: Output, result: RepairResult) -> None:
     if result.choice is not None:
         output.detail(f"chose by: {result.choice.rule}; {result.choice.why}")
         chosen = None if result.choice.index is None else result.points[result.choice.index]
-        steps.append(f"found {pluralise(len(result.points), 'patch', 'patches')}")
+        steps.append(f"found {pluralise(count_found(result.points), 'patch', 'patches')}")
         if chosen is not None:
             before = chosen.minimised_from
             fewer = "" if before is None else f", of which {chosen.weights:,} suffice"

@@ -9,12 +9,14 @@ import numpy as np
 from arachne.causes.wording import describe_position, describe_token
 from arachne.data.labelled import LabelledData
 from arachne.model.backend import ModelBackend
-from arachne.model.values import Array, LayerInfo, read, take
+from arachne.model.values import Address, Array, LayerInfo, read, take
 from arachne.patch import Patch
-from arachne.text import pluralise
 
 MAX_NAMED = 4
 """Places of the input that a sentence names; a patch that reads more of them is spread out."""
+
+MAX_LISTED = 64
+"""Places of a layer that are named one by one, in a table of changed weights."""
 
 MAX_COMPARED = 8
 """Inputs that are run to see whether a layer reads the input itself."""
@@ -28,28 +30,45 @@ def describe_connections(backend: ModelBackend, patch: Patch, data: LabelledData
         patch: The changed weights.
         data: Some data, of which a few inputs are run.
     """
-    tensors = {(entry.address.layer, entry.address.parameter) for entry in patch.entries}
-    if patch.low_rank or len(tensors) != 1 or not len(data):
-        return None
-    layer, parameter = tensors.pop()
-    info = backend.info(layer)
-    axis = {"dense": -1, "embedding": 0}.get(info.kind)
-    if parameter != "weight" or axis is None:
-        return None
-    places = sorted({entry.address.index[axis] for entry in patch.entries})
-    if len(places) > MAX_NAMED:
-        return None
-    name = _array_read(backend, info, data)
-    if name is None:
-        return None
-    describe = describe_token if info.kind == "embedding" else describe_position
-    told = [describe(data, name, place) for place in places]
-    where = told[0] if len(told) == 1 else f"{', '.join(told[:-1])} and {told[-1]}"
     weights = len(patch.entries)
-    if info.kind == "embedding":
-        return f"all {pluralise(weights, 'changed weight')} are in what the model knows of {where}"
+    if patch.low_rank or not weights or len({entry.address.layer for entry in patch.entries}) > 1:
+        return None
+    named = name_places(backend, patch, data, most=MAX_NAMED)
+    if len(named) < weights:
+        return None
+    told = list(dict.fromkeys(named[entry.address] for entry in patch.entries))
+    where = told[0] if len(told) == 1 else f"{', '.join(told[:-1])} and {told[-1]}"
     which = "the one changed weight is" if weights == 1 else f"all {weights:,} changed weights are"
     return f"{which} connected to {where}"
+
+
+def name_places(
+    backend: ModelBackend, patch: Patch, data: LabelledData, *, most: int = MAX_LISTED
+) -> dict[Address, str]:
+    """Name the pixel, column or word that changed weights are connected to, of those that read the input itself.
+
+    Args:
+        backend: The model.
+        patch: The changed weights.
+        data: Some data, of which a few inputs are run.
+        most: How many places of a layer are named; none are of one where more change.
+    """
+    found: dict[Address, str] = {}
+    for layer in dict.fromkeys(entry.address.layer for entry in patch.entries if len(data)):
+        info = backend.info(layer)
+        axis = {"dense": -1, "embedding": 0}.get(info.kind)
+        own = [entry.address for entry in patch.entries if entry.address.layer == layer]
+        addresses = [address for address in own if address.parameter == "weight"]
+        if axis is None or not addresses:
+            continue
+        places = sorted({address.index[axis] for address in addresses})
+        name = _array_read(backend, info, data) if len(places) <= most else None
+        if name is None:
+            continue
+        describe = describe_token if info.kind == "embedding" else describe_position
+        told = {place: describe(data, name, place) for place in places}
+        found |= {address: told[address.index[axis]] for address in addresses}
+    return found
 
 
 def _array_read(backend: ModelBackend, info: LayerInfo, data: LabelledData) -> str | None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from arachne.choose.budget import Choice
     from arachne.data.part import Part
     from arachne.scoring.outcome import Outcome
-from arachne.search.measured import MeasuredCandidate
+from arachne.search.measured import MeasuredCandidate, count_found
 
 MOST_POINTS = 60
 MAX_LISTED_INPUTS = 100
@@ -49,6 +49,7 @@ def front_object(
     return {
         "budget": choice.budget.max_break,
         "points": shown,
+        "found": count_found(points),
         "left_out": len(points) - len(kept),
         "judged_on": " or ".join(dict.fromkeys(point.selection_basis for point in points)),
         "inputs": _inputs(held_out, sorted(wanted)),

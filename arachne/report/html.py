@@ -7,6 +7,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from arachne.errors import InputError
@@ -16,6 +17,7 @@ from arachne.report.front_page import makers
 from arachne.report.json import dumps
 from arachne.report.page import PAGE_SCHEMA
 from arachne.report.printable import printable
+from arachne.report.searcher_words import describe_searcher
 from arachne.scoring.statistics import interval
 from arachne.text import p_value, percent
 
@@ -26,6 +28,9 @@ PICTURE = re.compile(r"data:image/(?P<kind>png|jpeg);base64,(?P<content>[A-Za-z0
 SIGNATURES = {"png": b"\x89PNG\r\n\x1a\n", "jpeg": b"\xff\xd8\xff"}
 MAX_PICTURE_CHARACTERS = 2 << 20
 """Characters of a picture's address; pages draw pictures small, so a longer one is not ours."""
+
+NO_BREAK_PERCENT = "\N{NO-BREAK SPACE}%"
+"""No line begins with a per cent sign."""
 
 MOST_LAYERS = 24
 MOST_CLASSES = 200
@@ -73,6 +78,7 @@ def render(page: Mapping[str, Any]) -> str:
             runs=layer_runs(page["layers"]),
             front=page.get("front"),
             makers=makers(page["front"]) if page.get("front") else [],
+            rises=_rises(page.get("search")),
             script=script,
             script_hash=script_hash,
         )
@@ -128,6 +134,7 @@ def environment() -> Environment:
         number=lambda value: f"{value:.6g}",
         printable=printable,
         short=_short,
+        searcher=describe_searcher,
         picture=_picture,
     )
     made.globals.update(interval=interval, charts=charts, front_charts=front_charts)
@@ -138,7 +145,9 @@ def _make_printable(value: Any) -> Any:
     """Strip unprintable characters from text that a template prints; `Markup` is our own and stays."""
     from markupsafe import Markup
 
-    return value if isinstance(value, Markup) or not isinstance(value, str) else printable(value, keep="\n")
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return value
+    return printable(value, keep="\n").replace(" %", NO_BREAK_PERCENT)
 
 
 def _picture(address: Any) -> str:
@@ -157,6 +166,12 @@ def _picture(address: Any) -> str:
     if not content.startswith(SIGNATURES[found["kind"]]):
         raise InputError(f"a picture of the report is no {found['kind'].upper()}")
     return str(address)
+
+
+def _rises(search: Mapping[str, Any] | None) -> bool:
+    """Whether fitness never falls: where several searches run one after the other, a curve of it is a sawtooth."""
+    fitness = [at["fitness"] for at in (search or {}).get("history", ())]
+    return all(before <= after for before, after in pairwise(fitness))
 
 
 def _percent(share: float | None) -> str:

@@ -29,7 +29,9 @@ class Given:
     data: tuple[str, ...]
 
 
-def next_steps(result: Mapping[str, Any], given: Given, folder: str, *, front: bool) -> list[dict[str, str]]:
+def next_steps(
+    result: Mapping[str, Any], given: Given, folder: str, *, front: bool, words: bool = False
+) -> list[dict[str, str]]:
     """Sentences, each with its command, the most useful first.
 
     Args:
@@ -37,6 +39,7 @@ def next_steps(result: Mapping[str, Any], given: Given, folder: str, *, front: b
         given: How the repair was asked for.
         folder: Where the repair's files are.
         front: Whether the folder holds other points to choose from.
+        words: Whether the model has vectors of words.
     """
     costly = result.get("limit_state") == OVERRUN
     patch, good = _in(folder, "patch.json"), result["verdict"] in (REDUCED, REMOVED) and not costly
@@ -52,13 +55,25 @@ def next_steps(result: Mapping[str, Any], given: Given, folder: str, *, front: b
         "Take another point of the same front, without a new search",
         ["choose", folder, "--max-break", SMALLER if costly else LARGER, "-o", f"{folder}-other"],
     )
+    again = ["repair", *given.model, *given.data, "--target", result["target"], "-o", f"{folder}-again"]
     compare = _step(
         "See whether another search does better",
         ["compare", *given.model, *given.data, "--target", result["target"], "-o", f"{folder}-compared"],
     )
-    chosen = [apply, gate] if good else []
-    chosen += [other] if front and result["verdict"] != TOO_FEW else []
-    return chosen if good else [*chosen, compare]
+    if good:
+        return [apply, gate, *([other] if front else [])]
+    if result["verdict"] == TOO_FEW:
+        return [_scan(given, "Collect more inputs that show the fault, or repair one that more inputs show", folder)]
+    steps = [other] if front else []
+    if not result["target"].startswith("cause:"):
+        steps.append(_scan(given, "Look for what the mistakes share: a cause is often repaired better", folder))
+    if words:
+        steps.append(_step("Search among the vectors of words alone", [*again, "--search", "margin@embeddings"]))
+    return [*steps, compare]
+
+
+def _scan(given: Given, sentence: str, folder: str) -> dict[str, str]:
+    return _step(sentence, ["scan", *given.model, *given.data, "--page", f"{folder}-scan.html"])
 
 
 def _in(folder: str, name: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from arachne.evidence import ChangedInputs, Evidence, LabelNoise, PartEvidence
-from arachne.model.values import Array, LayerInfo, batches
+from arachne.model.values import Address, Array, LayerInfo, batches
 from arachne.report.front_page import front_object
 from arachne.report.json import clean
 from arachne.report.patch_rows import MAX_LISTED_WEIGHTS, all_rows, change_of
@@ -54,6 +54,7 @@ def page_object(
     saliency: Sequence[Mapping[str, Any]] = (),
     command: str | None = None,
     model: str | None = None,
+    places: Mapping[Address, str] | None = None,
 ) -> dict[str, Any]:
     """Everything the page shows, with nothing in it that is not JSON.
 
@@ -72,6 +73,7 @@ def page_object(
         saliency: Inputs with maps of what the model looks at, before and after.
         command: What to type to get the same again.
         model: The file the model came from.
+        places: The pixel, column or word that changed weights are connected to, as far as that is known.
     """
     part = evidence.held_out
     page: dict[str, Any] = clean(
@@ -80,14 +82,14 @@ def page_object(
             "command": command,
             "model": None if model is None else PurePath(model).name,
             "date": datetime.now(UTC).date().isoformat(),
-            "result": {key: _without_rows(value) for key, value in result.items()},
+            "result": _without_hashes({key: _without_rows(value) for key, value in result.items()}),
             "figures": None if evidence.figures is None else evidence.figures.texts(),
             "confusion": _confusion(part),
             "confidence": {"before": _confidence(part, "before"), "after": _confidence(part, "after")},
             "gallery": {"fixed": _gallery(part.fixed, held_out), "broken": _gallery(part.damaged, held_out)},
             "doubtful": [] if seen is None or doubtful is None else _doubtful(doubtful, seen),
             "saliency": list(saliency),
-            "weights": _weights(patch, localisation),
+            "weights": _weights(patch, localisation, places or {}),
             "layers": _layers(layers, patch),
             "localisation": None if localisation is None else _localisation(localisation),
             "search": None if search is None else _search(search),
@@ -103,6 +105,16 @@ def _without_rows(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     return {key: entry for key, entry in value.items() if key not in ("rows_fixed", "rows_broken")}
+
+
+def _without_hashes(result: dict[str, Any]) -> dict[str, Any]:
+    """Leave the hashes of all inputs out of a result's provenance: nobody reads them on a page."""
+    provenance = dict(result.get("provenance") or {})
+    for name, source in provenance.items():
+        if isinstance(source, Mapping) and isinstance(source.get("seen"), Mapping):
+            seen = {key: value for key, value in source["seen"].items() if key != "rows"}
+            provenance[name] = {**source, "seen": seen}
+    return {**result, "provenance": provenance} if provenance else result
 
 
 def _confusion(part: PartEvidence) -> dict[str, Any]:
@@ -186,7 +198,7 @@ def _doubtful(doubtful: LabelNoise, seen: Part) -> list[dict[str, Any]]:
     ]
 
 
-def _weights(patch: Patch | None, localisation: Localisation | None) -> dict[str, Any]:
+def _weights(patch: Patch | None, localisation: Localisation | None, places: Mapping[Address, str]) -> dict[str, Any]:
     """The largest changes; of a long patch also how much changes in which rows."""
     changes = () if patch is None else patch.changes
     weights = [entry for change in changes for entry in change.entries]
@@ -205,6 +217,7 @@ def _weights(patch: Patch | None, localisation: Localisation | None) -> dict[str
                 "old": entry.old,
                 "new": entry.new,
                 "deviations": _in_deviations(entry, spread),
+                **({"place": places[entry.address]} if entry.address in places else {}),
             }
             for entry in weights[:MOST_WEIGHTS]
         ],
@@ -261,6 +274,7 @@ def _localisation(found: Localisation) -> dict[str, Any]:
     return {
         "method": found.method,
         "candidates": found.n_candidates,
+        "weights": len(found.suspects),
         "front": found.front,
         "suspects": [
             {"address": str(address), "gradient_loss": loss, "forward_impact": impact, "on_front": bool(front)}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from arachne.causes import Experiment
+from arachne.causes.targets import describe_targets
 from arachne.choose.budget import NOT_GIVEN, Budget, Choice
 from arachne.choose.select import select_point
 from arachne.choose.simplest import simplest_as_good
@@ -16,7 +17,7 @@ from arachne.data.grouping import with_objective
 from arachne.data.split import Split
 from arachne.errors import ModelError, NothingWithinBudgetError, UsageError
 from arachne.evidence import Evidence, Gate, LabelNoise, SplitScores, compare, score
-from arachne.evidence.connections import describe_connections
+from arachne.evidence.connections import describe_connections, name_places
 from arachne.evidence.forecast import Forecast
 from arachne.evidence.grade import NOTHING_WITHIN
 from arachne.fairness import Objective
@@ -224,10 +225,16 @@ class RepairResult:
             saliency=saliency_objects(self.backend, self.patch, held_out, self.evidence.held_out) if maps else (),
             command=command,
             model=self.backend.describe().source,
+            places=name_places(self.backend, self.patch, self.split.seen.data),
         )
         if given is not None and folder is not None:
-            page["next"] = next_steps(page["result"], given, str(folder), front=bool(self.points))
+            page["next"] = self.next_steps(given, folder)
         return page | dict(self.kept)
+
+    def next_steps(self, given: Given, folder: Path) -> list[dict[str, str]]:
+        """Sentences about what to do next, each with its command, the most useful first; arguments as for `page`."""
+        words = any(info.kind == "embedding" for info in self.backend.layers)
+        return next_steps(self.to_json(), given, str(folder), front=bool(self.points), words=words)
 
     def report(self, path: str | Path) -> None:
         """Write the page: one file that needs nothing else."""
@@ -354,6 +361,7 @@ class RepairResult:
                 },
                 "doubtful": doubtful_objects(self.doubtful),
                 **outlook_objects(self.forecast, self.experiments),
+                "causes": describe_targets(self.split.seen, self.experiments),
                 **({} if self.connection is None else {"connection": self.connection}),
                 "gates": gate_objects([gate.check(self.evidence) for gate in self.gates]),
                 **choice_objects(

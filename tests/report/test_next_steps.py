@@ -36,10 +36,19 @@ def test_a_good_repair_is_applied_and_gated() -> None:
 
 
 def test_damage_leads_to_a_smaller_budget_and_other_searchers() -> None:
-    compare = "arachne compare --model net:make --weights net.pt --data 'my val.npz' --target '*:7' -o fix-compared"
-    assert list(steps(REDUCED, limit_state=OVERRUN)) == ["arachne choose fix --max-break 0.1% -o fix-other", compare]
-    assert list(steps(NOT_SHOWN)) == ["arachne choose fix --max-break 2% -o fix-other", compare]
-    assert list(steps(NOT_SHOWN, front=False)) == list(steps(TOO_FEW)) == [compare]
+    source = "--model net:make --weights net.pt --data 'my val.npz'"
+    compare = f"arachne compare {source} --target '*:7' -o fix-compared"
+    scan = f"arachne scan {source} --page fix-scan.html"
+    smaller, larger = (f"arachne choose fix --max-break {size} -o fix-other" for size in ("0.1%", "2%"))
+    assert list(steps(REDUCED, limit_state=OVERRUN)) == [smaller, scan, compare]
+    assert list(steps(NOT_SHOWN)) == [larger, scan, compare]
+    assert list(steps(NOT_SHOWN, front=False)) == [scan, compare]
+    assert list(steps(TOO_FEW)) == [scan]
+    result = {"verdict": NOT_SHOWN, "target": "cause:1", "limit_state": KEPT}
+    assert [step["command"] for step in next_steps(result, GIVEN, "fix", front=False, words=True)] == [
+        f"arachne repair {source} --target cause:1 -o fix-again --search margin@embeddings",
+        compare.replace("'*:7'", "cause:1"),
+    ]
 
 
 @pytest.mark.backend("onnx")

@@ -63,7 +63,7 @@ class Reader(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if self._number is not None:
-            self.numbers[self._number] += data
+            self.numbers[self._number] += data.replace("\N{NO-BREAK SPACE}", " ")
         if not self._raw:
             self.texts.append(data)
 
@@ -96,6 +96,40 @@ def test_sections_come_in_the_promised_order(reader: Reader) -> None:
         "search",
         "settings",
     ]
+
+
+def test_no_line_of_the_page_begins_with_a_per_cent_sign(page: dict[str, Any]) -> None:
+    html = render(page)
+    assert not re.search(r"\d %", re.sub(r"(?s)<svg.*?</svg>|<script>.*", "", html))
+    assert re.search(r"\d(&nbsp;|\N{NO-BREAK SPACE})%", html)
+
+
+def test_the_page_leads_with_the_cause_in_the_words_of_the_scan(page: dict[str, Any]) -> None:
+    tried = {"cause:1": {"sentence": "confirmed by experiment: planted on 354 right inputs, 100 % fail"}}
+    told = {"causes": {"cause:1": "pixel (0, 0) is 1"}, "experiments": tried, "connection": "all are connected to it"}
+    html = render({**page, "result": {**page["result"], **told}})
+    assert html.index("pixel (0, 0) is 1; confirmed by experiment") < html.index("<h1>")
+    assert html.count("confirmed by experiment") == 1
+    assert "All are connected to it." in html
+
+
+def test_what_was_localised_is_counted_and_no_hashes_are_shown(page: dict[str, Any], repaired: RepairResult) -> None:
+    html = render(page)
+    localised = repaired.localisation
+    assert f"looked at {localised.n_candidates:,} weights and localised {len(localised.suspects):,}." in html
+    provenance = {"data": {"name": "x.npz", "seen": {"count": 4, "rows": "eNoBcQCO"}}}
+    shown = page_object({**repaired.to_json(), "provenance": provenance}, repaired.evidence, repaired.split.held_out)
+    assert shown["result"]["provenance"] == {"data": {"name": "x.npz", "seen": {"count": 4}}}
+
+
+def test_a_fitness_that_falls_is_not_drawn(page: dict[str, Any]) -> None:
+    history = [{"number": n, "fitness": f, "repaired": 1, "broken": 0} for n, f in enumerate((1.0, 3.0, 2.0))]
+    search = {"stopped": "all members are done", "original_fitness": 1.0, "fitness": 3.0, "history": history}
+    html = render({**page, "search": search})
+    assert "Several searches ran one after the other, 2 steps in all" in html
+    assert "best fitness" not in html
+    rising = [{**at, "fitness": float(n)} for n, at in enumerate(history)]
+    assert "Fitness is what the search makes large" in render({**page, "search": {**search, "history": rising}})
 
 
 def test_page_terminal_and_file_show_the_same_numbers(reader: Reader, repaired: RepairResult) -> None:

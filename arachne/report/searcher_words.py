@@ -1,0 +1,36 @@
+"""Words for what each searcher changes, for people who have not read how it works."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+WORDS: Mapping[str, str] = {
+    "bias": "biases of the last layer",
+    "last-layer": "all of the last layer",
+    "margin": "the localised weights",
+    "margin@hidden": "hidden dense layers",
+    "margin@fisher": "weights that right inputs need least",
+    "margin@conv": "convolutions",
+    "margin@embeddings": "vectors of words",
+    "margin@wide": "many weights at once",
+    "erase": "one direction taken out of a layer",
+    "low-rank": "a few directions of a layer",
+    "norms": "normalisation statistics",
+    "de": "differential evolution",
+    "front": "evolution of a front",
+    "apricot": "weights of models trained on parts of the data",
+    "deepfault": "weights of suspicious neurons",
+    "mode": "training on chosen inputs",
+    "ridge": "the last layer by least squares",
+    "rt": "training anew",
+    "tune": "fine-tuning",
+}
+
+
+def describe_searcher(name: str) -> str:
+    """Return the words for a searcher, with its name in brackets; `margin@fisher, then margin` has two."""
+    parts = [part.strip() for part in name.split(", then ")]
+    told = [WORDS.get(part) for part in parts]
+    if None in told:
+        return name
+    return f"{', then '.join(map(str, told))} ({name})"
