@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from arachne.adapting.backend import RunnerBackend
 from arachne.model.backend import ModelBackend
 from arachne.model.files import ModelFiles
 from arachne.model.weights import ModelWeights
@@ -36,7 +37,7 @@ SHARED: Mapping[str, Sequence[str]] = {
     "names": ("layer_name",),
     "unsupported": ("UNUSED", "unreached_parameters"),
     "recurrent": ("Recurrent",),
-    "running": ("MAX_BATCH_ROWS", "Runner"),
+    "running": ("Runner",),
     "parameter_slice": ("ParameterSlice",),
     "trace": ("{}Trace",),
     "watch": ("Watch",),
@@ -159,7 +160,7 @@ def backend_class(adapter: str) -> ast.ClassDef:
     """The class in `adapter.py`, as source; no framework is needed to read it."""
     tree = ast.parse((folder(adapter) / "adapter.py").read_text())
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    (found,) = [node for node in classes if any(getattr(base, "id", "") == "ModelBackend" for base in node.bases)]
+    (found,) = [node for node in classes if any(getattr(base, "id", "") == "RunnerBackend" for base in node.bases)]
     return found
 
 
@@ -226,7 +227,7 @@ def test_methods_stand_in_the_order_of_the_contract(adapter: str) -> None:
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
 def test_an_adapter_defines_every_abstract_operation(adapter: str) -> None:
-    assert sorted(ModelBackend.__abstractmethods__ - set(methods(adapter))) == []
+    assert sorted(RunnerBackend.__abstractmethods__ - set(methods(adapter))) == []
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)

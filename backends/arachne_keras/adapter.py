@@ -34,11 +34,12 @@ from typing import Any, Self
 import keras
 import numpy as np
 
+from arachne.adapting.backend import RunnerBackend
 from arachne.adapting.outputs import class_names
 from arachne.errors import ModelError
-from arachne.model.backend import LossGradient, ModelBackend, WeightFile, Weights
+from arachne.model.backend import LossGradient, WeightFile, Weights
 from arachne.model.fitting import OnStep, Plan
-from arachne.model.values import Activation, Array, Description, Inputs, LayerInfo, check_real, count
+from arachne.model.values import Array, Inputs, LayerInfo, check_real, count
 from arachne_keras import export, io
 from arachne_keras.autodiff import FRAMEWORK, Seed, stored_array, to_array
 from arachne_keras.cut import KerasCut
@@ -49,7 +50,7 @@ from arachne_keras.trace import KerasTrace
 from arachne_keras.unsupported import unreached_parameters, variable_sizes
 
 
-class KerasBackend(ModelBackend):
+class KerasBackend(RunnerBackend):
     """A Keras classifier."""
 
     NAME = "keras"
@@ -57,14 +58,17 @@ class KerasBackend(ModelBackend):
     OBJECT_MODULES = ("keras",)
     SUPPORTS_FIT = True
 
+    _model: io.LoadedModel
+    _runner: Runner
+
     def __init__(self, model: io.LoadedModel, output: str | None = None) -> None:
         self._model = model
         self._runner = Runner(model.model, output, model.device)
         self._infos = self._runner.infos()
         self.native = model.model
         self.class_names = class_names(model.model)
-        self.score_kind = "log-probabilities" if self._runner.output_head == "probabilities" else "logits"
-        self.separate_outputs = self._runner.output_head == "sigmoids"
+        self._notes = [*model.notes, *self._runner.notes]
+        self._learn_output_head(self._runner.output_head)
         for variable in model.model.variables:
             if variable.dtype.startswith(("float", "bfloat")) and not np.isfinite(stored_array(variable)).all():
                 raise ModelError(f"the model's weight '{variable.path}' holds a value that is not finite")
@@ -117,15 +121,6 @@ class KerasBackend(ModelBackend):
             return np.concatenate(
                 [to_array(self._runner.scores(batch))[: count(batch)] for batch in self._runner.batches(inputs)]
             )
-
-    def _activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
-        """Capture activations by replacing the layer's `call` for one pass."""
-        return KerasTrace(self._runner, inputs, [layer], gradients=False).activations[layer]
-
-    def _forward_through(self, inputs: Inputs, layer: str) -> tuple[Array, tuple[Activation, ...]]:
-        """One watched pass."""
-        trace = KerasTrace(self._runner, inputs, [layer], gradients=False)
-        return trace.scores, trace.activations[layer]
 
     def _weight_gradients(self, inputs: Inputs, loss: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
         """Take gradients on copies of the variables, and add up batches."""
@@ -183,10 +178,6 @@ class KerasBackend(ModelBackend):
         """Compile the steps behind the layers once."""
         return KerasCut(self._runner, inputs, layers)
 
-    def halve_batches(self) -> int | None:
-        """Halve the batch size; None if the model takes batches of one size only."""
-        return self._runner.halve()
-
     def save(self, path: Path) -> None:
         """A model from a file becomes a copy of that file in which only changed weights differ."""
         io.save(self._model, self._runner.layers, Path(path))
@@ -205,22 +196,16 @@ class KerasBackend(ModelBackend):
         given = self.example_inputs(2) if inputs is None else inputs
         export.export_onnx(self.native, given, Path(path), opset=opset)
 
-    def describe(self) -> Description:
-        """Describe the model; the notes list assumptions."""
-        return Description(
-            backend=self.NAME,
-            framework=f"keras {keras.__version__} on {FRAMEWORK.name} {FRAMEWORK.version()}",
-            format=self._model.format,
-            device=self._model.device or self._device(),
-            scores=self.score_kind,
-            source=None if self._model.path is None else str(self._model.path),
-            notes=(*self._model.notes, *self._runner.notes),
-        )
+    def _watch(self, inputs: Inputs, layer: str) -> KerasTrace:
+        """Capture activations by replacing the layer's `call` for one pass."""
+        return KerasTrace(self._runner, inputs, [layer], gradients=False)
+
+    def _framework(self) -> str:
+        return f"keras {keras.__version__} on {FRAMEWORK.name} {FRAMEWORK.version()}"
 
     def _device(self) -> str:
-        """Return the device of the weights as the framework names it."""
         value = self.native.variables[0].value
-        return str(getattr(value, "device", "cpu")).rpartition("device:")[2].lower() or "cpu"
+        return self._model.device or str(getattr(value, "device", "cpu")).rpartition("device:")[2].lower() or "cpu"
 
     def _variables(self) -> list[Any]:
         """The variables of all repairable layers, each once."""

@@ -13,8 +13,9 @@ from keras import layers as kl
 from keras import ops
 
 from arachne.adapting.outputs import are_probabilities
-from arachne.errors import DataError, EnvironmentFaultError, ModelError
-from arachne.model.values import Array, Inputs, LayerInfo, batches, count, take
+from arachne.adapting.running import MAX_BATCH_ROWS, BatchRunner, translate_error
+from arachne.errors import DataError, ModelError
+from arachne.model.values import Array, Inputs, LayerInfo
 from arachne_keras.autodiff import FRAMEWORK, to_array
 from arachne_keras.following_ops import followed_by
 from arachne_keras.functional import (
@@ -34,14 +35,11 @@ from arachne_keras.watch import Watch
 MAX_BATCH_NUMBERS = 1 << 24
 """The largest total number of elements in the values of one batch."""
 
-MAX_BATCH_ROWS = 1024
-"""The largest number of inputs in one batch."""
-
 TRIAL_LENGTH = 8
 """The length an axis of any length has in a trial pass."""
 
 
-class Runner:
+class Runner(BatchRunner):
     """A model that runs.
 
     Attributes:
@@ -51,8 +49,6 @@ class Runner:
         layers: Its repairable layers, in order of execution.
         users: The numbers of the steps that use each layer.
         output_head: `softmax`, `sigmoid`, `sigmoids` (several), `probabilities` or `logits`.
-        fixed: The only batch size it takes, if there is one.
-        rows: The number of inputs in one batch.
         notes: Assumptions about the model.
         trainers: Its trainers by optimiser, made on demand.
     """
@@ -101,7 +97,7 @@ class Runner:
 
     def graph_inputs(self, inputs: Inputs) -> Values:
         """Return the inputs of one batch as tensors, by their places in the graph."""
-        arrays = [self._pad_batch(array) for array in self.check_inputs(inputs)]
+        arrays = [self.pad(array) for array in self.check_inputs(inputs)]
         dtypes = [tensor.dtype for tensor in self._tensors] or [None] * len(arrays)
         tensors = [ops.convert_to_tensor(a, dtype=d) for a, d in zip(arrays, dtypes, strict=True)]
         if not self._tensors:
@@ -128,18 +124,10 @@ class Runner:
             _check_array(array, shape)
         return arrays
 
-    def halve(self) -> int | None:
-        """Halve the batch size and return it; None if it is already minimal."""
-        if self.fixed or self.rows <= 1:
-            return None
-        self.rows //= 2
-        return self.rows
-
     def batches(self, inputs: Inputs) -> Iterator[Inputs]:
-        """The inputs in batches; one empty batch if there are none."""
+        """Yield inputs in batches, checked; one empty batch if there are none."""
         self.check_inputs(inputs)
-        for rows in batches(count(inputs), self.rows) if count(inputs) else [slice(0, 0)]:
-            yield take(inputs, rows)
+        return self.split_batches(inputs)
 
     def stateless(self, values: Mapping[int, Any], variables: Collection[Any]) -> Any:
         """Return a context that replaces the model's variables by these tensors, given by the id of a variable."""
@@ -156,18 +144,12 @@ class Runner:
             with self.on_device():
                 yield
         except (ValueError, TypeError, RuntimeError, IndexError, ArithmeticError) as error:
-            raise _translate_error(error) from error
+            raise translate_error(error, "the model does not take these inputs") from error
         except Exception as error:
             # TensorFlow's own errors share no base class with anything but Exception.
             if type(error).__module__.partition(".")[0] != "tensorflow":
                 raise
-            raise _translate_error(error) from error
-
-    def _pad_batch(self, array: Array) -> Array:
-        missing = max((self.fixed or 1) - len(array), 0)
-        if not missing:
-            return array
-        return np.concatenate([array, np.zeros((missing, *array.shape[1:]), array.dtype)])
+            raise translate_error(error, "the model does not take these inputs") from error
 
     def _find(self) -> tuple[list[Kind], dict[str, list[int]]]:
         kinds: dict[int, Kind] = {}
@@ -265,14 +247,6 @@ def _check_array(array: Array, shape: tuple[int | None, ...] | None) -> None:
     if not same_rank or any(want not in (None, got) for want, got in zip(shape[1:], array.shape[1:], strict=True)):
         wanted = ", ".join("n" if i == 0 else "any" if size is None else str(size) for i, size in enumerate(shape))
         raise DataError(f"the model takes inputs of shape ({wanted}), got {array.shape}")
-
-
-def _translate_error(error: Exception) -> DataError | EnvironmentFaultError:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    reason = (lines or ["no reason given"])[0].rstrip(".")
-    if "ResourceExhausted" in type(error).__name__ or "allocate memory" in reason:
-        return EnvironmentFaultError(f"not enough memory to run the model: {reason}")
-    return DataError(f"the model does not take these inputs: {reason}")
 
 
 def _quote_names(names: Collection[str]) -> str:

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -35,10 +36,11 @@ import numpy as np
 import onnxruntime
 from onnx import helper
 
+from arachne.adapting.backend import RunnerBackend
 from arachne.adapting.exporting import random_inputs
 from arachne.errors import ModelError, UsageError
-from arachne.model.backend import Cut, LossGradient, ModelBackend, PlainCut, Trace, WeightFile, Weights
-from arachne.model.values import Activation, Array, Description, Inputs, LayerInfo, batches, check_real, count
+from arachne.model.backend import Cut, LossGradient, PlainCut, Trace, WeightFile, Weights
+from arachne.model.values import Array, Description, Inputs, LayerInfo, check_real, count, take
 from arachne.weights.storage import carrier_of
 from arachne_onnx import io
 from arachne_onnx.cut import OnnxCut
@@ -54,12 +56,15 @@ from arachne_onnx.unsupported import before_blocks, out_of_reach, unreached_para
 from arachne_onnx.weights import OnnxWeightFile
 
 
-class OnnxBackend(ModelBackend):
+class OnnxBackend(RunnerBackend):
     """An ONNX classifier."""
 
     NAME = "onnx"
     SUFFIXES = (".onnx",)
     OBJECT_MODULES = ("onnx",)
+
+    _model: io.LoadedModel
+    _runner: Runner
 
     def __init__(self, model: io.LoadedModel, device: str | None = None, output: str | None = None) -> None:
         self._model = model
@@ -157,25 +162,13 @@ class OnnxBackend(ModelBackend):
         if self._runner.looked:
             return
         self._runner.look(inputs)
-        if self._runner.output_head.kind == "probabilities":
-            self.score_kind = "log-probabilities"
-        self.separate_outputs = self._runner.output_head.kind == "sigmoids"
+        self._learn_output_head(self._runner.output_head.kind)
         found = find_layers(self._runner.graph, self._model.weight_tensors)
         self._layers = {name: found[name] for name in self._layers if name in found}
 
     def _forward(self, inputs: Inputs) -> Array:
         """Class scores, batch by batch."""
         return self._runner.scores(inputs)
-
-    def _activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
-        """Return tensors of the graph, batch first."""
-        trace = OnnxTrace(self._runner, inputs, {layer: self._layers[layer]}, gradients=False)
-        return trace.activations[layer]
-
-    def _forward_through(self, inputs: Inputs, layer: str) -> tuple[Array, tuple[Activation, ...]]:
-        """Compute both in one run."""
-        trace = OnnxTrace(self._runner, inputs, {layer: self._layers[layer]}, gradients=False)
-        return trace.scores, trace.activations[layer]
 
     def _weight_gradients(self, inputs: Inputs, loss: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
         """The forward nodes, then the backward nodes of the chosen weights, batch by batch; batches add up."""
@@ -192,8 +185,8 @@ class OnnxBackend(ModelBackend):
     def _output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
         """One pass forward and one back per batch, down to the layer and no further."""
         found = []
-        for rows in _in_parts(count(inputs), self._runner.rows):
-            trace = OnnxTrace(self._runner, take_rows(inputs, rows), {layer: self._layers[layer]})
+        for rows in self._runner.row_batches(count(inputs)):
+            trace = OnnxTrace(self._runner, take(inputs, rows), {layer: self._layers[layer]})
             found.append(trace.output_gradients(seed[rows])[layer])
         return tuple(np.concatenate(uses) for uses in zip(*found, strict=True))
 
@@ -236,13 +229,7 @@ class OnnxBackend(ModelBackend):
         try:
             return OnnxCut(self._runner, inputs, chosen, outputs, plain)
         except NotCuttableError as error:
-            note = f"candidates run the whole model, because {error}"
-            self._notes += [note] if note not in self._notes else []
-            return super()._cut(inputs, layers)
-
-    def halve_batches(self) -> int | None:
-        """Halve the batch size; None if the model takes batches of one size only."""
-        return self._runner.halve()
+            return self._cut_plainly(inputs, layers, error)
 
     def save(self, path: Path) -> None:
         """A copy of the original in which only the bytes of changed weights differ."""
@@ -266,26 +253,21 @@ class OnnxBackend(ModelBackend):
 
     def describe(self) -> Description:
         """Describe the model; the notes list shared tensors and layers that are out of reach."""
-        path = self._model.path
-        return Description(
-            backend=self.NAME,
-            framework=f"onnxruntime {onnxruntime.__version__}",
-            format="onnx file" if path is not None else "onnx model",
-            device=self._forward_program().providers[0],
-            scores=self.score_kind,
-            source=None if path is None else str(path),
-            notes=tuple(self._notes),
-            beside=tuple(sorted(self._model.beside)),
-        )
+        return replace(super().describe(), beside=tuple(sorted(self._model.beside)))
+
+    def _watch(self, inputs: Inputs, layer: str) -> OnnxTrace:
+        """Compute tensors of the graph, batch first, in one run."""
+        return OnnxTrace(self._runner, inputs, {layer: self._layers[layer]}, gradients=False)
+
+    def _framework(self) -> str:
+        return f"onnxruntime {onnxruntime.__version__}"
+
+    def _device(self) -> str:
+        return self._forward_program().providers[0]
 
     def _forward_program(self) -> Program:
         graph = self._runner.graph
         return self._runner.program("scores", lambda: self._runner.whole(graph, [graph.scores]))
-
-
-def _in_parts(n: int, size: int) -> list[Array]:
-    rows = np.arange(n)
-    return [rows[part] for part in batches(n, size)] or [rows]
 
 
 def _without_rule(operators: Sequence[str], lost: Sequence[str], left: Sequence[str]) -> str:

@@ -58,6 +58,11 @@ class LoadedModel:
     outside: Mapping[str, Array] = field(default_factory=dict)
 
     @property
+    def format(self) -> str:
+        """The kind of file or object it came in."""
+        return "onnx model" if self.path is None else "onnx file"
+
+    @property
     def weight_tensors(self) -> frozenset[str]:
         """Return the names of the stored tensors that may be weights: floats, and whole numbers that are rewritable."""
         return frozenset(

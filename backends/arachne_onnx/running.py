@@ -12,9 +12,10 @@ from onnx import NodeProto, helper
 
 from arachne.adapting.batch_axis import BatchAxis, MixedInputsError
 from arachne.adapting.outputs import are_probabilities
+from arachne.adapting.running import MAX_BATCH_ROWS, BatchRunner, pad_rows
 from arachne.errors import DataError, ModelError, UsageError, did_you_mean
 from arachne.model.backend import LossGradient
-from arachne.model.values import Array, Inputs, batches, count, take
+from arachne.model.values import Array, Inputs, count, take
 from arachne_onnx.batch_axis import find_batch_axis, guess_batch_axis, linear_in_n
 from arachne_onnx.derivative import Derivative, backward_program, loss_gradients
 from arachne_onnx.graph import Graph, TensorType, infer_types, reads
@@ -25,9 +26,6 @@ from arachne_onnx.output_head import OutputHead, append_scores, check_output_hea
 from arachne_onnx.rules import UnknownShapeError
 from arachne_onnx.sessions import Device, Program
 
-MAX_BATCH_ROWS = 1024
-"""The largest number of inputs in one run."""
-
 MAX_SESSIONS = 12
 """The largest number of sessions; the oldest is dropped first."""
 
@@ -35,7 +33,7 @@ MAX_BATCH_BYTES = 1 << 28
 """The intermediate results of one run may take about this many bytes."""
 
 
-class Runner:
+class Runner(BatchRunner):
     """A graph on a device: the forward graph, the differentiable one, and their sessions.
 
     Weights live in `values`. Those that differ from the file are inputs of the sessions, so that setting them again
@@ -139,7 +137,7 @@ class Runner:
                 ("backward", key), lambda: backward_program(self.device, derivative, values, self.touched)
             )
 
-        runs = (({**feeds, **weights}, n, self.fixed or max(n, 1)) for feeds, n in self.batches(inputs))
+        runs = (({**feeds, **weights}, n, self.padded_size(n)) for feeds, n in self.batches(inputs))
         for found, n in loss_gradients(runs, derivative, forward, backward, loss):
             yield {name: found[gradient] for name, gradient in derivative.gradients.items()}, n
 
@@ -207,21 +205,12 @@ class Runner:
             lambda: Program(self.device, graph, inputs, [graph.scores], nodes=nodes, constants=self.weights_for(graph)),
         )
 
-    def halve(self) -> int | None:
-        """Halve the batch size and return it; None if it is already minimal."""
-        if self.fixed or self.rows <= 1:
-            return None
-        self.rows //= 2
-        return self.rows
-
     def batches(self, inputs: Inputs, rows: int | None = None) -> Iterator[tuple[dict[str, Array], int]]:
         """Yield inputs in batches, each with its number of rows without padding; a batch has at least one row."""
         feeds = self.feeds(inputs)
-        n = count(inputs)
-        for part in batches(n, rows or self.rows) if n else [slice(0, 0)]:
-            chosen = {name: array[part] for name, array in feeds.items()}
+        for part in self.row_batches(count(inputs), rows):
             size = part.stop - part.start
-            yield {name: fill(array, self.fixed or max(size, 1)) for name, array in chosen.items()}, size
+            yield {name: fill(array[part], self.padded_size(size)) for name, array in feeds.items()}, size
 
     def feeds(self, inputs: Inputs) -> dict[str, Array]:
         """Arrays for the model's inputs, checked and in their dtypes.
@@ -304,9 +293,7 @@ class Runner:
             if batch_axis is not None:
                 self.batch_axes[name] = batch_axis
             self.bytes_per_row[name] = array.nbytes // (self.fixed or 3)
-        if self.fixed is None:
-            total = sum(self.bytes_per_row.values())
-            self.rows = max(1, min(MAX_BATCH_ROWS, MAX_BATCH_BYTES // max(total, 1)))
+        self.fit_rows(sum(self.bytes_per_row.values()), MAX_BATCH_BYTES)
 
     def _try_any_batch(self, feeds: Mapping[str, Array]) -> None:
         """Drop a declared batch size if the model accepts two batches at once and gives the same scores."""
@@ -346,10 +333,8 @@ class Runner:
 
 
 def fill(array: Array, size: int) -> Array:
-    """Pad an array with rows of zeros to a size."""
-    if len(array) == size:
-        return np.ascontiguousarray(array)
-    return np.concatenate([array, np.zeros((size - len(array), *array.shape[1:]), array.dtype)])
+    """Pad an array with rows of zeros to a size; the result is contiguous."""
+    return np.ascontiguousarray(pad_rows(array, size))
 
 
 def _fixed_batch(graph: Graph) -> int | None:

@@ -36,20 +36,20 @@ from typing import Any, Self
 import numpy as np
 import torch
 
+from arachne.adapting.backend import RunnerBackend
 from arachne.adapting.outputs import class_names, join_gradients
 from arachne.errors import DataError, ModelError
 from arachne.model.backend import (
     ActivationAccumulator,
     Cut,
     LossGradient,
-    ModelBackend,
     Seeds,
     Trace,
     WeightFile,
     Weights,
 )
 from arachne.model.fitting import OnStep, Plan
-from arachne.model.values import Activation, Array, Description, Inputs, LayerInfo, count, take
+from arachne.model.values import Array, Inputs, LayerInfo, count, take
 from arachne_torch import export, io
 from arachne_torch.cut import TorchCut
 from arachne_torch.fitting import fit_weights
@@ -63,7 +63,7 @@ from arachne_torch.unsupported import SAME, unreached_parameters
 from arachne_torch.weights import open_weights
 
 
-class TorchBackend(ModelBackend):
+class TorchBackend(RunnerBackend):
     """A PyTorch classifier.
 
     Args:
@@ -75,6 +75,9 @@ class TorchBackend(ModelBackend):
     SUFFIXES = (".pt2", ".pt", ".pth", ".safetensors")
     OBJECT_MODULES = ("torch",)
     SUPPORTS_FIT = True
+
+    _model: io.LoadedModel
+    _runner: Runner
 
     def __init__(self, model: io.LoadedModel, output: str | None = None) -> None:
         self._model = model
@@ -149,9 +152,7 @@ class TorchBackend(ModelBackend):
             largest = sorted(self._runner.unreached, key=lambda name: -self.native.get_parameter(name).numel())
             reason = self._runner.unreached[largest[0]]
             raise ModelError(f"the model uses no layer that can be repaired: {reason}")
-        if self._runner.output_head == "probabilities":
-            self.score_kind = "log-probabilities"
-        self.separate_outputs = self._runner.output_head == "sigmoids"
+        self._learn_output_head(self._runner.output_head)
         self._layers = layers
         for layer, uses in self._runner.batch_axes.items():
             if layer in layers and any(fold.axis is None for batch_axes in uses for fold in batch_axes.values()):
@@ -162,15 +163,6 @@ class TorchBackend(ModelBackend):
         with torch.no_grad():
             parts = [to_array(self._runner.scores(batch).float()) for batch in self._runner.batches(inputs)]
         return np.concatenate(parts)
-
-    def _activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
-        """Capture the calls that use the layer's weight."""
-        return TorchTrace(self._runner, inputs, [layer], gradients=False).activations[layer]
-
-    def _forward_through(self, inputs: Inputs, layer: str) -> tuple[Array, tuple[Activation, ...]]:
-        """One watched pass."""
-        trace = TorchTrace(self._runner, inputs, [layer], gradients=False)
-        return trace.scores, trace.activations[layer]
 
     def _weight_gradients(self, inputs: Inputs, loss: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
         """Batches add up in one set of buffers, as large as the chosen weights, which become the arrays."""
@@ -226,13 +218,7 @@ class TorchBackend(ModelBackend):
         try:
             return TorchCut(self._runner, inputs, wanted)
         except NotRecordableError as error:
-            note = f"candidates run the whole model, because {error}"
-            self._notes += [note] if note not in self._notes else []
-            return super()._cut(inputs, layers)
-
-    def halve_batches(self) -> int | None:
-        """Halve the batch size; None if the model takes batches of one size only."""
-        return self._runner.halve()
+            return self._cut_plainly(inputs, layers, error)
 
     def save(self, path: Path) -> None:
         """A model from a file becomes a copy of that file in which only the changed weights differ."""
@@ -252,17 +238,15 @@ class TorchBackend(ModelBackend):
         given = self.example_inputs(2) if inputs is None else inputs
         export.export_onnx(self.native, given, Path(path), opset=opset, batch=self._runner.fixed)
 
-    def describe(self) -> Description:
-        """Describe the model; the notes list what was changed to make it runnable."""
-        return Description(
-            backend=self.NAME,
-            framework=f"torch {torch.__version__}",
-            format=self._model.format,
-            device=str(self._runner.device),
-            scores=self.score_kind,
-            source=None if self._model.path is None else str(self._model.path),
-            notes=tuple(self._notes),
-        )
+    def _watch(self, inputs: Inputs, layer: str) -> TorchTrace:
+        """Capture the calls that use the layer's weight."""
+        return TorchTrace(self._runner, inputs, [layer], gradients=False)
+
+    def _framework(self) -> str:
+        return f"torch {torch.__version__}"
+
+    def _device(self) -> str:
+        return str(self._runner.device)
 
     def _try(self, layer: str, inputs: Inputs) -> None:
         """Drop a layer with one output for all inputs (positions) if the model fails with one output per input."""

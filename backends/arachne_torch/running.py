@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from arachne.adapting.outputs import are_probabilities
-from arachne.errors import ArachneError, DataError, EnvironmentFaultError, ModelError, UsageError, did_you_mean
-from arachne.model.values import Array, Inputs, batches, count, take
+from arachne.adapting.running import MAX_BATCH_ROWS, BatchRunner, translate_error
+from arachne.errors import ArachneError, DataError, ModelError, UsageError, did_you_mean
+from arachne.model.values import Array, Inputs, count, take
 from arachne_torch.batch_axis import BatchAxes, find_batch_axes
 from arachne_torch.bounds import Bounded
 from arachne_torch.derived import DerivedWeight, find_derived
@@ -23,9 +24,6 @@ from arachne_torch.tensor_ids import TensorIds
 from arachne_torch.unsupported import unreached_parameters
 from arachne_torch.watch import Recorder, Watch
 
-MAX_BATCH_ROWS = 1024
-"""The largest number of inputs in one batch."""
-
 MAX_BATCH_BYTES = 64 * 2**20
 """The intermediate results of one batch may take this many bytes, or as many as the weights if that is more."""
 
@@ -33,7 +31,7 @@ FIRST_LOOK_ROWS = 4
 """How many inputs the first run of a model takes."""
 
 
-class Runner:
+class Runner(BatchRunner):
     """One model, ready to be run on batches.
 
     Args:
@@ -45,8 +43,6 @@ class Runner:
         parameters: The floating-point parameters by name, a tied one under its first; a derived weight replaces the
             parameters it is computed from.
         derived: The weights that are computed from other parameters.
-        fixed: The only batch size the model takes, if there is one.
-        rows: How many inputs go into one batch.
         output_head: `logits`, `softmax`, `sigmoid`, `sigmoids` (several) or `probabilities`; None before the first run.
         shape: The shape of one input's outputs, `(classes,)` for class scores.
         looked: Whether inputs have been seen.
@@ -97,10 +93,7 @@ class Runner:
         self.in_place = any(call.mutates for call in recorder.calls)
         self.output_head, self.shape = head, (2,) if head == "sigmoid" else tuple(output.shape[1:])
         weights = sum(tensor.nbytes for tensor in self.parameters.values())
-        if not self.fixed:
-            self.rows = max(
-                1, min(MAX_BATCH_ROWS, max(MAX_BATCH_BYTES, weights) * max(rows, 1) // max(recorder.size(), 1))
-            )
+        self.fit_rows(recorder.size(), max(MAX_BATCH_BYTES, weights) * max(rows, 1))
         layers = recorder.layers(self.parameters)
         mixed: set[str] = set()
         if rows:
@@ -140,7 +133,7 @@ class Runner:
         with watch or contextlib.nullcontext():
             output = self.choose(self.call(tensors))
         scores = self.finish(watch.behind(output) if watch is not None and hidden else output)
-        if scores.shape != (self.fixed or max(n, 1), *self.shape):
+        if scores.shape != (self.padded_size(n), *self.shape):
             shape = _shapes(tensors)
             raise DataError(f"the model gives no class scores for inputs of shape {shape}, but {_shape(output)}")
         return scores[:n]
@@ -149,22 +142,9 @@ class Runner:
         """Turn the model's output, or the input of its last call, into class scores."""
         return finish(output, self.output_head, self.shape)
 
-    def halve(self) -> int | None:
-        """Halve the batch size and return it; None if it is already minimal."""
-        if self.fixed or self.rows <= 1:
-            return None
-        self.rows //= 2
-        return self.rows
-
     def batches(self, inputs: Inputs, *, gradients: bool = False) -> Iterator[Inputs]:
-        """The inputs in batches, smaller where results are kept for gradients; one empty batch for no inputs."""
-        size = max(1, self.rows // 4) if gradients and not self.fixed else self.rows
-        for rows in batches(count(inputs), size) if count(inputs) else [slice(0, 0)]:
-            yield take(inputs, rows)
-
-    def size(self, inputs: Inputs) -> int:
-        """How many rows the model is given for a batch: at least one, since many models fail on empty tensors."""
-        return self.fixed or max(count(inputs), 1)
+        """Yield inputs in batches, smaller where results are kept for gradients; one empty batch for no inputs."""
+        return self.split_batches(inputs, max(1, self.rows // 4) if gradients and not self.fixed else self.rows)
 
     def tensors(self, inputs: Inputs) -> Tensor | dict[str, Tensor]:
         """Arrays as tensors on the model's device; floats and bytes in its dtype."""
@@ -173,10 +153,7 @@ class Runner:
         return self._tensor(inputs)
 
     def _tensor(self, array: Array) -> Tensor:
-        array = np.asarray(array)
-        missing = (self.fixed or 1) - len(array)
-        if missing > 0:  # padded rows are cut off again behind the model
-            array = np.concatenate([array, np.zeros((missing, *array.shape[1:]), array.dtype)])
+        array = self.pad(np.asarray(array))
         tensor = as_tensor(array)
         if array.dtype.kind == "f" or array.dtype == np.uint8:
             return tensor.to(self.device, self.dtype)
@@ -194,10 +171,7 @@ class Runner:
         except ArachneError:
             raise
         except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
-            reason = (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(".")
-            if "allocate memory" in reason or isinstance(error, torch.OutOfMemoryError):
-                raise EnvironmentFaultError(f"not enough memory to run the model: {reason}") from error
-            raise DataError(f"the model does not take inputs of shape {_shapes(inputs)}: {reason}") from error
+            raise translate_error(error, f"the model does not take inputs of shape {_shapes(inputs)}") from error
 
     def choose(self, answer: Any) -> Tensor:
         """The output that holds the class scores."""

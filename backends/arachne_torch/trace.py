@@ -128,7 +128,7 @@ class _Pass:
         observer: ActivationAccumulator | None = None,
     ) -> None:
         self.n = count(inputs)
-        self._size = runner.size(inputs)
+        self._size = runner.padded_size(count(inputs))
         self._runner = runner
         self._observer = observer
         self._tensor_ids = runner.tensor_ids(fixed)

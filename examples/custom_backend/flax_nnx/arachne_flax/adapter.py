@@ -154,6 +154,9 @@ class FlaxBackend(ModelBackend):
     def _cut(self, inputs: Inputs, layers: Sequence[str]) -> Cut:
         return FlaxCut(self._model, self._weights, inputs, [info for info in self._layers if info.name in layers])
 
+    def halve_batches(self) -> int | None:
+        return self._model.halve()
+
     def save(self, path: Path) -> None:
         if path.suffix != ".msgpack":
             raise ModelError(f"the weights of a Flax model are saved as '.msgpack', not as '{path.suffix}'")

@@ -9,19 +9,17 @@ from typing import Any
 import jax
 import numpy as np
 
+from arachne.adapting.running import BatchRunner
 from arachne.model.backend import LossGradient, Weights, compute_gradient
-from arachne.model.values import Activation, Array, Inputs, batches, count
+from arachne.model.values import Activation, Array, Inputs, count
 from arachne_flax import running
 from arachne_flax.running import NOTHING, Values
-
-MAX_BATCH_ROWS = 1024
-"""The largest number of inputs in one batch."""
 
 MIN_BATCH_ROWS = 8
 
 
-@dataclass(frozen=True)
-class Model:
+@dataclass(eq=False)
+class Model(BatchRunner):
     """A model's structure and state on a device; every method takes the weights as an argument.
 
     Attributes:
@@ -79,8 +77,7 @@ class Model:
         """Vector-Jacobian products of the scores with respect to the outputs of some layers, one array for each use."""
         found = []
         for rows, size, (given, _) in self._parts(inputs, NOTHING):
-            padded = np.zeros((_size(size), seed.shape[1]), np.float32)
-            padded[:size] = seed[rows]
+            padded = self.pad(np.asarray(seed[rows], np.float32))
             uses = running.output_gradients(self.graph, self.state, weights, given, padded, names)
             found.append(jax.tree.map(lambda array, n=size: np.array(array)[:n], uses))
         whole = jax.tree.map(lambda *arrays: np.concatenate(arrays), *found)
@@ -88,14 +85,13 @@ class Model:
 
     def _parts(self, inputs: Inputs, held: Any) -> Iterator[tuple[slice, int, tuple[Any, Any]]]:
         """Yield the rows of each batch, their number, and the padded arrays."""
-        n = count(inputs)
-        for rows in list(batches(n, MAX_BATCH_ROWS)) or [slice(0, 0)]:
-            size = rows.stop - rows.start
-            yield (
-                rows,
-                size,
-                self.put(jax.tree.map(lambda array, r=rows: _pad_batch(array, r), (as_numbers(inputs), held))),
-            )
+        whole = as_numbers(inputs), held
+        for rows in self.row_batches(count(inputs)):
+            yield rows, rows.stop - rows.start, self.put(jax.tree.map(lambda array, r=rows: self.pad(array[r]), whole))
+
+    def padded_size(self, n: int) -> int:
+        """Return the next power of two, so that few shapes are compiled."""
+        return max(MIN_BATCH_ROWS, 1 << (n - 1).bit_length()) if n else MIN_BATCH_ROWS
 
 
 def as_numbers(inputs: Inputs) -> Any:
@@ -108,14 +104,3 @@ def as_numbers(inputs: Inputs) -> Any:
 def activations(uses: Sequence[Mapping[str, Any]]) -> tuple[Activation, ...]:
     """Convert the uses of a layer to `Activation` objects."""
     return tuple(Activation(use["entering"], use["leaving"]) for use in uses)
-
-
-def _pad_batch(array: Array, rows: slice) -> Array:
-    part = array[rows]
-    padded = np.zeros((_size(len(part)), *array.shape[1:]), array.dtype)
-    padded[: len(part)] = part
-    return padded
-
-
-def _size(n: int) -> int:
-    return max(MIN_BATCH_ROWS, 1 << (n - 1).bit_length()) if n else MIN_BATCH_ROWS
