@@ -21,7 +21,7 @@ from arachne.patch.change import TensorChange, changes
 from arachne.patch.file import Written, write_changed
 from arachne.patch.in_memory import base_of, changes_between, changes_of_edits, edit_of, set_changed
 from arachne.patch.low_rank import LowRankChange, check_apart, read_low_rank
-from arachne.patch.text import checked_size, read_base, read_entry, read_file, read_text, write_text
+from arachne.patch.text import checked_size, read_base, read_entry, read_file, read_text, write_changes, write_text
 from arachne.patch.values_file import read_values, write_values
 from arachne.patch.weight_change import WeightChange
 from arachne.plugins.drawing import TEXT, Drawable, draw
@@ -138,9 +138,7 @@ class Patch(Drawable):
     @cached_property
     def digest(self) -> str:
         """sha256 of what the patch changes; provenance and evidence do not count."""
-        return hashlib.sha256(
-            write_text(PatchBase(), self.entries, {}, {}, low_rank=self.low_rank).encode()
-        ).hexdigest()
+        return hashlib.sha256(write_changes(self.entries, self.low_rank).encode()).hexdigest()
 
     def with_evidence(self, evidence: Mapping[str, Any]) -> Patch:
         """A copy of the patch with other evidence."""

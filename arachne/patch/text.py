@@ -1,4 +1,7 @@
-"""A patch as text that can be read in a review: fixed order of keys, one weight per line, decimals beside bits."""
+"""A patch as text that can be read in a review: the evidence first, then one weight per line, decimals beside bits.
+
+What only a program reads comes behind that: hashes of tensors and rows, and last where the patch came from.
+"""
 
 from __future__ import annotations
 
@@ -36,22 +39,36 @@ def write_text(
     Raises:
         PatchError: Provenance or evidence hold what JSON does not (NaN, objects).
     """
+    parts = [f'"schema": "{SCHEMA}"', f'"evidence": {_block(evidence)}', *_change_parts(entries, low_rank)]
+    if values is not None:
+        parts.append(f'"values": {_line(values)}')
+    parts.append(_base_part(base))
+    prints = [_fingerprint_members(tensor, mark) for tensor in base.tensors for mark in tensor.fingerprints]
+    if prints:
+        parts.append(f'"fingerprints": {_lines(prints, 2)}')
+    parts.append(f'"provenance": {_block(provenance)}')
+    return "{\n  " + ",\n  ".join(parts) + "\n}\n"
+
+
+def write_changes(entries: Sequence[WeightChange], low_rank: Sequence[LowRankChange]) -> str:
+    """The text of what a patch changes and of nothing else, which its digest is made of: it never changes its form."""
+    parts = [f'"schema": "{SCHEMA}"', _base_part(PatchBase()), *_change_parts(entries, low_rank)]
+    return "{\n  " + ",\n  ".join([*parts, '"provenance": {}', '"evidence": {}']) + "\n}\n"
+
+
+def _base_part(base: PatchBase) -> str:
     head = {"file": base.file, "sha256": base.sha256, "backend": base.backend}
     head |= {} if base.content is None else {"content": base.content}
     members = [f'    "{name}": {_line(value)}' for name, value in head.items()]
     members.append(f'    "tensors": {_lines(map(_tensor_members, base.tensors), 4)}')
-    parts = [f'"schema": "{SCHEMA}"', '"base": {\n' + ",\n".join(members) + "\n  }"]
-    parts.append(f'"entries": {_lines(map(_entry_members, entries), 2)}')
+    return '"base": {\n' + ",\n".join(members) + "\n  }"
+
+
+def _change_parts(entries: Sequence[WeightChange], low_rank: Sequence[LowRankChange]) -> list[str]:
+    parts = [f'"entries": {_lines(map(_entry_members, entries), 2)}']
     if low_rank:
         parts.append(f'"low_rank": {_lines((change.to_json() for change in low_rank), 2)}')
-    if values is not None:
-        parts.append(f'"values": {_line(values)}')
-    parts.append(f'"provenance": {_block(provenance)}')
-    parts.append(f'"evidence": {_block(evidence)}')
-    prints = [_fingerprint_members(tensor, mark) for tensor in base.tensors for mark in tensor.fingerprints]
-    if prints:
-        parts.append(f'"fingerprints": {_lines(prints, 2)}')
-    return "{\n  " + ",\n  ".join(parts) + "\n}\n"
+    return parts
 
 
 def checked_size(text: str) -> str:

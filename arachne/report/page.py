@@ -112,7 +112,7 @@ def _without_hashes(result: dict[str, Any]) -> dict[str, Any]:
     provenance = dict(result.get("provenance") or {})
     for name, source in provenance.items():
         if isinstance(source, Mapping) and isinstance(source.get("seen"), Mapping):
-            seen = {key: value for key, value in source["seen"].items() if key != "rows"}
+            seen = {key: value for key, value in source["seen"].items() if key not in ("rows", "hashes")}
             provenance[name] = {**source, "seen": seen}
     return {**result, "provenance": provenance} if provenance else result
 

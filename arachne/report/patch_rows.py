@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from arachne.text import pluralise
-
 if TYPE_CHECKING:
     from arachne.patch import WeightChange
     from arachne.patch.change import TensorChange
@@ -90,6 +88,6 @@ def first_by_size(changes: Sequence[TensorChange], most: int | None) -> list[tup
     return found
 
 
-def summed_up(row: RowChange) -> str:
-    """`35 weights by 0.412, the largest by -0.051`."""
-    return f"{pluralise(row.weights, 'weight')} by {row.size:.3g}, the largest by {row.largest:+.3g}"
+def summed_up(row: RowChange) -> tuple[str, str, str]:
+    """How many weights of a row change, by how much overall, and the largest change: `35`, `0.412`, `-0.051`."""
+    return f"{row.weights:,}", f"{row.size:.3g}", f"{row.largest:+.3g}"

@@ -36,13 +36,14 @@ def as_text(patch: Patch, *, most: int | None = MAX_LISTED_WEIGHTS, layer: str |
         hint: What to add where values are left out, such as how to see them.
     """
     changes = [change for change in patch.changes if layer in (None, change.tensor.layer)]
-    lines = [headline(patch.changes) if layer is None else f"{headline(changes)} of layer {layer}"]
+    lines = _origin_lines(patch)
+    lines += [headline(patch.changes) if layer is None else f"{headline(changes)} of layer {layer}"]
     for change in changes:
         lines += [] if change.entries else ["", tensor_line(change)]
     changes = [change for change in changes if change.entries]
     weights = sum(change.weights for change in changes)
     if weights > MAX_LISTED_WEIGHTS:
-        lines += ["by row, the size of a change being the root of the sum of squares:"]
+        lines += ["by row; the overall change is the length of all changes of the row taken as one vector:"]
         for change in changes:
             lines += ["", *summary(change)]
         lines += ["", "values:" if most is None or most >= weights else f"the {most} largest changes:"]
@@ -53,17 +54,18 @@ def as_text(patch: Patch, *, most: int | None = MAX_LISTED_WEIGHTS, layer: str |
         lines += [f"  {a:<{wide[0]}}  {b:>{wide[1]}} → {c:>{wide[2]}}" for a, b, c in rows]
     if most is not None and weights > most:
         lines += ["", f"… and {weights - most:,} more{hint}"]
-    lines += _origin_lines(patch)
     return "\n".join(map(printable, lines))
 
 
 def summary(change: TensorChange) -> list[str]:
     """A tensor in a few lines: how much changes in all, and in which rows."""
     rows = row_changes(change)
-    lines = [f"{tensor_line(change)} by {size_of(change.entries):.3g}"]
+    lines = [f"{tensor_line(change)}, changed by {size_of(change.entries):.3g} overall"]
     if len(change.tensor.shape) > 1:
-        wide = max(len(row.name) for row in rows[:MAX_SUMMARY_ROWS])
-        lines += [f"  {row.name:<{wide}}  {summed_up(row)}" for row in rows[:MAX_SUMMARY_ROWS]]
+        head = ("", "weights", "overall change", "largest change")
+        cells = [head, *((row.name, *summed_up(row)) for row in rows[:MAX_SUMMARY_ROWS])]
+        wide = [max(len(one[column]) for one in cells) for column in range(4)]
+        lines += [f"  {one[0]:<{wide[0]}}  {'  '.join(map(str.rjust, one[1:], wide[1:]))}" for one in cells]
         more = rows[MAX_SUMMARY_ROWS:]
         if more:
             inside = pluralise(sum(row.weights for row in more), "weight")
@@ -72,13 +74,12 @@ def summary(change: TensorChange) -> list[str]:
 
 
 def _origin_lines(patch: Patch) -> list[str]:
-    """Lines about the patch's provenance and evidence."""
+    """Lines about the patch's evidence and provenance, and an empty one behind them."""
     lines: list[str] = []
-    pairs = [*facts(patch.provenance), *verdict(patch.evidence)]
+    pairs = [*verdict(patch.evidence), *facts(patch.provenance)]
     if pairs:
         wide_name = max(len(name) for name, _ in pairs)
         margin = " " * (wide_name + 2)
-        lines.append("")
         for name, value in pairs:
             lines += textwrap.wrap(
                 value,
@@ -88,6 +89,7 @@ def _origin_lines(patch: Patch) -> list[str]:
                 break_long_words=False,
                 break_on_hyphens=False,
             )
+        lines.append("")
     return lines
 
 
@@ -157,8 +159,9 @@ def facts(provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def verdict(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The verdict and the held-out counts a patch was accepted with."""
-    words = (("verdict", "verdict"), ("sentence", "because"))
-    pairs = [(word, str(evidence[name])) for name, word in words if evidence.get(name)]
+    words = (("heading", "verdict"), ("sentence", "because"), ("balance", "price"))
+    known = {"heading": evidence.get("verdict"), **evidence}
+    pairs = [(word, str(known[name])) for name, word in words if known.get(name)]
     for name in ("seen", "held_out"):
         part = evidence.get(name)
         if isinstance(part, Mapping) and {"repaired", "negatives", "broken", "positives"} <= part.keys():

@@ -97,7 +97,7 @@ def test_its_edits_make_the_patch_again(patch: Patch) -> None:
 
 def test_people_read_rank_and_size(patch: Patch) -> None:
     text = str(patch)
-    assert text.startswith("42 weights in 3 tensors")
+    assert "\n42 weights in 3 tensors\n" in text
     assert f"fc1.weight, float32 (8, 5), 40 of 40 weights, by a matrix of rank 2 and size {edit_of().size:.3g}" in text
     assert "fc2.bias, float32 (3,), 1 of 3 weights" in text
     assert "of rank 2" in patch._repr_html_()

@@ -56,7 +56,8 @@ def test_a_long_patch_is_summed_up_before_its_largest_changes(long: Patch) -> No
     lines = text.splitlines()
     assert lines[0] == "123 weights in 3 tensors"
     summary, _, values = text.partition("the 40 largest changes:")
-    assert summary.count(" row ") == 12 + 1  # twelve rows of fc1 and one of fc2
+    assert summary.count("\n  row ") == 12 + 1  # twelve rows of fc1 and one of fc2
+    assert summary.count("  weights  overall change  largest change\n") == 2
     assert "… and 3 more rows with " in summary
     assert values.count(" → ") == MAX_LISTED_WEIGHTS
     assert "… and 83 more" in values

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
+import subprocess
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +45,49 @@ def test_order_is_that_of_the_model_whatever_order_was_asked_for() -> None:
     forwards = Patch.between(backend, ADDRESSES, [0.5, -0.25, 1.0])
     backwards = Patch.between(backend, ADDRESSES[::-1], [1.0, -0.25, 0.5])
     assert forwards.to_json() == backwards.to_json()
+
+
+def test_a_review_sees_the_evidence_first_and_hashes_behind_the_weights(patch: Patch) -> None:
+    seen = {"rows": "eNoBcQCO", "hashes": "AAECAwQ="}
+    told = Patch(
+        patch.entries,
+        patch.base,
+        {"data": {"name": "x.npz", "sha256": "0" * 64, "inputs": 4, "seen": seen}},
+        {"heading": "removed (95.2 %)"},
+    )
+    assert list(json.loads(told.to_json())) == ["schema", "evidence", "entries", "base", "fingerprints", "provenance"]
+    assert Patch.from_json(told.to_json()).provenance == told.provenance
+
+
+def test_the_digest_of_a_patch_is_that_of_earlier_versions(patch: Patch) -> None:
+    backend = ReferenceBackend(mlp([4, 8, 3]))
+    bare = Patch.between(backend, ADDRESSES, [0.5, -0.25, 1.0])
+    lines = [line.strip().rstrip(",") for line in bare.to_json().splitlines() if '"new_bits"' in line]
+    base = '{\n    "file": null,\n    "sha256": null,\n    "backend": null,\n    "tensors": []\n  }'
+    entries = "[\n" + ",\n".join(f"    {line}" for line in lines) + "\n  ]"
+    parts = ['"schema": "arachne.patch/1"', f'"base": {base}', f'"entries": {entries}', '"provenance": {}']
+    text = "{\n  " + ",\n  ".join([*parts, '"evidence": {}']) + "\n}\n"
+    assert patch.digest == bare.digest == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_git_shows_what_a_patch_changes_by_textconv(patch: Patch, tmp_path: Path) -> None:
+    def git(*words: str) -> str:
+        done = subprocess.run(
+            ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=tmp_path, capture_output=True, check=True
+        )
+        return done.stdout.decode()
+
+    git("init", "-q")
+    (tmp_path / ".gitattributes").write_text("patch.json diff=arachne\n")
+    git("config", "diff.arachne.textconv", f"{sys.executable} -m arachne show --all")
+    patch.save(tmp_path / "patch.json")
+    git("add", ".")
+    git("commit", "-qm", "a")
+    Patch(patch.entries[1:], replace(patch.base, tensors=patch.base.tensors[1:])).save(tmp_path / "patch.json")
+    changed = git("diff").splitlines()
+    assert "-3 weights in 2 tensors" in changed
+    assert "+2 weights in 1 tensor" in changed
+    assert not [line for line in changed if "sha256" in line or "bits" in line]
 
 
 def test_text_survives_reading_and_writing(patch: Patch, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         monkeypatch.setattr(module, name, counting)
 
     count(patch_module, "changes")
-    count(patch_module, "write_text")
+    count(patch_module, "write_changes")
     count(change, "shift_fingerprint")
     count(recognise, "tensor_sha256")
     count(recognise, "fingerprint")
@@ -84,7 +84,7 @@ def test_entries_are_grouped_by_tensor_once_however_often_that_is_asked(calls: C
 def test_the_digest_is_computed_once(calls: Counter[str]) -> None:
     patch = patch_of(network(tensors=2))
     assert patch.digest == patch.digest
-    assert calls["write_text"] == 1
+    assert calls["write_changes"] == 1
 
 
 def test_a_row_is_fingerprinted_after_the_change_once(calls: Counter[str]) -> None:
