@@ -40,7 +40,16 @@ CAUTION = 0.7
 """A choice keeps broken + 0.7 √broken within the budget, so the forecast does too."""
 
 LITTLE = 0.25
-"""Below this share at 0.5 %, a forecast says that little is within reach."""
+"""Below this share at 0.5 %, a forecast says what would help more than a repair."""
+
+SAID = (0.005, 0.02)
+"""The budgets that the sentence names."""
+
+STEP = 0.05
+"""Shares are said in whole steps: a forecast is not more exact than this."""
+
+MOSTLY = 0.6
+"""A class is named where so large a share of the target is of it."""
 
 
 @dataclass(frozen=True)
@@ -50,18 +59,30 @@ class Forecast:
     Attributes:
         negatives: Inputs that show the target.
         reach: Shares of them that a repair may be expected to put right, one for each of `BUDGETS`.
+        mostly: The true class of most of them, by name; None where they are of many.
     """
 
     negatives: int
     reach: tuple[float, ...]
+    mostly: str | None = None
 
     @property
     def sentence(self) -> str:
         """The forecast in one line."""
-        shares = [f"{100 * one:.0f} % at {100 * budget:g} %" for budget, one in zip(BUDGETS, self.reach, strict=True)]
-        little = self.reach[BUDGETS.index(0.005)] < LITTLE
-        more = "; the model hardly tells these inputs from right ones, so little is within reach" if little else ""
-        return f"forecast, repaired at so many broken: about {', '.join(shares)}{more}"
+        first, *others = SAID
+        said = f"{self._range(first)} of the fault can be repaired if {100 * first:g} % of what is right may break"
+        said += "".join(f", {self._range(budget)} if {100 * budget:g} % may" for budget in others)
+        if self.reach[BUDGETS.index(first)] < LITTLE:
+            whose = "such inputs" if self.mostly is None else f"inputs of class {self.mostly}"
+            said += f"; the model hardly tells these inputs from right ones, training with more {whose} would help more"
+        return f"forecast: about {said}"
+
+    def _range(self, budget: float) -> str:
+        """Return the share at a budget, give or take a deviation of its count: `10-15 %`, or `45 %`."""
+        share = self.reach[BUDGETS.index(budget)]
+        spread = (share * (1 - share) / max(1, self.negatives)) ** 0.5
+        low, high = (round(max(0.0, min(1.0, one)) / STEP) * STEP for one in (share - spread, share + spread))
+        return f"{100 * low:.0f}-{100 * high:.0f} %" if high > low else f"{100 * high:.0f} %"
 
     def to_json(self) -> dict[str, Any]:
         """Return the object that `result.json` and `scan --json` hold."""
@@ -98,7 +119,7 @@ def forecast(backend: ModelBackend, part: Part, *, seed: int = 0) -> Forecast | 
     reach = trade_off(np.concatenate(caught), np.concatenate(fixable), np.concatenate(lost), len(part.positives))
     shares = [max(second, usual_accuracy(part, wanted) * above) for second, above in reach]
     found = np.maximum.accumulate([share * len(wanted) / len(part.negatives) for share in shares])
-    return Forecast(len(part.negatives), tuple(found.tolist()))
+    return Forecast(len(part.negatives), tuple(found.tolist()), _frequent_class(part))
 
 
 def usual_accuracy(part: Part, rows: Array) -> float:
@@ -108,6 +129,13 @@ def usual_accuracy(part: Part, rows: Array) -> float:
     right = np.bincount(part.labels[part.positives], minlength=size)
     accuracy = right / np.maximum(1, np.bincount(part.labels[others], minlength=size))
     return float(accuracy[part.labels[rows]].mean())
+
+
+def _frequent_class(part: Part) -> str | None:
+    """Return the name of the class that most of the target is of; None if there is none."""
+    classes, counts = np.unique(part.labels[part.negatives], return_counts=True)
+    most = int(counts.argmax())
+    return part.class_names[int(classes[most])] if counts[most] >= MOSTLY * counts.sum() else None
 
 
 def _by_prediction(part: Part) -> list[Array]:

@@ -10,7 +10,7 @@ from arachne import engine
 from arachne.data.labelled import LabelledData
 from arachne.data.part import Part
 from arachne.data.run import whole_part
-from arachne.evidence.forecast import BUDGETS, forecast, score_out_of_fold, trade_off
+from arachne.evidence.forecast import BUDGETS, Forecast, forecast, score_out_of_fold, trade_off
 from arachne.model.values import Array
 from arachne.testing import ReferenceBackend, mlp
 
@@ -46,8 +46,9 @@ def test_a_target_that_lies_apart_is_within_reach_at_any_budget() -> None:
     assert found is not None
     assert found.reach == pytest.approx([1.0] * len(BUDGETS), abs=0.05)
     assert found.negatives == len(part_of(backend, data, "1:0").negatives)
-    assert "100 % at 0.5 %" in found.sentence
-    assert "little is within reach" not in found.sentence
+    assert found.sentence == (
+        "forecast: about 100 % of the fault can be repaired if 0.5 % of what is right may break, 100 % if 2 % may"
+    )
 
 
 def test_labels_that_are_wrong_by_chance_are_out_of_reach_and_it_says_so() -> None:
@@ -57,7 +58,15 @@ def test_labels_that_are_wrong_by_chance_are_out_of_reach_and_it_says_so() -> No
     found = forecast(backend, part_of(backend, LabelledData(data.inputs, labels), "2:0"))
     assert found is not None
     assert found.reach[1] < 0.15
-    assert found.sentence.endswith("so little is within reach")
+    assert found.sentence.endswith("training with more inputs of class 2 would help more")
+
+
+def test_shares_are_said_as_ranges_of_whole_steps() -> None:
+    few, many = (Forecast(negatives, (0.0, 0.13, 0.3, 0.45)) for negatives in (30, 3000))
+    assert "about 5-20 % of the fault can be repaired if 0.5 % of what is right may break" in few.sentence
+    assert "about 10-15 % of the fault" in many.sentence
+    assert ", 45 % if 2 % may; the model hardly tells" in many.sentence
+    assert many.sentence.endswith("training with more such inputs would help more")
 
 
 def test_the_reach_never_falls_with_the_budget() -> None:
