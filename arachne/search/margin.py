@@ -4,8 +4,8 @@ With margin the score of the true class minus the best other, margin_0 the origi
 the positives, the loss of a step is
 
     (mean over negatives of relu(TARGET_MARGIN unit - margin) / unit
-     + lambda * POSITIVE_WEIGHT * mean over positives of relu(min(margin_0, GUARD_MARGIN unit) - margin) / unit)
-    / (1 + lambda)
+     + lambda * POSITIVE_WEIGHT * mean over positives of relu(guard - margin) / unit)
+    / (1 + lambda)                          guard = min(margin_0, GUARD_MARGIN unit) - SLACK unit
 
 A positive costs nothing while its margin is above its guard. lambda falls from FIRST_STIFFNESS to LAST_STIFFNESS along
 the path, so its points lead from "break nothing" to "repair whatever it takes".
@@ -30,6 +30,12 @@ from arachne.tasks import best_others, margins
 
 TARGET_MARGIN, GUARD_MARGIN, POSITIVE_WEIGHT = 0.2, 0.5, 10.0
 FIRST_STIFFNESS, LAST_STIFFNESS = 300.0, 0.03
+
+SLACK = 1e-4
+"""How far below its guard a positive's margin may be: further than the last bits in which frameworks differ.
+
+A weight that does not concern an input leaves its margin at margin_0; without slack, rounding would say on which side.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +66,7 @@ def margin_loss(problem: Problem, batch: Batch, progress: float) -> LossGradient
     """Return the gradient of the loss of one step; `progress` grows from 0 at the first step to 1 at the last."""
     unit = problem.margin_unit
     stiffness = FIRST_STIFFNESS * (LAST_STIFFNESS / FIRST_STIFFNESS) ** progress
-    guards = np.minimum(margins(batch.before, batch.labels), GUARD_MARGIN * unit)
+    guards = np.minimum(margins(batch.before, batch.labels), GUARD_MARGIN * unit) - SLACK * unit
     wanted = np.where(batch.negative, TARGET_MARGIN * unit, guards)
     weights = np.where(batch.negative, 1.0, stiffness * POSITIVE_WEIGHT) * batch.shares / (unit * (1 + stiffness))
     return partial(_short_of, batch.labels, wanted, weights)
