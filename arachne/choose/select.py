@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,42 +9,16 @@ import numpy as np
 from scipy.special import bdtr
 
 from arachne.choose.budget import Budget, Choice
+from arachne.choose.careful import best_of, select_carefully
+from arachne.choose.luck import Luck
 from arachne.data.grouping import MAX_GROUPS
 from arachne.evidence.group_summary import format_points as in_points
 from arachne.fairness import Objective
 from arachne.model.values import Array
 from arachne.scoring.by_input import fewest_for_drop, fewest_inputs, p_above_by_input, p_drop_above
 from arachne.scoring.outcome import Baseline, Outcome
-from arachne.scoring.statistics import Drop, Rate
 from arachne.search.measured import MeasuredCandidate
 from arachne.text import percent, pluralise
-
-SAFETY_DEVIATIONS = 0.7
-"""The safety margin of the careful estimate: broken + 0.7 √broken must keep the budget, 0.7 deviations of a count.
-
-The best of many similar candidates was partly lucky, so it breaks more of new inputs than of those it was judged on.
-docs/repairs-at-equal-damage.md shows how often points selected by this rule keep their budgets on held-out inputs.
-"""
-
-KEPT_BY_THE_MEAN = {"low-rank": 0.85}
-"""The share of inputs broken out of fold that the patch itself breaks, by searcher, where that is clearly below 1.
-
-Each run of `low-rank` has directions of its own, and their mean breaks fewer inputs than the runs it was judged by:
-0.84 of them, over 139 candidates for the study's deciding faults, where other searchers had 0.90 to 1.
-"""
-
-FLATTERED = ("low-rank",)
-"""Searchers whose repairs out of fold flatter the patch: these points count one deviation fewer.
-
-Where two classes look alike, `low-rank` promised .47 to .74 and held .31 to .65, and lost to points it was level with;
-where it is ahead by more than chance, on planted faults, it held what it promised (examples/study/results/directions).
-"""
-
-CLOSE_REPAIR_RATE = 0.02
-"""Repair rates this close to the best count as equal; among these points, the one that breaks least is taken."""
-
-CLOSE_FAIRNESS = 0.005
-"""Values of an objective this close to the best count as equal: half a percentage point."""
 
 
 @dataclass(frozen=True)
@@ -87,21 +60,22 @@ def select_point(
     limits = limits_of(points, budget, names, objective)
     if budget.confidence is not None:
         return _select_with_guarantee(points, budget, limits)
-    within = [
+    allowed = [
         n
-        for n, p in enumerate(points)
-        if _has_valid_counts(p, budget) and _keeps_limits(p, p.selection_outcome, limits) and _keeps_budget(p, budget)
+        for n, point in enumerate(points)
+        if _has_valid_counts(point, budget) and _keeps_limits(point, point.selection_outcome, limits)
     ]
+    index, within, luck = select_carefully(points, allowed, budget, objective)
     costs = [f"break clearly less than the budget of {percent(budget.max_break)}"] if budget.limits_breaks else []
     if budget.max_drop is not None:
         costs.append(f"lower the accuracy on other inputs by clearly less than {percent(budget.max_drop)}")
     rule = f"{limits.best} of those that {' and '.join(costs)}, counted {_judged_on(points)}"
-    if not within:
+    if index is None:
         return _choose_none(
             points, budget, limits, rule, "selection_outcome", _costs_of_one(budget, "clearly less than")
         )
-    index = _best(within, points, [point.selection_outcome for point in points], objective)
-    why = _describe(points[index], points[index].selection_outcome, objective)
+    outcome = points[index].selection_outcome
+    why = _describe(points[index], outcome, objective) + _allow_for_luck(outcome, luck)
     return Choice(index, budget, rule, why, tuple(within), objective=objective)
 
 
@@ -158,7 +132,7 @@ def _select_with_guarantee(points: Sequence[MeasuredCandidate], budget: Budget, 
         if budget.max_drop is not None:
             wanted = f"is shown to be one that {_costs_of_one(budget, 'at most')}"
         return _choose_none(points, budget, limits, rule, "choose", wanted)
-    index = _best(within, points, [point.search_outcome for point in points], limits.objective)
+    index = best_of(within, points, [point.search_outcome for point in points], limits.objective)
     chosen = points[index].choose or points[index].seen  # there is a `choose`, or no test would have passed
     description = _describe(points[index], chosen, limits.objective)
     more = f"more than {percent(budget.max_break)}" if budget.max_drop is None else "costing more"
@@ -237,27 +211,6 @@ def _has_valid_counts(point: MeasuredCandidate, budget: Budget) -> bool:
     return point.minimised_for is None or point.minimised_for <= budget.max_break
 
 
-def _keeps_budget(point: MeasuredCandidate, budget: Budget) -> bool:
-    """Tell whether a point keeps the budget with a margin, both where it is judged and on the seen inputs."""
-    both = (point.selection_outcome, point.seen if point.out_of_fold is None else point.selection_outcome)
-    share = 1.0 if point.out_of_fold is None else KEPT_BY_THE_MEAN.get(point.candidate.made_by, 1.0)
-    breaks = not budget.limits_breaks or all(
-        _cautious_count(one.breakage, share) <= budget.max_break * one.breakage.total + 1e-9 for one in both
-    )
-    return breaks and (budget.max_drop is None or all(_cautious_drop(one.drop) <= budget.max_drop for one in both))
-
-
-def _cautious_drop(drop: Drop) -> float:
-    """Return a drop of accuracy with the safety margin; a patch that changes nothing has none."""
-    return (drop.broken - drop.fixed + SAFETY_DEVIATIONS * drop.deviation) / max(1, drop.total) - 1e-12
-
-
-def _cautious_count(breakage: Rate, share: float) -> float:
-    """Add the safety margin to a share of a count; its deviation grows with the design effect of its decisions."""
-    expected = share * breakage.count
-    return expected + SAFETY_DEVIATIONS * math.sqrt(expected * breakage.design_effect)
-
-
 def _keeps_limits(point: MeasuredCandidate, outcome: Outcome, limits: _Limits) -> bool:
     """Tell whether a point repairs or is fairer, breaks no never-break input, and keeps class and group limits.
 
@@ -275,36 +228,6 @@ def _keeps_drops(outcome: Outcome | None, limits: _Limits) -> bool:
     return all(drops[column].get(value, 0.0) <= most + 1e-12 for (column, value), most in limits.groups.items())
 
 
-def _best(
-    within: Sequence[int],
-    points: Sequence[MeasuredCandidate],
-    outcomes: Sequence[Outcome],
-    objective: Objective | None,
-) -> int:
-    """Return the point that repairs most or is fairest; of close ones, the fewest broken, minimised, then smallest.
-
-    Rates are compared, because points may be judged on different inputs.
-    """
-    if objective is None:
-        gains = {number: _expected_repair(points[number], outcomes[number].repair) for number in within}
-    else:
-        gains = {number: outcomes[number].gain(objective) for number in within}
-    close = CLOSE_REPAIR_RATE if objective is None else CLOSE_FAIRNESS
-    near = [number for number in within if gains[number] >= max(gains.values()) - close]
-
-    def worth(number: int) -> tuple[float, float, bool, float]:
-        point = points[number]
-        return outcomes[number].breakage.value, -gains[number], point.minimised_from is None, point.size
-
-    return min(near, key=worth)
-
-
-def _expected_repair(point: MeasuredCandidate, repair: Rate) -> float:
-    """Return the repair rate that a point may be compared by."""
-    flattered = point.out_of_fold is not None and point.candidate.made_by in FLATTERED and repair.total
-    return repair.value - math.sqrt(repair.value * (1 - repair.value) / repair.total) if flattered else repair.value
-
-
 def _judged_on(points: Sequence[MeasuredCandidate]) -> str:
     words = {"out of fold": "on inputs that the run which made each count had not seen"}
     return " or ".join(dict.fromkeys(words.get(point.selection_basis, point.selection_basis) for point in points))
@@ -315,6 +238,15 @@ def _describe(point: MeasuredCandidate, outcome: Outcome, objective: Objective |
     if objective is not None:
         fairer = f"{objective} {in_points(outcome.gain(objective))} {'more' if objective.RISES else 'less'}, "
     return f"by {point.candidate.made_by}, {fairer}{_counts(outcome)}"
+
+
+def _allow_for_luck(outcome: Outcome, luck: Luck) -> str:
+    """Say what to expect of new inputs, where the best of many points was picked."""
+    repair, breakage = outcome.repair, outcome.breakage
+    if not (luck.repair or luck.broken):
+        return ""
+    broken = (breakage.count + luck.broken) / max(1, breakage.total)
+    return f"; allowing for the luck of the pick, {percent(max(0.0, repair.value - luck.repair))} and {percent(broken)}"
 
 
 def _counts(outcome: Outcome) -> str:

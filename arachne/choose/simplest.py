@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from arachne.choose.budget import Choice
-from arachne.choose.select import CLOSE_FAIRNESS, select_point
+from arachne.choose.careful import CLOSE_FAIRNESS
+from arachne.choose.select import select_point
 from arachne.model.values import Array
 from arachne.scoring.by_input import paired_p
 from arachne.scoring.outcome import Outcome

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from arachne.choose.budget import Budget, read_class_drop, read_share
+from arachne.choose.careful import select_carefully
+from arachne.choose.luck import Luck, Resamples, draw_counts
 from arachne.choose.select import explain_too_few, p_above, select_point
 from arachne.errors import UsageError
 from arachne.model.values import Array
@@ -56,14 +58,6 @@ def point(seen: Outcome, *, size: float = 1.0, never_broken: int = 0, **others: 
 
 def chosen(points: Sequence[MeasuredCandidate], **budget: Any) -> int | None:
     return select_point(points, Budget(**budget), NAMES).index
-
-
-@pytest.mark.parametrize(("repaired", "wanted"), [(30, 0), (32, 0), (38, 1)])
-def test_a_low_rank_point_has_to_be_ahead_by_more_than_chance(repaired: int, wanted: int) -> None:
-    usual = point(standing(30, 3), out_of_fold=standing(30, 3))
-    flattered = point(standing(repaired, 1), out_of_fold=standing(repaired, 1))
-    flattered = replace(flattered, candidate=replace(flattered.candidate, made_by="low-rank"))
-    assert chosen([usual, flattered]) == wanted  # of 50, 0.6 has a deviation of 3.5
 
 
 def test_most_repaired_within_the_budget_is_taken() -> None:
@@ -256,3 +250,50 @@ def test_the_guarantee_holds_over_hundreds_of_splits_and_the_naive_rule_does_not
     assert found > 300
     assert violated <= 40
     assert naive > 120
+
+
+def noisy(rng: np.random.Generator, positives: int = 1000, negatives: int = 50) -> MeasuredCandidate:
+    """A point that repairs each negative with a chance of 0.4 and breaks each positive with one of 0.004."""
+    right = np.concatenate([rng.random(positives) > 0.004, rng.random(negatives) < 0.4])
+    outcome = Outcome(baseline(positives, negatives), right)
+    return point(outcome, out_of_fold=outcome)
+
+
+def test_the_luck_of_the_pick_is_measured() -> None:
+    rng = np.random.default_rng(0)
+    alike = [noisy(rng) for _ in range(60)]
+    chosen, within, luck = select_carefully(alike, range(60), Budget(0.01), None)
+    assert chosen is not None
+    assert chosen in within
+    promised = alike[chosen].search_outcome.repair.value
+    assert promised >= 0.5  # the luckiest of sixty that are all alike
+    assert 0.03 < luck.repair < promised - 0.3
+    why = select_point(alike, Budget(0.01), NAMES).why
+    assert "; allowing for the luck of the pick, " in why
+
+
+def test_a_single_point_is_no_luck_and_its_margin_is_that_of_a_count() -> None:
+    one = point(standing(30, 3), out_of_fold=standing(30, 3))
+    assert select_carefully([one], [0], Budget(), None)[2] == Luck()
+    assert "luck" not in select_point([one], Budget(), NAMES).why
+
+
+def test_a_point_that_breaks_nothing_keeps_every_budget() -> None:
+    points = [point(standing(30, 0), out_of_fold=standing(30, 0)), point(standing(40, 1), out_of_fold=standing(40, 1))]
+    assert chosen(points, max_break=0.0) == 0
+    assert chosen(points, max_break=0.0005) == 0
+
+
+def test_draws_of_an_input_do_not_depend_on_other_inputs() -> None:
+    some, few = draw_counts(np.arange(4000)), draw_counts(np.array([7, 3999]))
+    np.testing.assert_array_equal(few, some[[7, 3999]])
+    assert some.mean() == pytest.approx(1, abs=0.01)
+    assert some.var() == pytest.approx(1, abs=0.02)
+
+
+def test_points_judged_on_different_inputs_are_not_drawn() -> None:
+    assert Resamples.of([standing(3, 1), standing(3, 1, positives=900)]) is None
+    drawn = Resamples.of([standing(3, 1), standing(5, 2)])
+    assert drawn is not None
+    assert drawn.repair[:, 0].tolist() == [3 / 50, 5 / 50]
+    assert drawn.broken[:, 0].tolist() == [1, 2]
