@@ -61,7 +61,7 @@ def find_points(network: str, target: str, seed: int) -> list[MeasuredCandidate]
 
 
 def compare(points: Sequence[MeasuredCandidate]) -> list[dict[str, Any]]:
-    """What each rule takes at each budget: promised and held out, repaired and broken."""
+    """Choose by each rule at each budget; return what was promised and what was held out, repaired and broken."""
     found = []
     for budget in BUDGETS:
         for rule in RULES:

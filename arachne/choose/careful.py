@@ -44,7 +44,7 @@ CLOSE_FAIRNESS = 0.005
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """What the rule knows of some points besides the counts they are compared by, `(points,)` each.
+    """The facts that the rule uses beside the counts that points are compared by, `(points,)` each.
 
     Attributes:
         shares: The share of the inputs broken where it is judged that each point itself is expected to break.
