@@ -47,6 +47,9 @@ KNOWN = {
     "keras": KnownBackend(
         "keras", (".keras", ".h5"), ("keras",), (("keras",), ("tensorflow", "torch", "jax"), ("h5py",))
     ),
+    "tflite": KnownBackend(
+        "ai-edge-litert", (".tflite",), (), (("onnx",), ("onnxruntime",), ("ai_edge_litert",), ("flatbuffers",))
+    ),
     "torch": KnownBackend("torch", (".pt2", ".pt", ".pth", ".safetensors"), ("torch",), (("torch",), ("safetensors",))),
 }
 """Our own backends. A third-party backend has these facts in the constants of its class."""

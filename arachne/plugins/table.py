@@ -127,8 +127,13 @@ def _entry_points(group: str, path: tuple[str, ...]) -> EntryPoints:
 BACKENDS = Table(
     "backend",
     "arachne.backends",
-    {"keras": "arachne_keras:KerasBackend", "onnx": "arachne_onnx:OnnxBackend", "torch": "arachne_torch:TorchBackend"},
-    extras={"keras": "keras", "onnx": "onnx", "torch": "torch"},
+    {
+        "keras": "arachne_keras:KerasBackend",
+        "onnx": "arachne_onnx:OnnxBackend",
+        "tflite": "arachne_tflite:TfliteBackend",
+        "torch": "arachne_torch:TorchBackend",
+    },
+    extras={"keras": "keras", "onnx": "onnx", "tflite": "tflite", "torch": "torch"},
     unavailable=BackendUnavailableError,
 )
 WEIGHT_FILES = Table(
@@ -137,6 +142,7 @@ WEIGHT_FILES = Table(
     {
         "keras": "arachne_keras.io:open_weights",
         "onnx": "arachne_onnx.weights:OnnxWeightFile",
+        "tflite": "arachne_tflite.weights:TfliteWeightFile",
         "torch": "arachne_torch.weights:open_weights",
     },
     extras=BACKENDS.extras,
@@ -150,6 +156,7 @@ CONFORMANCE = Table(
     {
         "keras": "arachne_keras.conformance:KerasConformance",
         "onnx": "arachne_onnx.conformance:OnnxConformance",
+        "tflite": "arachne_tflite.conformance:TfliteConformance",
         "torch": "arachne_torch.conformance:TorchConformance",
     },
     extras=BACKENDS.extras,

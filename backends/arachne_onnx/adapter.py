@@ -27,10 +27,10 @@ Outputs
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import onnxruntime
@@ -46,8 +46,9 @@ from arachne_onnx import io
 from arachne_onnx.cut import OnnxCut
 from arachne_onnx.cut_cache import NotCuttableError
 from arachne_onnx.gradients import gradients_of
+from arachne_onnx.graph import Graph
 from arachne_onnx.layers import find_layers
-from arachne_onnx.output_head import find_output_head, unused_inputs
+from arachne_onnx.output_head import OutputHead, find_output_head, unused_inputs
 from arachne_onnx.quantise import quantise_copy
 from arachne_onnx.running import Runner, take_rows
 from arachne_onnx.sessions import BOTH_PACKAGES, Device, Program, both_packages
@@ -61,7 +62,7 @@ class OnnxBackend(RunnerBackend):
 
     NAME = "onnx"
     SUFFIXES = (".onnx",)
-    OBJECT_MODULES = ("onnx",)
+    OBJECT_MODULES: ClassVar[tuple[str, ...]] = ("onnx",)
 
     _model: io.LoadedModel
     _runner: Runner
@@ -69,10 +70,18 @@ class OnnxBackend(RunnerBackend):
     def __init__(self, model: io.LoadedModel, device: str | None = None, output: str | None = None) -> None:
         self._model = model
         self.native = model.model
-        graph = io.read_graph(model)
+        graph = self._graph_of(model)
         head = find_output_head(model.model, graph, output)
         self.class_names = head.class_names
-        self._open(Runner(graph, head, Device(device), unused_inputs(graph, head)))
+        self._open(self._runner_of(graph, head, Device(device), unused_inputs(graph, head)))
+
+    def _graph_of(self, model: io.LoadedModel) -> Graph:
+        """Read the graph of a model; an adapter of a format that is translated to ONNX checks it further."""
+        return io.read_graph(model)
+
+    def _runner_of(self, graph: Graph, head: OutputHead, device: Device, unused: Collection[str]) -> Runner:
+        """Make what runs a graph; an adapter of a format that is translated to ONNX has its own."""
+        return Runner(graph, head, device, unused)
 
     def _open(self, runner: Runner) -> None:
         """Find the layers of a runner's graph."""
@@ -238,7 +247,7 @@ class OnnxBackend(RunnerBackend):
     def fix_inputs(self, values: Mapping[str, Array]) -> None:
         """Make the values constants of the graph; the file does not change."""
         runner = self._runner
-        self._open(Runner(runner.with_fixed(values), runner.output_head, runner.device, runner.unused))
+        self._open(self._runner_of(runner.with_fixed(values), runner.output_head, runner.device, runner.unused))
 
     def example_inputs(self, n: int, *, seed: int = 0) -> Inputs:
         """Draw inputs of the declared shapes and dtypes."""

@@ -76,7 +76,8 @@ def _following_ops(reader: Reader, name: str) -> tuple[str, ...] | None:
             return None
         node = takers[0]
         layer = node.op_type in KINDS and any(reader.source(other) for other in node.input)
-        if len(takers) > 1 or sum(other not in reader.graph.constants for other in node.input if other) > 1:
+        computed = [other for other in node.input if other and other not in reader.graph.constants]
+        if len(takers) > 1 or sum(reader.source(other) is None for other in computed) > 1:
             return None
         if layer and node.op_type not in NORMS:
             return tuple(found)

@@ -1,0 +1,41 @@
+"""The weights in a TFLite file: read and written by address, without a session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from arachne.model.values import Array, Weights
+from arachne.model.weight_file import WeightFile
+from arachne_onnx.layers import find_layers
+from arachne_onnx.weights import OnnxWeightFile
+from arachne_tflite import io
+
+
+class TfliteWeightFile(OnnxWeightFile):
+    """The weights of a TFLite file, by address: those of its translation, whose places are in the file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+        self._file = io.open_model(self.path)
+        graph = io.read_graph(self._file)
+        self._constants = graph.constants
+        self._layers = find_layers(graph, self._file.onnx.weight_tensors)
+
+    def name_patch(self, copy: Path, digest: str) -> None:
+        """Refuse: a name would move the tables of the file."""
+        WeightFile.name_patch(self, copy, digest)
+
+    def forget_patch(self, copy: Path, digest: str) -> None:
+        """Do nothing, since nothing is noted."""
+
+    def _rewrite(self, destination: Path, weights: Weights) -> None:
+        """Write a copy in which only the bytes of these weights differ."""
+        changed: dict[str, Array] = {}
+        for (layer, parameter), values in weights.items():
+            place = self._layers[layer].stored[parameter]
+            if place.name not in changed:
+                changed[place.name] = np.array(self._constants[place.name])
+            place.put(changed[place.name], np.asarray(values).astype(changed[place.name].dtype))
+        io.save(self._file, changed, Path(destination))
