@@ -14,7 +14,7 @@ from arachne.model.registry import load
 from arachne.model.values import Address
 from arachne.patch import Patch
 
-FRAMEWORKS = {"torch", "keras", "tensorflow", "onnx", "onnxruntime", "jax"}
+FRAMEWORKS = {"torch", "keras", "tensorflow", "onnx", "onnxruntime", "jax", "ai_edge_litert"}
 CLUSTER = {"dask", "distributed"}
 HEAVY = {*FRAMEWORKS, *CLUSTER, "matplotlib", "pymoo", "numpy", "scipy", "pytest"}
 

@@ -49,7 +49,6 @@ from arachne_onnx.gradients import gradients_of
 from arachne_onnx.graph import Graph
 from arachne_onnx.layers import find_layers
 from arachne_onnx.output_head import OutputHead, find_output_head, unused_inputs
-from arachne_onnx.quantise import quantise_copy
 from arachne_onnx.running import Runner, take_rows
 from arachne_onnx.sessions import BOTH_PACKAGES, Device, Program, both_packages
 from arachne_onnx.trace import OnnxTrace
@@ -129,7 +128,9 @@ class OnnxBackend(RunnerBackend):
 
     @classmethod
     def quantise(cls, path: Path, kind: str) -> Callable[[Inputs], Array]:
-        """Quantise with onnxruntime's own tools."""
+        """Quantise with onnxruntime's own tools, which are imported here: no other repair needs them."""
+        from arachne_onnx.quantise import quantise_copy
+
         return quantise_copy(path, kind)
 
     @property

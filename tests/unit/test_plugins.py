@@ -23,7 +23,7 @@ def test_the_entry_points_of_our_package_are_the_table() -> None:
 
 
 def test_the_tables_know_what_is_ours() -> None:
-    assert {"keras", "onnx", "torch"} <= set(BACKENDS.names())
+    assert {"keras", "onnx", "tflite", "torch"} <= set(BACKENDS.names())
     assert all(issubclass(LOCALISERS.get(name), Localiser) for name in LOCALISERS.ours)
     assert all(issubclass(SEARCHERS.get(name), Searcher) for name in SEARCHERS.ours)
     assert all(table.get(name).name == name for table in (LOCALISERS, SEARCHERS) for name in table.ours)

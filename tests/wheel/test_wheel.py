@@ -24,10 +24,10 @@ class TestReferenceFromTheWheel(BackendConformance):
 
 
 def test_the_entry_points_are_registered() -> None:
-    assert {"keras", "onnx", "torch"} <= set(registry.names())
+    assert {"keras", "onnx", "tflite", "torch"} <= set(registry.names())
 
 
-@pytest.mark.parametrize("package", ["arachne", "arachne_torch", "arachne_onnx", "arachne_keras"])
+@pytest.mark.parametrize("package", ["arachne", "arachne_torch", "arachne_onnx", "arachne_keras", "arachne_tflite"])
 def test_every_package_is_typed_and_shipped(package: str) -> None:
     files = importlib.metadata.files("arachne-repair") or []
     names = {str(file) for file in files}
