@@ -59,7 +59,7 @@ class Tensor:
     free: bool
 
     @property
-    def quantised(self) -> bool:
+    def has_grid(self) -> bool:
         """Whether it holds whole numbers that stand for others."""
         return self.grid is not None and self.dtype in (*ACTIVATION_DTYPES, "int32")
 

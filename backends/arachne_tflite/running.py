@@ -59,7 +59,7 @@ class Runner(onnx_running.Runner):
         quantised = {
             name: tensor
             for name, tensor in zip(self._model.file.input_names, self._model.file.inputs, strict=True)
-            if tensor.quantised
+            if tensor.has_grid
         }
         if given is None and len(self.graph.inputs) == 1:
             given = {next(iter(self.graph.inputs)): np.asarray(inputs)}
@@ -85,7 +85,7 @@ class Runner(onnx_running.Runner):
         """
         few = onnx_running.take_rows(inputs, np.arange(min(COMPARED_ROWS, count(inputs))))
         ours, theirs = super().scores(few), self._lite_scores(few)
-        rounded = any(tensor.quantised for tensor in self._model.file.tensors)
+        rounded = any(tensor.has_grid for tensor in self._model.file.tensors)
         scale = max(float(np.abs(theirs).max(initial=0)), 1e-3)
         apart = float(np.abs(ours - theirs).max(initial=0)) / scale
         if not apart <= (CLOSE_IN_WHOLE_NUMBERS if rounded else CLOSE_ENOUGH):
@@ -108,7 +108,7 @@ class Runner(onnx_running.Runner):
         for start in range(0, max(n, 1), rows):
             for name, tensor in given.items():
                 values = onnx_running.fill(feeds[name][start : start + rows], rows)
-                lite.set_tensor(tensor.index, _stored(values, tensor))
+                lite.set_tensor(tensor.index, _to_stored(values, tensor))
             try:
                 lite.invoke()
             except (RuntimeError, ValueError) as error:
@@ -214,15 +214,15 @@ def _values_of(array: Array, tensor: Tensor | None) -> Array:
 
 
 def _values(stored: Array, tensor: Tensor) -> Array:
-    if not tensor.quantised or tensor.grid is None:
+    if not tensor.has_grid or tensor.grid is None:
         return np.asarray(stored)
     values: Array = (stored.astype(np.float32) - np.float32(tensor.grid.zero[0])) * tensor.grid.scale[0]
     return values
 
 
-def _stored(values: Array, tensor: Tensor) -> Array:
+def _to_stored(values: Array, tensor: Tensor) -> Array:
     """Return an input as the file takes it."""
-    if not tensor.quantised or tensor.grid is None:
+    if not tensor.has_grid or tensor.grid is None:
         return np.ascontiguousarray(values, tensor.dtype)
     limits = np.iinfo(tensor.dtype)
     whole = np.rint(values / tensor.grid.scale[0]) + np.float32(tensor.grid.zero[0])

@@ -149,4 +149,4 @@ OTHER_DTYPES: Mapping[int, str] = {
     5: "strings", 8: "complex numbers", 11: "complex numbers", 12: "uint64", 13: "resources", 14: "variants",
     17: "int4", 18: "bfloat16", 19: "int2", 20: "uint4", 21: "float8", 22: "float8",
 }  # fmt: skip
-"""What tensors of all other types hold."""
+"""The contents of tensors of all other types."""

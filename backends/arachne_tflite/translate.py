@@ -135,7 +135,7 @@ class Writer:
 
     def computes_sizes(self, operator: Operator) -> bool:
         """Whether an operator computes whole numbers from sizes and constants; the file says what they come to."""
-        if any(tensor.quantised or np.dtype(tensor.dtype).kind not in "iub" for tensor in operator.outputs):
+        if any(tensor.has_grid or np.dtype(tensor.dtype).kind not in "iub" for tensor in operator.outputs):
             return False
         given = [tensor for tensor in operator.inputs if tensor is not None]
         if operator.name == "SHAPE" or all(one.start is not None or one.index in self._sizes for one in given):
@@ -201,7 +201,7 @@ class Writer:
 
     def put(self, tensor: Tensor, name: str, layout: str = PLAIN) -> None:
         """Let a name stand for a computed tensor in a layout, rounded to what it can hold."""
-        if tensor.quantised:
+        if tensor.has_grid:
             name = self._round(tensor, name, layout)
         elif tensor.grid is None and np.dtype(tensor.dtype).kind == "f" and tensor.dtype != "float32":
             raise ModelError(f"'{self.file.name}' computes in {tensor.dtype}, expected float32")
@@ -212,7 +212,7 @@ class Writer:
 
     def alias(self, tensor: Tensor, name: str, layout: str) -> None:
         """Let the name of another tensor stand for a tensor, whose numbers are the same."""
-        if tensor.quantised:
+        if tensor.has_grid:
             self.put(tensor, self.add("Identity", [name]), layout)
         else:
             self._forms.setdefault(tensor.index, {})[layout] = name
@@ -259,7 +259,7 @@ class Writer:
 
     def _value(self, tensor: Tensor, stem: str) -> str:
         name = self.store(tensor, stem)
-        return name if not tensor.quantised or tensor.grid is None else self.dequantise(tensor, name, tensor.grid.scale)
+        return name if not tensor.has_grid or tensor.grid is None else self.dequantise(tensor, name, tensor.grid.scale)
 
     def dequantise(self, tensor: Tensor, name: str, scale: Array) -> str:
         """Name the values that stored whole numbers stand for, with one scale or one for each entry of an axis."""
@@ -301,4 +301,4 @@ class Writer:
 
 def _element(tensor: Tensor) -> int:
     """Return the element type of an input or output: float where whole numbers stand for others."""
-    return TensorProto.FLOAT if tensor.quantised else int(helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype)))
+    return TensorProto.FLOAT if tensor.has_grid else int(helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype)))

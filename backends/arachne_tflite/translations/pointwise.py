@@ -115,7 +115,7 @@ def pass_on(writer: Writer, operator: Operator) -> None:
     name = writer.read(given, layout)
     if given.dtype == "float16":
         writer.put(made, writer.add("Cast", [name], to=helper.np_dtype_to_tensor_dtype(np.dtype("float32"))), layout)
-    elif not given.quantised and np.dtype(given.dtype).kind != "f":
+    elif not given.has_grid and np.dtype(given.dtype).kind != "f":
         raise writer.error(f"of {given.dtype} numbers without a scale")
     else:
         writer.put(made, writer.add("Identity", [name]), layout)
@@ -124,7 +124,7 @@ def pass_on(writer: Writer, operator: Operator) -> None:
 def cast(writer: Writer, operator: Operator) -> None:
     """Write a change of type."""
     given, made = writer.data(operator, 0), operator.outputs[0]
-    if given.quantised or made.quantised:
+    if given.has_grid or made.has_grid:
         raise writer.error("of whole numbers that stand for others")
     element = helper.np_dtype_to_tensor_dtype(np.dtype(made.dtype))
     writer.put(made, writer.add("Cast", [writer.read(given)], to=element))
