@@ -25,6 +25,7 @@ Outputs
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,7 +33,7 @@ import ai_edge_litert
 
 from arachne.errors import ModelError, UsageError
 from arachne.model.backend import WeightFile
-from arachne.model.values import Array, Description, Inputs
+from arachne.model.values import Activation, Array, Description, Inputs
 from arachne_onnx import io as onnx_io
 from arachne_onnx.adapter import OnnxBackend
 from arachne_onnx.graph import Graph
@@ -98,13 +99,14 @@ class TfliteBackend(OnnxBackend):
 
     def describe(self) -> Description:
         """Describe the model; the notes list shared tensors and layers that are out of reach."""
-        path = self._file.path
-        return Description(
-            backend=self.NAME,
-            framework=f"LiteRT {ai_edge_litert.__version__}",
-            format="tflite file" if path is not None else "tflite model",
-            device="cpu",
-            scores=self.score_kind,
-            source=None if path is None else str(path),
-            notes=tuple(self._notes),
-        )
+        return replace(super().describe(), format=self._file.format)
+
+    def _forward_through(self, inputs: Inputs, layer: str) -> tuple[Array, tuple[Activation, ...]]:
+        """LiteRT's scores, and activations of the translation."""
+        return self._runner.scores(inputs), self._activations(inputs, layer)
+
+    def _framework(self) -> str:
+        return f"LiteRT {ai_edge_litert.__version__}"
+
+    def _device(self) -> str:
+        return "cpu"

@@ -37,6 +37,11 @@ class LoadedModel:
     translation: Translation
     onnx: onnx_io.LoadedModel
 
+    @property
+    def format(self) -> str:
+        """The kind of file it came in."""
+        return "tflite model" if self.path is None else "tflite file"
+
     def content_with(self, changed: Mapping[str, Array]) -> bytes:
         """Return the file's bytes with other numbers in some stored tensors."""
         content = bytearray(self.file.content)

@@ -22,9 +22,6 @@ from arachne_tflite.flatbuffer import with_outputs
 from arachne_tflite.io import LoadedModel
 from arachne_tflite.translate import CHANNELS_FIRST, TO_CHANNELS_FIRST
 
-MAX_BATCH_ROWS = onnx_running.MAX_BATCH_ROWS
-"""The largest number of inputs in one run of the translation; LiteRT takes as many as the file says."""
-
 MAX_INTERPRETERS = 4
 """The largest number of interpreters with weights of their own; the oldest is dropped first."""
 
