@@ -271,6 +271,8 @@ class ModelBackend(ModelWeights):
         if not len(labels):
             raise DataError("a model is trained on inputs, got none")
         classes = self._forward(read(take(inputs, slice(0, 1)))).shape[1]
+        if classes == 1:
+            raise UsageError("training takes class scores, and this model gives one number for each input")
         if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= classes:
             raise DataError(
                 f"labels to train on are whole numbers between 0 and {classes - 1}, got {labels.dtype} from "

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from arachne.decisions.losses import cross_entropy
 from arachne.errors import ArachneError, WeightShapeError
 from arachne.model.backend import Cut, ModelBackend, restoring_weights
 from arachne.model.cut import PlainCut
@@ -266,7 +265,7 @@ class CutChecks(Suite):
                 assert set(found) == set(expected) == {p for p in specimen.all_weights() if p[0] in touched}
                 for place, values in expected.items():
                     assert_close(found[place], values, f"{loss.name}, {place}")
-            of_some = cross_entropy(specimen.labels[SOME_ROWS])
+            of_some = specimen.cross_entropy(SOME_ROWS)
             some = default.weight_gradients(weights, of_some, SOME_ROWS)
             for place, values in cut.weight_gradients(weights, of_some, SOME_ROWS).items():
                 assert_close(values, some[place], f"{place}, some rows")

@@ -18,6 +18,7 @@ from arachne.testing.checks.suite import (
     MakeBackend,
     Specimen,
     Suite,
+    as_outputs,
     assert_close,
     assert_same_entering,
     assert_same_weights,
@@ -287,7 +288,7 @@ def _set(backend: ModelBackend, weights: Weights) -> None:
 def _assert_weight_gradients(specimen: Specimen) -> None:
     """The backend's weight gradients are the reference's."""
     found = specimen.backend.weight_gradients(specimen.inputs, specimen.cross_entropy())
-    expected = specimen.reference.weight_gradients(specimen.inputs, cross_entropy(specimen.labels))
+    expected = specimen.reference.weight_gradients(specimen.inputs, as_outputs(cross_entropy(specimen.labels)))
     for place, values in expected.items():
         assert_close(found[place], values, str(place))
 

@@ -231,6 +231,7 @@ SPECIMENS: Mapping[str, Callable[[], Network]] = {
     "lstm_one_bias": lambda: recurrent(Lstm, biases=1),
     "lstm_two_biases": lambda: recurrent(Lstm, biases=2),
     "gru": lambda: recurrent(Gru, biases=2),
+    "one_output": lambda: mlp([4, 6, 1], activation="tanh"),
 }
 """By the name under which a suite can declare one unsupported."""
 

@@ -43,7 +43,7 @@ class Specimen:
         reference: The same network in NumPy.
         inputs: `(n, ...)`, an array or a mapping.
         labels: `(n,)`, any class.
-        classes: How many there are.
+        classes: How many numbers an input's outputs are; one stands for two classes, (0, z).
     """
 
     network: Network
@@ -69,9 +69,10 @@ class Specimen:
         rng = np.random.default_rng(100 + number)
         return rng.normal(size=(len(self.labels), self.classes)).astype(np.float32)
 
-    def cross_entropy(self) -> LossGradient:
-        """The mean cross-entropy of the inputs' labels, at scores as the backend gives them."""
-        return cross_entropy(self.labels, score_kind=self.backend.score_kind)
+    def cross_entropy(self, rows: Array | None = None) -> LossGradient:
+        """The mean cross-entropy of the labels of some inputs, or all, at scores as the backend gives them."""
+        labels = self.labels if rows is None else self.labels[rows]
+        return as_outputs(cross_entropy(labels, score_kind=self.backend.score_kind))
 
     def losses(self, at: Array) -> tuple[NamedLoss, ...]:
         """Three losses of the inputs, smooth at these scores; probabilities are compared with other weights'."""
@@ -136,7 +137,7 @@ class Suite:
         reference = ReferenceBackend(network, dtype="float64")
         inputs = random_inputs(network, n, seed=11)
         classes = reference.forward(inputs).shape[1]
-        labels = np.random.default_rng(12).integers(0, classes, n)
+        labels = np.random.default_rng(12).integers(0, max(2, classes), n)
         return Specimen(network, backend, reference, inputs, labels, classes)
 
     def hold(self, make_backend: MakeBackend, network: Network, like: str) -> ModelBackend:
@@ -202,14 +203,16 @@ def losses_of(labels: Array, before: Array, at: Array) -> tuple[NamedLoss, ...]:
         before: Scores that probabilities are compared with, `(n, classes)`.
         at: Scores where gradients are taken; inputs near a kink of the margin count nothing there.
     """
+    at, before = two_classes(at), two_classes(before)
     found = margins(at, labels)
     width = 0.7 + float(np.median(found))
     others = at.copy()
     others[np.arange(len(at)), labels] = -np.inf
     highest = np.sort(others, axis=1)
-    smooth = (np.abs(found - width) > FROM_KINK) & (highest[:, -1] - highest[:, -2] > FROM_KINK)
+    apart = np.inf if at.shape[1] == 2 else highest[:, -1] - highest[:, -2]
+    smooth = (np.abs(found - width) > FROM_KINK) & (apart > FROM_KINK)
     weights = smooth / len(at)
-    return (
+    named = (
         NamedLoss("cross-entropy", lambda scores: mean_cross_entropy(scores, labels), cross_entropy(labels)),
         NamedLoss(
             "squared change of probabilities",
@@ -222,3 +225,21 @@ def losses_of(labels: Array, before: Array, at: Array) -> tuple[NamedLoss, ...]:
             margin_hinge(labels, width, weights),
         ),
     )
+    return tuple(
+        NamedLoss(loss.name, lambda scores, of=loss.value: of(two_classes(scores)), as_outputs(loss.gradient))
+        for loss in named
+    )
+
+
+def two_classes(outputs: Array) -> Array:
+    """Return class scores: outputs `(n, 1)` as (0, z), others as they are."""
+    return outputs if outputs.shape[1] > 1 else np.concatenate([np.zeros_like(outputs), outputs], axis=1)
+
+
+def as_outputs(loss: LossGradient) -> LossGradient:
+    """Return a loss of class scores as one of outputs, of which there may be one for two classes."""
+
+    def gradient(outputs: Array, batch: slice) -> Array:
+        return loss(two_classes(outputs), batch)[:, -outputs.shape[1] :]
+
+    return gradient

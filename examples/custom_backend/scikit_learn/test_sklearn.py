@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +62,42 @@ def test_a_repaired_pipeline_is_the_users_own_object(pipeline, digits, tmp_path:
     result.patch.apply(model)
     repaired = inputs[(before == 9) & (labels != 9)]
     assert np.mean(model.native.predict(repaired) == 9) < 0.8
+
+
+@pytest.fixture(scope="module")
+def guard() -> tuple[MLPClassifier, np.ndarray, np.ndarray]:
+    """A network of two classes, which has one output, and inputs it partly gets wrong."""
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(900, 8))
+    labels = np.where(inputs[:, 0] + inputs[:, 1] > 0, "unsafe", "safe")
+    model = MLPClassifier([12], max_iter=8, learning_rate_init=0.01, random_state=0)
+    with pytest.warns(ConvergenceWarning):
+        model.fit(inputs[:300], labels[:300])
+    return model, inputs[300:], labels[300:]
+
+
+@pytest.mark.parametrize("search", ["auto", "de", "margin", "last-layer", "bias", "erase", "low-rank"])
+def test_a_model_of_two_classes_is_repaired_by_every_search(guard, search: str) -> None:
+    model, inputs, labels = guard
+    backend = SklearnBackend.load(model)
+    before = model.predict(inputs)
+    np.testing.assert_array_equal(np.array(backend.class_names)[backend.predict(inputs)], before)
+    budget = {} if search == "de" else {"max_break": 0.1}
+    result = arachne.repair(backend, (inputs, labels), "false:unsafe", searcher=search, seed=0, **budget)
+    assert result.evidence.seen.repaired > 0
+    np.testing.assert_array_equal(model.predict(inputs), before)
+
+
+def test_a_model_of_two_classes_is_repaired_from_the_command_line(guard, tmp_path: Path) -> None:
+    model, inputs, labels = guard
+    skops.io.dump(model, tmp_path / "guard.skops")
+    np.savez(tmp_path / "data.npz", x=inputs, y=labels)
+    words = "repair guard.skops --data data.npz --target false:unsafe --max-break 10% -o fix".split()  # noqa: SIM905
+    done = subprocess.run([sys.executable, "-m", "arachne", *words], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    fixed = SklearnBackend.load(tmp_path / "fix" / "model.skops").native
+    wrong = inputs[(labels == "safe") & (model.predict(inputs) == "unsafe")]
+    assert (fixed.predict(wrong) == "safe").any()
 
 
 def test_what_is_no_network_or_runs_code_is_refused(pipeline, digits, tmp_path: Path) -> None:

@@ -46,6 +46,8 @@ def build(network: Network) -> SklearnBackend:
         raise UnsupportedNetworkError("every layer of an MLPClassifier has a bias")
     if len(layers[-1].weight) == 2:
         raise UnsupportedNetworkError("an MLPClassifier of two classes has one output")
+    if len(layers[-1].weight) == 1 and not isinstance(network.nodes[-1], Sigmoid):
+        raise UnsupportedNetworkError("an MLPClassifier of one output has a logistic function behind it")
     return SklearnBackend(
         _fit_with_weights(layers, WORDS[hidden.pop()] if hidden else "identity"), names=list(network.layers)
     )
