@@ -79,9 +79,9 @@ def _routes(plain: PlainEvaluator, cuts: GroupedCuts, original: Array, memory: i
     """
     backend, fitness_inputs, suspects = plain.backend, plain.fitness_inputs, plain.suspects
     tail = find_tail(backend, suspects)
-    if tail is not None:
+    if tail is not None and len(tail[-1].weight) == original.shape[1]:  # one output stands for two classes
         route = DenseRoute.of(backend, fitness_inputs, tail, memory // 2)
-        if route is not None and route.classes == original.shape[1]:
+        if route is not None:
             yield route
     to_dense = find_channels_to_dense(backend, fitness_inputs, suspects, memory)
     if to_dense is not None and to_dense.classes == original.shape[1]:
