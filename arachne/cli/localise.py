@@ -65,12 +65,15 @@ def command(
     choice = TaskChoice.taken_from(arguments)
     chosen = Chosen.of(LOCALISERS, arguments["localiser"] or _usual_localiser(choice, targets))
     given = given_options(arguments["plugin_options"], [chosen, *choice.plugins], [LOCALISERS, TASKS])
-    localiser = LOCALISERS.get(chosen.name)(**given[chosen] | pop_layers(arguments))
+    layers = pop_layers(arguments)
+    localiser = LOCALISERS.get(chosen.name)(**given[chosen] | layers)
     task = rule_in(targets) or choice.make(given)
     backend = machines.share(context, model.load(), output)
     with output.progress("run the model"):
         labelled = data.read(backend, task=task, tell=output.say)
         part = whole_part(backend, labelled, targets, causes=CauseTargets(backend), task=task)
+    if arguments["localiser"] is None and not given[chosen] and not part.task.SINGLE:  # told by the model's outputs
+        localiser = LOCALISERS.get(FOR_EVERY_TASK)(**layers)
     localiser_for(part.task, localiser)
     if any(text.strip().startswith("top:") for text in targets):
         output.say(f"target {', '.join(targets)}: {', '.join(map(str, part.targets))}")
@@ -85,9 +88,13 @@ def command(
     output.result(LocalisationTable(found), value)
 
 
+FOR_EVERY_TASK = "contrast"
+"""The localiser that works for every task."""
+
+
 def _usual_localiser(choice: TaskChoice, targets: Sequence[str]) -> str:
-    """`bl`; for other tasks than a single label, which it knows nothing of, `contrast`."""
+    """`bl`; for other tasks than a single label, which it knows nothing of, the one for every task."""
     from arachne.tasks import rule_in
 
     single = all(TASKS.get(one.name).SINGLE for one in choice.plugins) and rule_in(targets) is None
-    return "bl" if single else "contrast"
+    return "bl" if single else FOR_EVERY_TASK

@@ -52,7 +52,8 @@ def read_unlabelled(
     if not count(inputs):
         raise DataError(f"'{source}' holds no inputs")
     name = str(source) if isinstance(source, (str, Path)) else None
-    return LabelledData(inputs, np.full(count(inputs), UNKNOWN), None, found.names, found.columns, source=name)
+    labels = np.full(count(inputs), UNKNOWN)
+    return LabelledData(inputs, labels, found.class_names, found.names, found.columns, source=name)
 
 
 def _from_path(path: Path, preprocess: Preprocess, limit: int | None, memory: int) -> RawData:
