@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -25,11 +24,6 @@ A command takes the options of the plug-ins it has chosen as `-O NAME=VALUE`, `-
 and a localiser both have one of that name, and `-O de.NAME=VALUE` for one of several that `arachne compare` runs.
 Options of finders are set in Python.
 """
-
-EVERYWHERE = ("config", "as_json", "quiet", "verbose", "log_file", "debug")
-"""Options that are not repeated in every command's list."""
-NAMED = ("--include", "--exclude")
-"""Options of plug-ins that commands have under their own name."""
 
 BEGIN, END = "<!-- begin: made by scripts/make_cli_reference.py -->\n", "<!-- end -->\n"
 
@@ -62,14 +56,11 @@ def reference() -> Iterable[str]:
 
 
 def _section(name: str, command: click.Command) -> Iterable[str]:
-    """One command: how it is called, what it does, and the names of its options."""
+    """One command: how it is called, and what it does."""
     yield f"### arachne {name}\n"
     usage = " ".join(["arachne", name, *(_metavar(p) for p in command.params if isinstance(p, click.Argument))])
     yield f"```text\n{usage} [OPTIONS]\n```\n"
     yield inspect.cleandoc(command.help or "") + "\n"
-    options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
-    own = [f"`{option.opts[-1]}`" for option in options if option.name not in EVERYWHERE]
-    yield f"Options: {', '.join(own)}.\n" if own else ""
 
 
 def _options(commands: dict[str, click.Command]) -> Iterable[str]:
@@ -79,21 +70,25 @@ def _options(commands: dict[str, click.Command]) -> Iterable[str]:
         for option in command.params:
             if isinstance(option, click.Option):
                 owners.setdefault((_write_option(option), _meaning(option)), []).append(name)
-    meanings = Counter(written for written, _ in owners)
-    yield "| option | meaning |\n|---|---|"
+    yield "| option | meaning | of |\n|---|---|---|"
     for (written, meaning), names in sorted(owners.items(), key=lambda item: item[0][0].split("`--")[-1].lower()):
-        where = f" ({', '.join(names)})" if meanings[written] > 1 else ""
-        yield f"| {written} | {meaning}{where} |"
+        of = f"every command{_but(names, commands)}" if len(names) > len(commands) / 2 else ", ".join(names)
+        yield f"| {written} | {meaning} | {of} |"
     yield ""
 
 
+def _but(names: list[str], commands: Iterable[str]) -> str:
+    """Which few commands do not take an option that most take."""
+    missing = [name for name in commands if name not in names]
+    return f" but {', '.join(missing)}" if missing else ""
+
+
 def _plugins(table: Table) -> Iterable[str]:
-    """Arachne's own plug-ins of a kind: what each does, and the names of its options."""
+    """Arachne's own plug-ins of a kind, and what each does."""
     yield f"### {table.kind.capitalize()}s\n"
-    yield f"| {table.kind} | what it does | options |\n|---|---|---|"
+    yield f"| {table.kind} | what it does |\n|---|---|"
     for one in (describe(table, name) for name in sorted(table.ours)):
-        names = ", ".join(f"`{option.name}`" for option in one.options if f"--{option.name}" not in NAMED)
-        yield f"| `{one.name}` | {_escape(one.summary)} | {names} |"
+        yield f"| `{one.name}` | {_escape(one.summary)} |"
     yield ""
 
 

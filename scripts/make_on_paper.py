@@ -37,31 +37,19 @@ machine with {processors} processors. Load when the workers started: {loads}, of
 
 | | differential evolution | keep |
 |---|---|---|
-| generations | {de[generations]} | {keep[generations]} |
-| candidates, or gradient steps and points | {de[evaluations]:,} | {keep[evaluations]:,} |
 | one process, by the clock | {de[alone_clock]:.1f} s | {keep[alone_clock]:.1f} s |
 | two workers, by the clock | {de[taken]:.1f} s | {keep[taken]:.1f} s |
 | **as fast as one process, by the clock** | **{de[clock]:.2f} ×** | **{keep[clock]:.2f} ×** |
-| one process, processor time | {de[alone]:.1f} s | {keep[alone]:.1f} s |
-| two workers together | {de[working]:.1f} s | {keep[working]:.1f} s |
-| the asking process, with dask's scheduler in it | {de[asking]:.1f} s | {keep[asking]:.1f} s |
-| the slower worker of each round, and the asking process | {de[critical]:.1f} s | {keep[critical]:.1f} s |
 | **as fast as one process, by processor time** | **{de[ratio]:.2f} ×** | **{keep[ratio]:.2f} ×** |
 | the same values found | {de[same]} | {keep[same]} |
 | processor time per input and candidate (or gradient step) | {de[each]:.1f} µs | {keep[each]:.1f} µs |
 | questions per generation | {de[questions]:.1f} | {keep[questions]:.1f} |
 | rounds per generation | {de[rounds]:.1f} | {keep[rounds]:.1f} |
-| bytes per question, there and back | {de[bytes]:,.0f} | {keep[bytes]:,.0f} |
 | bytes per generation | {de[traffic]:,.0f} | {keep[traffic]:,.0f} |
-| before the first generation, one process | {de[before_alone]:.1f} s | {keep[before_alone]:.1f} s |
-| before the first generation, two workers | {de[before]:.1f} s | {keep[before]:.1f} s |
-| starting two workers | {de[start]:.1f} s | {keep[start]:.1f} s |
 
 {verdict}
 
-A round in which nothing is computed takes {round:.1f} ms, and each further message in it {message:.1f} ms: what one
-worker is asked goes to it as one message of up to {together} questions. Early abandoning is in the cost per input and
-candidate: most candidates are given up after a share of their inputs.
+A round in which nothing is computed takes {round:.1f} ms, and each further message in it {message:.1f} ms.
 
 ## The model, and whether it holds
 
@@ -87,22 +75,11 @@ who answer after the recorded times and compute nothing. *Taken* is the run itse
 
 ## Where the scheduler becomes the limit
 
-The scheduler and the asking process need {message:.1f} ms for each message of up to {together} questions, whoever
-computes; a shard takes its worker {per_shard:.0f} ms per generation, in {per:.1f} rounds. With a question per shard,
-more than about **{limit:,.0f} machines** of one thread have nothing left to gain: shards are handed out no faster.
-Differential evolution asks about runs of whole shards, {few} for each worker: what candidates cost are whole numbers,
-so the pieces cannot be seen in the result. Then computing and scheduler take equally long at about
-{few_limit:,.0f} machines. Predictions and gradients are asked for shard by shard; a repair needs few passes of these.
-What one would do beyond that, in this order:
-
-1. Search on fewer inputs. All negatives, and a sample of the positives large enough for the budget's guarantee: with
-   0.5 % allowed and 95 % confidence that is thousands, not a hundred million. The verdict still uses all held-out
-   inputs.
-2. Several schedulers, each with a part of the shards, and one process that adds up what they say: whole numbers add up
-   in any order, and sums of gradients in the order of the shards.
-
-Not in this model: reading the data ({size:.0f} GB as single-precision pictures of this size; each worker reads its own
-shards once per search, if they fit its memory), machines that fail, and networks slower than this machine's loopback.
+A message of up to {together} questions costs {message:.1f} ms; a shard takes its worker {per_shard:.0f} ms per
+generation, in {per:.1f} rounds. With a question per shard, more than about **{limit:,.0f} machines** have nothing left
+to gain; with runs of whole shards, {few} for each worker as differential evolution asks, about {few_limit:,.0f}. Before
+that, search on fewer inputs: all negatives, and as many positives as the budget's guarantee takes, which are thousands.
+Not in this model: reading the data ({size:.0f} GB), machines that fail, and slow networks between machines.
 """
 
 WANTED = 1.6
@@ -118,10 +95,8 @@ def verdict(de: dict[str, Any], keep: dict[str, Any], others: list[dict[str, Any
             f"{reached} with {name} ({one['clock']:.2f} × by the clock, {one['ratio']:.2f} × by processor time)"
         )
     return (
-        f"Two workers on two processors should be {WANTED} × as fast as one process on one: {'; '.join(told)}. Both "
-        "processors are then busy with the workers, and what the asking process does is taken from them. Shards are "
-        "shared out whole: with an odd number of them one of two workers has one more, and five of them go at most 5/3 "
-        f"times as fast.{before(others)}"
+        f"Two workers on two processors should be {WANTED} × as fast as one process on one: {'; '.join(told)}. Shards "
+        f"are shared out whole, so five of them go at most 5/3 times as fast.{before(others)}"
     )
 
 

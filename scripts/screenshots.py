@@ -20,8 +20,6 @@ from selenium.webdriver.chrome.service import Service
 
 PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
 PARTS = {
-    "how-confusion": "#confusion .beside",
-    "how-network": "#network .layers",
     "how-front": "#front figure.plot",
 }
 """The pictures that the page on how it works shows, by the part of the page it is cut from."""

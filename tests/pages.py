@@ -4,6 +4,7 @@ A mark is a comment on the line above a block; readers do not see it:
 
     <!-- not run: reason -->     the block is left out, for one of the reasons in `REASONS`
     <!-- file: mynet.py -->      the block is not run but written to a file, which later blocks may use
+    <!-- file: a.py, as in examples/a.py -->   the same; the block is that file of the repository, word for word
     <!-- needs: torch -->        at the top of a page: the page runs where this backend is installed
 """
 
@@ -22,13 +23,12 @@ REASONS = {
     "needs a server": "no test talks to the network",
     "needs the paper's data": "it is not shipped; the numbers beside it were copied from a run",
     "part of a file": "only the lines that matter are shown",
-    "run on its page": "the page named beside it has made the model; `tests/test_ten_tasks.py` looks that it is there",
+    "run on its page": "the page named beside it has made the model; `tests/test_thirteen_tasks.py` looks that it is there",
 }
 """Why a block is not run."""
 
 FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-SNIPPET = re.compile(r"^--8<--\n(.+)\n--8<--\n", re.MULTILINE)  # a file, put in when the site is built
-MARK = re.compile(r"<!-- (not run|file): (.+?) -->\s*\Z")
+MARK = re.compile(r"<!-- (not run|file): (.+?)(?:, as in (\S+))? -->\s*\Z")
 NEEDS = re.compile(r"<!-- needs: (\w+) -->")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
@@ -44,6 +44,8 @@ class Block:
     text: str
     not_run: str | None = None
     file: str | None = None
+    source: str | None = None
+    """File of the repository that the block shows."""
     follows: bool = False
     """Whether nothing stands between it and the block before."""
 
@@ -82,13 +84,12 @@ class Page:
         for match in FENCE.finditer(self.text):
             indent, language, text = match.groups()
             mark = MARK.search(self.text[: match.start()])
-            kind, value = mark.groups() if mark else (None, None)
+            kind, value, source = mark.groups() if mark else (None, None, None)
             plain = "".join(line.removeprefix(indent) for line in text.splitlines(keepends=True))
-            plain = SNIPPET.sub(lambda named: (ROOT / named[1]).read_text(encoding="utf-8"), plain)
             line = self.text.count("\n", 0, match.start()) + 1
             marks = {"not_run": value if kind == "not run" else None, "file": value if kind == "file" else None}
             follows = not self.text[end : match.start()].strip()
-            found.append(Block(self.path, line, language, plain, **marks, follows=follows))
+            found.append(Block(self.path, line, language, plain, **marks, source=source, follows=follows))
             end = match.end()
         return found
 

@@ -200,6 +200,16 @@ def test_the_workflow_on_the_page_is_the_one_to_copy() -> None:
     assert shown == [(guides / "github-actions.yml").read_text(encoding="utf-8")]
 
 
+def test_code_on_a_page_is_the_file_it_is_said_to_be() -> None:
+    shown = [block for page in map(Page.read, PAGES) for block in page.blocks if block.source is not None]
+    assert len(shown) > 5
+    assert [block.place for block in shown if block.text != (ROOT / str(block.source)).read_text("utf-8")] == []
+
+
+def test_no_page_has_holes_that_only_the_site_fills() -> None:
+    assert [page.name for page in map(Page.read, PAGES) if "--8<--" in page.text] == []
+
+
 def test_every_public_name_is_in_the_reference() -> None:
     documented = re.findall(r"^::: arachne\.(\w+)$", PYTHON.read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(documented) == sorted([*arachne.__all__, "errors"])

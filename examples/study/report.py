@@ -10,12 +10,12 @@ import numpy as np
 from arachne.text import pluralise
 from examples.study import report_text as text
 from examples.study.budgets import AUTO, BUDGETS, DE, DEFAULT_BUDGET, DONE
-from examples.study.cells import cell, interval, percent, share, short_cell, table
-from examples.study.faults import BY_NAME, CONFUSED_SUBJECTS, DECIDE, JUDGE
+from examples.study.cells import cell, percent, share, short_cell, table
+from examples.study.faults import BY_NAME, CONFUSED_SUBJECTS, JUDGE
 from examples.study.figure import draw
-from examples.study.runs import RESULTS, Row, Run, read_runs
+from examples.study.runs import RESULTS, Run, read_runs
 from examples.study.sources import PROJECT
-from examples.study.summary import groups_of, made_by, rows_of, searchers_of, shared, summarise
+from examples.study.summary import groups_of, made_by, searchers_of, shared, summarise
 from examples.study.wanted import came_out
 
 PAGE = PROJECT / "docs" / "repairs-at-equal-damage.md"
@@ -41,9 +41,7 @@ def page_text(runs: Sequence[Run]) -> str:
     parts += [
         _by_kind(judged),
         _against_de(judged),
-        _every_fault(judged),
         _sets(runs),
-        _decided(runs),
         _made_with(runs),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -58,34 +56,25 @@ def _panels(runs: Sequence[Run]) -> dict[str, list[Run]]:
 def _group(name: str, runs: Sequence[Run]) -> str:
     """All searchers at all budgets over one group of faults."""
     auto = made_by(AUTO, runs)
-    repaired, kept = _both_tables(auto)
     faults, seeds = len({run.fault for run in auto}), sorted({run.seed for run in auto})
     head = f"{pluralise(faults, 'fault')}, {pluralise(len(auto), 'run')}, {pluralise(len(seeds), 'seed')} at most."
-    return f"## {name}\n\n{head}\n\n{text.GROUP}\n\n{repaired}\n\n{text.KEPT}\n\n{kept}"
+    seconds = np.mean([run.seconds for run in auto])
+    return f"## {name}\n\n{head} A repair takes {seconds:.1f} processor seconds on average.\n\n{_searchers(auto)}"
 
 
-def _both_tables(runs: Sequence[Run]) -> tuple[str, str]:
-    """Repaired at broken by budget, and budgets kept, weights and seconds."""
-    heads = [percent(budget) for budget in BUDGETS]
-    repaired, kept = [], []
+def _searchers(runs: Sequence[Run]) -> str:
+    """Repaired at broken by budget; budgets kept and weights changed at the default budget."""
+    rows = []
     for searcher in searchers_of(runs):
         found = [summarise(runs, searcher, budget) for budget in BUDGETS]
         shown = cell if searcher in (AUTO, DE) else short_cell
-        repaired.append([f"`{searcher}`", *map(shown, found)])
-        seconds = [run.seconds for run in runs if run.searcher == searcher]
         own = summarise(runs, searcher, DEFAULT_BUDGET)
         weights = "" if own is None or own.weights is None else f"{own.weights:,.0f}"
-        kept.append(
-            [
-                f"`{searcher}`",
-                *("" if one is None else share(one.kept.value) for one in found),
-                weights,
-                f"{np.mean(seconds):.1f}" if seconds else "in `auto`'s",
-            ]
-        )
+        kept = "" if own is None else share(own.kept.value)
+        rows.append([f"`{searcher}`", *map(shown, found), kept, weights])
     best = [summarise(runs, AUTO, budget) for budget in BUDGETS]
-    repaired.append(["within reach", *("" if one is None else interval(one.possible) for one in best)])
-    return table(["searcher", *heads], repaired), table(["searcher", *heads, "weights", "seconds"], kept)
+    rows.append(["within reach", *("" if one is None else share(one.possible.value) for one in best), "", ""])
+    return table(["searcher", *(percent(budget) for budget in BUDGETS), "kept", "weights"], rows)
 
 
 def _by_kind(runs: Sequence[Run]) -> str:
@@ -99,12 +88,10 @@ def _by_kind(runs: Sequence[Run]) -> str:
     rows = []
     for name, own in groups.items():
         found = [summarise(own, AUTO, budget) for budget in BUDGETS]
-        default = summarise(own, AUTO, DEFAULT_BUDGET)
-        reach = "" if default is None else share(default.possible.value)
         seconds = f"{np.mean([run.seconds for run in own]):.1f}"
-        rows.append([name, str(len({run.fault for run in own})), *map(short_cell, found), reach, seconds])
+        rows.append([name, str(len({run.fault for run in own})), *map(short_cell, found), seconds])
     heads = ["kind, or subject", "faults", *(percent(budget) for budget in BUDGETS)]
-    heads += [f"within reach at {percent(DEFAULT_BUDGET)}", "seconds"]
+    heads += ["seconds"]
     return f"## The default by kind of fault and by subject\n\n{text.BY_KIND}\n\n{table(heads, rows)}"
 
 
@@ -114,47 +101,13 @@ def _against_de(runs: Sequence[Run]) -> str:
     given_up = [run for run in made_by(DE, runs) if run.outcome != DONE]
     if not both:
         return ""
-    repaired, _ = _both_tables(both)
     faults = (
         f"{pluralise(len({run.fault for run in both}), 'fault')}, {pluralise(len(made_by(DE, both)), 'run')} of each"
     )
     told = f"{faults}; {pluralise(len(given_up), 'run')} of `{DE}` {'was' if len(given_up) == 1 else 'were'} given up."
     without = sorted({run.subject for run in runs} - {run.subject for run in both})
     not_run = f" Not run on {', '.join(without)}." if without else ""
-    return f"## Beside the paper's search\n\n{text.AGAINST_DE}\n\n{told}{not_run}\n\n{repaired}"
-
-
-def _every_fault(runs: Sequence[Run]) -> str:
-    """Each fault at the default budget."""
-    rows = []
-    for fault, own in rows_of(made_by(AUTO, runs), AUTO, DEFAULT_BUDGET).items():
-        run = next(run for run in runs if run.fault == fault)
-        seconds = np.mean([one.seconds for one in runs if one.fault == fault and one.searcher == AUTO])
-        rows.append(
-            [
-                fault,
-                f"`{run.target}`",
-                share(float(np.mean([row.repair.value for row in own]))),
-                f"{100 * np.mean([row.damage.value for row in own]):.2f}",
-                f"{sum(row.kept for row in own)} of {len(own)}",
-                _weights(own),
-                f"{seconds:.1f}",
-            ]
-        )
-    heads = ["fault", "target", "repaired", "broken, %", "kept", "weights", "seconds"]
-    return f"## Every fault at {percent(DEFAULT_BUDGET)}\n\n{text.EVERY_FAULT}\n\n{table(heads, rows)}"
-
-
-def _weights(rows: Sequence[Row]) -> str:
-    """How many weights a patch changes, and how many it did before it was minimised; medians over seeds."""
-    made = [row for row in rows if row.made_by is not None]
-    if not made:
-        return "-"
-    small, large = (
-        float(np.median(counts))
-        for counts in zip(*((r.weights, r.minimised_from or r.weights) for r in made), strict=True)
-    )
-    return f"{small:,.0f}" if small == large else f"{small:,.0f} of {large:,.0f}"
+    return f"## Beside the paper's search\n\n{text.AGAINST_DE}\n\n{told}{not_run}\n\n{_searchers(both)}"
 
 
 def _sets(runs: Sequence[Run]) -> str:
@@ -168,16 +121,6 @@ def _sets(runs: Sequence[Run]) -> str:
 def _confused(runs: Sequence[Run]) -> set[str]:
     """Subjects of which confusions were run."""
     return {run.subject for run in runs if not run.systematic}
-
-
-def _decided(runs: Sequence[Run]) -> str:
-    """The default on both sets side by side."""
-    rows = []
-    for part in (DECIDE, JUDGE):
-        for name, own in groups_of([run for run in made_by(AUTO, runs) if run.part == part]).items():
-            found = [summarise(own, AUTO, budget) for budget in BUDGETS]
-            rows.append([part, name.lower(), str(len({run.fault for run in own})), *map(cell, found)])
-    return table(["set", "faults", "count", *(percent(budget) for budget in BUDGETS)], rows)
 
 
 def _made_with(runs: Sequence[Run]) -> str:

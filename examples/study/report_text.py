@@ -8,7 +8,11 @@ of held-out inputs with the fault that are right now, *broken* the share of held
 Broken can exceed the budget; how often it does is part of the result.
 
 `auto` is the default search as it was before `erase` and `low-rank` joined it and `margin@wide` left. Rows of its
-members ([what each does](reference/cli.md#searchers)) are their own candidates in the same run."""
+members ([what each does](reference/cli.md#searchers)) are their own candidates in the same run.
+
+In the tables: repaired (95 % interval of the mean over faults) @ broken, by budget; *kept*, the share of runs that keep
+0.5 % on held-out inputs; *weights* changed there (median). *Within reach* is the most that any one candidate of `auto`
+repairs within the budget on held-out inputs. `examples/study/results/budgets` has every run of every fault."""
 
 CAPTION = """Means over the faults that judge, a point for each budget; bars are 95 % intervals of the mean of `auto`,
 from resampling faults."""
@@ -16,21 +20,11 @@ from resampling faults."""
 CAME_OUT = """What is wanted was written down before anything here was measured. Means over the faults that judge, with
 95 % intervals from resampling faults; a fault counts once however many seeds it was run with."""
 
-GROUP = """Repaired (95 % interval of the mean over faults) @ broken, by budget. *Within reach* is the most that any one
-candidate of `auto` repairs within the budget on held-out inputs: what choosing loses, and what the search did not
-find."""
-
-KEPT = """Share of runs that keep the budget on held-out inputs; weights changed at the default budget (median);
-processor seconds of a whole repair (mean, on a loaded machine):"""
-
 BY_KIND = "Repaired @ broken, `auto`:"
 
 AGAINST_DE = """`de` is the paper's search. It knows no budget and hands back one patch, so that copies of it with
 three quarters, half and a quarter of the change can be chosen too. All rows are over the faults and seeds it
 finished."""
-
-EVERY_FAULT = """The default repair; means over seeds. Weights: changed by the patch, of those changed before it was
-minimised (medians). `examples/study/results/budgets` has every run."""
 
 SETS = """Recipes were decided on one set of faults and are judged by another: other classes, places, colours and seeds
 for planted faults, other ranks for confusions. The tables above are over those that judge. One number was not decided

@@ -188,7 +188,7 @@ def test_the_page_tells_every_question_beside_the_paper(study: Path, tmp_path: P
     text = page_of(study / "results", tmp_path)
     for number in range(1, 8):
         assert f"\n## RQ{number}: " in text
-    assert text.count("| faithful | default, no more damage | default at 0.5 % |") >= 3
+    assert text.count("| faithful | default, no more damage | default at 0.5 % |") >= 1
     drawn = {path.name for path in tmp_path.glob("*.svg")}
     assert drawn == {f"study-rq{number}.svg" for number in (1, 3, 4, 5, 6, 7)} | {"study-headline.svg"}
     assert all(f"(pictures/{name})" in text for name in drawn)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pkgutil
 import re
-from pathlib import Path
 
 import pytest
 
@@ -24,18 +22,3 @@ def test_a_subclass_that_overrides_a_final_method_is_refused(name: str, instead:
 def test_a_subclass_may_have_helpers_of_its_own() -> None:
     mine = type("Mine", (ReferenceBackend,), {"_check": lambda self: "mine", "_forward": lambda self, inputs: None})
     assert mine._check(None) == "mine"  # type: ignore[attr-defined]
-
-
-def exists(name: str) -> bool:
-    try:
-        pkgutil.resolve_name(name)
-    except (ImportError, AttributeError):
-        return False
-    return True
-
-
-def test_the_page_about_renames_names_what_there_is() -> None:
-    page = Path(__file__).parents[2].joinpath("docs", "write-a-backend.md").read_text("utf-8")
-    names = re.findall(r"^\| `.+` \| `(.+)` \|$", page.partition("## Following the renames")[2], re.M)
-    assert len(names) > 20
-    assert [name for name in names if not exists(name)] == []

@@ -53,7 +53,7 @@ fewer weights (the paper: 11.6 on C10, 7.6 on FM), in a network with more errors
 of errors that have nothing in common it then repairs little or nothing, and says so."""
 
 RQ3 = """The most frequent confusions of each network, counted on the whole test set; halves are drawn anew for each
-run. The five most frequent are shown, the mean is over all; `examples/study/results/rq3` has every run."""
+run. Their means are in the first table of this page; `python -m examples.study rq3` prints every confusion."""
 
 RQ3_FIGURE = """RR_val against RR_eval, a dot for each confusion; the diamond is the mean."""
 

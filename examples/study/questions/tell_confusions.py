@@ -58,18 +58,21 @@ def rq2(kept: Sequence[Kept]) -> str:
     return table([*heads, "weights"], rows)
 
 
-SHOWN = 5
-"""Confusions of a network that have a row on the page; the mean is over all."""
+def rq3(kept: Sequence[Kept], pictures: Path | None, *, short: bool = False) -> str:
+    """Every confusion of each subject: seen and held-out repair, and the default at the same damage.
 
-
-def rq3(kept: Sequence[Kept], pictures: Path | None) -> str:
-    """Confusions of each subject: seen and held-out repair, and the default at the same damage."""
+    Args:
+        kept: The lines of the result files.
+        pictures: Folder of the figure, or None.
+        short: Tell no single confusions; the page has their means in its first table.
+    """
     parts, groups = [], {}
     for subject in subjects_in(kept):
         name = NAMES.get(subject, subject)
         rows = list(_confusions(kept, subject))
         heads = ["rank", "fault", "runs of both", "paper: val, eval", "faithful: RR_val", *HEADS]
-        parts.append(f"### {name}\n\n{table(heads, rows)}\n\n{_kept_ratio(kept, subject)}")
+        ratio = _kept_ratio(kept, subject)
+        parts.append(f"{name}: {ratio}" if short else f"### {name}\n\n{table(heads, rows)}\n\n{ratio}")
         dots = {way: _both_halves(of(kept, subject, way)) for way in (FAITHFUL, DEFAULT)}
         groups[name] = {way: pair for way, pair in dots.items() if pair[0]}
     if pictures is not None and groups:
@@ -82,7 +85,7 @@ def _confusions(kept: Sequence[Kept], subject: str) -> Iterator[list[str]]:
     theirs = published.CONFUSIONS.get(subject, {})
     both = [pair for pair in pairs(kept) if pair.faithful.cell.subject == subject]
     cases = sorted({one.cell.case for one in of(kept, subject, FAITHFUL)}, key=int)
-    for case in cases[:SHOWN]:
+    for case in cases:
         faithful = of(kept, subject, FAITHFUL, case)
         own = [pair for pair in both if pair.faithful.cell.case == case]
         target = faithful[0].found["target"]

@@ -18,8 +18,8 @@ from examples.study.questions.rq5 import WAYS
 from examples.study.questions.tables import Outcomes, number, points, rate_at, table
 
 
-def rq5(kept: Sequence[Kept], pictures: Path | None) -> str:
-    """Every way over the faults it was run on: repaired, errors left, accuracy, time."""
+def rq5(kept: Sequence[Kept], pictures: Path | None, *, short: bool = False) -> str:
+    """Every way over the faults it was run on: repaired, errors left, accuracy, time; not by network where `short`."""
     rows = [row for way in WAYS for row in _rows(kept, way)]
     first = [one for one in kept if one.outcome == DONE and one.cell.case == "1"]
     groups = {}
@@ -37,7 +37,8 @@ def rq5(kept: Sequence[Kept], pictures: Path | None) -> str:
         "errors left",
         "accuracy, points",
     ]
-    return f"{table([*heads, 'seconds'], rows)}\n\n{_by_network(kept)}"
+    whole = table([*heads, "seconds"], rows)
+    return whole if short else f"{whole}\n\n{_by_network(kept)}"
 
 
 def _rows(kept: Sequence[Kept], way: str) -> Iterator[list[str]]:
