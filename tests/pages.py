@@ -24,7 +24,7 @@ REASONS = {
     "needs a server": "no test talks to the network",
     "needs the paper's data": "it is not shipped; the numbers beside it were copied from a run",
     "part of a file": "only the lines that matter are shown",
-    "run on its page": "the page named beside it has made the model; `tests/test_thirteen_tasks.py` looks that it is there",
+    "run on its page": "the page beside it makes the model; `tests/test_thirteen_tasks.py` looks that it is there",
 }
 """Why a block is not run."""
 
