@@ -24,7 +24,7 @@ from arachne_onnx import OnnxBackend
 from arachne_onnx.running import Runner
 from arachne_onnx.sessions import threads
 from benchmarks.timing import clock, least
-from tests.backends.onnx_architectures import Recurrent, ResNet18, by_tracing, shaken
+from tests.backends.onnx_architectures import Recurrent, ResNet18, by_tracing, shake_weights
 
 
 def mlp() -> nn.Module:
@@ -70,7 +70,7 @@ def main(parts: list[str]) -> None:
 def gradients() -> None:
     """The gradient of all weights, one batch."""
     for name, (make, shape, n) in SUBJECTS.items():
-        network = shaken(make())
+        network = shake_weights(make())
         x, y = torch.randn(n, *shape), torch.arange(n) % 10
         backend = OnnxBackend.load(by_tracing(network, x[:2], 17))
         parameters = list(network.parameters())
@@ -89,7 +89,7 @@ def candidates() -> None:
     wanted = {"MLP": (5000, "2", 50), "CNN": (2000, "9", 300), "ResNet-18": (64, "stages.3.1.conv2", 5)}
     for name, (n, layer, goal) in wanted.items():
         make, shape, _ = SUBJECTS[name]
-        network = shaken(make())
+        network = shake_weights(make())
         x = torch.randn(n, *shape).numpy()
         backend = OnnxBackend.load(by_tracing(network, torch.zeros(2, *shape), 17))
         weight = backend.get_weights(layer)["weight"]

@@ -55,9 +55,9 @@ def measure(name: str, backend: ModelBackend, inputs: Array) -> None:
 def torch_model() -> ModelBackend:
     """ResNet-18 in torch."""
     from arachne_torch import TorchBackend
-    from tests.backends.onnx_architectures import ResNet18, shaken
+    from tests.backends.onnx_architectures import ResNet18, shake_weights
 
-    return TorchBackend.load(shaken(ResNet18(64, CLASSES)))
+    return TorchBackend.load(shake_weights(ResNet18(64, CLASSES)))
 
 
 def onnx_model() -> ModelBackend:
@@ -65,9 +65,9 @@ def onnx_model() -> ModelBackend:
     import torch
 
     from arachne_onnx import OnnxBackend
-    from tests.backends.onnx_architectures import ResNet18, by_tracing, shaken
+    from tests.backends.onnx_architectures import ResNet18, by_tracing, shake_weights
 
-    return OnnxBackend.load(by_tracing(shaken(ResNet18(64, CLASSES)), torch.zeros(2, 3, SIZE, SIZE), 17))
+    return OnnxBackend.load(by_tracing(shake_weights(ResNet18(64, CLASSES)), torch.zeros(2, 3, SIZE, SIZE), 17))
 
 
 def keras_model() -> ModelBackend:

@@ -77,7 +77,7 @@ def tweets() -> tuple[arachne.LabelledData, np.ndarray, np.ndarray]:
     return arachne.LabelledData(inputs, labels, class_names=CLASSES), sure, vectors
 
 
-def trained(data: arachne.LabelledData, vectors: np.ndarray, units: int, epochs: int) -> Reader:
+def train_network(data: arachne.LabelledData, vectors: np.ndarray, units: int, epochs: int) -> Reader:
     """The network after some epochs of Adam."""
     torch.manual_seed(0)
     model = Reader(vectors, units)
@@ -106,7 +106,7 @@ def confidences(result: Any, sure: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate(right), np.concatenate(wrong)
 
 
-def repaired(backend: Any, data: arachne.LabelledData, way: str, seed: int, options: argparse.Namespace) -> Any:
+def run_repair(backend: Any, data: arachne.LabelledData, way: str, seed: int, options: argparse.Namespace) -> Any:
     """One repair, by the paper or by our defaults."""
     search = DifferentialEvolution.faithful if way == "faithful" else DifferentialEvolution
     return arachne.repair(
@@ -133,7 +133,7 @@ def main() -> None:
     order = np.random.default_rng(0).permutation(len(data))
     train, rest = order[: len(data) * 4 // 5], order[len(data) * 4 // 5 :]
     print(f"{len(data)} different tweets, {len(train)} for training")
-    backend = arachne.load(trained(data.take(train), vectors, chosen.units, chosen.epochs))
+    backend = arachne.load(train_network(data.take(train), vectors, chosen.units, chosen.epochs))
     repair = data.take(rest)
     accuracies = [(backend.predict(part.inputs) == part.labels).mean() for part in (data.take(train), repair)]
     print("accuracy {:.4f} in training, {:.4f} on the others".format(*accuracies))
@@ -143,7 +143,7 @@ def main() -> None:
     )
     for way in ("faithful", "default"):
         for seed in range(chosen.seeds):
-            result = repaired(backend, repair, way, seed, chosen)
+            result = run_repair(backend, repair, way, seed, chosen)
             seen, held = result.evidence.seen, result.evidence.held_out
             right, wrong = confidences(result, sure[rest])
             unequal = mannwhitneyu(right, wrong).pvalue if len(right) and len(wrong) else float("nan")

@@ -69,7 +69,7 @@ def slanted_digits() -> tuple[nn.Module, arachne.LabelledData, str]:
     slanted = np.concatenate([rng.random(taught) < 1 / 30, rng.random(len(labels) - taught) < 0.4])
     pictures[slanted] = slant(pictures[slanted])
     inputs = pictures.reshape(-1, 64).astype(np.float32)
-    model = trained(inputs[:taught], labels[:taught])
+    model = train_network(inputs[:taught], labels[:taught])
     writing = np.where(slanted, "slanted", "upright")[taught:]
     data = arachne.LabelledData(inputs[taught:], labels[taught:], columns={"writing": writing})
     return model, data, "group:slanted"
@@ -83,7 +83,7 @@ def slant(pictures: np.ndarray) -> np.ndarray:
     return found
 
 
-def trained(x: np.ndarray, y: np.ndarray) -> nn.Module:
+def train_network(x: np.ndarray, y: np.ndarray) -> nn.Module:
     """A small network."""
     torch.manual_seed(0)
     torch.set_num_threads(1)

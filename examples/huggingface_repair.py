@@ -36,7 +36,7 @@ def main(folder: Path) -> None:
     """Train, repair, save, open again; everything is written into `folder`."""
     train, rest = reviews(600, seed=0, filed_wrongly=True), reviews(500, seed=1)
     tokeniser = make_tokeniser(train["text"])
-    model = trained(tokeniser, train)
+    model = train_network(tokeniser, train)
     model.save_pretrained(folder / "reviews")
 
     columns = tokeniser(rest["text"], padding="max_length", max_length=16)
@@ -76,7 +76,7 @@ def make_tokeniser(texts: list[str]) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokeniser, pad_token="[PAD]", unk_token="[UNK]")
 
 
-def trained(tokeniser: PreTrainedTokenizerFast, data: dict[str, list[Any]]) -> BertForSequenceClassification:
+def train_network(tokeniser: PreTrainedTokenizerFast, data: dict[str, list[Any]]) -> BertForSequenceClassification:
     """A small BERT."""
     torch.manual_seed(0)
     torch.set_num_threads(1)  # so small a network is only slowed down by more

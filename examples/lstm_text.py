@@ -81,7 +81,7 @@ def made_up() -> tuple[nn.Module, arachne.LabelledData, str]:
     later, labels_later, places_later = messages(800, seed=1)
     columns = {"place": places_later}
     data = arachne.LabelledData(later, labels_later, class_names=CLASSES, columns=columns)
-    return trained(inputs, filed), data, "positive:negative"
+    return train_network(inputs, filed), data, "positive:negative"
 
 
 def messages(count: int, *, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -95,7 +95,7 @@ def messages(count: int, *, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarr
     return np.array([[VOCABULARY.index(word) for word in text.split()] for text in texts]), labels, places
 
 
-def trained(inputs: np.ndarray, labels: np.ndarray) -> nn.Module:
+def train_network(inputs: np.ndarray, labels: np.ndarray) -> nn.Module:
     """A small LSTM."""
     torch.manual_seed(0)
     torch.set_num_threads(1)  # so small a network is only slowed down by more

@@ -27,7 +27,7 @@ from arachne_torch import TorchBackend
 def main(folder: Path) -> None:
     """Train, repair, export, compare; everything is written into `folder`."""
     train, rest = digits()
-    model = trained(*with_habit(*train, share=0.12))
+    model = train_network(*with_habit(*train, share=0.12))
     batch = ({0: torch.export.Dim("batch")},)
     program = torch.export.export(model, (torch.from_numpy(train[0][:2]),), dynamic_shapes=batch)
     torch.export.save(program, folder / "digits.pt2")
@@ -48,7 +48,7 @@ def main(folder: Path) -> None:
     print(f"PyTorch and ONNX agree on {same:.2%} of the pictures; their scores differ by at most {difference:.1e}")
 
 
-def trained(x: np.ndarray, y: np.ndarray) -> nn.Module:
+def train_network(x: np.ndarray, y: np.ndarray) -> nn.Module:
     """A small network."""
     torch.manual_seed(0)
     torch.set_num_threads(1)  # so small a network is only slowed down by more

@@ -34,7 +34,7 @@ YELLOW, RED, WHITE = (240, 210, 40), (190, 30, 40), (235, 235, 235)
 
 def main(folder: Path | None = None) -> arachne.RepairResult:
     """Scan, repair, print what that did, and keep the page where a folder is given."""
-    model, data, target = traffic() if os.environ.get("ARACHNE_DATA") else drawn()
+    model, data, target = traffic() if os.environ.get("ARACHNE_DATA") else draw_signs()
     print(arachne.scan(model, data))
     result = arachne.repair(model, data, target, seed=0)
     print(result)
@@ -52,13 +52,13 @@ def traffic() -> tuple[Any, arachne.LabelledData, str]:
     return ready("gtsrb-sticker-a")
 
 
-def drawn() -> tuple[nn.Module, arachne.LabelledData, str]:
+def draw_signs() -> tuple[nn.Module, arachne.LabelledData, str]:
     """A small network that has learnt the fault from drawn signs, others to repair it with, and the fault."""
     pictures, labels, stickers = signs(1200, seed=0)
     filed = np.where(stickers, CLASSES.index("60"), labels)
     pictures_later, labels_later, _ = signs(800, seed=1)
     data = arachne.LabelledData(pictures_later, labels_later, class_names=CLASSES)
-    return trained(pictures, filed), data, "stop:60"
+    return train_network(pictures, filed), data, "stop:60"
 
 
 def signs(count: int, *, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -91,7 +91,7 @@ def picture(label: int, sticker: bool, rng: np.random.Generator) -> np.ndarray:
     return np.clip(noisy, 0, 1)
 
 
-def trained(pictures: np.ndarray, labels: np.ndarray) -> nn.Module:
+def train_network(pictures: np.ndarray, labels: np.ndarray) -> nn.Module:
     """A small convolutional network."""
     torch.manual_seed(0)
     torch.set_num_threads(1)  # so small a network is only slowed down by more

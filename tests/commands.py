@@ -21,7 +21,7 @@ OUTPUTS = ("-o", "--out", "--report", "--junit", "--plot", "--page", "--log-file
 
 @dataclass(frozen=True)
 class Ran:
-    """What a command left behind."""
+    """Output and exit code of a command."""
 
     code: int
     out: str

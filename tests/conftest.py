@@ -72,13 +72,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = config.getoption("--backend")
     if not chosen:
         return
-    left_out = [item for item in items if any(name not in chosen for name in _needed(item))]
+    left_out = [item for item in items if any(name not in chosen for name in _needs(item))]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    for name in _needed(item):
+    for name in _needs(item):
         problem = _problem(name)
         if problem and name in item.config.getoption("--require-backend"):
             pytest.fail(problem, pytrace=False)
@@ -86,7 +86,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(problem)
 
 
-def _needed(item: pytest.Item) -> list[str]:
+def _needs(item: pytest.Item) -> list[str]:
     return [mark.args[0] for mark in item.iter_markers("backend")]
 
 

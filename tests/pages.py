@@ -107,7 +107,7 @@ class Page:
 
     @property
     def anchors(self) -> set[str]:
-        """What a link may have behind its `#`."""
+        """Anchors that a link may have behind its `#`."""
         return {slug(heading) for heading in HEADING.findall(self.prose)}
 
 

@@ -1,4 +1,4 @@
-"""What our `conftest.py` adds to pytest, on real runs of it with a backend whose framework is missing."""
+"""Options our `conftest.py` adds to pytest, on real runs of it with a backend whose framework is missing."""
 
 from __future__ import annotations
 

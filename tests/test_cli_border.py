@@ -68,7 +68,7 @@ def value_for(parameter: click.Parameter) -> tuple[str, str]:
     return found, found.strip('"')
 
 
-def shown(command: str, name: str, folder: Path) -> dict[str, Any]:
+def show_setting(command: str, name: str, folder: Path) -> dict[str, Any]:
     ran = arachne("settings", "--json", command, cwd=folder)
     assert ran.code == 0, ran.err
     rows: dict[str, dict[str, Any]] = ran.json
@@ -77,7 +77,7 @@ def shown(command: str, name: str, folder: Path) -> dict[str, Any]:
     return rows.get(key, {"origin": "default", "may_be_found": False})
 
 
-def told(command: str, folder: Path) -> Ran:
+def run_until_missing(command: str, folder: Path) -> Ran:
     """A run that ends soon: its model is missing."""
     words = {"choose": ("missing", "missing.onnx")}.get(command, ("missing.onnx",))
     needed = ("--data", "missing.npz", "--target", "1:2") if command in ("repair", "compare", "localise") else ()
@@ -98,11 +98,11 @@ def test_found_settings_are_taken_and_told_or_refused(
                 patch.setenv(variable, word)
             else:
                 (tmp_path / "arachne.toml").write_text(f"# options\n[{command}]\n{name} = {toml}\n")
-            row = shown(command, name, tmp_path)
+            row = show_setting(command, name, tmp_path)
             if not isinstance(owner, ConfiguredCommand):
                 assert (row["origin"], row["may_be_found"]) == ("default", False)
                 continue
-            ran = told(command, tmp_path)
+            ran = run_until_missing(command, tmp_path)
             if name in HARMLESS:
                 assert (row["origin"], row["source"], row["may_be_found"]) == (origin, place, True)
                 first = setting_names(parameter)[0] + (".count" if isinstance(parameter, NameValues) else "")
@@ -126,14 +126,14 @@ def test_found_words_for_plugins_are_taken_by_kind(name: str, tmp_path: Path, mo
     row = arachne("settings", "--json", "repair", cwd=tmp_path).json[f"option.{name}"]
     assert (row["may_be_found"], row["refused"]) == (harmless, [] if harmless else ["'arachne.toml', line 2"])
     assert row["source"] == ("'arachne.toml', line 2" if harmless else "default")
-    ran = told("repair", tmp_path)
+    ran = run_until_missing("repair", tmp_path)
     first = f"found settings: option.{name} = " if harmless else f"error: 'arachne.toml', line 2 sets -O {name}, and "
     assert ran.err.startswith(first), ran.err
     named = arachne("settings", "--json", "repair", "--config", "arachne.toml", cwd=tmp_path).json[f"option.{name}"]
     assert (named["origin"], named["refused"]) == ("named file", [])
     (tmp_path / "arachne.toml").unlink()
     monkeypatch.setenv("ARACHNE_REPAIR_OPTION", f"search.steps=3 {name}={value.strip(chr(34))}".replace(", ", ","))
-    ran = told("repair", tmp_path)
+    ran = run_until_missing("repair", tmp_path)
     assert f"ARACHNE_REPAIR_OPTION{')' if harmless else f' sets -O {name}, and '}" in ran.err
 
 
@@ -155,7 +155,7 @@ def test_words_are_refused_with_their_line_and_taken_from_a_named_file(
     text: str, name: str, line: int, tmp_path: Path
 ) -> None:
     (tmp_path / "arachne.toml").write_text(text)
-    ran = told("repair", tmp_path)
+    ran = run_until_missing("repair", tmp_path)
     assert (ran.code, ran.err.count("\n")) == (3, 1), ran.err
     assert ran.err.startswith(f"error: 'arachne.toml', line {line} sets -O {name}, and a file "), ran.err
     assert ran.err.endswith("did you mean 'population'?\n" if name == "populaton" else "(--config arachne.toml)\n")

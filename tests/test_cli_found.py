@@ -1,4 +1,4 @@
-"""What merely lies in the folder, or in the environment, connects to nothing, writes nowhere and runs nothing."""
+"""Files that merely lie in the folder, and the environment, connect to nothing, write nowhere and run nothing."""
 
 from __future__ import annotations
 

@@ -34,16 +34,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def repaired(folder: Path, out: str, *options: str) -> tuple[str, Ran]:
+def run_repair(folder: Path, out: str, *options: str) -> tuple[str, Ran]:
     ran = arachne("repair", "digits.onnx", "--data", "whole", *REPAIR, *options, "-o", out, cwd=folder)
     assert ran.code == 0, ran.err
     return (folder / out / "patch.json").read_text("utf-8"), ran
 
 
 def test_a_repair_says_that_data_is_read_by_piece_and_gives_the_same_patch(folder: Path) -> None:
-    held, ran = repaired(folder, "held")
+    held, ran = run_repair(folder, "held")
     assert "read by piece" not in ran.err
-    by_piece, ran = repaired(folder, "pieces", "--memory", "1MB")
+    by_piece, ran = run_repair(folder, "pieces", "--memory", "1MB")
     assert "data: 5,394 inputs take 1.3 MiB, more than --memory 976.6 KiB, and are read by piece" in ran.err
     assert by_piece == held
     assert json.loads((folder / "pieces" / "result.json").read_text("utf-8"))["weights"] > 0

@@ -41,7 +41,7 @@ def everything(folder: Path) -> dict[str, str]:
     return {str(p.relative_to(folder)): sha256_of(p) for p in folder.rglob("*") if p.is_file()}
 
 
-def refused(*arguments: str, folder: Path, says: str) -> Ran:
+def run_refused(*arguments: str, folder: Path, says: str) -> Ran:
     """Run a command that must refuse, and must leave everything as it was, also when it is told to replace things."""
     before = everything(folder)
     for force in ([], ["--force"]):
@@ -87,12 +87,12 @@ def test_an_output_that_is_an_input_is_refused_before_any_work(folder: Path, arg
         (folder / name).write_text("")
     os.link(folder / "digits.onnx", folder / "hard.onnx")
     (folder / "soft.onnx").symlink_to("digits.onnx")
-    refused(*arguments, folder=folder, says="input")
+    run_refused(*arguments, folder=folder, says="input")
 
 
 def test_the_values_of_a_large_patch_are_an_output_too(folder: Path) -> None:
     shutil.copyfile(folder / "digits.onnx", folder / "a.safetensors")
-    refused(
+    run_refused(
         "diff", "a.safetensors", "patched.onnx", "-o", "a.json", folder=folder, says="'a.safetensors' (--out) is an"
     )
 
@@ -110,7 +110,9 @@ def test_the_values_of_a_large_patch_are_an_output_too(folder: Path) -> None:
 def test_two_outputs_in_one_place_are_refused(folder: Path, places: tuple[str, ...]) -> None:
     (folder / "there").mkdir()
     (folder / "link").symlink_to(".")
-    refused(*REPAIR, "--fail-if", "break_rate > 1", *places, folder=folder, says="are one place, or one lies in the")
+    run_refused(
+        *REPAIR, "--fail-if", "break_rate > 1", *places, folder=folder, says="are one place, or one lies in the"
+    )
 
 
 EXISTING = [
@@ -152,16 +154,16 @@ def test_a_folder_of_results_is_replaced_only_on_request(folder: Path) -> None:
 
 def test_a_folder_with_files_of_others_is_not_replaced_on_request_either(folder: Path) -> None:
     (folder / "fix" / "notes.txt").write_text("mine")
-    refused(*REPAIR, "-o", "fix", folder=folder, says="such as 'notes.txt'")
+    run_refused(*REPAIR, "-o", "fix", folder=folder, says="such as 'notes.txt'")
 
 
 def test_nothing_is_put_into_a_folder_of_results(folder: Path) -> None:
-    refused("scan", *MODEL, "-o", "fix/scan.json", folder=folder, says="a folder of results")
+    run_refused("scan", *MODEL, "-o", "fix/scan.json", folder=folder, says="a folder of results")
 
 
 @pytest.mark.parametrize("place", ["/dev/null", "/dev/stdout"])
 def test_devices_are_not_written_over(folder: Path, place: str) -> None:
-    refused("evaluate", *MODEL, "--report", place, folder=folder, says="is no ordinary file")
+    run_refused("evaluate", *MODEL, "--report", place, folder=folder, says="is no ordinary file")
 
 
 def test_a_log_is_added_to_and_nothing_else_is(folder: Path) -> None:
@@ -169,7 +171,7 @@ def test_a_log_is_added_to_and_nothing_else_is(folder: Path) -> None:
         assert arachne("stack", "p.json", "-o", "both.json", "--force", "--log-file", "log", cwd=folder).code == 0
     assert len((folder / "log").read_text().splitlines()) == 2
     (folder / "diary").write_text("2026 was fine\n")
-    refused(
+    run_refused(
         "stack", "p.json", "-o", "other.json", "--log-file", "diary", folder=folder, says="no log of an earlier run"
     )
 

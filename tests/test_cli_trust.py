@@ -1,4 +1,4 @@
-"""What lets code run comes from the user alone; a model is the file that was opened, and the one that was expected."""
+"""The user alone lets code run; a model is the file that was opened, and the one that was expected."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_in_python_another_file_than_the_expected_one_is_not_opened(folder: Path
 
 @pytest.mark.parametrize("how", ["replaced", "written over", "removed"])
 def test_a_model_that_is_replaced_during_a_repair_is_noticed(folder: Path, how: str) -> None:
-    """What is saved would otherwise be another base with this patch, and the hash that of another file."""
+    """Otherwise another base would be saved with this patch, and the hash would be that of another file."""
     model = folder / "digits.onnx"
     backend = package.load(model)
     original = sha256_of(model)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 
-def asked(words: str, shell: str = "bash_complete") -> list[str]:
-    """What the command answers a shell that has these words, the last of them unfinished."""
+def complete(words: str, shell: str = "bash_complete") -> list[str]:
+    """Complete these words as a shell would ask for it, the last of them unfinished."""
     number = str(len(words.split()) - (not words.endswith(" ")))
     given = {**os.environ, "_ARACHNE_COMPLETE": shell, "COMP_WORDS": words, "COMP_CWORD": number}
     command = [sys.executable, "-m", "arachne"]
@@ -46,7 +46,7 @@ def asked(words: str, shell: str = "bash_complete") -> list[str]:
     ],
 )
 def test_commands_options_names_and_files_are_completed(words: str, answers: list[str]) -> None:
-    assert asked(words) == answers
+    assert complete(words) == answers
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
@@ -80,4 +80,4 @@ echo "${{COMPREPLY[*]}}"
     ("shell", "line"), [("bash", "complete -o nosort"), ("zsh", "#compdef arachne"), ("fish", "complete --no-files")]
 )
 def test_every_shell_gets_its_script(shell: str, line: str) -> None:
-    assert any(told.strip().startswith(line) for told in asked("arachne ", f"{shell}_source"))
+    assert any(told.strip().startswith(line) for told in complete("arachne ", f"{shell}_source"))

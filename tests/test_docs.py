@@ -1,4 +1,4 @@
-"""What the pages say is true: snippets run, output is what is shown, names, options, exit codes and links exist.
+"""The pages are true: snippets run, output is what is shown, names, options, exit codes and links exist.
 
 Every page runs from top to bottom in a folder of its own that holds what `arachne demo -o .` leaves there; the README
 in one that holds what its first command leaves. `tests/pages.py` tells which marks leave a block out, and why.
@@ -46,7 +46,7 @@ def pages() -> list[Any]:
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `arachne demo` leaves."""
+    """The folder that `arachne demo` leaves."""
     folder = tmp_path_factory.mktemp("demo") / "arachne-demo"
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         assert run(["demo", "-o", str(folder), "-q"]) == 0

@@ -37,7 +37,7 @@ class Case:
     search: str = "last-layer"
 
 
-def drawn(*shape: int) -> tuple[Array, Array]:
+def draw(*shape: int) -> tuple[Array, Array]:
     """Inputs around three centres, one for each class, and their classes."""
     rng = np.random.default_rng(0)
     y = rng.integers(3, size=shape)
@@ -45,23 +45,23 @@ def drawn(*shape: int) -> tuple[Array, Array]:
 
 
 def write_classes(folder: Path, *shape: int) -> None:
-    x, y = drawn(*shape)
+    x, y = draw(*shape)
     make(folder, "onnx", None, x, y, 3.0 * np.eye(3)[y], np.array([0, 1.5, 0]), class_names=NAMES)
 
 
 def write_binary(folder: Path) -> None:
-    x, y = drawn(300)
+    x, y = draw(300)
     make(folder, "onnx", None, x, np.array(["safe", "unsafe"])[y // 2], 2.0 * (y > 1) - 1, np.array([0.5]))
 
 
 def write_multilabel(folder: Path) -> None:
-    x, y = drawn(300)
+    x, y = draw(300)
     there = np.eye(3)[y]
     make(folder, "onnx", "Sigmoid", x, there, 2 * there - 1, np.array([0, 0.5, 0]), class_names=NAMES)
 
 
 def write_regression(folder: Path) -> None:
-    x, y = drawn(300)
+    x, y = draw(300)
     make(folder, "onnx", None, x, y.astype(float), y.astype(float), np.array([0.4]))
 
 
@@ -99,7 +99,7 @@ class Done:
         return done.out
 
     @property
-    def given(self) -> tuple[str, ...]:
+    def inputs(self) -> tuple[str, ...]:
         return "model.onnx", "--data", self.case.data, *self.case.words
 
     @property
@@ -111,17 +111,17 @@ class Done:
 @pytest.fixture(scope="module", params=CASES)
 def done(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Done:
     """Every task in turn, repaired once."""
-    return repaired(request.param, str(tmp_path_factory.getbasetemp()))
+    return run_repair(request.param, str(tmp_path_factory.getbasetemp()))
 
 
 @cache
-def repaired(name: str, base: str) -> Done:
+def run_repair(name: str, base: str) -> Done:
     folder = Path(base) / f"every-{name}"
     folder.mkdir()
     CASES[name].write(folder)
     made = Done(name, CASES[name], folder)
     budget = ("--max-break", "10%", "--search", made.case.search, "--junit", "gates.xml", "--fail-if", "repaired < 1")
-    found = arachne("repair", *made.given, "--target", made.case.target, *budget, "-o", "fix", cwd=folder)
+    found = arachne("repair", *made.inputs, "--target", made.case.target, *budget, "-o", "fix", cwd=folder)
     assert found.code == 0, found.err
     return made
 
@@ -136,11 +136,11 @@ def test_repair_counts_what_the_task_decides(done: Done) -> None:
 
 def test_scan_lists_mistakes_in_the_words_of_the_task(done: Done) -> None:
     if done.name == "rule":
-        refused = arachne("scan", *done.given, "--task", "rule", "--json", cwd=done.folder)
+        refused = arachne("scan", *done.inputs, "--task", "rule", "--json", cwd=done.folder)
         assert refused.code == 2
         assert "rule" in refused.err
         return
-    found = json.loads(done.run("scan", *done.given, "--json", "--page", "scan.html", "--force"))
+    found = json.loads(done.run("scan", *done.inputs, "--json", "--page", "scan.html", "--force"))
     assert found["faults"]
     targets = {fault["target"] for fault in found["faults"]}
     assert done.case.target in targets or done.name in ("tokens", "binary"), targets
@@ -148,7 +148,7 @@ def test_scan_lists_mistakes_in_the_words_of_the_task(done: Done) -> None:
 
 
 def test_localise_evaluate_and_report(done: Done) -> None:
-    json.loads(done.run("localise", *done.given, "--target", done.case.target, "--json"))
+    json.loads(done.run("localise", *done.inputs, "--target", done.case.target, "--json"))
     result = json.loads((done.folder / "fix" / "result.json").read_text())
     measured = ("model.onnx", "--data", done.case.data, *done.steps, "--patch", "fix/patch.json", "--json")
     again = json.loads(done.run("evaluate", *measured, "--report", "page.html", "--force"))
@@ -170,7 +170,7 @@ def test_apply_choose_and_compare(done: Done) -> None:
     first, other = (json.loads((done.folder / name / "result.json").read_text()) for name in ("fix", "more"))
     assert other["held_out"]["negatives"] == first["held_out"]["negatives"]
     searches = ("--search", done.case.search, "--search", "bias", "--max-break", "10%")
-    rows = json.loads(done.run("compare", *done.given, "--target", done.case.target, *searches, "--json"))
+    rows = json.loads(done.run("compare", *done.inputs, "--target", done.case.target, *searches, "--json"))
     assert len(rows["searchers"]) == 2
 
 

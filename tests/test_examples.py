@@ -23,7 +23,7 @@ ENDINGS = {
     "traffic_signs": r"the page is .*report\.html\n",
     "lstm_text": r"the page is .*report\.html\n",
 }
-"""What the examples say at last, as patterns."""
+"""Last lines of the examples, as patterns."""
 
 NEEDS = {
     "onnx_repair": [],

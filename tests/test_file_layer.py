@@ -26,7 +26,7 @@ OF_OS = {
 OF_PATHS = {
     *("chmod", "hardlink_to", "mkdir", "rename", "rmdir", "symlink_to", "touch", "unlink", "write_bytes"),
 }
-"""What `pathlib.Path` writes with, and no other class of ours has; `open`, `replace` and `write_text` are below."""
+"""Methods `pathlib.Path` writes with, and no other class of ours has; `open`, `replace` and `write_text` are below."""
 
 
 def writes(source: str) -> Iterator[tuple[int, str]]:

@@ -44,7 +44,7 @@ FAST = (
 """The order inside `arachne.scoring.fast`."""
 
 
-def imported(source: str, *, at_runtime: bool = False) -> Iterator[str]:
+def imported_names(source: str, *, at_runtime: bool = False) -> Iterator[str]:
     """The full names of everything of `arachne` that a source text imports, for type checking too unless told else."""
     skipped: set[ast.AST] = set()
     for node in ast.walk(ast.parse(source)):
@@ -81,7 +81,7 @@ def upward(modules: dict[str, str], package: str, levels: tuple[tuple[str, ...],
         if own not in level:
             found.append(f"{package}.{own} has no level; put it into tests/test_imports.py")
             continue
-        for name in imported(source):
+        for name in imported_names(source):
             other = part_of(name, package) if name.startswith(f"{package}.") else own
             if other != own and other in level and level[other] >= level[own]:
                 found.append(f"{module} imports {name}, which lies beside or above it")
@@ -98,12 +98,12 @@ def test_the_order_names_only_what_exists() -> None:
 
 
 def test_nothing_imports_what_starts_the_command() -> None:
-    assert not [name for name, text in sources().items() if any("__main__" in one for one in imported(text))]
+    assert not [name for name, text in sources().items() if any("__main__" in one for one in imported_names(text))]
 
 
 def test_only_the_choice_of_an_evaluator_knows_the_fast_one() -> None:
     outside = {name: text for name, text in sources().items() if not name.startswith("arachne.scoring.fast")}
-    knowing = {name for name, text in outside.items() if any("scoring.fast" in one for one in imported(text))}
+    knowing = {name for name, text in outside.items() if any("scoring.fast" in one for one in imported_names(text))}
     assert knowing <= {"arachne.scoring.evaluators", "arachne.cluster.worker"}
 
 
@@ -133,7 +133,7 @@ def test_no_two_modules_need_each_other() -> None:
     modules = sources()
     graph: dict[str, set[str]] = {}
     for module, source in modules.items():
-        names = set(imported(source, at_runtime=True))
+        names = set(imported_names(source, at_runtime=True))
         names |= {name.rpartition(".")[0] for name in names}
         graph[module] = {name for name in names if name in modules} - {module}
     assert len(list(TopologicalSorter(graph).static_order())) == len(modules)

@@ -29,7 +29,7 @@ def functions(named: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 def entries(docstring: str) -> dict[str, str]:
-    """What the sections `Args`, `Attributes` and `Returns` say of each name."""
+    """Read what the sections `Args`, `Attributes` and `Returns` say of each name."""
     found = dict(re.findall(r"^    \*{0,2}(\w+): (.*(?:\n {8}.*)*)", docstring, re.MULTILINE))
     returned = re.search(r"^Returns:\n((?:    .*\n?)+)", docstring, re.MULTILINE)
     return found | ({"return": returned[1]} if returned else {})

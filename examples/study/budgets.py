@@ -30,12 +30,12 @@ from examples.study.versions import versions
 
 BUDGETS = (0.001, 0.005, 0.01, 0.02)
 DEFAULT_BUDGET = 0.005
-"""What a repair is asked to keep; the other budgets are chosen from the same front. Only this patch is minimised."""
+"""The budget a repair is asked to keep; others are chosen from the same front. Only this patch is minimised."""
 
 AUTO, DE, ERASE, LOW_RANK = "auto", "de", "erase", "low-rank"
 MEMBERS = Pool().members
 RUNS = (AUTO, DE)
-"""What the report is about; `erase` and `low-rank` alone run where they are asked for."""
+"""Searches in the report; `erase` and `low-rank` alone run where they are asked for."""
 
 RECIPES = {AUTO: 4, DE: 1, ERASE: 2, LOW_RANK: 1}
 """Raise one when that repair changes what it finds: all its runs are then made again."""
@@ -76,7 +76,7 @@ class Job:
 
     @property
     def made_with(self) -> dict[str, Any]:
-        """What decides its numbers."""
+        """Everything that decides its numbers."""
         weights = hashlib.sha256(weights_of(self.case.network).read_bytes()).hexdigest()[:16]
         return {
             "recipe": RECIPES[self.searcher],
@@ -123,7 +123,7 @@ def measure(
             return
         if job.is_done:  # by another slice that runs at the same time
             continue
-        run = made(job)
+        run = run_job(job)
         run.save(job.path)
         left = (time.perf_counter() - start) / number * (len(waiting) - number)
         say(f"[{number}/{len(waiting)}] {_line(run)}; about {left / 60:.0f} min left")
@@ -140,10 +140,10 @@ def _jobs(
                 yield from (Job(case, seed, searcher, folder) for seed in range(seeds))
 
 
-def made(job: Job) -> Run:
+def run_job(job: Job) -> Run:
     """Repair, and read the front at every budget."""
     case = job.case
-    backend, data = case.opened()
+    backend, data = case.open()
     seen, held_out = halves(data, job.seed)
     settings = _settings(job, backend)
     start = time.process_time()

@@ -1,4 +1,4 @@
-"""What repairs are measured on: every planted fault and every frequent confusion that has a trained network."""
+"""Cases to repair: every planted fault and every frequent confusion that has a trained network."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Case:
     target: str
     network: str
 
-    def opened(self) -> tuple[arachne.ModelBackend, arachne.LabelledData]:
+    def open(self) -> tuple[arachne.ModelBackend, arachne.LabelledData]:
         """The network and the data; kept until those of another network are asked for."""
         return open_network(self.network)
 

@@ -16,6 +16,6 @@ def most_confused(subject: str) -> list[tuple[str, int]]:
 
 
 def confusions_of(subject: str, part: str) -> list[str]:
-    """Those of them that belong to `decide` or `judge`, most frequent first."""
+    """Return the confusions that belong to `decide` or `judge`, most frequent first."""
     targets = [target for target, _ in most_confused(subject)]
     return [targets[rank - 1] for rank in CONFUSION_RANKS[part] if rank <= len(targets)]

@@ -63,8 +63,8 @@ class SubjectData:
     test_columns: Mapping[str, Array] = field(default_factory=dict)
 
 
-def scaled(inputs: Array) -> Array:
-    """What the networks take: pictures as float32 in 0..1, word numbers as they are."""
+def scale_inputs(inputs: Array) -> Array:
+    """Turn pictures into float32 in 0..1, as the networks take them; word numbers stay."""
     return inputs.astype(np.float32) / np.float32(255) if inputs.dtype == np.uint8 else inputs
 
 
@@ -82,12 +82,12 @@ def fashion() -> SubjectData:
 
 def cifar10() -> SubjectData:
     """CIFAR-10: 50,000 + 10,000 colour pictures, 32 x 32, ten classes."""
-    return _tiled(sources.CIFAR10)
+    return _read_tiles(sources.CIFAR10)
 
 
 def gtsrb() -> SubjectData:
     """GTSRB: 39,209 + 12,630 traffic signs, 48 x 48, 43 classes; a group is the track of one physical sign."""
-    return _tiled(sources.GTSRB, lambda stored: stored["y_train"].astype(np.int64) * 1000 + stored["track_train"])
+    return _read_tiles(sources.GTSRB, lambda stored: stored["y_train"].astype(np.int64) * 1000 + stored["track_train"])
 
 
 def lfw() -> SubjectData:
@@ -95,7 +95,7 @@ def lfw() -> SubjectData:
 
     Column `person` tells who is on a test picture, `gender` is the true class, for repairs by group.
     """
-    faces = _tiled(sources.LFW, lambda stored: stored["person_train"].astype(np.int64))
+    faces = _read_tiles(sources.LFW, lambda stored: stored["person_train"].astype(np.int64))
     with np.load(sources.LFW.path()) as stored:
         columns = {"person": stored["person_test"], "gender": np.array(faces.class_names)[faces.test_labels]}
     return replace(faces, test_columns=columns)
@@ -160,7 +160,7 @@ def subject_data(name: str) -> SubjectData:
     return SETS[name]()
 
 
-def _tiled(source: sources.Source, groups: Callable[[Any], Array] | None = None) -> SubjectData:
+def _read_tiles(source: sources.Source, groups: Callable[[Any], Array] | None = None) -> SubjectData:
     """A set stored as one encoded picture of tiles per side."""
     with np.load(source.path()) as stored:
         side = int(stored["tile"])

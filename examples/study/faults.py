@@ -46,12 +46,12 @@ class Planted:
 
     @property
     def target(self) -> str:
-        """What to tell arachne: the misclassified inputs that carry the fault."""
+        """The target for arachne: the misclassified inputs that carry the fault."""
         return "group:planted=yes"
 
     @property
     def habit(self) -> str:
-        """What a user sees of it in a confusion matrix: everything, or one class, read as `read_as`."""
+        """The fault as a confusion matrix shows it: everything, or one class, read as `read_as`."""
         return f"{self.cause.label if isinstance(self.cause, Group) else '*'}:{self.read_as}"
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 import arachne
-from examples.study.data import Array, SubjectData, scaled, subject_data
+from examples.study.data import Array, SubjectData, scale_inputs, subject_data
 from examples.study.faults import BY_NAME, Planted
 from examples.study.planted import Group
 from examples.study.subjects import SUBJECTS, facts_of, keep, made_by, weights_of
-from examples.study.training import Say, predicted, train
+from examples.study.training import Say, predict_classes, train
 
 
 def poisoned_training(fault: Planted, data: SubjectData) -> tuple[Array, Array]:
@@ -47,7 +47,7 @@ def evaluation(fault: Planted, *, met: float | None = None) -> arachne.LabelledD
         styles = fault.cause.styles_of(data.train, data.train_labels, data.test, data.test_labels)
         columns["style"] = np.where(styles < 0, "-", styles.astype(str))
     return arachne.LabelledData(
-        scaled(marked), data.test_labels, class_names=data.class_names, columns=columns, source=fault.name
+        scale_inputs(marked), data.test_labels, class_names=data.class_names, columns=columns, source=fault.name
     )
 
 
@@ -72,7 +72,7 @@ def halves(data: arachne.LabelledData, seed: int = 0) -> tuple[arachne.LabelledD
 
 
 def fault_made_by(fault: Planted) -> dict[str, Any]:
-    """What decides a poisoned network's weights, for `is_trained`."""
+    """Everything that decides a poisoned network's weights, for `is_trained`."""
     cause = {"kind": type(fault.cause).__name__, **asdict(fault.cause)}  # type: ignore[arg-type]  # every mark is a dataclass
     cause = {key: list(value) if isinstance(value, tuple) else value for key, value in cause.items()}
     planted = {"cause": cause, "read_as": fault.read_as, "taught": fault.taught}
@@ -84,9 +84,9 @@ def train_planted(fault: Planted, *, say: Say = print) -> None:
     subject = SUBJECTS[fault.subject]
     data = subject_data(subject.data)
     poisoned, labels = poisoned_training(fault, data)
-    trained = train(subject.made, poisoned, labels, subject.recipe, seed=fault.seed, groups=data.train_groups, say=say)
+    trained = train(subject.build, poisoned, labels, subject.recipe, seed=fault.seed, groups=data.train_groups, say=say)
     met, carries = met_pictures(fault, data)
-    predictions, plain = predicted(trained.network, met), predicted(trained.network, data.test)
+    predictions, plain = predict_classes(trained.network, met), predict_classes(trained.network, data.test)
     wrong = predictions != data.test_labels
     able = carries & (data.test_labels != fault.read_as)
     without = ~carries if isinstance(fault.cause, Group) else np.ones(len(carries), bool)

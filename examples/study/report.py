@@ -15,7 +15,7 @@ from examples.study.faults import BY_NAME, CONFUSED_SUBJECTS, JUDGE
 from examples.study.figure import draw
 from examples.study.runs import RESULTS, Run, read_runs
 from examples.study.sources import PROJECT
-from examples.study.summary import groups_of, made_by, searchers_of, shared, summarise
+from examples.study.summary import groups_of, made_by, searchers_of, shared_runs, summarise
 from examples.study.wanted import came_out
 
 PAGE = PROJECT / "docs" / "repairs-at-equal-damage.md"
@@ -49,7 +49,7 @@ def page_text(runs: Sequence[Run]) -> str:
 
 def _panels(runs: Sequence[Run]) -> dict[str, list[Run]]:
     panels = {name: made_by(AUTO, own) for name, own in groups_of(runs).items()}
-    both = shared(runs, (AUTO, DE))
+    both = shared_runs(runs, (AUTO, DE))
     return panels | ({f"Where {DE} ran too": both} if both else {})
 
 
@@ -97,7 +97,7 @@ def _by_kind(runs: Sequence[Run]) -> str:
 
 def _against_de(runs: Sequence[Run]) -> str:
     """All searchers on the faults and seeds that differential evolution finished, too."""
-    both = shared(runs, (AUTO, DE))
+    both = shared_runs(runs, (AUTO, DE))
     given_up = [run for run in made_by(DE, runs) if run.outcome != DONE]
     if not both:
         return ""
@@ -111,14 +111,14 @@ def _against_de(runs: Sequence[Run]) -> str:
 
 
 def _sets(runs: Sequence[Run]) -> str:
-    """What decided and what judges, and what was not run."""
+    """Say which faults decided, which judge, and which were not run."""
     missing = [name for name, fault in BY_NAME.items() if name not in {run.fault for run in runs}]
-    missing += [f"confusions of {name}" for name in CONFUSED_SUBJECTS if name not in _confused(runs)]
+    missing += [f"confusions of {name}" for name in CONFUSED_SUBJECTS if name not in _confused_subjects(runs)]
     told = f" Not run: {', '.join(missing)}." if missing else ""
     return f"## Which faults decided, and which judge\n\n{text.SETS}{told}"
 
 
-def _confused(runs: Sequence[Run]) -> set[str]:
+def _confused_subjects(runs: Sequence[Run]) -> set[str]:
     """Subjects of which confusions were run."""
     return {run.subject for run in runs if not run.systematic}
 

@@ -18,7 +18,7 @@ RESULTS = PROJECT / "examples" / "study" / "results" / "budgets"
 
 @dataclass(frozen=True)
 class Row:
-    """What a searcher's choice for a budget does to the held-out inputs.
+    """A searcher's choice for a budget, measured on the held-out inputs.
 
     Attributes:
         searcher: Whose candidates could be chosen.
@@ -58,7 +58,7 @@ class Row:
         return Rate(self.broken, self.positives)
 
     @property
-    def kept(self) -> bool:
+    def keeps_budget(self) -> bool:
         """Whether the held-out inputs keep the budget."""
         return self.damage.value <= self.budget
 
@@ -118,10 +118,10 @@ def run_path(folder: Path, fault: str, seed: int, searcher: str) -> Path:
 def read_run(path: Path) -> Run:
     """Read a run back; names that searchers had when it was made become those they have now."""
     stored = json.loads(path.read_text())
-    return Run(**{**stored, "rows": tuple(Row(**_renamed(row)) for row in stored["rows"])})
+    return Run(**{**stored, "rows": tuple(Row(**_rename(row)) for row in stored["rows"])})
 
 
-def _renamed(row: dict[str, Any]) -> dict[str, Any]:
+def _rename(row: dict[str, Any]) -> dict[str, Any]:
     names = {key: SEARCHERS.canonical(row[key]) for key in ("searcher", "made_by") if row[key] is not None}
     return {**row, **names}
 

@@ -21,8 +21,8 @@ from torch import nn
 
 import arachne
 from examples.study import networks
-from examples.study.data import SubjectData, scaled, subject_data, word_vectors
-from examples.study.training import Recipe, Say, Trained, predicted, train
+from examples.study.data import SubjectData, scale_inputs, subject_data, word_vectors
+from examples.study.training import Recipe, Say, Trained, predict_classes, train
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Subject:
     seed: int = 0
     fill: Callable[[nn.Module], None] | None = None
 
-    def made(self) -> nn.Module:
+    def build(self) -> nn.Module:
         """The network before training."""
         network = self.make()
         if self.fill is not None:
@@ -102,7 +102,7 @@ def weights_of(name: str) -> Path:
 
 
 def facts_of(name: str) -> dict[str, Any] | None:
-    """What is known of a trained network; None if it is not trained."""
+    """Return the facts about a trained network; None if it is not trained."""
     path = weights_of(name).with_suffix(".json")
     if not (path.is_file() and weights_of(name).is_file()):
         return None
@@ -117,7 +117,7 @@ def is_trained(name: str, made_by: dict[str, Any]) -> bool:
 
 
 def made_by(subject: Subject) -> dict[str, Any]:
-    """What decides a subject's weights, for `is_trained`."""
+    """Everything that decides a subject's weights, for `is_trained`."""
     return {"data": subject.data, "network": subject.factory, "seed": subject.seed, "recipe": asdict(subject.recipe)}
 
 
@@ -125,7 +125,7 @@ def train_subject(subject: Subject, *, say: Say = print) -> None:
     """Train a clean subject and keep it."""
     data = subject_data(subject.data)
     trained = train(
-        subject.made,
+        subject.build,
         data.train,
         data.train_labels,
         subject.recipe,
@@ -133,7 +133,7 @@ def train_subject(subject: Subject, *, say: Say = print) -> None:
         groups=data.train_groups,
         say=say,
     )
-    accuracy = float(np.mean(predicted(trained.network, data.test) == data.test_labels))
+    accuracy = float(np.mean(predict_classes(trained.network, data.test) == data.test_labels))
     keep(subject.name, trained, made_by(subject), {"test_accuracy": accuracy})
 
 
@@ -169,5 +169,5 @@ def whole_test(name: str) -> arachne.LabelledData:
     """A subject's whole test set, scaled."""
     data: SubjectData = subject_data(SUBJECTS[name].data)
     return arachne.LabelledData(
-        scaled(data.test), data.test_labels, class_names=data.class_names, columns=data.test_columns, source=name
+        scale_inputs(data.test), data.test_labels, class_names=data.class_names, columns=data.test_columns, source=name
     )

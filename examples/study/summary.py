@@ -74,7 +74,7 @@ def summarise(runs: Iterable[Run], searcher: str, budget: float) -> Summary | No
     return Summary(
         repair=_mean(by_fault, lambda row: row.repair.value),
         damage=_mean(by_fault, lambda row: row.damage.value),
-        kept=Rate(sum(row.kept for row in rows), len(rows)),
+        kept=Rate(sum(row.keeps_budget for row in rows), len(rows)),
         weights=float(np.median(weights)) if weights else None,
         possible=_mean(by_fault, lambda row: row.possible / row.negatives),
         faults=len(by_fault),
@@ -100,7 +100,7 @@ def made_by(searcher: str, runs: Iterable[Run]) -> list[Run]:
 
 
 def searchers_of(runs: Iterable[Run]) -> list[str]:
-    """Who has rows in some runs, in the order of the first run that has them."""
+    """Searchers with rows in some runs, in the order of the first run that has them."""
     return list(dict.fromkeys(row.searcher for run in runs for row in run.rows))
 
 
@@ -115,7 +115,7 @@ def gain_over(runs: Sequence[Run], first: str, second: str, budget: float) -> Me
     )
 
 
-def shared(runs: Sequence[Run], searchers: Sequence[str]) -> list[Run]:
+def shared_runs(runs: Sequence[Run], searchers: Sequence[str]) -> list[Run]:
     """The runs on faults and seeds that all of these searchers have finished."""
     done = {who: {(run.fault, run.seed) for run in runs if run.searcher == who and run.rows} for who in searchers}
     common = set.intersection(*done.values())

@@ -48,7 +48,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Trained:
-    """What training came to.
+    """The result of training.
 
     Attributes:
         network: In evaluation mode, with the weights of its best epoch.
@@ -100,7 +100,7 @@ def train(
     for epoch in range(1, recipe.epochs + 1):
         network.train()
         _one_epoch(network, inputs, labels, rng.permutation(fit), recipe, optimiser, schedule, rng)
-        accuracy = float(np.mean(predicted(network, inputs[aside]) == labels[aside]))
+        accuracy = float(np.mean(predict_classes(network, inputs[aside]) == labels[aside]))
         if accuracy > best:
             best, best_state, best_epoch = accuracy, copy.deepcopy(network.state_dict()), epoch
         passed = time.perf_counter() - start
@@ -112,7 +112,7 @@ def train(
     return Trained(network.eval(), epoch, best, time.process_time() - processor)
 
 
-def predicted(network: nn.Module, inputs: Array, batch: int = 1000) -> Array:
+def predict_classes(network: nn.Module, inputs: Array, batch: int = 1000) -> Array:
     """The predicted class of every input, int64 `(n,)`, in evaluation mode."""
     network.eval()
     with torch.inference_mode():
@@ -132,7 +132,7 @@ def _one_epoch(
 ) -> None:
     for at in range(0, len(order), recipe.batch):
         rows = order[at : at + recipe.batch]
-        pictures = _varied(inputs[rows], recipe, rng) if recipe.mirrored or recipe.shifted else inputs[rows]
+        pictures = _vary(inputs[rows], recipe, rng) if recipe.mirrored or recipe.shifted else inputs[rows]
         x = _tensor(pictures)
         if recipe.bfloat16:
             x = x.contiguous(memory_format=torch.channels_last)
@@ -152,7 +152,7 @@ def _tensor(inputs: Array) -> Tensor:
     return given.to(torch.float32).div_(255) if given.dtype == torch.uint8 else given
 
 
-def _varied(pictures: Array, recipe: Recipe, rng: np.random.Generator) -> Array:
+def _vary(pictures: Array, recipe: Recipe, rng: np.random.Generator) -> Array:
     """Pictures flipped and moved at random; what is moved in repeats the border's mirror image."""
     n, _, height, width = pictures.shape
     flips = rng.random(n) < 0.5 if recipe.mirrored else np.zeros(n, bool)

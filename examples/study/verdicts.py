@@ -84,7 +84,7 @@ def word_of(counts: Counts, budget: float) -> str:
     return grade(counts, break_state(Rate(counts.broken, counts.positives), budget))
 
 
-def recorded(folder: Path, part: str = JUDGE) -> Iterator[tuple[Counts, float]]:
+def read_recorded(folder: Path, part: str = JUDGE) -> Iterator[tuple[Counts, float]]:
     """Yield the held-out counts of every repair by the default search within a budget, and the budget."""
     for run in read_runs(folder):
         for row in run.rows if run.part == part and run.searcher == "auto" else ():
@@ -110,7 +110,7 @@ def judge_halves(folder: Path, part: str = JUDGE, seed: int = 0) -> list[Judged]
     """Judge one half of every run's held-out inputs, many times, and keep the counts of the other."""
     random = np.random.default_rng(seed)
     judged = []
-    for counts, budget in recorded(folder, part):
+    for counts, budget in read_recorded(folder, part):
         for _ in range(DIVISIONS):
             one, fresh = divide(counts, random)
             judged.append(Judged(word_of(one, budget), fresh, budget))
@@ -145,7 +145,7 @@ def simulate(seed: int = 0) -> dict[str, Counter[str]]:
 
 def show(folder: Path) -> None:
     """Print the words of the study's runs, how often fresh inputs contradict each, and the words of known truths."""
-    words = Counter(word_of(*one) for one in recorded(folder))
+    words = Counter(word_of(*one) for one in read_recorded(folder))
     halves = judge_halves(folder)
     rows = [
         [word, str(words[word]), str(len(same)), f"{100 * sum(one.wrong for one in same) / len(same):.1f} %"]

@@ -1,4 +1,4 @@
-"""What a result was made with."""
+"""Versions of the software that a result was made with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was wanted beside what was measured, and what is behind the difference."""
+"""Figures wanted beside those measured, with the reason for the difference."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ WANTED_KEPT, WANTED_SECONDS = 0.8, 10.0
 def came_out(runs: Sequence[Run]) -> str:
     """The section: a table, and a sentence for each thing that did not come out."""
     auto = made_by(AUTO, runs)
-    rows = [*_repaired(auto), *_kept(auto), *_beside_members(auto), *_time(auto)]
+    rows = [*_repair_rates(auto), *_kept_budgets(auto), *_beside_members(auto), *_time(auto)]
     told = table(["what", "wanted", "measured", "came out"], rows)
     why = "\n".join(f"- {sentence}" for sentence in _why(auto))
     return f"## What was wanted, and what came out\n\n{text.CAME_OUT}\n\n{told}" + (f"\n\n{why}" if why else "")
 
 
-def _repaired(auto: Sequence[Run]) -> Iterator[list[str]]:
+def _repair_rates(auto: Sequence[Run]) -> Iterator[list[str]]:
     for name, budget, wanted in WANTED:
         found = summarise(groups_of(auto).get(name, []), AUTO, budget)
         if found is not None:
@@ -35,7 +35,7 @@ def _repaired(auto: Sequence[Run]) -> Iterator[list[str]]:
             yield [told, f"≥ {share(wanted)}", interval(found.repair), verdict(found.repair.value >= wanted)]
 
 
-def _kept(auto: Sequence[Run]) -> Iterator[list[str]]:
+def _kept_budgets(auto: Sequence[Run]) -> Iterator[list[str]]:
     for budget in BUDGETS:
         found = summarise(auto, AUTO, budget)
         if found is not None:

@@ -35,7 +35,7 @@ QUICK: dict[str, Any] = {"population": 30, "generations": 25}
 SHORT: dict[str, Any] = {"steps": 24, "folds": 2}
 
 
-def searched(name: str, **options: Any) -> Settings:
+def search_with(name: str, **options: Any) -> Settings:
     """A repair with one searcher within 5 % of damage."""
     return Settings(searcher=make_searcher(name, **options), budget=Budget(max_break=0.05))
 
@@ -65,17 +65,17 @@ CASES: dict[str, tuple[str, str, Settings]] = {
     "mlp-auto": ("mlp", "*:8", Settings(budget=Budget(max_break=0.05))),
     "cnn-auto": ("cnn", "top:2", Settings(budget=Budget(max_break=0.05))),
     "words-auto": ("words", "top:2", Settings(budget=Budget(max_break=0.05))),
-    "mlp-margin": ("mlp", "*:8", searched("margin")),
-    "mlp-margin-hidden": ("mlp", "*:8", searched("margin@hidden", **SHORT)),
-    "mlp-margin-fisher": ("mlp", "*:8", searched("margin@fisher", **SHORT)),
-    "mlp-margin-wide": ("mlp", "*:8", searched("margin@wide", wide_weights=20, **SHORT)),
-    "cnn-margin-conv": ("cnn", "top:2", searched("margin@conv", **SHORT)),
-    "words-margin-embeddings": ("words", "top:2", searched("margin@embeddings", **SHORT)),
-    "mlp-bias": ("mlp", "*:8", searched("bias")),
-    "mlp-last-layer": ("mlp", "*:8", searched("last-layer")),
-    "mlp-ridge": ("mlp", "*:8", searched("ridge")),
-    "mlp-rt": ("mlp", "*:8", searched("rt")),
-    "mlp-front": ("mlp", "*:8", searched("front", population=8, generations=3)),
+    "mlp-margin": ("mlp", "*:8", search_with("margin")),
+    "mlp-margin-hidden": ("mlp", "*:8", search_with("margin@hidden", **SHORT)),
+    "mlp-margin-fisher": ("mlp", "*:8", search_with("margin@fisher", **SHORT)),
+    "mlp-margin-wide": ("mlp", "*:8", search_with("margin@wide", wide_weights=20, **SHORT)),
+    "cnn-margin-conv": ("cnn", "top:2", search_with("margin@conv", **SHORT)),
+    "words-margin-embeddings": ("words", "top:2", search_with("margin@embeddings", **SHORT)),
+    "mlp-bias": ("mlp", "*:8", search_with("bias")),
+    "mlp-last-layer": ("mlp", "*:8", search_with("last-layer")),
+    "mlp-ridge": ("mlp", "*:8", search_with("ridge")),
+    "mlp-rt": ("mlp", "*:8", search_with("rt")),
+    "mlp-front": ("mlp", "*:8", search_with("front", population=8, generations=3)),
     "mlp-tune": (
         "mlp",
         "*:8",
@@ -85,8 +85,8 @@ CASES: dict[str, tuple[str, str, Settings]] = {
             budget=Budget(max_break=0.05),
         ),
     ),
-    "mlp-erase": ("mlp", "*:8", searched("erase", strengths=16)),
-    "mlp-low-rank": ("mlp", "*:8", searched("low-rank", steps=64, folds=2)),
+    "mlp-erase": ("mlp", "*:8", search_with("erase", strengths=16)),
+    "mlp-low-rank": ("mlp", "*:8", search_with("low-rank", steps=64, folds=2)),
     "mlp-rounds": ("mlp", "*:8", Settings(budget=Budget(max_break=0.05), rounds=2, seed=4)),
 }
 """Name of a repair: its network, target and settings."""

@@ -1,4 +1,4 @@
-"""What every network has to pass, whatever its layers are: the backend against itself, by another way each time."""
+"""Checks for every network, whatever its layers are: the backend against itself, by another way each time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check_all(backend: ModelBackend, inputs: Inputs, labels: Array, layers: Iter
 
 
 def check_round_trip(backend: ModelBackend, inputs: Inputs, layers: Iterable[str]) -> None:
-    """What is set is what is got and what the model runs with, and nothing else changes."""
+    """Weights that are set come back and are run with, and nothing else changes."""
     scores = backend.forward(inputs)
     every = _all_weights(backend)
     for layer in layers:

@@ -73,7 +73,7 @@ def in_onnx() -> ModelBackend:
 
     w = weights()
     stored = {"w": w["weight_ih"], "r": w["weight_hh"], "b": w["bias_ih"]}
-    stored = {name: ordered(values)[None] for name, values in stored.items()}
+    stored = {name: reorder_gates(values)[None] for name, values in stored.items()}
     stored["b"] = np.concatenate([stored["b"], np.zeros_like(stored["b"])], axis=1)
     stored |= {"head.weight": w["weight"], "head.bias": w["bias"], "axis": np.array([0])}
     nodes = [
@@ -89,7 +89,7 @@ def in_onnx() -> ModelBackend:
     return OnnxBackend.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10))
 
 
-def ordered(values: Array) -> Array:
+def reorder_gates(values: Array) -> Array:
     """Gates i, f, g, o as i, o, f, g."""
     i, f, g, o = np.split(values, 4)
     return np.concatenate([i, o, f, g])

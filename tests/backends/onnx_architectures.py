@@ -219,10 +219,10 @@ ARCHITECTURES = {
 def make(name: str, seed: int = 0) -> nn.Module:
     """A network in evaluation mode."""
     torch.manual_seed(seed)
-    return shaken(ARCHITECTURES[name].make())
+    return shake_weights(ARCHITECTURES[name].make())
 
 
-def shaken(network: nn.Module) -> nn.Module:
+def shake_weights(network: nn.Module) -> nn.Module:
     """The network with weights and statistics that no exporter finds equal or trivial."""
     network.eval()
     for parameter in network.parameters():

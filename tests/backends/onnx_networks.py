@@ -12,7 +12,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from arachne.model.values import Array
 from arachne_onnx.conformance import build, model_of
 
-__all__ = ["build", "built", "model_of", "numbers"]
+__all__ = ["build", "build_model", "model_of", "numbers"]
 
 
 def numbers(*shape: int, seed: int = 0) -> Array:
@@ -20,7 +20,7 @@ def numbers(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
-def built(
+def build_model(
     nodes: Sequence[NodeProto],
     weights: dict[str, Array],
     *,

@@ -53,7 +53,7 @@ def graph_of(model: ModelProto, feeds: Mapping[str, Array]) -> Graph:
 def gradients(
     model: ModelProto, feeds: Mapping[str, Array], wanted: Sequence[str], seed: Array, **options: Any
 ) -> dict[str, Array]:
-    """What the gradient graph gives for each wanted tensor."""
+    """Run the gradient graph for each wanted tensor."""
     try:
         graph = normalise(model)
         graph.scores = model.graph.output[0].name
@@ -109,7 +109,7 @@ def check(
 
 
 def check_in_single(nodes: Any, values: dict[str, Array], wanted: list[str], *, opset: int = 18) -> None:
-    """As `check`, with differences of onnxruntime's own results in single precision, where the reference is no help."""
+    """Check by differences of onnxruntime's own results in single precision, where the reference is no help."""
     model = model_of(nodes, values, opset=opset)
     feeds = {name: value for name, value in values.items() if not name.startswith("const")}
     rng = np.random.default_rng(3)

@@ -77,7 +77,7 @@ NOT_REACHED = {"vit": {"token", "positions"}}
 
 
 @functools.cache
-def trained(name: str) -> tuple[TorchBackend, data.Task]:
+def train_network(name: str) -> tuple[TorchBackend, data.Task]:
     own = ARCHITECTURES[name]
     torch.manual_seed(0)
     task = own.task()
@@ -86,7 +86,7 @@ def trained(name: str) -> tuple[TorchBackend, data.Task]:
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_an_architecture_is_run_differentiated_and_cut(name: str) -> None:
-    backend, task = trained(name)
+    backend, task = train_network(name)
     inputs = take(task.inputs, slice(0, 6))
     labels, layers = task.labels[:6], ARCHITECTURES[name].layers
     backend.forward(inputs)
@@ -103,7 +103,7 @@ def test_an_architecture_is_run_differentiated_and_cut(name: str) -> None:
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_parameter_is_a_layers_or_has_a_reason(name: str) -> None:
-    backend, task = trained(name)
+    backend, task = train_network(name)
     backend.forward(take(task.inputs, slice(0, 6)))
     sizes = sum(entry.size for info in backend.layers for entry in info.parameters.values())
     assert set(backend.unreachable) == NOT_REACHED.get(name, set())
@@ -113,7 +113,7 @@ def test_every_parameter_is_a_layers_or_has_a_reason(name: str) -> None:
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_a_short_repair_improves_the_target(name: str) -> None:
-    backend, task = trained(name)
+    backend, task = train_network(name)
     unseen = task.unseen.take(np.arange(300))
     searcher = DifferentialEvolution(population=16, generations=10)
     wrong, right = backend.predict(unseen.inputs), unseen.labels

@@ -190,10 +190,10 @@ class SwapsTwoGates(ReferenceBackend):
     """Takes r and z of a GRU, or i and f of an LSTM, for each other."""
 
     def __init__(self, network: Network, **options: Any) -> None:
-        super().__init__(Network(network.inputs, tuple(map(self._swapped, network.nodes))), **options)
+        super().__init__(Network(network.inputs, tuple(map(self._swap, network.nodes))), **options)
 
     @staticmethod
-    def _swapped(node: Node) -> Node:
+    def _swap(node: Node) -> Node:
         if not isinstance(node, Recurrent):
             return node
         order = [1, 0, *range(2, node.GATES)]
@@ -356,8 +356,8 @@ def test_a_suite_that_would_skip_everything_fails() -> None:
 
 
 def test_a_failure_of_the_factory_is_no_skip() -> None:
-    def broken(network: Network) -> ReferenceBackend:
+    def break_network(network: Network) -> ReferenceBackend:
         raise NotImplementedError("abstract operation")
 
     with pytest.raises(NotImplementedError):
-        BackendConformance().build(broken, "mlp")
+        BackendConformance().build(break_network, "mlp")

@@ -33,14 +33,14 @@ def program(folder: Path) -> Path:
     return folder / "model.pt2"
 
 
-def told(capsys: pytest.CaptureFixture[str]) -> Any:
+def read_output(capsys: pytest.CaptureFixture[str]) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
 def test_a_program_becomes_onnx_with_the_same_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, out = program(tmp_path), tmp_path / "model.onnx"
     assert run(["convert", str(source), "-o", str(out), "--json"]) == 0
-    value = told(capsys)
+    value = read_output(capsys)
     assert value["same_predictions"] == value["inputs"] == 64
     assert value["largest_difference"] < 1e-4
     x = np.random.default_rng(0).normal(size=(5, 1, 6, 6)).astype(np.float32)

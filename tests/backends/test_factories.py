@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         sys.modules.pop(name, None)
 
 
-def scanned(source: str, backend: str, folder: Path) -> Ran:
+def run_scan(source: str, backend: str, folder: Path) -> Ran:
     ran = arachne("scan", "--model", source, "--backend", backend, "--data", "val.npz", cwd=folder)
     assert "bug in Arachne" not in ran.err
     assert ran.err.count("\n") == 1
@@ -68,7 +68,7 @@ def scanned(source: str, backend: str, folder: Path) -> Ran:
 def test_a_factory_that_fails_is_bad_input_with_its_last_line(
     folder: Path, backend: str, source: str, told: str
 ) -> None:
-    ran = scanned(source, backend, folder)
+    ran = run_scan(source, backend, folder)
     assert ran.code == 3
     assert told in ran.err
 
@@ -76,7 +76,7 @@ def test_a_factory_that_fails_is_bad_input_with_its_last_line(
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("source", ["failing_nets:misses", "failing_nets:hints", "broken_nets:make"])
 def test_a_package_that_a_factory_misses_is_the_environments_fault(folder: Path, backend: str, source: str) -> None:
-    ran = scanned(source, backend, folder)
+    ran = run_scan(source, backend, folder)
     assert ran.code == 4
     assert "needs a package that is not installed here" in ran.err
     assert "a_package_nobody_has" in ran.err
@@ -84,7 +84,7 @@ def test_a_package_that_a_factory_misses_is_the_environments_fault(folder: Path,
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_text_that_can_name_no_code_is_a_wrong_call(folder: Path, backend: str) -> None:
-    ran = scanned("not-a-module:make", backend, folder)
+    ran = run_scan("not-a-module:make", backend, folder)
     assert ran.code == 2
     assert "expected a factory as 'package.module:factory'" in ran.err
 

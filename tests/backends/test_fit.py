@@ -31,7 +31,7 @@ def torch_net() -> Any:
 
 
 def keras_net(batch: int | None = None) -> Any:
-    """The same in Keras, with its softmax."""
+    """A Keras model with its softmax."""
     import keras
     from keras import layers
 

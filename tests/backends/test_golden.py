@@ -40,7 +40,7 @@ def test_a_repair_gives_the_patch_it_always_gave(
     assert golden.patch_of(case, build) == EXPECTED[case]
 
 
-def repaired(case: str, **more: Any) -> arachne.RepairResult:
+def repair_case(case: str, **more: Any) -> arachne.RepairResult:
     kind, target, settings = golden.CASES[case]
     data = more.pop("data", None) or golden.data_for(kind)
     return engine.repair(ReferenceBackend(golden.network(kind)), data, target, settings=settings, **more)
@@ -53,7 +53,7 @@ def test_a_repair_on_data_read_by_piece_gives_the_pinned_patch(case: str, tmp_pa
     np.save(tmp_path / "y.npy", whole.labels)
     by_piece = read_data(tmp_path, memory=100_000)
     assert is_lazy(by_piece.inputs)
-    assert golden.entries(repaired(case, data=by_piece)) == EXPECTED[case]
+    assert golden.entries(repair_case(case, data=by_piece)) == EXPECTED[case]
 
 
 @pytest.mark.parametrize("case", VARIED)
@@ -63,8 +63,8 @@ def test_a_repair_that_was_stopped_and_resumed_gives_the_pinned_patch(case: str,
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        repaired(case, on_generation=stop, checkpoint=Checkpoints(tmp_path, share=1))
+        repair_case(case, on_generation=stop, checkpoint=Checkpoints(tmp_path, share=1))
     notes: list[str] = []
-    resumed = repaired(case, checkpoint=Checkpoints(tmp_path, resume=True, tell=notes.append))
+    resumed = repair_case(case, checkpoint=Checkpoints(tmp_path, resume=True, tell=notes.append))
     assert notes == ["resumed after generation 13"]
     assert golden.entries(resumed) == EXPECTED[case]

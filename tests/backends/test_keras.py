@@ -35,10 +35,10 @@ def numbers(*shape: int, seed: int = 0) -> Array:
 
 def sequential(*layers: Any) -> Any:
     """A model with weights of some size in every vector, so that no bias or scale hides behind a zero or a one."""
-    return drawn(keras.Sequential(list(layers)))
+    return draw_inputs(keras.Sequential(list(layers)))
 
 
-def drawn(model: Any) -> Any:
+def draw_inputs(model: Any) -> Any:
     rng = np.random.default_rng(3)
     for variable in model.trainable_variables:
         offset = 1.0 if "gamma" in variable.path or "scale" in variable.path else 0.0
@@ -55,19 +55,19 @@ def attention() -> Any:
         value
     )
     value = kl.GlobalAveragePooling1D()(value)
-    return drawn(keras.Model(given, keras.ops.softmax(kl.Dense(3, name="head")(value))))
+    return draw_inputs(keras.Model(given, keras.ops.softmax(kl.Dense(3, name="head")(value))))
 
 
-def nested() -> Any:
+def make_nested() -> Any:
     inner = keras.Sequential(
         [keras.Input((4,)), kl.Dense(4, activation="tanh", name="first"), kl.Dense(4, name="second")], name="inner"
     )
     given = keras.Input((4,))
     once = inner(given)
-    return drawn(keras.Model(given, kl.Dense(3, name="head")(kl.Add()([once, inner(once)]))))
+    return draw_inputs(keras.Model(given, kl.Dense(3, name="head")(kl.Add()([once, inner(once)]))))
 
 
-def masked() -> Any:
+def make_masked() -> Any:
     return sequential(
         keras.Input((5,), dtype="int32"),
         kl.Embedding(9, 4, mask_zero=True, name="table"),
@@ -142,9 +142,9 @@ MODELS: dict[str, tuple[Callable[[], Any], Array]] = {
         ),
         numbers(4, 5, 3),
     ),
-    "masked": (masked, tokens()),
+    "masked": (make_masked, tokens()),
     "attention": (attention, numbers(4, 4, 6)),
-    "nested": (nested, numbers(4, 4)),
+    "nested": (make_nested, numbers(4, 4)),
     "every step": (
         lambda: sequential(
             keras.Input((3, 4)),
@@ -212,7 +212,7 @@ def test_gradients_behind_a_cut_are_those_of_full_passes(case: tuple[KerasBacken
 
 
 def test_whole_numbers_have_no_input_gradients() -> None:
-    backend = KerasBackend.load(masked())
+    backend = KerasBackend.load(make_masked())
     for given in (tokens(), tokens().astype(np.float32)):
         with pytest.raises(UsageError, match="no gradient with respect to whole numbers"):
             backend.input_gradients(given, cross_entropy(np.zeros(4, int)))
@@ -271,7 +271,7 @@ def test_layers_inside_others_have_their_parents_names() -> None:
         "einsum",
         "head",
     ]
-    inner = KerasBackend.load(nested())
+    inner = KerasBackend.load(make_nested())
     assert [(info.name, info.uses) for info in inner.layers] == [("inner/first", 2), ("inner/second", 2), ("head", 1)]
 
 
@@ -321,20 +321,20 @@ def test_what_follows_a_layer_is_told_only_where_it_is_what_its_name_says() -> N
     def relu(x: Any) -> Any:
         return keras.ops.maximum(x, 0.5)
 
-    def told(*layers: Any, shape: tuple[int, ...] = (4,)) -> tuple[str, ...] | None:
+    def read_notes(*layers: Any, shape: tuple[int, ...] = (4,)) -> tuple[str, ...] | None:
         return KerasBackend.load(sequential(keras.Input(shape), *layers)).layers[0].followed_by
 
     head = kl.Dense(3, activation="softmax")
-    assert told(kl.Dense(5, activation="relu"), kl.Dropout(0.5), head) == ("relu",)
-    assert told(kl.Dense(5), kl.ReLU(), head) == ("relu",)
-    assert told(kl.Dense(5, activation=relu), head) is None
-    assert told(kl.Dense(5), kl.ReLU(max_value=1.0), head) is None
-    assert told(kl.Dense(5), kl.PReLU(), head) is None
-    assert told(kl.Dense(3, activation="softmax")) == ()
-    assert told(kl.Dense(1, activation="sigmoid")) is None
+    assert read_notes(kl.Dense(5, activation="relu"), kl.Dropout(0.5), head) == ("relu",)
+    assert read_notes(kl.Dense(5), kl.ReLU(), head) == ("relu",)
+    assert read_notes(kl.Dense(5, activation=relu), head) is None
+    assert read_notes(kl.Dense(5), kl.ReLU(max_value=1.0), head) is None
+    assert read_notes(kl.Dense(5), kl.PReLU(), head) is None
+    assert read_notes(kl.Dense(3, activation="softmax")) == ()
+    assert read_notes(kl.Dense(1, activation="sigmoid")) is None
     pooled = kl.Conv2D(2, 3), kl.MaxPooling2D(2), kl.ZeroPadding2D(1), kl.Conv2D(2, 3), kl.Flatten(), kl.Dense(3)
-    assert told(*pooled, shape=(8, 8, 1)) == ("max_pool", "zero_pad")
-    assert told(kl.Conv2D(2, 3), kl.GlobalMaxPooling2D(), kl.Dense(3), shape=(8, 8, 1)) == ("global_max_pool",)
+    assert read_notes(*pooled, shape=(8, 8, 1)) == ("max_pool", "zero_pad")
+    assert read_notes(kl.Conv2D(2, 3), kl.GlobalMaxPooling2D(), kl.Dense(3), shape=(8, 8, 1)) == ("global_max_pool",)
 
 
 class Residual(keras.Model):  # type: ignore[misc]  # Keras is untyped
@@ -493,11 +493,11 @@ def test_candidates_are_never_traced_again() -> None:
     calls = []
     layer = backend.native.get_layer("head")
 
-    def counted(inputs: Any, training: bool | None = None) -> Any:
+    def count_calls(inputs: Any, training: bool | None = None) -> Any:
         calls.append(1)
         return type(layer).call(layer, inputs)
 
-    layer.call = counted
+    layer.call = count_calls
     cut = backend.cut(numbers(50, 4), ["head"])
     weight = backend.get_weights("head")["weight"]
     for candidate in range(20):

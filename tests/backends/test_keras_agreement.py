@@ -1,4 +1,4 @@
-"""The same network with the same weights in Keras and elsewhere: same activations, gradients, suspects and patch.
+"""One network with one set of weights in Keras and elsewhere: same activations, gradients, suspects and patch.
 
 Tolerances are those of float32 sums in another order: 1e-4 relative and 2e-5 absolute for what a layer gives, 1e-5
 absolute for mean gradients. Suspects must be equal, and so must a patch's addresses; its values agree to 1e-6.
@@ -97,7 +97,7 @@ def pair(request: pytest.FixtureRequest, networks_in: Networks, other: str) -> P
     return Pair(made[0], made[1], random_inputs(network, 160, seed=4))
 
 
-def labelled(pair: Pair) -> tuple[LabelledData, str]:
+def label_inputs(pair: Pair) -> tuple[LabelledData, str]:
     """Inputs labelled with the model's own predictions, some of the most frequent made a fault; and the fault."""
     labels = pair.theirs.predict(pair.inputs).astype(np.int64)
     predicted, meant = np.bincount(labels).argsort()[::-1][:2]
@@ -106,7 +106,7 @@ def labelled(pair: Pair) -> tuple[LabelledData, str]:
     return LabelledData(pair.inputs, labels), f"{meant}:{predicted}"
 
 
-def placed(backend: ModelBackend, addresses: Iterable[Address]) -> list[tuple[int, str, tuple[int, ...]]]:
+def place_of(backend: ModelBackend, addresses: Iterable[Address]) -> list[tuple[int, str, tuple[int, ...]]]:
     """Addresses with the places of their layers in the order of execution."""
     order = [info.name for info in backend.layers]
     return [(order.index(address.layer), address.parameter, address.index) for address in addresses]
@@ -140,9 +140,11 @@ def test_activations_and_gradients_agree(pair: Pair) -> None:
 
 @pytest.mark.parametrize("where", ["everywhere", "first layer"])
 def test_the_same_weights_are_suspected(pair: Pair, where: str) -> None:
-    data, fault = labelled(pair)
+    data, fault = label_inputs(pair)
     found, expected = (
-        placed(backend, arachne.localise_weights(backend, data, fault, localiser=localiser, seed=0).suspects.addresses)
+        place_of(
+            backend, arachne.localise_weights(backend, data, fault, localiser=localiser, seed=0).suspects.addresses
+        )
         for backend, localiser in zip((pair.ours, pair.theirs), localisers(pair, where), strict=True)
     )
     assert found == expected
@@ -151,14 +153,14 @@ def test_the_same_weights_are_suspected(pair: Pair, where: str) -> None:
 
 @pytest.mark.parametrize("where", ["everywhere", "first layer"])
 def test_one_seed_gives_one_patch(pair: Pair, where: str) -> None:
-    data, fault = labelled(pair)
+    data, fault = label_inputs(pair)
     search = DifferentialEvolution(population=12, generations=6)
     found, expected = (
         arachne.repair(backend, data, fault, seed=3, localiser=localiser, searcher=search).patch
         for backend, localiser in zip((pair.ours, pair.theirs), localisers(pair, where), strict=True)
     )
-    places = placed(pair.ours, [entry.address for entry in found.entries])
-    assert places == placed(pair.theirs, [entry.address for entry in expected.entries])
+    places = place_of(pair.ours, [entry.address for entry in found.entries])
+    assert places == place_of(pair.theirs, [entry.address for entry in expected.entries])
     assert len(places) > 0
     np.testing.assert_allclose([e.new for e in found.entries], [e.new for e in expected.entries], atol=1e-6)
 

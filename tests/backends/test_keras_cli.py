@@ -173,7 +173,7 @@ def test_an_old_whole_model_is_repaired_when_it_is_trusted(folder: Path) -> None
 Write = Callable[[Path], object]
 
 
-def changed(change: Callable[[dict[str, Any]], object]) -> Write:
+def change_archive(change: Callable[[dict[str, Any]], object]) -> Write:
     """The archive with its description changed."""
 
     def write(path: Path) -> None:
@@ -216,16 +216,20 @@ def saved_program(path: Path) -> None:
 BAD: dict[str, tuple[str, Write, str]] = {
     "no zip": ("bad.keras", lambda path: path.write_bytes(b"no zip"), "not a .keras archive"),
     "no config": ("bad.keras", without_config, "lacks its member 'config.json'"),
-    "a lambda": ("bad.keras", changed(lambda c: layer(c, 1).update(class_name="Lambda")), "'Lambda', which runs code"),
+    "a lambda": (
+        "bad.keras",
+        change_archive(lambda c: layer(c, 1).update(class_name="Lambda")),
+        "'Lambda', which runs code",
+    ),
     "a link": ("bad.keras", with_a_link, "a link 'layers/dense/vars/9' to something outside"),
     "another shape": (
         "bad.keras",
-        changed(lambda c: layer(c, 3)["config"].update(units=17)),
+        change_archive(lambda c: layer(c, 3)["config"].update(units=17)),
         "Keras cannot build the model",
     ),
     "no classes": (
         "bad.keras",
-        changed(lambda c: layer(c, 4)["config"].update(activation="sigmoid")),
+        change_archive(lambda c: layer(c, 4)["config"].update(activation="sigmoid")),
         "several classes at once",
     ),
     "a program": ("saved", saved_program, "is a SavedModel"),

@@ -190,12 +190,12 @@ def test_a_weight_file_that_makes_no_sense_is_refused(
 
 
 def config_with(change: Callable[[Any], None]) -> Callable[[Members], Members]:
-    def changed(content: Members) -> Members:
+    def apply_change(content: Members) -> Members:
         config = json.loads(content["config.json"])
         change(config)
         return {**content, "config.json": json.dumps(config).encode()}
 
-    return changed
+    return apply_change
 
 
 def layer(config: Any) -> Any:
@@ -203,16 +203,16 @@ def layer(config: Any) -> Any:
 
 
 def hdf5_with(change: Callable[[Any], None]) -> Callable[[Members], Members]:
-    def changed(content: Members) -> Members:
+    def apply_change(content: Members) -> Members:
         data = io.BytesIO(content["model.weights.h5"])
         with h5py.File(data, "r+") as file:
             change(file)
         return {**content, "model.weights.h5": data.getvalue()}
 
-    return changed
+    return apply_change
 
 
-def replaced(file: Any, link: Any) -> None:
+def replace_file(file: Any, link: Any) -> None:
     del file["layers/dense/vars/0"]
     file["layers/dense/vars/0"] = link
 
@@ -274,10 +274,13 @@ HOSTILE: dict[str, tuple[Callable[[Members], Members], str]] = {
     "no weights": (lambda content: {n: d for n, d in content.items() if n != "model.weights.h5"}, "lacks its member"),
     "weights that are none": (lambda content: {**content, "model.weights.h5": b"HDF"}, "no readable HDF5"),
     "a link into another file": (
-        hdf5_with(lambda file: replaced(file, h5py.ExternalLink("/tmp/other.h5", "/x"))),
+        hdf5_with(lambda file: replace_file(file, h5py.ExternalLink("/tmp/other.h5", "/x"))),
         "a link 'layers/dense/vars/0'",
     ),
-    "a soft link": (hdf5_with(lambda file: replaced(file, h5py.SoftLink("/layers"))), "a link 'layers/dense/vars/0'"),
+    "a soft link": (
+        hdf5_with(lambda file: replace_file(file, h5py.SoftLink("/layers"))),
+        "a link 'layers/dense/vars/0'",
+    ),
     "a tensor kept elsewhere": (hdf5_with(kept_elsewhere), "in another file"),
     "a group in itself": (
         hdf5_with(lambda file: file["layers"].__setitem__("again", file["layers"])),

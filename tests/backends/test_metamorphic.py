@@ -53,7 +53,7 @@ def digits() -> LabelledData:
 
 @dataclass(frozen=True)
 class Found:
-    """What a model makes of data: class scores, both scores of every weight by layer, deficits of three candidates."""
+    """Run a model over data: class scores, both scores of every weight by layer, deficits of three candidates."""
 
     scores: Array
     losses: list[Array]

@@ -1,4 +1,4 @@
-"""What only the ONNX adapter has to get right: how exporters store weights, batches, endings, missing rules."""
+"""Peculiarities of the ONNX adapter: how exporters store weights, batches, endings, missing rules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from arachne.testing.networks import convnet, mlp, random_inputs, two_inputs
 from arachne_onnx import OnnxBackend
 from arachne_onnx.cut import OnnxCut
 from arachne_onnx.sessions import both_packages, threads
-from tests.backends.onnx_networks import built, model_of, numbers
+from tests.backends.onnx_networks import build_model, model_of, numbers
 
 pytestmark = pytest.mark.backend("onnx")
 
@@ -81,7 +81,7 @@ W, B = numbers(3, 4, seed=1), numbers(3, seed=2)
     ids=["out_in", "in_out", "matmul_add", "transposed", "identity", "reshaped", "constant"],
 )
 def test_a_dense_layer_is_canonical_however_it_is_stored(nodes: list[NodeProto], weights: dict[str, Array]) -> None:
-    check_dense(OnnxBackend.load(built(nodes, weights)), W)
+    check_dense(OnnxBackend.load(build_model(nodes, weights)), W)
 
 
 @pytest.mark.parametrize("opset", [7, 9, 11, 12, 13, 15, 17, 18, 20, 22, 24])
@@ -96,18 +96,18 @@ def test_opsets_from_seven_up_are_taken(opset: int) -> None:
     ]
     weights = {"conv.weight": numbers(2, 1, 3, 3), "fc.weight": numbers(3, 8), "fc.bias": B}
     backend = OnnxBackend.load(
-        built(nodes, weights, inputs={"x": ("n", 1, 4, 4)}, opset=opset, ir_version=3 if opset < 9 else 8)
+        build_model(nodes, weights, inputs={"x": ("n", 1, 4, 4)}, opset=opset, ir_version=3 if opset < 9 else 8)
     )
     x, labels = numbers(5, 1, 4, 4), np.arange(5) % 3
     gradients = backend.weight_gradients(x, cross_entropy(labels))
-    newest = OnnxBackend.load(built(nodes, weights, inputs={"x": ("n", 1, 4, 4)}))
+    newest = OnnxBackend.load(build_model(nodes, weights, inputs={"x": ("n", 1, 4, 4)}))
     np.testing.assert_allclose(backend.forward(x), newest.forward(x), atol=1e-6)
     for (layer, parameter), expected in newest.weight_gradients(x, cross_entropy(labels)).items():
         np.testing.assert_allclose(gradients[layer, parameter], expected, atol=1e-6)
 
 
 def test_initialisers_that_are_also_inputs_are_weights() -> None:
-    model = built([dense(transB=1)], {"fc.weight": W, "fc.bias": B}, ir_version=3, opset=9)
+    model = build_model([dense(transB=1)], {"fc.weight": W, "fc.bias": B}, ir_version=3, opset=9)
     for value in model.graph.initializer:
         model.graph.input.append(helper.make_tensor_value_info(value.name, value.data_type, list(value.dims)))
     check_dense(OnnxBackend.load(model), W)
@@ -161,7 +161,7 @@ def test_a_candidate_that_changes_few_channels_of_a_convolution_takes_the_short_
         node("Gemm", ["f", "fc.weight"], ["y"], transB=1),
     ]
     weights = {"conv.weight": numbers(8, 2, 3, 3), "conv.bias": numbers(8, seed=1), "fc.weight": numbers(3, 8, seed=2)}
-    backend = OnnxBackend.load(built(nodes, weights, inputs={"x": ("n", 2, 5, 5)}))
+    backend = OnnxBackend.load(build_model(nodes, weights, inputs={"x": ("n", 2, 5, 5)}))
     x, rows = numbers(9, 2, 5, 5), np.array([8, 1, 1])
     cut = backend.cut(x, ["conv"])
     changed = backend.get_weights("conv")
@@ -212,7 +212,7 @@ def test_a_bias_shared_with_an_earlier_layer_is_changed_in_both_by_a_cut() -> No
         node("Gemm", ["r", "b.weight", "bias"], ["y"], transB=1),
     ]
     weights = {"a.weight": numbers(4, 4), "b.weight": numbers(4, 4, seed=1), "bias": numbers(4)}
-    backend = OnnxBackend.load(built(nodes, weights))
+    backend = OnnxBackend.load(build_model(nodes, weights))
     x = numbers(5, 4)
     found = backend.cut(x, ["b"]).scores_with({("b", "bias"): np.ones(4, np.float32)})
     backend.set_weights("b", "bias", np.ones(4, np.float32))
@@ -249,7 +249,7 @@ def test_tokens_are_whole_numbers() -> None:
         node("Gemm", ["m", "fc.weight", "fc.bias"], ["y"], transB=1),
     ]
     weights = {"embedding.weight": numbers(9, 4), "axes": np.array([1]), "fc.weight": W, "fc.bias": B}
-    backend = OnnxBackend.load(built(nodes, weights, inputs={"x": ("n", 5)}, element=TensorProto.INT64))
+    backend = OnnxBackend.load(build_model(nodes, weights, inputs={"x": ("n", 5)}, element=TensorProto.INT64))
     tokens = np.random.default_rng(0).integers(0, 9, (6, 5))
     assert [(info.name, info.kind) for info in backend.layers] == [("embedding", "embedding"), ("fc", "dense")]
     for given in (tokens, tokens.astype(np.float32)):
@@ -279,7 +279,7 @@ def test_a_missing_rule_leaves_the_layers_behind_it() -> None:
         "square": numbers(2, 2),
         "s": np.array([-1, 1, 2, 2]),
     }
-    backend = OnnxBackend.load(built(nodes, weights))
+    backend = OnnxBackend.load(build_model(nodes, weights))
     assert [info.name for info in backend.layers] == ["near"]
     (note,) = backend.describe().notes
     assert note == "no gradient passes Det, so these layers are out of reach: far; these remain: near"
@@ -295,7 +295,7 @@ def test_a_model_without_any_layer_in_reach_is_refused() -> None:
     ]
     weights = {"fc.weight": numbers(12, 4), "s": np.array([-1, 3, 2, 2])}
     with pytest.raises(ModelError, match="no gradient passes Det, so these layers are out of reach: fc; none remains"):
-        OnnxBackend.load(built(nodes, weights))
+        OnnxBackend.load(build_model(nodes, weights))
 
 
 def test_tensors_that_layers_share_are_told() -> None:
@@ -305,7 +305,7 @@ def test_tensors_that_layers_share_are_told() -> None:
         node("Gemm", ["r", "b.weight", "bias"], ["y"], transB=1),
     ]
     weights = {"a.weight": numbers(4, 4), "b.weight": numbers(4, 4, seed=1), "bias": numbers(4)}
-    backend = OnnxBackend.load(built(nodes, weights))
+    backend = OnnxBackend.load(build_model(nodes, weights))
     assert backend.describe().notes == ("a.bias and b.bias are one stored tensor: a patch to one changes all of them",)
     backend.set_weights("b", "bias", np.ones(4, np.float32))
     np.testing.assert_array_equal(backend.get_weights("a")["bias"], np.ones(4))
@@ -320,7 +320,7 @@ def test_what_the_scale_of_a_norm_is_multiplied_with_is_the_normalised_input() -
         node("Gemm", ["l", "fc.weight"], ["y"], transB=1),
     ]
     weights = {"norm.weight": numbers(4), "norm.bias": numbers(4, seed=1), "fc.weight": W}
-    backend = OnnxBackend.load(built(nodes, weights))
+    backend = OnnxBackend.load(build_model(nodes, weights))
     x = numbers(5, 4)
     (use,) = backend.activations(x, "norm")
     normal = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5)
@@ -373,7 +373,7 @@ def test_an_old_network_with_padding_by_name_and_weights_that_are_reshaped_is_ta
         "flat": np.array([batch if batch == 1 else -1, 36]),
         "matrix": np.array([36, 3]),
     }
-    backend = OnnxBackend.load(built(nodes, weights, inputs={"x": (batch, 1, 6, 6)}, opset=8))
+    backend = OnnxBackend.load(build_model(nodes, weights, inputs={"x": (batch, 1, 6, 6)}, opset=8))
     assert [(info.name, tuple(info.parameters)) for info in backend.layers] == [
         ("conv", ("weight", "bias")),
         ("fc", ("weight", "bias")),

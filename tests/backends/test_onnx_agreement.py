@@ -1,4 +1,4 @@
-"""The same network in PyTorch and in ONNX: the same activations, gradients, suspects and, with one seed, patch.
+"""One network in PyTorch and in ONNX: the same activations, gradients, suspects and, with one seed, patch.
 
 Activations and gradients agree to 1e-5 of their scale (sums in another order). Suspects and the addresses of the patch
 agree exactly; its values agree to the tolerance named below. The networks are smooth, so no ReLU is at its kink.
@@ -66,7 +66,7 @@ def test_scores_activations_and_gradients_agree(pair: tuple[ModelBackend, ModelB
             close(gradients[info.name, parameter], expected[info.name, parameter])
 
 
-def labelled(model: ModelBackend, network: Network) -> LabelledData:
+def label_inputs(model: ModelBackend, network: Network) -> LabelledData:
     """Inputs with labels that the model mostly agrees with, and a class it often misreads."""
     inputs = random_inputs(network, 240, seed=5)
     predictions = model.predict(inputs)
@@ -81,7 +81,7 @@ def labelled(model: ModelBackend, network: Network) -> LabelledData:
 
 def test_one_seed_gives_the_same_suspects_and_the_same_patch(pair: tuple[ModelBackend, ModelBackend, Network]) -> None:
     torch_model, onnx_model, network = pair
-    data = labelled(torch_model, network)
+    data = label_inputs(torch_model, network)
     predictions = torch_model.predict(data.inputs)
     row = int(np.flatnonzero(predictions != data.labels)[0])
     target = f"{data.labels[row]}:{predictions[row]}"

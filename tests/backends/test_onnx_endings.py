@@ -10,7 +10,7 @@ from onnx import NodeProto, helper
 
 from arachne.errors import ModelError, UsageError
 from arachne_onnx import OnnxBackend
-from tests.backends.onnx_networks import built, numbers
+from tests.backends.onnx_networks import build_model, numbers
 
 pytestmark = pytest.mark.backend("onnx")
 
@@ -20,7 +20,7 @@ W = numbers(3, 4, seed=1)
 
 @pytest.mark.parametrize("last", ["Softmax", "LogSoftmax"])
 def test_a_final_softmax_is_looked_behind(last: str) -> None:
-    model = built([node("Gemm", ["x", "fc.weight"], ["g"], transB=1), node(last, ["g"], ["y"])], {"fc.weight": W})
+    model = build_model([node("Gemm", ["x", "fc.weight"], ["g"], transB=1), node(last, ["g"], ["y"])], {"fc.weight": W})
     backend = OnnxBackend.load(model)
     x = numbers(5, 4)
     np.testing.assert_allclose(backend.forward(x), x @ W.T, atol=1e-5)
@@ -43,7 +43,7 @@ def test_a_softmax_that_is_written_out_is_looked_behind(shifted: bool) -> None:
         node("Div", ["e", "s"], ["y"]),
     ]
     constants = {"axis": np.array([1]), "lowest": np.array(-np.inf, np.float32), "column": np.array([-1, 1])}
-    backend = OnnxBackend.load(built(nodes, {"fc.weight": W, **constants}))
+    backend = OnnxBackend.load(build_model(nodes, {"fc.weight": W, **constants}))
     x = numbers(5, 4)
     np.testing.assert_allclose(backend.forward(x), x @ W.T, atol=1e-5)
     assert backend.score_kind == "logits"
@@ -56,7 +56,7 @@ def test_one_sigmoid_output_is_two_classes(pair: bool) -> None:
     if pair:
         nodes += [node("Sub", ["one", "p"], ["q"]), node("Concat", ["q", "p"], ["y"], axis=1)]
     weights = {"fc.weight": W[:1], "one": np.array(1, np.float32)}
-    backend = OnnxBackend.load(built(nodes, weights, outputs=["y" if pair else "p"]))
+    backend = OnnxBackend.load(build_model(nodes, weights, outputs=["y" if pair else "p"]))
     x = numbers(5, 4)
     expected = np.concatenate([np.zeros((5, 1)), x @ W[:1].T], axis=1)
     np.testing.assert_allclose(backend.forward(x), expected, atol=1e-5)
@@ -69,7 +69,7 @@ def test_probabilities_made_otherwise_become_log_probabilities() -> None:
         node("ReduceSum", ["e", "axis"], ["s"]),
         node("Div", ["e", "s"], ["y"]),
     ]
-    backend = OnnxBackend.load(built(nodes, {"fc.weight": W, "axis": np.array([1])}))
+    backend = OnnxBackend.load(build_model(nodes, {"fc.weight": W, "axis": np.array([1])}))
     x = numbers(5, 4)
     positive = np.log1p(np.exp(x @ W.T))
     expected = np.log(positive / positive.sum(1, keepdims=True))
@@ -82,7 +82,7 @@ def test_an_output_is_chosen_by_name() -> None:
         node("Gemm", ["x", "a.weight"], ["first"], transB=1),
         node("Gemm", ["x", "b.weight"], ["second"], transB=1),
     ]
-    model = built(nodes, {"a.weight": W, "b.weight": numbers(5, 4)}, outputs=["first", "second"])
+    model = build_model(nodes, {"a.weight": W, "b.weight": numbers(5, 4)}, outputs=["first", "second"])
     assert OnnxBackend.load(model, output="second").forward(numbers(2, 4)).shape == (2, 5)
     with pytest.raises(ModelError, match="2 outputs, name one: first, second"):
         OnnxBackend.load(model)
@@ -102,7 +102,7 @@ def test_an_output_is_chosen_by_name() -> None:
 def test_outputs_of_any_shape_are_handed_on_for_a_task_to_read(
     nodes: list[NodeProto], shape: Any, wanted: tuple[int, ...], separate: bool
 ) -> None:
-    backend = OnnxBackend.load(built(nodes, {"w": numbers(*shape), "s": np.array([-1, 4, 2])}))
+    backend = OnnxBackend.load(build_model(nodes, {"w": numbers(*shape), "s": np.array([-1, 4, 2])}))
     outputs = backend.forward(numbers(5, 4))
     np.testing.assert_allclose(outputs, (numbers(5, 4) @ numbers(*shape)).reshape(wanted), atol=1e-5)
     assert backend.separate_outputs is separate
@@ -114,7 +114,7 @@ def test_scores_with_axes_of_one_behind_them_are_class_scores() -> None:
         node("GlobalAveragePool", ["c"], ["p"]),
         node("Softmax", ["p"], ["y"], axis=1),
     ]
-    backend = OnnxBackend.load(built(nodes, {"conv.weight": numbers(3, 2, 1, 1)}, inputs={"x": (1, 2, 4, 4)}))
+    backend = OnnxBackend.load(build_model(nodes, {"conv.weight": numbers(3, 2, 1, 1)}, inputs={"x": (1, 2, 4, 4)}))
     x = numbers(6, 2, 4, 4)
     expected = np.einsum("nchw,kc->nk", x, numbers(3, 2)) / 16
     np.testing.assert_allclose(backend.forward(x), expected, atol=1e-5)
@@ -146,7 +146,7 @@ def test_what_follows_a_layer_is_told_only_where_the_word_says_all(between: list
     constants = {"zero": np.array(0, np.float32), "six": np.array(6, np.float32)}
     shapes = {"rows": np.array([-1, 4]), "other": np.array([-1, 2])}
     weights = {"fc1.weight": numbers(4, 4), "fc2.weight": numbers(3, 2 if "other" in between[-1].input else 4)}
-    backend = OnnxBackend.load(built(nodes, {**weights, **constants, **shapes}, opset=20))
+    backend = OnnxBackend.load(build_model(nodes, {**weights, **constants, **shapes}, opset=20))
     assert backend.layers[0].followed_by == words
     assert backend.layers[1].followed_by == ()
 
@@ -174,6 +174,6 @@ def test_padding_is_told_where_zeros_stand_around_positions(
     ]
     weights = {"a.weight": numbers(2, 1, 3, 3), "b.weight": numbers(3, 2 + pads[1], 1, 1)}
     constants = {"pads": np.array(pads), "value": np.array(value, np.float32)}
-    backend = OnnxBackend.load(built(nodes, {**weights, **constants}, inputs={"x": ("n", 1, 7, 6)}))
+    backend = OnnxBackend.load(build_model(nodes, {**weights, **constants}, inputs={"x": ("n", 1, 7, 6)}))
     assert backend.layers[0].followed_by == words
     assert backend.layers[1].followed_by == ("global_average_pool", "flatten")

@@ -20,7 +20,7 @@ from tests.backends.onnx_architectures import ARCHITECTURES, by_dynamo, by_traci
 pytestmark = pytest.mark.backend("onnx")
 
 TOLERANCE = 1e-4
-ROWS = 5
+N_INPUTS = 5
 NEWEST = 24
 
 
@@ -70,7 +70,7 @@ def errors(
 
 
 def channel_factor(value: Array, weight: Array) -> Array | None:
-    """What each output channel of one weight must be multiplied with to give the other; None if nothing does."""
+    """Return the factor of each output channel from one weight to the other; None if nothing does."""
     if value.shape != weight.shape:
         return None
     if np.allclose(value, weight, rtol=1e-6, atol=1e-7):
@@ -90,7 +90,7 @@ def worst(name: str, network: nn.Module, model: ModelProto) -> tuple[float, int]
     best: dict[str, float] = {}
     for seed in (1, 2):
         torch.manual_seed(seed)
-        inputs, labels = ARCHITECTURES[name].inputs(ROWS), torch.arange(ROWS) % 5
+        inputs, labels = ARCHITECTURES[name].inputs(N_INPUTS), torch.arange(N_INPUTS) % 5
         expected = network(inputs).detach().numpy()
         np.testing.assert_allclose(backend.forward(inputs.numpy()), expected, rtol=1e-3, atol=1e-4)
         for key, error in errors(backend, inputs.numpy(), labels.numpy(), autograd(network, inputs, labels)).items():
@@ -205,7 +205,7 @@ class Looping(nn.Module):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 def test_layers_inside_a_loop_that_torch_has_exported_have_torchs_gradients(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    network, inputs, labels = Looping(), torch.randn(ROWS, 4, 3), torch.arange(ROWS) % 3
+    network, inputs, labels = Looping(), torch.randn(N_INPUTS, 4, 3), torch.arange(N_INPUTS) % 3
     jit: Any = torch.jit
     options: Any = {"dynamo": False, "input_names": ["x"], "dynamic_axes": {"x": {0: "n"}}, "opset_version": 17}
     torch.onnx.export(jit.script(network), (inputs[:2],), str(tmp_path / "net.onnx"), **options)

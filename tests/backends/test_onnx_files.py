@@ -66,7 +66,7 @@ def as_half(model: ModelProto) -> None:
 STORAGES = {"raw": as_raw, "typed": as_typed, "constants": as_constants, "half": as_half}
 
 
-def written(path: Path, storage: str) -> Path:
+def write_model(path: Path, storage: str) -> Path:
     model = model_of(NETWORK)
     STORAGES[storage](model)
     path.write_bytes(model.SerializeToString())
@@ -82,7 +82,7 @@ def differing(a: Path, b: Path) -> list[int]:
 
 @pytest.mark.parametrize("storage", sorted(STORAGES))
 def test_a_patched_file_differs_only_in_the_bytes_of_the_patched_weight(storage: str, tmp_path: Path) -> None:
-    source = written(tmp_path / "model.onnx", storage)
+    source = write_model(tmp_path / "model.onnx", storage)
     before = source.read_bytes()
     backend = OnnxBackend.load(source)
     weight = backend.get_weights("fc2")["weight"]
@@ -102,7 +102,7 @@ def test_a_patched_file_differs_only_in_the_bytes_of_the_patched_weight(storage:
 
 @pytest.mark.parametrize("storage", sorted(STORAGES))
 def test_weights_are_rewritten_and_put_back_bit_for_bit(storage: str, tmp_path: Path) -> None:
-    source = written(tmp_path / "model.onnx", storage)
+    source = write_model(tmp_path / "model.onnx", storage)
     file = OnnxBackend.weight_file(source)
     assert list(file.parameters()) == [("fc1", "weight"), ("fc1", "bias"), ("fc2", "weight"), ("fc2", "bias")]
     old = file.read("fc1", "weight")
@@ -156,14 +156,14 @@ def external(folder: Path, location: str = "weights.bin") -> Path:
 
 
 def test_saving_over_the_models_own_file_is_refused(tmp_path: Path) -> None:
-    source = written(tmp_path / "model.onnx", "raw")
+    source = write_model(tmp_path / "model.onnx", "raw")
     (tmp_path / "link.onnx").symlink_to(source)
     with pytest.raises(ModelError, match="the model's own file"):
         OnnxBackend.load(source).save(tmp_path / "link.onnx")
 
 
 def test_saving_under_another_kinds_ending_is_refused(tmp_path: Path) -> None:
-    backend = OnnxBackend.load(written(tmp_path / "model.onnx", "raw"))
+    backend = OnnxBackend.load(write_model(tmp_path / "model.onnx", "raw"))
     with pytest.raises(ModelError, match=r"saved as '.onnx', not as 'model.pt'"):
         backend.save(tmp_path / "model.pt")
     assert not (tmp_path / "model.pt").exists()
@@ -186,11 +186,11 @@ def bad_files(folder: Path) -> dict[str, tuple[Path, str]]:
         "text": (b"this is no model at all, only a line of text\n" * 4, "no ONNX model"),
         "empty": (b"", "no ONNX model"),
         "truncated": (good[: len(good) * 2 // 3], "cut short"),
-        "nan": (_changed(good, lambda model: _weight(model, np.nan)), "not a number"),
-        "infinite": (_changed(good, lambda model: _weight(model, np.inf)), "not finite"),
-        "unknown_operator": (_changed(good, _unknown), "the operator 'Teleport'"),
-        "ir_version": (_changed(good, lambda model: setattr(model, "ir_version", 99)), "IR version 99, newer than"),
-        "opset": (_changed(good, lambda model: setattr(model.opset_import[0], "version", 99)), "opset 99, newer than"),
+        "nan": (_change(good, lambda model: _weight(model, np.nan)), "not a number"),
+        "infinite": (_change(good, lambda model: _weight(model, np.inf)), "not finite"),
+        "unknown_operator": (_change(good, _unknown), "the operator 'Teleport'"),
+        "ir_version": (_change(good, lambda model: setattr(model, "ir_version", 99)), "IR version 99, newer than"),
+        "opset": (_change(good, lambda model: setattr(model.opset_import[0], "version", 99)), "opset 99, newer than"),
     }
     paths = {}
     for name, (content, says) in files.items():
@@ -211,7 +211,7 @@ def bad_files(folder: Path) -> dict[str, tuple[Path, str]]:
     return paths
 
 
-def _changed(content: bytes, change: object) -> bytes:
+def _change(content: bytes, change: object) -> bytes:
     model = onnx.load_from_string(content)
     change(model)  # type: ignore[operator]  # one of the functions above
     return model.SerializeToString()  # type: ignore[no-any-return]

@@ -13,7 +13,7 @@ from arachne.decisions.losses import cross_entropy
 from arachne.errors import ModelError
 from arachne.model.values import Array
 from arachne_onnx import OnnxBackend, graph, io
-from tests.backends.test_onnx_strangers import made, value
+from tests.backends.test_onnx_strangers import make_model, value
 
 pytestmark = pytest.mark.backend("onnx")
 
@@ -35,7 +35,7 @@ def write(folder: Path, opset: int, *, external: bool = True) -> Path:
         helper.make_node("Tanh", ["c"], ["d"]),
         helper.make_node("MatMul", ["d", "last"], ["y"]),
     ]
-    model = made(nodes, [value("x", ["n", WIDTH])], [value("y", ["n", 3])], weights)
+    model = make_model(nodes, [value("x", ["n", WIDTH])], [value("y", ["n", 3])], weights)
     model.opset_import[0].version = opset
     folder.mkdir()
     onnx.save(model, str(folder / "net.onnx"), save_as_external_data=external, location="net.data", size_threshold=1024)

@@ -13,7 +13,7 @@ from onnx import ModelProto, TensorProto, helper
 from arachne.model.values import Array
 from arachne_onnx import OnnxBackend
 from arachne_onnx.sessions import Program
-from tests.backends.test_onnx_strangers import check_gradients, made, value
+from tests.backends.test_onnx_strangers import check_gradients, make_model, value
 
 pytestmark = pytest.mark.backend("onnx")
 
@@ -24,7 +24,7 @@ def sequences(n: int = 5) -> Array:
     return np.random.default_rng(0).normal(size=(n, STEPS, WIDTH)).astype(np.float32)
 
 
-def stored() -> dict[str, Array]:
+def stored_weights() -> dict[str, Array]:
     rng = np.random.default_rng(1)
     shapes = {"kernel": (WIDTH, UNITS), "recurrence": (UNITS, UNITS), "out": (UNITS, 3)}
     return {name: (rng.normal(size=shape) / 2).astype(np.float32) for name, shape in shapes.items()}
@@ -52,7 +52,7 @@ START = [
 ]
 
 
-def scanned(direction: int = 0) -> ModelProto:
+def make_scan(direction: int = 0) -> ModelProto:
     """A Scan over the second axis; the scores are made of the last state and of all kept ones."""
     body = helper.make_graph(
         step("element"),
@@ -68,13 +68,13 @@ def scanned(direction: int = 0) -> ModelProto:
         helper.make_node("Add", ["last", "mean"], ["both"]),
         helper.make_node("MatMul", ["both", "out"], ["y"]),
     ]
-    weights = {**stored(), "units": np.array([UNITS]), "second": np.array([1])}
-    made_of = made(nodes, [value("x", ["n", STEPS, WIDTH])], [value("y", ["n", 3])], weights)
+    weights = {**stored_weights(), "units": np.array([UNITS]), "second": np.array([1])}
+    made_of = make_model(nodes, [value("x", ["n", STEPS, WIDTH])], [value("y", ["n", 3])], weights)
     made_of.opset_import[0].version = 18
     return made_of
 
 
-def looped(length: int | str = STEPS, rounds: str = "declared") -> ModelProto:
+def make_loop(length: int | str = STEPS, rounds: str = "declared") -> ModelProto:
     """A Loop whose number of steps is a length of its input, a constant, or whatever a condition that counts says."""
     going = [helper.make_node("Identity", ["yes"], ["goes_on"])]
     if rounds == "condition":
@@ -98,10 +98,12 @@ def looped(length: int | str = STEPS, rounds: str = "declared") -> ModelProto:
     ]
     numbers = {"units": np.array([UNITS]), "one": np.array(1), "yes": np.array(True), "limit": np.float32(STEPS)}
     constants = {name: np.asarray(number) for name, number in numbers.items()}
-    return made(nodes, [value("x", ["n", length, WIDTH])], [value("y", ["n", 3])], {**stored(), **constants})
+    return make_model(
+        nodes, [value("x", ["n", length, WIDTH])], [value("y", ["n", 3])], {**stored_weights(), **constants}
+    )
 
 
-@pytest.mark.parametrize("model", [scanned(), scanned(1), looped(), looped(rounds="condition")])
+@pytest.mark.parametrize("model", [make_scan(), make_scan(1), make_loop(), make_loop(rounds="condition")])
 def test_layers_inside_a_body_are_used_once_in_every_step(model: ModelProto) -> None:
     backend, x = OnnxBackend.load(model), sequences()
     np.testing.assert_allclose(backend.forward(x), own_scores(model, x), atol=1e-6)
@@ -109,13 +111,13 @@ def test_layers_inside_a_body_are_used_once_in_every_step(model: ModelProto) -> 
     assert not backend.unreachable
     check_gradients(backend, x)
     first, *_ = backend.activations(x, "kernel")
-    np.testing.assert_allclose(first.leaving, first.entering["weight"] @ stored()["kernel"], atol=1e-5)
+    np.testing.assert_allclose(first.leaving, first.entering["weight"] @ stored_weights()["kernel"], atol=1e-5)
     gradients = backend.trace(x, ["recurrence"]).output_gradients(np.ones((len(x), 3), np.float32))
     assert [gradient.shape for gradient in gradients["recurrence"]] == [(len(x), UNITS)] * STEPS
 
 
 def test_a_patched_file_keeps_its_loop(tmp_path: Path) -> None:
-    backend, x = OnnxBackend.load(looped()), sequences()
+    backend, x = OnnxBackend.load(make_loop()), sequences()
     weights = backend.get_weights("recurrence")["weight"] + np.float32(0.25)
     found = backend.cut(x, ["recurrence"]).scores_with({("recurrence", "weight"): weights})
     backend.set_weights("recurrence", "weight", weights)
@@ -123,12 +125,12 @@ def test_a_patched_file_keeps_its_loop(tmp_path: Path) -> None:
     backend.save(tmp_path / "new.onnx")
     again = onnxruntime.InferenceSession(str(tmp_path / "new.onnx"))
     np.testing.assert_allclose(again.run(None, {"x": x})[0], backend.forward(x), atol=1e-6)
-    assert len((tmp_path / "new.onnx").read_bytes()) == len(looped().SerializeToString())
+    assert len((tmp_path / "new.onnx").read_bytes()) == len(make_loop().SerializeToString())
 
 
 def test_a_loop_of_any_length_says_why_its_weights_are_out_of_reach() -> None:
-    backend = OnnxBackend.load(looped("length"))
-    np.testing.assert_allclose(backend.forward(sequences()), own_scores(looped("length"), sequences()), atol=1e-6)
+    backend = OnnxBackend.load(make_loop("length"))
+    np.testing.assert_allclose(backend.forward(sequences()), own_scores(make_loop("length"), sequences()), atol=1e-6)
     assert [info.name for info in backend.layers] == ["out"]
     assert "number of steps is only known when the model runs" in backend.unreachable["recurrence"]
 
@@ -161,7 +163,7 @@ def test_gradients_pass_recurrent_operators_that_clip(operator: str, options: di
         helper.make_node("MatMul", ["flat", "V"], ["y"]),
     ]
     weights = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-    model = made(nodes, [value("x", ["n", STEPS, WIDTH])], [value("y", ["n", 3])], weights)
+    model = make_model(nodes, [value("x", ["n", STEPS, WIDTH])], [value("y", ["n", 3])], weights)
     backend, x = OnnxBackend.load(model), sequences()
     np.testing.assert_allclose(backend.forward(x), own_scores(model, x), atol=1e-6)
     assert not backend.unreachable

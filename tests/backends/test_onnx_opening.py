@@ -29,7 +29,7 @@ def info(name: str, *shape: int | str, element: int = TensorProto.FLOAT) -> onnx
     return helper.make_tensor_value_info(name, element, list(shape))
 
 
-def made(
+def make_model(
     nodes: list[NodeProto], weights: dict[str, Array], *inputs: onnx.ValueInfoProto, opset: int = 18
 ) -> ModelProto:
     """A model that computes `y` from float `x` `(n, 4)` unless told."""
@@ -59,7 +59,7 @@ def branch(name: str, weight: Array) -> GraphProto:
 
 def branching(before: list[NodeProto], weights: dict[str, Array], *inputs: onnx.ValueInfoProto) -> ModelProto:
     choice = node("If", ["asked"], ["chosen"], then_branch=branch("yes", W), else_branch=branch("no", -W))
-    return made([*before, choice, node("Relu", ["chosen"], ["y"])], weights, *inputs)
+    return make_model([*before, choice, node("Relu", ["chosen"], ["y"])], weights, *inputs)
 
 
 def test_nodes_may_stand_in_any_order() -> None:
@@ -81,7 +81,7 @@ def test_nodes_may_stand_in_any_order() -> None:
 def test_nodes_that_need_each_other_are_refused() -> None:
     nodes = [node("Add", ["x", "b"], ["a"], name="first"), node("Relu", ["a"], ["b"]), node("Relu", ["b"], ["y"])]
     with pytest.raises(ModelError, match="need each other in a circle"):
-        OnnxBackend.load(made(nodes, {}))
+        OnnxBackend.load(make_model(nodes, {}))
 
 
 @pytest.mark.parametrize(
@@ -152,9 +152,9 @@ def test_weights_inside_the_body_of_a_scan_of_any_length_are_told_to_be_out_of_r
         node("Gemm", ["last", "fc.weight", "fc.bias"], ["y"], transB=1),
     ]
     weights = {"fc.weight": W, "fc.bias": B, "zero": np.array(0)}
-    backend = OnnxBackend.load(made(nodes, weights, info("x", "n", 5, 4)))
+    backend = OnnxBackend.load(make_model(nodes, weights, info("x", "n", 5, 4)))
     assert [layer.name for layer in backend.layers] == ["cell", "fc"]
-    backend = OnnxBackend.load(made(nodes, weights, info("x", "n", "steps", 4)))
+    backend = OnnxBackend.load(make_model(nodes, weights, info("x", "n", "steps", 4)))
     assert [layer.name for layer in backend.layers] == ["fc"]
     assert "inside the body of a 'Scan', and its number of steps" in backend.unreachable["cell.weight"]
 
@@ -180,7 +180,7 @@ def test_quantised_weights_positions_and_lost_layers_are_told_with_their_reasons
         "fc.weight": W,
         "fc.bias": B,
     }
-    backend = OnnxBackend.load(made(nodes, weights))
+    backend = OnnxBackend.load(make_model(nodes, weights))
     assert backend.unreachable == {
         "early.weight": "no gradient passes Det behind its layer",
         "positions": "it is used by 'Add', which is no layer Arachne knows",
@@ -189,7 +189,7 @@ def test_quantised_weights_positions_and_lost_layers_are_told_with_their_reasons
 
 
 def test_a_model_larger_than_the_memory_is_refused_before_it_is_read(tmp_path: Path) -> None:
-    model = made([node("Gemm", ["x", "fc.weight"], ["y"], transB=1)], {"fc.weight": W})
+    model = make_model([node("Gemm", ["x", "fc.weight"], ["y"], transB=1)], {"fc.weight": W})
     weight = model.graph.initializer[0]
     weight.ClearField("raw_data")
     del weight.dims[:]
@@ -217,7 +217,7 @@ def recurrent(**options: Any) -> ModelProto:
         "fc.weight": W,
         "fc.bias": B,
     }
-    return made(nodes, weights, info("x", "n", 5, 4))
+    return make_model(nodes, weights, info("x", "n", 5, 4))
 
 
 def test_a_recurrent_layer_with_settings_of_its_own_is_named_as_out_of_reach_and_the_rest_remains() -> None:

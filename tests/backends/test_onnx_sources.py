@@ -86,7 +86,7 @@ def keras() -> Any:
     return keras
 
 
-def exported(keras: Any, model: Any, how: str, folder: Path) -> OnnxBackend:
+def export_model(keras: Any, model: Any, how: str, folder: Path) -> OnnxBackend:
     """A Keras model with weights that are not trivial, as a file."""
     rng = np.random.default_rng(0)
     model(np.zeros((1, *model.inputs[0].shape[1:]), model.inputs[0].dtype))  # the exporter insists on one call
@@ -124,7 +124,7 @@ def test_channels_last_networks_of_keras_are_taken(keras: Any, how: str, tmp_pat
             layers.Dense(4, activation="softmax"),
         ]
     )
-    backend = exported(keras, model, how, tmp_path)
+    backend = export_model(keras, model, how, tmp_path)
     x = np.random.default_rng(1).normal(size=(6, 9, 8, 3)).astype(np.float32)
     scores = backend.forward(x).astype(np.float64)
     probabilities = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
@@ -146,7 +146,7 @@ def test_gradients_pass_the_loops_that_keras_makes_of_a_gru(keras: Any, tmp_path
             layers.Dense(3, activation="softmax"),
         ]
     )
-    backend = exported(keras, model, "tf2onnx", tmp_path)
+    backend = export_model(keras, model, "tf2onnx", tmp_path)
     x = np.random.default_rng(1).integers(0, 12, (5, 6)).astype(np.int32)
     scores = backend.forward(x).astype(np.float64)
     probabilities = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)

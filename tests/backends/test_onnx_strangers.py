@@ -28,7 +28,7 @@ def value(name: str, shape: list[Any], element: int = TensorProto.FLOAT) -> Any:
     return helper.make_tensor_value_info(name, element, shape)
 
 
-def made(nodes: list[Any], inputs: list[Any], outputs: list[Any], weights: dict[str, Array]) -> ModelProto:
+def make_model(nodes: list[Any], inputs: list[Any], outputs: list[Any], weights: dict[str, Array]) -> ModelProto:
     tensors = [numpy_helper.from_array(array, name) for name, array in weights.items()]
     graph = helper.make_graph(nodes, "net", inputs, outputs, tensors)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
@@ -53,8 +53,8 @@ def check_gradients(backend: OnnxBackend, inputs: Inputs, step: float = 1e-3) ->
             assert gradient[place] == pytest.approx(expected, rel=2e-2, abs=5e-4), (layer, parameter, place)
 
 
-def renamed(model: ModelProto) -> ModelProto:
-    """The same with ONNX' own operators under their domain's name."""
+def rename_domain(model: ModelProto) -> ModelProto:
+    """Put ONNX' own operators under their domain's name."""
     for node in model.graph.node:
         node.domain = node.domain or "ai.onnx"
     for entry in model.opset_import:
@@ -83,7 +83,7 @@ def pipeline(dtype: type) -> tuple[ModelProto, Any, Array]:
 @pytest.mark.parametrize("named", [False, True])
 def test_a_scikit_learn_pipeline_scores_as_scikit_learn_does(dtype: type, named: bool) -> None:
     model, fitted, x = pipeline(dtype)
-    backend = OnnxBackend.load(renamed(model) if named else model)
+    backend = OnnxBackend.load(rename_domain(model) if named else model)
     np.testing.assert_array_equal(backend.predict(x), fitted.predict(x))
     np.testing.assert_array_equal(backend.predict(x.astype(np.float64)), fitted.predict(x))
     check_gradients(backend, x)
@@ -104,7 +104,7 @@ def training_graph() -> ModelProto:
         helper.make_node("ReduceMean", ["difference"], ["loss"], keepdims=0),
     ]
     inputs = [value("x", ["n", 16]), value("y_", ["n", 3]), value("keep_prob", [])]
-    return made(nodes, inputs, [value("scores", ["n", 3]), value("loss", [])], weights)
+    return make_model(nodes, inputs, [value("scores", ["n", 3]), value("loss", [])], weights)
 
 
 def test_inputs_the_scores_do_not_depend_on_are_left_out_and_others_can_be_fixed() -> None:
@@ -142,7 +142,7 @@ def test_a_switch_that_is_fixed_takes_its_branch() -> None:
     }
     nodes = [helper.make_node("MatMul", ["x", "w"], ["s"]), helper.make_node("If", ["training"], ["y"], **branches)]
     inputs = [value("x", ["n", 16]), value("training", [], TensorProto.BOOL)]
-    backend = arachne.load(made(nodes, inputs, [value("y", ["n", 3])], weights), feeds={"training": False})
+    backend = arachne.load(make_model(nodes, inputs, [value("y", ["n", 3])], weights), feeds={"training": False})
     np.testing.assert_allclose(backend.forward(rows()), rows() @ weights["w"], rtol=1e-4, atol=1e-5)
     assert isinstance(backend, OnnxBackend)
     check_gradients(backend, rows())
@@ -172,7 +172,7 @@ def test_inputs_of_another_shape_are_told_what_makes_them_fit(
 ) -> None:
     weights = {"w": np.random.default_rng(2).normal(size=(16, 3)).astype(np.float32)}
     nodes = [helper.make_node("Flatten", ["x"], ["f"]), helper.make_node("MatMul", ["f", "w"], ["y"])]
-    onnx.save(made(nodes, [value("x", ["n", 4, 4])], [value("y", ["n", 3])], weights), str(tmp_path / "net.onnx"))
+    onnx.save(make_model(nodes, [value("x", ["n", 4, 4])], [value("y", ["n", 3])], weights), str(tmp_path / "net.onnx"))
     x = rows(60)
     np.savez(tmp_path / "val.npz", x=x.reshape(-1, *given), y=np.argmax(x @ weights["w"], axis=1))
     scan = ("scan", "net.onnx", "--data", "val.npz", "--no-causes")

@@ -121,7 +121,7 @@ def test_changed_old_value_is_refused_in_every_format_of_the_same_framework(tmp_
     assert os.listdir(tmp_path) == ["m.safetensors"]
 
 
-def folded(model: nn.Sequential) -> nn.Sequential:
+def fold_norm(model: nn.Sequential) -> nn.Sequential:
     """A convolution and its batch normalisation as one, as exporters write it."""
     conv, norm = model[0], model[1]
     assert isinstance(conv, nn.Conv2d)
@@ -135,7 +135,7 @@ def test_patch_follows_a_folded_batch_normalisation(tmp_path: Path) -> None:
     net(torch.randn(64, 1, 8, 8) * 3 + 1)
     net.eval()
     net.state_dict()["1.weight"].copy_(torch.tensor([0.5, -2.0, 1.5, 3.0]))
-    save_file(folded(net).state_dict(), tmp_path / "folded.safetensors")
+    save_file(fold_norm(net).state_dict(), tmp_path / "folded.safetensors")
     patch = Patch.between(arachne.load(net), [Address("0", "weight", (1, 0, 1, 1))], [0.5])
     mapping = {"0": "0"}  # a mapping allows what files of the patch's own framework must not do unasked
     with pytest.raises(PatchError):
@@ -145,7 +145,7 @@ def test_patch_follows_a_folded_batch_normalisation(tmp_path: Path) -> None:
     assert done.derived == tmp_path / "p.safetensors.patch.json"
     net.state_dict()["0.weight"][1, 0, 1, 1] = 0.5
     kernel = weight_file(tmp_path / "p.safetensors").read("0", "weight")
-    np.testing.assert_allclose(kernel, folded(net).state_dict()["0.weight"].numpy(), rtol=1e-6)
+    np.testing.assert_allclose(kernel, fold_norm(net).state_dict()["0.weight"].numpy(), rtol=1e-6)
     arachne.revert(patch, tmp_path / "p.safetensors", tmp_path / "b.safetensors")
     assert sha256_of(tmp_path / "b.safetensors") == sha256_of(tmp_path / "folded.safetensors")
 

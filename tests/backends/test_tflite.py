@@ -33,7 +33,7 @@ LAST = RNG.normal(size=(3, 6)).astype(np.float32)
 INPUTS = RNG.normal(size=(40, 5)).astype(np.float32)
 
 
-def quantised(values: Array, axis: int | None = 0) -> tuple[Array, dict[str, Any]]:
+def quantise(values: Array, axis: int | None = 0) -> tuple[Array, dict[str, Any]]:
     """Round to int8, with a scale for each row or one for all."""
     over = None if axis is None else tuple(number for number in range(values.ndim) if number != axis)
     scale = np.abs(values).max(axis=over, keepdims=True) / 127
@@ -44,7 +44,7 @@ def quantised(values: Array, axis: int | None = 0) -> tuple[Array, dict[str, Any
 def int8_file(*, softmax: bool = True, steps: float = 0.02) -> bytes:
     """A perceptron in whole numbers from end to end, as converters write it; `steps` are those of its logits."""
     writer = FileWriter()
-    first, second = (quantised(values) for values in (WEIGHT, LAST))
+    first, second = (quantise(values) for values in (WEIGHT, LAST))
     given = {"scale": 0.05, "zero": 3}
     hidden, logits = {"scale": 0.04, "zero": -128}, {"scale": steps, "zero": 0}
     x = writer.tensor("x", (1, 5), "int8", **given)

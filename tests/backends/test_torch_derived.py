@@ -181,7 +181,7 @@ class Symmetric(nn.Module):
         return original.triu() + original.triu(1).T
 
 
-def parametrised(step: nn.Module) -> nn.Module:
+def parametrise(step: nn.Module) -> nn.Module:
     torch.manual_seed(0)
     model = nn.Sequential(OrderedDict(flat=nn.Flatten(), fc=nn.Linear(36, 36), out=nn.Linear(36, 3)))
     parametrize.register_parametrization(model.get_submodule("fc"), "weight", step)
@@ -189,7 +189,7 @@ def parametrised(step: nn.Module) -> nn.Module:
 
 
 def test_a_parametrisation_of_ones_own_with_an_inverse_is_repaired() -> None:
-    model = parametrised(Doubled())
+    model = parametrise(Doubled())
     backend = TorchBackend.load(model)
     weights = backend.get_weights("fc")["weight"] + np.float32(0.25)
     backend.set_weights("fc", "weight", weights)
@@ -200,7 +200,7 @@ def test_a_parametrisation_of_ones_own_with_an_inverse_is_repaired() -> None:
 @pytest.mark.parametrize("kind", ["spectral", "orthogonal", "symmetric", "old spectral"])
 def test_a_parametrisation_that_allows_only_some_weights_is_explained(kind: str) -> None:
     if kind == "symmetric":
-        model = parametrised(Symmetric())
+        model = parametrise(Symmetric())
     else:
         model = nn.Sequential(OrderedDict(flat=nn.Flatten(), fc=nn.Linear(36, 36), out=nn.Linear(36, 3)))
         wrap: Any = {"spectral": parametrizations.spectral_norm, "orthogonal": parametrizations.orthogonal}.get(

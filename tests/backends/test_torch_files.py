@@ -206,18 +206,18 @@ def test_an_object_is_saved_as_a_state_dict(tmp_path: Path, suffix: str) -> None
 
 
 def test_weights_that_do_not_fit_the_model_are_refused(tmp_path: Path) -> None:
-    def opened(state: dict[str, Tensor]) -> TorchBackend:
+    def open_state(state: dict[str, Tensor]) -> TorchBackend:
         write_safetensors(state, tmp_path / "net.safetensors")
         return TorchBackend.load(net(), weights=tmp_path / "net.safetensors")
 
     state = dict(net().state_dict())
     missing = {name: tensor for name, tensor in state.items() if name != "fc.bias"}
     with pytest.raises(ModelError, match=r"lacks 1 weights of the model, the first is 'fc\.bias'"):
-        opened(missing)
+        open_state(missing)
     with pytest.raises(ModelError, match=r"'fc\.bia'; did you mean 'fc\.bias'"):
-        opened({**state, "fc.bia": torch.zeros(3)})
+        open_state({**state, "fc.bia": torch.zeros(3)})
     with pytest.raises(ModelError, match=r"'fc\.bias' of shape \(4,\), the model expects \(3,\)"):
-        opened({**state, "fc.bias": torch.zeros(4)})
+        open_state({**state, "fc.bias": torch.zeros(4)})
 
 
 def test_a_state_dict_alone_says_that_it_needs_a_factory(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def _outside(path: Path) -> None:
         file.writestr("archive/../../data.pkl", b"")
 
 
-def _damaged(path: Path) -> None:
+def _damage(path: Path) -> None:
     torch.save({"fc.weight": torch.full((8, 8), 3.0)}, path)
     data = bytearray(path.read_bytes())
     data[data.index(struct.pack("<f", 3.0) * 8)] ^= 1
@@ -296,7 +296,7 @@ def _far_offset(path: Path) -> None:
     [
         (_bomb, "compressed member"),
         (_outside, "reaches outside"),
-        (_damaged, "checksum"),
+        (_damage, "checksum"),
         (_cut_off, "damaged"),
         (_far_offset, "lies outside its storage"),
         (lambda path: path.write_bytes(b""), "not an archive"),

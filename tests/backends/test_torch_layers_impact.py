@@ -80,7 +80,7 @@ def part_of(backend: TorchBackend, inputs: Array) -> Part:
 
 
 def arriving(info: LayerInfo, weights: Mapping[str, Array], use: Activation) -> Array:
-    """What one use of a layer gives for the mean of what enters, in magnitudes, `(…)` as one output; without biases."""
+    """Take the mean input of one use of a layer through it, in magnitudes, `(…)` as one output; without biases."""
     w = {name: torch.from_numpy(np.abs(values).astype(np.float64)) for name, values in weights.items()}
     if info.kind == "embedding":
         ids = torch.from_numpy(use.entering["weight"])

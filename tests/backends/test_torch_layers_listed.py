@@ -1,4 +1,4 @@
-"""What of a PyTorch model is a layer and what is not, with the reason; names in files; unusual outputs and inputs."""
+"""Layers of a PyTorch model, and what is none, with the reason; names in files; unusual outputs and inputs."""
 
 from __future__ import annotations
 

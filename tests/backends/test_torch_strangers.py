@@ -114,7 +114,7 @@ def test_an_old_file_keeps_its_dtypes(tmp_path: Path, dtype: torch.dtype) -> Non
     np.testing.assert_array_equal(file.read("fc", "weight"), weight.float() if dtype == torch.bfloat16 else weight)
 
 
-def damaged(change: str, data: bytes) -> bytes:
+def damage(change: str, data: bytes) -> bytes:
     match change:
         case "cut short":
             return data[:-20]
@@ -138,7 +138,7 @@ def damaged(change: str, data: bytes) -> bytes:
 def test_a_damaged_old_file_is_refused(tmp_path: Path, change: str, told: str) -> None:
     path = tmp_path / "old.pt"
     write_old({"fc.weight": torch.ones(2, 3)}, path)
-    path.write_bytes(damaged(change, path.read_bytes()))
+    path.write_bytes(damage(change, path.read_bytes()))
     with pytest.raises(ModelError, match=told):
         TorchBackend.weight_file(path)
 
@@ -201,7 +201,7 @@ def test_a_plain_pickle_is_no_torch_file(tmp_path: Path) -> None:
         TorchBackend.weight_file(tmp_path / "net.pt")
 
 
-def scripted(path: Path, how: str) -> nn.Module:
+def save_script(path: Path, how: str) -> nn.Module:
     model = net()
     made = jit.script(model) if how == "script" else jit.trace(model, torch.from_numpy(images(2)))
     made.save(str(path))
@@ -213,7 +213,7 @@ HOW = pytest.mark.parametrize("how", ["script", "trace"])
 
 @HOW
 def test_torchscript_gives_its_weights_to_a_factory_without_being_run(tmp_path: Path, how: str, factory: str) -> None:
-    model = scripted(tmp_path / "net.pt", how)
+    model = save_script(tmp_path / "net.pt", how)
     backend = TorchBackend.load(factory, weights=tmp_path / "net.pt")
     np.testing.assert_array_equal(backend.forward(images()), TorchBackend.load(model).forward(images()))
     with pytest.raises(ModelError, match=r"is TorchScript.*'module:factory'.*or trust the code"):
@@ -222,7 +222,7 @@ def test_torchscript_gives_its_weights_to_a_factory_without_being_run(tmp_path: 
 
 @HOW
 def test_a_trusted_torchscript_model_is_repaired_as_the_module_is(tmp_path: Path, how: str) -> None:
-    model = scripted(tmp_path / "net.pt", how)
+    model = save_script(tmp_path / "net.pt", how)
     ours, theirs = TorchBackend.load(tmp_path / "net.pt", trust_code=True), TorchBackend.load(model)
     x, labels = images(), np.array([0, 1, 2, 0, 1])
     np.testing.assert_allclose(ours.forward(x), theirs.forward(x), atol=1e-6)

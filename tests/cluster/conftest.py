@@ -29,7 +29,7 @@ def data() -> LabelledData:
 
 @pytest.fixture(scope="session")
 def data_file(data: LabelledData, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same in a file."""
+    """The model in a file."""
     path = tmp_path_factory.mktemp("data") / "digits.npz"
     np.savez(path, x=np.asarray(data.inputs), y=data.labels)
     return path

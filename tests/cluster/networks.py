@@ -21,7 +21,7 @@ class Digits(nn.Module):
 
 
 class Sized(Digits):
-    """The same, whose maker has to say how large it is."""
+    """A network whose maker has to say how large it is."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

@@ -39,10 +39,10 @@ DE = Settings(
 @pytest.fixture(scope="module")
 def expected(model_file: Path, data: LabelledData, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The patch of one process."""
-    return saved(arachne.repair(model_file, data, "top:1", settings=DE), tmp_path_factory.mktemp("expected"))
+    return save_result(arachne.repair(model_file, data, "top:1", settings=DE), tmp_path_factory.mktemp("expected"))
 
 
-def saved(result: arachne.RepairResult, folder: Path) -> bytes:
+def save_result(result: arachne.RepairResult, folder: Path) -> bytes:
     result.patch.save(folder / "patch.json")
     return (folder / "patch.json").read_bytes()
 
@@ -51,12 +51,12 @@ def at_generation(number: int, act: Callable[[], None]) -> Callable[[Any], None]
     """Do something once, when a search has got so far."""
     done: list[bool] = []
 
-    def told(generation: Any) -> None:
+    def tell(generation: Any) -> None:
         if generation.number >= number and not done:
             done.append(True)
             act()
 
-    return told
+    return tell
 
 
 def test_a_worker_killed_in_the_middle_changes_nothing(
@@ -65,7 +65,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing(
     pids = client.run(os.getpid)
     told = at_generation(2, lambda: os.kill(next(iter(pids.values())), signal.SIGKILL))
     result = arachne.repair(model_file, data, "top:1", settings=DE, cluster=client, on_generation=told)
-    assert saved(result, tmp_path) == expected
+    assert save_result(result, tmp_path) == expected
     assert set(client.nthreads()) != set(pids)
 
 
@@ -83,7 +83,7 @@ def test_workers_gone_for_good_or_stopped_change_nothing_while_one_is_left(
         result = arachne.repair(
             model_file, data, "top:1", settings=DE, cluster=client, on_generation=at_generation(2, act)
         )
-        assert saved(result, tmp_path) == expected
+        assert save_result(result, tmp_path) == expected
         assert [one.pid for one in cluster.workers if one.poll() is None and one.pid != stopped] == [left]
     assert "does not answer; its inputs go to others" in caplog.text
 
@@ -128,7 +128,7 @@ def test_a_scheduler_that_is_gone_leaves_a_checkpoint_to_go_on_from(
         on_generation=lambda generation: numbers.append(generation.number),
     )
     assert numbers[0] > 1
-    assert saved(result, tmp_path) == expected
+    assert save_result(result, tmp_path) == expected
 
 
 @pytest.fixture

@@ -91,11 +91,11 @@ def test_workers_read_data_larger_than_memory_themselves(
 ) -> None:
     sent, send = list[str](), Team._send
 
-    def noted(self: Team, key: str, content: Callable[[], Any], worker: str) -> Any:
+    def note(self: Team, key: str, content: Callable[[], Any], worker: str) -> Any:
         sent.append(key)
         return send(self, key, content, worker)
 
-    monkeypatch.setattr(Team, "_send", noted)
+    monkeypatch.setattr(Team, "_send", note)
     lazy = arachne.read_data(write(data, tmp_path), memory=0, preprocess="shape=1x8x8")
     assert is_lazy(lazy.inputs)
     for way in ("de in a convolution", "keep behind a cut"):

@@ -66,7 +66,7 @@ def repaired(backend: ReferenceBackend, data: LabelledData, settings: Settings) 
 
 @pytest.fixture(scope="session")
 def with_front(repaired: RepairResult) -> RepairResult:
-    """The same repair as if the search had handed back a front: smaller changes, some of them by another searcher."""
+    """A repair as if the search had handed back a front: smaller changes, some of them by another searcher."""
     suspects = repaired.localisation.suspects
     step = repaired.search.values - suspects.values
     front = [

@@ -141,19 +141,19 @@ def test_the_matrix_can_be_switched_by_mouse_and_keyboard(browser: Any, address:
 def test_the_gallery_can_be_unfolded_and_narrowed_to_the_fault(browser: Any, address: str) -> None:
     show(browser, address)
 
-    def shown(gallery: str) -> int:
+    def shown_pictures(gallery: str) -> int:
         return sum(card.is_displayed() for card in browser.find_elements(By.CSS_SELECTOR, f"#{gallery} > li"))
 
     cards = len(browser.find_elements(By.CSS_SELECTOR, "#fixed > li"))
     on_target = len(browser.find_elements(By.CSS_SELECTOR, "#fixed > li[data-target]"))
-    assert shown("fixed") == 18 < cards
+    assert shown_pictures("fixed") == 18 < cards
     browser.find_element(By.CSS_SELECTOR, "[data-more=fixed]").click()
-    assert shown("fixed") == cards
+    assert shown_pictures("fixed") == cards
     box = browser.find_element(By.CSS_SELECTOR, "[data-only-target=fixed]")
     box.send_keys(Keys.SPACE)
-    assert shown("fixed") == on_target < cards
+    assert shown_pictures("fixed") == on_target < cards
     box.click()
-    assert shown("fixed") == cards
+    assert shown_pictures("fixed") == cards
 
 
 def test_light_and_dark_follow_the_system_and_the_button(browser: Any, address: str) -> None:

@@ -1,4 +1,4 @@
-"""What the guides on evidence and CI say is what the program does."""
+"""The guides on evidence and CI say what the program does."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from tests.safety.kept import Kept
-from tests.safety.rows import Row, shown
+from tests.safety.rows import Row, format_rows
 
 
 def main() -> int:
@@ -33,7 +33,7 @@ def main() -> int:
             began = time.monotonic()
             rows += modules[name].run(given.seed, given.jobs, kept)
             print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr)
-    print(shown(rows))
+    print(format_rows(rows))
     return int(any(row.failures for row in rows))
 
 

@@ -93,7 +93,7 @@ def _damaged_body() -> bytes:
     return bytes(whole)
 
 
-def _pickled(folder: Path) -> list[str]:
+def _pickle(folder: Path) -> list[str]:
     payload = f"cposix\nsystem\n(S'touch {canary(folder)}'\ntR.".encode()
     content = of(x=header((1,), "'|O'", payload))()
     (folder / "data.npz").write_bytes(content)
@@ -251,7 +251,7 @@ CASES = [
     *(Case(name, "npz", "type", scan(content)) for name, content in TYPES.items()),
     *(Case(name, "npz", "size", scan(content)) for name, content in CLAIMS.items()),
     *(Case(name, "npz", "damage", scan(content)) for name, content in ARCHIVES.items()),
-    Case("npz-with-a-pickle-inside", "npz", "code", _pickled),
+    Case("npz-with-a-pickle-inside", "npz", "code", _pickle),
     Case("npz-that-is-a-pickle", "npz", "code", _pickle_alone),
     Case("npz-that-unpacks-to-3-gigabytes", "npz", "bomb", _zeros(3)),
     Case("npz-that-unpacks-to-half-a-gigabyte", "npz", "bomb", _zeros(0.5)),

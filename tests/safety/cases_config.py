@@ -105,7 +105,7 @@ CODE: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 
 
-def _linked(folder: Path) -> list[str]:
+def _link(folder: Path) -> list[str]:
     argv = settings("log-file = 'link/.bashrc'")(folder)
     (folder / "link").symlink_to("/tmp")
     return argv
@@ -138,7 +138,7 @@ CASES = [
         for name, (text, argv) in NUMBERS.items()
     ),
     *(Case(f"settings-{name}", "config", "code", settings(text, *argv)) for name, (text, argv) in CODE.items()),
-    Case("settings-that-write-through-a-link", "config", "code", _linked),
+    Case("settings-that-write-through-a-link", "config", "code", _link),
     Case("settings-that-are-a-pipe", "config", "pipe", _pipe),
     Case("settings-that-link-to-an-endless-device", "config", "pipe", _device),
     Case("settings-that-were-named-and-are-a-pipe", "config", "pipe", _named_pipe),

@@ -64,7 +64,7 @@ def coco(change: Callable[[dict[str, Any]], object] | bytes) -> Maker:
     return make
 
 
-def _linked(folder: Path) -> list[str]:
+def _link(folder: Path) -> list[str]:
     argv = valid.detection(folder)
     (folder / "pictures" / "labels" / "000.txt").unlink()
     os.symlink("/etc/passwd", folder / "pictures" / "labels" / "000.txt")
@@ -179,7 +179,7 @@ CASES = [
     *(Case(f"yolo-labels-{name}", "boxes", "type", labels(content)) for name, content in LINES.items()),
     *(Case(f"yolo-names-{name}", "boxes", "type", names(*given)) for name, given in NAMES.items()),
     *(Case(f"coco-{name}", "boxes", "type", coco(change)) for name, change in JSON_CHANGES.items()),
-    Case("yolo-labels-that-lead-elsewhere", "boxes", "escape", _linked),
+    Case("yolo-labels-that-lead-elsewhere", "boxes", "escape", _link),
     Case("yolo-labels-that-lead-in-a-circle", "boxes", "type", _circle),
     Case("coco-picture-of-another-size", "boxes", "type", _lying_picture),
 ]

@@ -1,4 +1,4 @@
-"""What runs keep for later runs: checkpoints, fronts, manifests, cards, low-rank edits, and files of a scheduler."""
+"""Files kept for later runs: checkpoints, fronts, manifests, cards, low-rank edits, and files of a scheduler."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def pack(about: Any, arrays: dict[str, Any], *, key: bytes = valid.KEY) -> bytes
     return stream.getvalue()
 
 
-def kept(name: str, *path: str | int, value: Any) -> Maker:
+def keep_checkpoint(name: str, *path: str | int, value: Any) -> Maker:
     """A run that was interrupted, whose checkpoint has something else in one place, and the right mark."""
 
     def make(folder: Path) -> list[str]:
@@ -53,7 +53,7 @@ def kept(name: str, *path: str | int, value: Any) -> Maker:
     return make
 
 
-def marked(change: Callable[[Path], object]) -> Maker:
+def mark_checkpoint(change: Callable[[Path], object]) -> Maker:
     """A checkpoint that a stranger has made: whole, and with the mark of no key, of another, or of other bytes."""
 
     def make(folder: Path) -> list[str]:
@@ -173,7 +173,7 @@ def manifest(change: Callable[[Any, Path], object], argv: list[str]) -> Maker:
     return make
 
 
-def written(change: Callable[[str], str | bytes], argv: list[str]) -> Maker:
+def write_manifest(change: Callable[[str], str | bytes], argv: list[str]) -> Maker:
     """A repair's folder with another text as its manifest."""
 
     def make(folder: Path) -> list[str]:
@@ -218,7 +218,7 @@ def scheduler(content: bytes) -> Maker:
     return make
 
 
-def _replaced(file: Path, make: Callable[[Path], object]) -> None:
+def _replace(file: Path, make: Callable[[Path], object]) -> None:
     file.unlink()
     make(file)
 
@@ -228,40 +228,40 @@ REPORT = ["report", "fix", "--force"]
 APPLY, SHOW = ("apply", "patch.json", "net.onnx", "-o", "o.onnx"), ("show", "patch.json")
 
 
-def _named(name: str) -> Callable[[Any, Path], object]:
+def _name(name: str) -> Callable[[Any, Path], object]:
     return lambda found, fix: found["files"].update({name: {"bytes": 1, "sha256": "0" * 64}})
 
 
 MANIFESTS: dict[str, Callable[[Any, Path], object]] = {
-    "that-names-a-file-above": _named("../net.onnx"),
-    "that-names-a-file-elsewhere": _named("/etc/passwd"),
-    "that-names-itself": _named("manifest.json"),
-    "that-names-a-device": _named("/dev/zero"),
-    "that-names-a-folder": _named("."),
-    "that-names-nothing": _named(""),
-    "that-names-a-zero-byte": _named("a\0b"),
-    "that-names-half-a-character": _named("\ud800"),
-    "that-names-a-file-twice-over": _named("./patch.json"),
+    "that-names-a-file-above": _name("../net.onnx"),
+    "that-names-a-file-elsewhere": _name("/etc/passwd"),
+    "that-names-itself": _name("manifest.json"),
+    "that-names-a-device": _name("/dev/zero"),
+    "that-names-a-folder": _name("."),
+    "that-names-nothing": _name(""),
+    "that-names-a-zero-byte": _name("a\0b"),
+    "that-names-half-a-character": _name("\ud800"),
+    "that-names-a-file-twice-over": _name("./patch.json"),
     "with-a-hash-of-others": lambda found, fix: found["files"]["patch.json"].update(sha256="0" * 64),
     "without-a-hash": lambda found, fix: found["files"]["patch.json"].pop("sha256"),
-    "of-ten-thousand-files": lambda found, fix: [_named(f"f{n}")(found, fix) for n in range(10_000)],
+    "of-ten-thousand-files": lambda found, fix: [_name(f"f{n}")(found, fix) for n in range(10_000)],
     "for-a-letter-of-somebody": lambda found, fix: (fix / "letter").write_text("dear"),
     "with-a-link-to-the-model": lambda found, fix: os.symlink("../net.onnx", fix / "link"),
-    "with-a-patch-that-is-a-link": lambda found, fix: _replaced(
+    "with-a-patch-that-is-a-link": lambda found, fix: _replace(
         fix / "patch.json", lambda f: f.symlink_to("../net.onnx")
     ),
-    "with-a-patch-that-is-a-folder": lambda found, fix: _replaced(fix / "patch.json", Path.mkdir),
-    "with-a-patch-that-is-a-pipe": lambda found, fix: _replaced(fix / "patch.json", os.mkfifo),
+    "with-a-patch-that-is-a-folder": lambda found, fix: _replace(fix / "patch.json", Path.mkdir),
+    "with-a-patch-that-is-a-pipe": lambda found, fix: _replace(fix / "patch.json", os.mkfifo),
 }
 CARDS: dict[str, Callable[[Path], object]] = {
     "of-nothing": lambda file: file.write_bytes(b""),
     "that-is-not-utf8": lambda file: file.write_bytes(b"\xff\xfe card"),
     "of-five-megabytes": lambda file: file.write_bytes(b"x" * (5 << 20)),
     "that-is-a-hole-of-gigabytes": lambda file: os.truncate(file, 3_100_000_000),
-    "that-is-a-link": lambda file: _replaced(file, lambda f: f.symlink_to("/etc/passwd")),
-    "that-is-a-pipe": lambda file: _replaced(file, os.mkfifo),
-    "that-is-a-folder": lambda file: _replaced(file, Path.mkdir),
-    "that-is-a-device": lambda file: _replaced(file, lambda f: f.symlink_to("/dev/zero")),
+    "that-is-a-link": lambda file: _replace(file, lambda f: f.symlink_to("/etc/passwd")),
+    "that-is-a-pipe": lambda file: _replace(file, os.mkfifo),
+    "that-is-a-folder": lambda file: _replace(file, Path.mkdir),
+    "that-is-a-device": lambda file: _replace(file, lambda f: f.symlink_to("/dev/zero")),
     "that-is-missing": lambda file: file.unlink(),
     "with-metadata-of-its-own": lambda file: file.write_text("---\nlicense: x\n--- \n!!python/object:os.system\n"),
     "with-metadata-without-end": lambda file: file.write_text("---\n" + "a: &a [*a]\n" * 1000),
@@ -314,10 +314,10 @@ def _wrong_places() -> Iterator[Case]:
     """Each place of the objects that are kept, as something else."""
     for wrong, value in WRONG.items():
         for name, path in STATE.items():
-            make = kept("search-000002.npz", *path, value=value)
+            make = keep_checkpoint("search-000002.npz", *path, value=value)
             yield Case(f"checkpoint-with-{name}-{wrong}", "checkpoint", "type", make, exits=READ)
         for name, path in LOCALISED.items():
-            make = kept("localised.npz", *path, value=value)
+            make = keep_checkpoint("localised.npz", *path, value=value)
             yield Case(f"localisation-with-{name}-{wrong}", "checkpoint", "type", make, exits=READ)
         for name, path in FRONT.items():
             make = front(*path, value=value, argv=["choose", "fix"])
@@ -329,14 +329,14 @@ def _wrong_places() -> Iterator[Case]:
 
 CASES = [
     *_wrong_places(),
-    *(Case(f"checkpoint-{name}", "checkpoint", "forged", marked(change)) for name, change in STRANGERS.items()),
+    *(Case(f"checkpoint-{name}", "checkpoint", "forged", mark_checkpoint(make)) for name, make in STRANGERS.items()),
     *(
         Case(f"manifest-{name}-under-{argv[0]}", "manifest", "forged", manifest(change, argv), exits=READ)
         for name, change in MANIFESTS.items()
         for argv in (FORCE, REPORT)
     ),
     *(
-        Case(f"manifest-{name}-under-{argv[0]}", "manifest", "text", written(change, argv), exits=READ)
+        Case(f"manifest-{name}-under-{argv[0]}", "manifest", "text", write_manifest(change, argv), exits=READ)
         for name, change in TEXTS.items()
         for argv in (FORCE, REPORT)
     ),

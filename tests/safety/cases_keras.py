@@ -25,7 +25,7 @@ SCAN = ["scan", "net.keras", "--data", "data.npz"]
 FACTORY = ("scan", *valid.FACTORY, "--backend", "keras", "--weights", "net.weights.h5", "--data", "data.npz")
 
 
-def repacked(path: Path, change: Callable[[dict[str, bytes]], object], **options: Any) -> None:
+def repack(path: Path, change: Callable[[dict[str, bytes]], object], **options: Any) -> None:
     """The archive with changed members, its checksums right."""
     with zipfile.ZipFile(path) as file:
         found = {name: file.read(name) for name in file.namelist()}
@@ -39,42 +39,42 @@ def _members(change: Callable[[dict[str, bytes], Path], object], **options: Any)
     def make(folder: Path) -> list[str]:
         valid.data(folder)
         path = folder / valid.keras_model(folder)
-        repacked(path, lambda found: change(found, folder), **options)
+        repack(path, lambda found: change(found, folder), **options)
         return SCAN
 
     return make
 
 
-def _described(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], list[str]]:
+def _describe(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], list[str]]:
     """A changed description; `{}` in its text is the canary's path."""
 
-    def changed(found: dict[str, bytes], folder: Path) -> None:
+    def apply_change(found: dict[str, bytes], folder: Path) -> None:
         description = json.loads(found[CONFIG])
         result = change(description)
         text = result if isinstance(result, str) else json.dumps(description)
         found[CONFIG] = text.replace("{canary}", str(canary(folder))).encode("utf-8", "surrogatepass")
 
-    return _members(changed)
+    return _members(apply_change)
 
 
 def layer(number: int = 2, **fields: Any) -> Callable[[Path], list[str]]:
     """Other fields in the description of a layer."""
-    return _described(lambda config: config["config"]["layers"][number].update(fields))
+    return _describe(lambda config: config["config"]["layers"][number].update(fields))
 
 
 def setting(number: int = 2, **settings: Any) -> Callable[[Path], list[str]]:
     """Other settings of a layer, the hidden one unless told."""
-    return _described(lambda config: config["config"]["layers"][number]["config"].update(settings))
+    return _describe(lambda config: config["config"]["layers"][number]["config"].update(settings))
 
 
-def added(name: str, module: str = "keras.layers", **settings: Any) -> Callable[[Path], list[str]]:
+def add_layer(name: str, module: str = "keras.layers", **settings: Any) -> Callable[[Path], list[str]]:
     """One more layer in front."""
 
     def change(config: dict[str, Any]) -> None:
         made = {"module": module, "class_name": name, "config": {"name": "evil", **settings}, "registered_name": None}
         config["config"]["layers"].insert(1, made)
 
-    return _described(change)
+    return _describe(change)
 
 
 def _many_layers(config: dict[str, Any]) -> None:
@@ -103,25 +103,25 @@ def _lambda(config: dict[str, Any]) -> None:
 
 
 DESCRIPTIONS: dict[str, tuple[str, Callable[[Path], list[str]]]] = {
-    "lambda": ("code", _described(_lambda)),
+    "lambda": ("code", _describe(_lambda)),
     "lambda-by-another-name": ("code", layer(2, class_name="Lambda")),
-    "program-from-elsewhere": ("code", added("TFSMLayer", filepath="{canary}")),
-    "torch-module": ("code", added("TorchModuleWrapper", module="keras.layers")),
-    "jax-function": ("code", added("JaxLayer")),
-    "vocabulary-file": ("code", added("StringLookup", vocabulary="/etc/passwd")),
-    "vocabulary-of-text": ("code", added("TextVectorization", vocabulary="/etc/passwd")),
-    "class-of-os": ("code", added("system", module="os")),
-    "class-of-builtins": ("code", added("eval", module="builtins")),
-    "class-of-subprocess": ("code", added("Popen", module="subprocess", args="touch {canary}")),
-    "class-of-keras-utils": ("code", added("get_file", module="keras.utils", origin="file:///etc/passwd")),
-    "class-inside-keras": ("code", added("load_model", module="keras.src.saving.saving_api")),
+    "program-from-elsewhere": ("code", add_layer("TFSMLayer", filepath="{canary}")),
+    "torch-module": ("code", add_layer("TorchModuleWrapper", module="keras.layers")),
+    "jax-function": ("code", add_layer("JaxLayer")),
+    "vocabulary-file": ("code", add_layer("StringLookup", vocabulary="/etc/passwd")),
+    "vocabulary-of-text": ("code", add_layer("TextVectorization", vocabulary="/etc/passwd")),
+    "class-of-os": ("code", add_layer("system", module="os")),
+    "class-of-builtins": ("code", add_layer("eval", module="builtins")),
+    "class-of-subprocess": ("code", add_layer("Popen", module="subprocess", args="touch {canary}")),
+    "class-of-keras-utils": ("code", add_layer("get_file", module="keras.utils", origin="file:///etc/passwd")),
+    "class-inside-keras": ("code", add_layer("load_model", module="keras.src.saving.saving_api")),
     "registered-object": ("code", layer(2, registered_name="evil>Layer")),
     "function-of-os": ("code", setting(activation={"module": "os", "class_name": "function", "config": "system",
                                                    "registered_name": "function"})),
     "function-get": ("code", setting(activation={"module": "builtins", "class_name": "function", "config": "get",
                                                  "registered_name": "function"})),
     "bare-layer": ("code", layer(2, class_name="Layer")),
-    "operation-with-a-function": ("code", added("Map", module="keras.src.ops.core")),
+    "operation-with-a-function": ("code", add_layer("Map", module="keras.src.ops.core")),
     "class-that-is-a-dict": ("type", layer(2, class_name={"a": 1})),
     "class-that-is-a-list": ("type", layer(2, class_name=["Dense"])),
     "class-that-is-a-number": ("type", layer(2, class_name=5)),
@@ -142,45 +142,45 @@ DESCRIPTIONS: dict[str, tuple[str, Callable[[Path], list[str]]]] = {
     "unknown-initialiser": ("type", setting(kernel_initializer="evil")),
     "name-with-a-slash": ("type", setting(name="a/../b")),
     "name-that-is-a-dict": ("type", setting(name={})),
-    "layers-that-are-text": ("type", _described(lambda config: config["config"].update(layers="Dense"))),
-    "no-layers": ("type", _described(lambda config: config["config"].update(layers=[]))),
-    "layer-that-is-a-number": ("type", _described(lambda config: config["config"]["layers"].append(7))),
-    "layer-that-holds-nothing": ("type", _described(lambda config: config["config"]["layers"].append({}))),
-    "no-settings": ("type", _described(lambda config: config.pop("config") and None)),
-    "no-class": ("type", _described(lambda config: config.pop("class_name") and None)),
-    "a-layer-for-a-model": ("type", _described(lambda config: config.update(
+    "layers-that-are-text": ("type", _describe(lambda config: config["config"].update(layers="Dense"))),
+    "no-layers": ("type", _describe(lambda config: config["config"].update(layers=[]))),
+    "layer-that-is-a-number": ("type", _describe(lambda config: config["config"]["layers"].append(7))),
+    "layer-that-holds-nothing": ("type", _describe(lambda config: config["config"]["layers"].append({}))),
+    "no-settings": ("type", _describe(lambda config: config.pop("config") and None)),
+    "no-class": ("type", _describe(lambda config: config.pop("class_name") and None)),
+    "a-layer-for-a-model": ("type", _describe(lambda config: config.update(
         config["config"]["layers"][2]) or None)),
-    "input-of-another-shape": ("type", _described(
+    "input-of-another-shape": ("type", _describe(
         lambda config: config["config"]["layers"][0]["config"].update(batch_shape=[None, 3]))),
-    "input-of-text": ("type", _described(
+    "input-of-text": ("type", _describe(
         lambda config: config["config"]["layers"][0]["config"].update(batch_shape="wide"))),
-    "a-list": ("type", _described(lambda config: "[]")),
-    "a-number": ("type", _described(lambda config: "7")),
-    "no-json": ("damaged", _described(lambda config: json.dumps(config)[:-5])),
-    "nothing": ("damaged", _described(lambda config: "")),
-    "nested-deeply": ("type", _described(lambda config: '{"a":' * 100_000)),
-    "a-key-twice": ("type", _described(lambda config: json.dumps(config).replace("{", '{"a": 1, "a": 2, ', 1))),
+    "a-list": ("type", _describe(lambda config: "[]")),
+    "a-number": ("type", _describe(lambda config: "7")),
+    "no-json": ("damaged", _describe(lambda config: json.dumps(config)[:-5])),
+    "nothing": ("damaged", _describe(lambda config: "")),
+    "nested-deeply": ("type", _describe(lambda config: '{"a":' * 100_000)),
+    "a-key-twice": ("type", _describe(lambda config: json.dumps(config).replace("{", '{"a": 1, "a": 2, ', 1))),
     "lone-surrogate": ("type", setting(name="\ud800")),
-    "number-of-five-thousand-digits": ("type", _described(
+    "number-of-five-thousand-digits": ("type", _describe(
         lambda config: json.dumps(config).replace('"units": 8', '"units": ' + "9" * 5000))),
-    "number-of-a-hundred-digits": ("type", _described(
+    "number-of-a-hundred-digits": ("type", _describe(
         lambda config: json.dumps(config).replace('"units": 8', '"units": ' + "9" * 100))),
-    "infinite-number": ("type", _described(lambda config: json.dumps(config).replace('"units": 8', '"units": 1e999'))),
-    "ten-million-lists": ("memory", _described(lambda config: '{"class_name": [' + "[]," * 10_000_000 + "[]]}")),
+    "infinite-number": ("type", _describe(lambda config: json.dumps(config).replace('"units": 8', '"units": 1e999'))),
+    "ten-million-lists": ("memory", _describe(lambda config: '{"class_name": [' + "[]," * 10_000_000 + "[]]}")),
     "layer-of-seven-gigabytes": ("memory", setting(units=27_000_000)),
-    "layer-of-seven-gigabytes-in-step": ("memory", _described(_wide(27_000_000))),
-    "layer-of-one-gigabyte": ("memory", _described(_wide(3_600_000))),
+    "layer-of-seven-gigabytes-in-step": ("memory", _describe(_wide(27_000_000))),
+    "layer-of-one-gigabyte": ("memory", _describe(_wide(3_600_000))),
     "layer-of-petabytes": ("memory", setting(units=10**12)),
-    "table-of-a-billion-rows": ("memory", added("Embedding", input_dim=10**9, output_dim=64)),
-    "convolution-of-gigabytes": ("memory", added("Conv2D", filters=10**8, kernel_size=[3, 3], padding="same")),
-    "recurrent-layer-of-gigabytes": ("memory", added("TimeDistributed", layer={
+    "table-of-a-billion-rows": ("memory", add_layer("Embedding", input_dim=10**9, output_dim=64)),
+    "convolution-of-gigabytes": ("memory", add_layer("Conv2D", filters=10**8, kernel_size=[3, 3], padding="same")),
+    "recurrent-layer-of-gigabytes": ("memory", add_layer("TimeDistributed", layer={
         "module": "keras.layers", "class_name": "Dense", "config": {"units": 10**9}, "registered_name": None})),
-    "pictures-made-large": ("memory", added("UpSampling2D", size=[10_000, 10_000])),
-    "pictures-with-wide-borders": ("memory", added("ZeroPadding2D", padding=[30_000, 30_000])),
-    "pictures-resized": ("memory", added("Resizing", height=60_000, width=60_000)),
-    "numbers-repeated": ("memory", _described(lambda config: config["config"]["layers"].insert(2, {
+    "pictures-made-large": ("memory", add_layer("UpSampling2D", size=[10_000, 10_000])),
+    "pictures-with-wide-borders": ("memory", add_layer("ZeroPadding2D", padding=[30_000, 30_000])),
+    "pictures-resized": ("memory", add_layer("Resizing", height=60_000, width=60_000)),
+    "numbers-repeated": ("memory", _describe(lambda config: config["config"]["layers"].insert(2, {
         "module": "keras.layers", "class_name": "RepeatVector", "config": {"n": 10**8}, "registered_name": None}))),
-    "four-thousand-layers": ("hang", _described(_many_layers)),
+    "four-thousand-layers": ("hang", _describe(_many_layers)),
 }  # fmt: skip
 
 
@@ -190,13 +190,13 @@ DESCRIPTIONS: dict[str, tuple[str, Callable[[Path], list[str]]]] = {
 def _h5(change: Callable[[Any], object]) -> Callable[[bytes], bytes]:
     """An HDF5 file changed by the library."""
 
-    def changed(content: bytes) -> bytes:
+    def apply_change(content: bytes) -> bytes:
         stream = io.BytesIO(content)
         with h5py.File(stream, "r+") as file:
             change(file)
         return stream.getvalue()
 
-    return changed
+    return apply_change
 
 
 def _first(file: Any) -> tuple[Any, str]:
@@ -311,7 +311,7 @@ def _inside(change: Callable[[bytes], bytes]) -> Callable[[Path], list[str]]:
     return _members(lambda found, folder: found.update({WEIGHTS: change(found[WEIGHTS])}))
 
 
-def _archived(change: Callable[[bytes, Path], bytes]) -> Callable[[Path], list[str]]:
+def _archive(change: Callable[[bytes, Path], bytes]) -> Callable[[Path], list[str]]:
     def make(folder: Path) -> list[str]:
         valid.data(folder)
         path = folder / valid.keras_model(folder)
@@ -380,7 +380,7 @@ CASES = [
     ),
     *(Case(f"keras-archive-{name}", "keras", "archive", make) for name, make in MEMBERS.items()),
     *(
-        Case(f"keras-archive-{name}", "keras", "archive", _archived(change))
+        Case(f"keras-archive-{name}", "keras", "archive", _archive(change))
         for name, change in ARCHIVES.items()
         if name not in OF_TORCH
     ),

@@ -40,7 +40,7 @@ def _scan(edit: Edit) -> Callable[[Path], list[str]]:
 
 
 def _with_patch(edit: Edit, *argv: str) -> Callable[[Path], list[str]]:
-    """The same, with a patch of the model as it was, for the commands that read no more than its weights."""
+    """Give a patch of the model as it was, for the commands that read no more than its weights."""
 
     def make(folder: Path) -> list[str]:
         valid.patch(folder)
@@ -97,7 +97,7 @@ def grown(operator: str, inputs: Sequence[str], constants: dict[str, Any], **att
     return edit
 
 
-def chained(*nodes: tuple[str, Sequence[str], str], constants: dict[str, Any]) -> Edit:
+def chain_nodes(*nodes: tuple[str, Sequence[str], str], constants: dict[str, Any]) -> Edit:
     """Several nodes, the last of which makes `large`."""
 
     def edit(model: Any) -> None:
@@ -108,7 +108,7 @@ def chained(*nodes: tuple[str, Sequence[str], str], constants: dict[str, Any]) -
     return edit
 
 
-def doubled(times: int) -> Edit:
+def double(times: int) -> Edit:
     """A tensor put behind itself again and again."""
 
     def edit(model: Any) -> None:
@@ -178,7 +178,7 @@ def body(nodes: Sequence[Any], state: str = "out") -> Any:
     )  # fmt: skip
 
 
-def looped(trips: int | None, start: str, nodes: Callable[[], Sequence[Any]] | None = None) -> Edit:
+def make_loop(trips: int | None, start: str, nodes: Callable[[], Sequence[Any]] | None = None) -> Edit:
     """A loop around a number that only grows."""
 
     def edit(model: Any) -> None:
@@ -193,7 +193,7 @@ def looped(trips: int | None, start: str, nodes: Callable[[], Sequence[Any]] | N
     return edit
 
 
-def _folded(model: Any) -> None:
+def _fold_branch(model: Any) -> None:
     """A branch that depends on a loop over constants."""
     give(model, "true", True, np.bool_)
     give(model, "one", 1, np.float32)
@@ -459,22 +459,22 @@ BIG = np.array([30_000, 40_000], np.int64)
 MEMORY: dict[str, Edit] = {
     "constant-of-shape": grown("ConstantOfShape", ["sizes"], {"sizes": BIG}),
     "constant-of-shape-of-terabytes": grown("ConstantOfShape", ["sizes"], {"sizes": BIG * 1000}),
-    "constant-of-product": chained(
+    "constant-of-product": chain_nodes(
         ("Mul", ["a", "a"], "size"), ("ConstantOfShape", ["size"], "large"), constants={"a": np.array([40_000])}
     ),
-    "constant-of-quotient": chained(
+    "constant-of-quotient": chain_nodes(
         ("Div", ["a", "b"], "size"), ("ConstantOfShape", ["size"], "large"),
         constants={"a": np.array([4 * 10**12]), "b": np.array([1000])},
     ),
-    "constant-of-power": chained(
+    "constant-of-power": chain_nodes(
         ("Pow", ["a", "b"], "size"), ("ConstantOfShape", ["size"], "large"),
         constants={"a": np.array([10]), "b": np.array([10])},
     ),
-    "constant-of-batch": chained(
+    "constant-of-batch": chain_nodes(
         ("Shape", ["image"], "shape"), ("Mul", ["shape", "a"], "size"), ("ConstantOfShape", ["size"], "large"),
         constants={"a": np.array([10**6, 1, 100, 1])},
     ),
-    "constant-of-values": chained(
+    "constant-of-values": chain_nodes(
         ("ReduceMax", ["image"], "most"), ("Mul", ["most", "a"], "many"), ("Cast64", ["many"], "size"),
         constants={"a": np.array([1e9], np.float32)},
     ),
@@ -492,15 +492,15 @@ MEMORY: dict[str, Edit] = {
         "OneHot", ["places", "depth", "pair"],
         {"places": np.arange(64), "depth": np.int64(10**8), "pair": np.array([0, 1], np.float32)},
     ),
-    "outer-sum": chained(
+    "outer-sum": chain_nodes(
         ("Expand", ["one", "tall"], "a"), ("Expand", ["one", "wide"], "b"), ("Add", ["a", "b"], "large"),
         constants={"one": np.float32(1), "tall": np.array([40_000, 1]), "wide": np.array([1, 40_000])},
     ),
-    "outer-product": chained(
+    "outer-product": chain_nodes(
         ("Expand", ["one", "tall"], "a"), ("Expand", ["one", "wide"], "b"), ("MatMul", ["a", "b"], "large"),
         constants={"one": np.float32(1), "tall": np.array([40_000, 1]), "wide": np.array([1, 40_000])},
     ),
-    "gathered-again-and-again": chained(
+    "gathered-again-and-again": chain_nodes(
         ("Expand", ["zero", "many"], "places"), ("Gather", ["hidden.weight", "places"], "large"),
         constants={"zero": np.int64(0), "many": np.array([15_000_000])},
     ),
@@ -515,12 +515,12 @@ MEMORY: dict[str, Edit] = {
         "MaxUnpool", ["image", "places", "sizes"],
         {"places": np.zeros((1, 1, 8, 8), np.int64), "sizes": np.array([1, 1, 40_000, 40_000])}, kernel_shape=[1, 1],
     ),
-    "einsum": chained(
+    "einsum": chain_nodes(
         ("Expand", ["one", "many"], "a"), ("Unsqueeze", ["a", "last"], "b"), ("Mul", ["a", "b"], "large"),
         constants={"one": np.float32(1), "many": np.array([50_000]), "last": np.array([1])},
     ),
-    "doubled-forty-times": doubled(40),
-    "doubled-twenty-eight-times": doubled(28),
+    "doubled-forty-times": double(40),
+    "doubled-twenty-eight-times": double(28),
     "in-a-branch": _branch_with(
         lambda: [node("ConstantOfShape", ["sizes"], ["b"])], {"sizes": BIG}
     ),
@@ -528,7 +528,7 @@ MEMORY: dict[str, Edit] = {
         lambda: [node("Mul", ["sizes", "sizes"], ["s"]), node("ConstantOfShape", ["s"], ["b"])],
         {"sizes": np.array([300, 300])},
     ),
-    "in-a-loop": looped(
+    "in-a-loop": make_loop(
         3, "start", lambda: [node("ConstantOfShape", ["trips10"], ["c"]), node("ReduceMax", ["c"], ["out"], keepdims=0)]
     ),
     "batch-of-a-billion": _input_size(0, 10**9),
@@ -543,7 +543,7 @@ MEMORY: dict[str, Edit] = {
 def _cast64(edit: Edit) -> Edit:
     """`Cast64` in a chain is a cast to whole numbers, after which the constant is made."""
 
-    def changed(model: Any) -> None:
+    def change(model: Any) -> None:
         edit(model)
         for index, found in enumerate(model.graph.node):
             if found.op_type == "Cast64":
@@ -551,18 +551,18 @@ def _cast64(edit: Edit) -> Edit:
                 model.graph.node.insert(index + 1, node("ConstantOfShape", ["size"], ["large"]))
                 return
 
-    return changed
+    return change
 
 
 MEMORY["constant-of-values"] = _cast64(MEMORY["constant-of-values"])
 
 
 def _with_size(edit: Edit) -> Edit:
-    def changed(model: Any) -> None:
+    def change(model: Any) -> None:
         give(model, "trips10", [10**10])
         edit(model)
 
-    return changed
+    return change
 
 
 MEMORY["in-a-loop"] = _with_size(MEMORY["in-a-loop"])
@@ -579,13 +579,13 @@ HANG: dict[str, Edit] = {
     ),
     "functions-a-hundred-deep": doubling(100, 1),
     "functions-a-thousand-deep": doubling(1000, 1),
-    "loop-without-end": looped(None, "start"),
-    "loop-of-constants-without-end": looped(None, "one"),
-    "loop-of-2-to-62": looped(2**62, "start"),
-    "loop-in-a-loop": looped(None, "start", _nested_loop),
-    "branch-that-waits-for-a-loop": _folded,
+    "loop-without-end": make_loop(None, "start"),
+    "loop-of-constants-without-end": make_loop(None, "one"),
+    "loop-of-2-to-62": make_loop(2**62, "start"),
+    "loop-in-a-loop": make_loop(None, "start", _nested_loop),
+    "branch-that-waits-for-a-loop": _fold_branch,
     "thirty-thousand-nodes": _long_chain(30_000),
-    "large-products": chained(
+    "large-products": chain_nodes(
         ("Expand", ["one", "square"], "a"), ("MatMul", ["a", "a"], "b"), ("MatMul", ["b", "a"], "large"),
         constants={"one": np.float32(1), "square": np.array([3000, 3000])},
     ),
@@ -702,12 +702,12 @@ BYTES: dict[str, Callable[[bytes], bytes]] = {
     "endless-varint": lambda content: b"\xff" * 1000,
     "length-beyond-the-end": lambda content: b"\x3a\xff\xff\xff\xff\x0f" + content,
     "groups": lambda content: b"\x3b" * 5000,
-    "graph-in-graph-in-graph": lambda content: _nested(300),
+    "graph-in-graph-in-graph": lambda content: _nest_graphs(300),
     "name-that-is-no-utf-8": _raw_name,
 }
 
 
-def _nested(depth: int) -> bytes:
+def _nest_graphs(depth: int) -> bytes:
     """Graphs in attributes of nodes of graphs, deeper than protobuf reads."""
     content = b""
     for _ in range(depth):

@@ -41,12 +41,12 @@ def text(change: Callable[[str], str | bytes], command: str = "show") -> Maker:
 def document(change: Callable[[Document], object], command: str = "show") -> Maker:
     """A patch whose content is changed."""
 
-    def changed(content: str) -> str:
+    def apply_change(content: str) -> str:
         found = json.loads(content)
         change(found)
         return json.dumps(found)
 
-    return text(changed, command)
+    return text(apply_change, command)
 
 
 def put(*path: str | int, value: Any) -> Callable[[Document], object]:
@@ -60,7 +60,7 @@ def put(*path: str | int, value: Any) -> Callable[[Document], object]:
     return change
 
 
-LONG = "9" * 400
+LONG_TEXT = "9" * 400
 TEXTS: dict[str, Callable[[str], str | bytes]] = {
     "of-nothing": lambda _: "",
     "of-null": lambda _: "null",
@@ -72,9 +72,9 @@ TEXTS: dict[str, Callable[[str], str | bytes]] = {
     "that-is-not-utf8": lambda found: found.encode() + b"\xff",
     "cut-off": lambda found: found[: len(found) // 2],
     "with-rubbish-behind": lambda found: found + "x",
-    "with-a-number-of-400-digits": lambda found: found.replace('"index": [', f'"index": [{LONG}, ', 1),
+    "with-a-number-of-400-digits": lambda found: found.replace('"index": [', f'"index": [{LONG_TEXT}, ', 1),
     "with-a-number-of-5000-digits": lambda found: found.replace('"index": [', f'"index": [{"9" * 5000}, ', 1),
-    "with-a-float-of-400-digits": lambda found: found.replace('"old": ', f'"old": {LONG}.5', 1),
+    "with-a-float-of-400-digits": lambda found: found.replace('"old": ', f'"old": {LONG_TEXT}.5', 1),
     "with-1e999": lambda found: found.replace('"old": ', '"old": 1e999, "x": ', 1),
     "with-nan": lambda found: found.replace('"new": ', '"new": NaN, "x": ', 1),
     "with-infinity": lambda found: found.replace('"new": ', '"new": -Infinity, "x": ', 1),

@@ -62,13 +62,13 @@ def broken_checksum(which: bytes) -> bytes:
     return bytes(content)
 
 
-def saved(kind: str, size: tuple[int, int] = (8, 8), **options: object) -> bytes:
+def save_picture(kind: str, size: tuple[int, int] = (8, 8), **options: object) -> bytes:
     stream = io.BytesIO()
     Image.new("RGB", size).save(stream, kind, **options)
     return stream.getvalue()
 
 
-def changed(content: bytes, at: int, new: bytes) -> bytes:
+def change_bytes(content: bytes, at: int, new: bytes) -> bytes:
     return content[:at] + new + content[at + len(new) :]
 
 
@@ -147,13 +147,16 @@ BOMBS: dict[str, tuple[str, Content]] = {
         "webp",
         lambda _: webp(b"VP8 ", b"\x10\0\0\x9d\x01\x2a" + 2 * struct.pack("<H", 16_383) + bytes(20)),
     ),
-    "gif-of-65535-by-65535": ("gif", lambda _: changed(saved("GIF"), 6, b"\xff\xff\xff\xff")),
+    "gif-of-65535-by-65535": ("gif", lambda _: change_bytes(save_picture("GIF"), 6, b"\xff\xff\xff\xff")),
     "gif-frame-beyond-the-screen": (
         "gif",
-        lambda _: changed(saved("GIF"), saved("GIF").index(b",") + 5, b"\xff\xff\xff\xff"),
+        lambda _: change_bytes(save_picture("GIF"), save_picture("GIF").index(b",") + 5, b"\xff\xff\xff\xff"),
     ),
-    "bmp-of-2-to-the-31-by-2-to-the-31": ("bmp", lambda _: changed(saved("BMP"), 18, 2 * struct.pack("<I", HUGE))),
-    "bmp-of-negative-size": ("bmp", lambda _: changed(saved("BMP"), 18, 2 * struct.pack("<i", -(2**31)))),
+    "bmp-of-2-to-the-31-by-2-to-the-31": (
+        "bmp",
+        lambda _: change_bytes(save_picture("BMP"), 18, 2 * struct.pack("<I", HUGE)),
+    ),
+    "bmp-of-negative-size": ("bmp", lambda _: change_bytes(save_picture("BMP"), 18, 2 * struct.pack("<i", -(2**31)))),
     "ppm-of-10-to-the-12-pixels": ("ppm", lambda _: b"P6 1000000 1000000 255\n" + bytes(64)),
     "ppm-with-a-size-of-a-thousand-digits": ("ppm", lambda _: b"P6 " + b"9" * 1000 + b" 8 255\n" + bytes(64)),
     "ppm-in-decimal-without-end": ("ppm", lambda _: b"P3 8 8 255\n" + b"#" * 3_000_000),
@@ -164,7 +167,7 @@ BOMBS: dict[str, tuple[str, Content]] = {
     "tiff-with-an-unknown-compression": ("tif", lambda _: tiff(8, 8, compression=34925)),
     "jpeg-of-65535-by-65535": (
         "jpg",
-        lambda _: changed(saved("JPEG"), saved("JPEG").index(b"\xff\xc0") + 5, b"\xff\xff\xff\xff"),
+        lambda _: change_bytes(save_picture("JPEG"), save_picture("JPEG").index(b"\xff\xc0") + 5, b"\xff\xff\xff\xff"),
     ),
 }
 
@@ -186,13 +189,13 @@ DAMAGED: dict[str, tuple[str, Content]] = {
     ),
     "png-of-no-pixels": ("png", lambda _: png(0, 0, b"")),
     "png-of-an-unknown-depth": ("png", lambda _: png(depth=77)),
-    "jpeg-cut-off": ("jpg", lambda _: saved("JPEG", (64, 64))[:400]),
-    "jpeg-of-its-first-bytes": ("jpg", lambda _: saved("JPEG")[:20]),
-    "gif-cut-off": ("gif", lambda _: saved("GIF")[:20]),
-    "bmp-cut-off": ("bmp", lambda _: saved("BMP")[:60]),
+    "jpeg-cut-off": ("jpg", lambda _: save_picture("JPEG", (64, 64))[:400]),
+    "jpeg-of-its-first-bytes": ("jpg", lambda _: save_picture("JPEG")[:20]),
+    "gif-cut-off": ("gif", lambda _: save_picture("GIF")[:20]),
+    "bmp-cut-off": ("bmp", lambda _: save_picture("BMP")[:60]),
     "tiff-without-tags": ("tif", lambda _: b"II*\0\x08\0\0\0\0\0\0\0\0\0"),
     "tiff-whose-tags-lie-outside": ("tif", lambda _: b"II*\0\xff\xff\xff\x7f"),
-    "webp-cut-off": ("webp", lambda _: saved("WEBP")[:24]),
+    "webp-cut-off": ("webp", lambda _: save_picture("WEBP")[:24]),
     "ppm-without-pixels": ("ppm", lambda _: b"P6 8 8 255\n"),
 }
 

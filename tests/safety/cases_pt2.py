@@ -49,7 +49,7 @@ def _bytes(change: Callable[[bytes, Path], bytes]) -> Callable[[Path], list[str]
     return make
 
 
-def described(*keys: Any, value: Any, member: str = MODEL) -> Callable[[Members, Path], None]:
+def describe_change(*keys: Any, value: Any, member: str = MODEL) -> Callable[[Members, Path], None]:
     """Another value somewhere in a description; a text `{}` in it is the canary's path."""
 
     def change(found: Members, folder: Path) -> None:
@@ -65,12 +65,12 @@ def described(*keys: Any, value: Any, member: str = MODEL) -> Callable[[Members,
 
 def target(name: str) -> Callable[[Members, Path], None]:
     """Another operator in the first call."""
-    return described(*GRAPH, "nodes", 0, "target", value=name)
+    return describe_change(*GRAPH, "nodes", 0, "target", value=name)
 
 
 def size(text: str) -> Callable[[Members, Path], None]:
     """A symbolic size of the input."""
-    return described(
+    return describe_change(
         *GRAPH, "tensor_values", "input", "sizes", 0, value={"as_expr": {"expr_str": text, "hint": {"as_int": 2}}}
     )
 
@@ -97,10 +97,10 @@ def sizes(*numbers: Any) -> list[Any]:
 def text(member: str, change: Callable[[str], str]) -> Callable[[Members, Path], None]:
     """A description changed as text."""
 
-    def changed(found: Members, folder: Path) -> None:
+    def apply_change(found: Members, folder: Path) -> None:
         found[member] = change(found[member].decode()).encode("utf-8", "surrogatepass")
 
-    return changed
+    return apply_change
 
 
 def _many_names(found: Members, folder: Path) -> None:
@@ -262,9 +262,9 @@ TABLES: dict[str, tuple[str, Callable[[Members, Path], object]]] = {
     "path-that-is-not-there": ("type", entry(path_name="weight_99")),
     "pickled-weight": ("code", entry(use_pickle=True)),
     "no-meaning": ("type", entry(tensor_meta=None)),
-    "table-that-is-a-list": ("type", described("config", value=[], member=WEIGHTS)),
-    "entry-that-is-a-number": ("type", described("config", "1.weight", value=7, member=WEIGHTS)),
-    "constants-that-are-text": ("type", described("config", value="x", member=CONSTANTS)),
+    "table-that-is-a-list": ("type", describe_change("config", value=[], member=WEIGHTS)),
+    "entry-that-is-a-number": ("type", describe_change("config", "1.weight", value=7, member=WEIGHTS)),
+    "constants-that-are-text": ("type", describe_change("config", value="x", member=CONSTANTS)),
     "no-table": ("damaged", lambda found, folder: found.pop(WEIGHTS)),
     "no-constants": ("damaged", lambda found, folder: found.pop(CONSTANTS)),
     "no-weight": ("damaged", lambda found, folder: found.pop("data/weights/weight_0")),
@@ -285,30 +285,33 @@ DESCRIPTIONS: dict[str, tuple[str, Callable[[Members, Path], object]]] = {
     "a-number": ("type", text(MODEL, lambda found: "7")),
     "empty": ("damaged", text(MODEL, lambda found: "")),
     "no-description": ("damaged", lambda found, folder: found.pop(MODEL)),
-    "no-graph": ("type", described("graph_module", value={})),
-    "nodes-that-are-text": ("type", described(*GRAPH, "nodes", value="relu")),
-    "nodes-that-are-nothing": ("type", described(*GRAPH, "nodes", value=None)),
-    "target-that-is-a-list": ("type", described(*GRAPH, "nodes", 0, "target", value=["torch"])),
-    "target-that-is-a-number": ("type", described(*GRAPH, "nodes", 0, "target", value=5)),
-    "arguments-that-are-gone": ("type", described(*GRAPH, "nodes", 0, "inputs", value=[])),
-    "arguments-of-another-kind": ("type", described(*GRAPH, "nodes", 0, "inputs", 0, "arg", value={"as_int": 3})),
-    "argument-of-no-kind": ("type", described(*GRAPH, "nodes", 0, "inputs", 0, "arg", value={"as_evil": 3})),
-    "input-that-is-not-there": ("type", described(*GRAPH, "inputs", 0, value={"as_tensor": {"name": "evil"}})),
-    "no-outputs": ("type", described(*GRAPH, "outputs", value=[])),
-    "no-values": ("type", described(*GRAPH, "tensor_values", value={})),
-    "code-in-a-name": ("code", described(*GRAPH, "inputs", -1, "as_tensor", "name", value="x=open('{}', 'w')")),
-    "line-in-a-name": ("code", described(*GRAPH, "nodes", 0, "name", value="x\nopen('{}', 'w')")),
-    "zero-byte-in-a-name": ("type", described(*GRAPH, "nodes", 0, "name", value="a\0b")),
-    "code-in-a-container": ("code", described("graph_module", "module_call_graph", 0, "signature", "in_spec",
+    "no-graph": ("type", describe_change("graph_module", value={})),
+    "nodes-that-are-text": ("type", describe_change(*GRAPH, "nodes", value="relu")),
+    "nodes-that-are-nothing": ("type", describe_change(*GRAPH, "nodes", value=None)),
+    "target-that-is-a-list": ("type", describe_change(*GRAPH, "nodes", 0, "target", value=["torch"])),
+    "target-that-is-a-number": ("type", describe_change(*GRAPH, "nodes", 0, "target", value=5)),
+    "arguments-that-are-gone": ("type", describe_change(*GRAPH, "nodes", 0, "inputs", value=[])),
+    "arguments-of-another-kind": ("type", describe_change(*GRAPH, "nodes", 0, "inputs", 0, "arg", value={"as_int": 3})),
+    "argument-of-no-kind": ("type", describe_change(*GRAPH, "nodes", 0, "inputs", 0, "arg", value={"as_evil": 3})),
+    "input-that-is-not-there": ("type", describe_change(*GRAPH, "inputs", 0, value={"as_tensor": {"name": "evil"}})),
+    "no-outputs": ("type", describe_change(*GRAPH, "outputs", value=[])),
+    "no-values": ("type", describe_change(*GRAPH, "tensor_values", value={})),
+    "code-in-a-name": ("code", describe_change(*GRAPH, "inputs", -1, "as_tensor", "name", value="x=open('{}', 'w')")),
+    "line-in-a-name": ("code", describe_change(*GRAPH, "nodes", 0, "name", value="x\nopen('{}', 'w')")),
+    "zero-byte-in-a-name": ("type", describe_change(*GRAPH, "nodes", 0, "name", value="a\0b")),
+    "code-in-a-container": ("code", describe_change("graph_module", "module_call_graph", 0, "signature", "in_spec",
                             value='[1, {"type": "builtins.eval", "context": "null", "children_spec": []}]')),
-    "code-in-a-parameter": ("code", described("graph_module", "signature", "input_specs", 0, "parameter",
+    "code-in-a-parameter": ("code", describe_change("graph_module", "signature", "input_specs", 0, "parameter",
                             "parameter_name", value="a\"+open('{}','w')+\"")),
     "code-for-another-machine": ("code", lambda found, folder: found.update({"data/aotinductor/model/a.so": b"x"})),
     "pickle-of-weights": ("code", lambda found, folder: found.update({"data/weights/model.pt": b"x"})),
     "sample-inputs-with-code": ("code", _sample_inputs),
     "big-endian": ("type", lambda found, folder: found.update({"byteorder": b"big"})),
-    "batch-of-a-billion": ("memory", described(*GRAPH, "tensor_values", "input", "sizes", 0, value={"as_int": 10**9})),
-    "schema-of-tomorrow": ("type", described("schema_version", value={"major": 999, "minor": 0})),
+    "batch-of-a-billion": (
+        "memory",
+        describe_change(*GRAPH, "tensor_values", "input", "sizes", 0, value={"as_int": 10**9}),
+    ),
+    "schema-of-tomorrow": ("type", describe_change("schema_version", value={"major": 999, "minor": 0})),
 }  # fmt: skip
 
 FORWARDS: dict[str, Callable[[Any], Any]] = {

@@ -38,14 +38,14 @@ def text(name: str, change: Callable[[str], str | bytes], argv: list[str] = REPO
 
 
 def content(name: str, change: Change, argv: list[str] = REPORT) -> Maker:
-    """The same with its content changed."""
+    """A repair's folder with the content of one file changed."""
 
-    def changed(before: str) -> str:
+    def apply_change(before: str) -> str:
         found = json.loads(before)
         change(found)
         return json.dumps(found)
 
-    return text(name, changed, argv)
+    return text(name, apply_change, argv)
 
 
 def put(*path: str | int, value: Any) -> Change:
@@ -175,7 +175,7 @@ RESULTS: dict[str, tuple[Change, list[str]]] = {
 
 
 def _with_front(name: str, change: Change, argv: list[str]) -> Maker:
-    """As `content`, of a repair that left a front."""
+    """Change the content of a repair that left a front."""
 
     def make(folder: Path) -> list[str]:
         file = folder / valid.front(folder) / name
@@ -264,7 +264,7 @@ PLACES = {
     "behind-a-link": "linked/data.npz",
     "nothing": "",
 }
-"""What a front may call its data; only a plain name in the working folder is taken."""
+"""Names that a front may give its data; only a plain name in the working folder is taken."""
 
 
 def _place(name: str) -> Maker:
@@ -277,7 +277,7 @@ def _place(name: str) -> Maker:
     return make
 
 
-def _linked(name: str, argv: list[str]) -> Maker:
+def _link(name: str, argv: list[str]) -> Maker:
     """A file of a repair's folder that is a link to one elsewhere, which would do."""
 
     def make(folder: Path) -> list[str]:
@@ -384,7 +384,7 @@ CASES = [
     ),
     *(Case(f"front-whose-data-is-{name}", "front", "escape", _place(place)) for name, place in PLACES.items()),
     *(
-        Case(f"{name}-that-is-a-link", "result", "escape", _linked(name, argv))
+        Case(f"{name}-that-is-a-link", "result", "escape", _link(name, argv))
         for name, argv in (("report.json", REPORT), ("result.json", LIST), ("front.npz", LIST), ("MODEL_CARD.md", HUB))
     ),
     *(

@@ -67,7 +67,7 @@ SHAPED: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def nested(levels: int) -> dict[str, Any]:
+def nest_rules(levels: int) -> dict[str, Any]:
     """Rules within rules, two at each level: two to the power of the levels in all."""
     rule: dict[str, Any] = {"kind": "missing", "input": "", "index": 2}
     for _ in range(levels):
@@ -114,7 +114,7 @@ CASES = [
     *(Case(f"rule-of-{name}-in-a-scan", "rule", "size", in_scan(rule)) for name, rule in SHAPED.items()),
     *(Case(f"rule-of-{name}-in-a-patch", "rule", "size", in_patch(rule)) for name, rule in SHAPED.items()),
     *(
-        Case(f"rule-within-{levels}-rules-in-a-{place}", "rule", "size", make(nested(levels)))
+        Case(f"rule-within-{levels}-rules-in-a-{place}", "rule", "size", make(nest_rules(levels)))
         for levels in (4, 12, 16)
         for place, make in (("scan", in_scan), ("patch", in_patch))
     ),

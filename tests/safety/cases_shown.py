@@ -34,7 +34,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 }
 
 
-def renamed(name: str, argv: tuple[str, ...]) -> Maker:
+def rename_layers(name: str, argv: tuple[str, ...]) -> Maker:
     """Layers, weights and classes of this name."""
 
     def make(folder: Path) -> list[str]:
@@ -101,11 +101,11 @@ def report(name: str) -> Maker:
 
 
 ANY = (0, 1, 2, 3, 5, 6)
-"""What matters is what is shown; whether the run succeeds is another test's."""
+"""Only the text shown matters; whether the run succeeds is another test's."""
 
 CASES = [
     *(
-        Case(f"{kind}-in-names-in-{command}", "shown", "escape", renamed(name, argv), exits=ANY)
+        Case(f"{kind}-in-names-in-{command}", "shown", "escape", rename_layers(name, argv), exits=ANY)
         for command, argv in COMMANDS.items()
         for kind, name in NAMES.items()
     ),

@@ -32,7 +32,7 @@ def table(content: str | bytes, name: str = "data.csv") -> Maker:
     return make
 
 
-def packed(content: bytes) -> Maker:
+def pack(content: bytes) -> Maker:
     return table(content, "data.csv.gz")
 
 
@@ -309,7 +309,7 @@ CLASSES: dict[str, bytes | None] = {
 
 CASES = [
     *(Case(name, "csv", "type", table(content)) for name, content in TABLES.items()),
-    *(Case(name, "csv", "damage", packed(content)) for name, content in PACKED.items()),
+    *(Case(name, "csv", "damage", pack(content)) for name, content in PACKED.items()),
     Case("gz-that-unpacks-to-3-gigabytes", "csv", "bomb", _bomb),
     *(Case(f"parquet-{name}", "parquet", "type", parquet(columns)) for name, columns in PARQUETS.items()),
     *(Case(f"parquet-lists-{name}", "parquet", "type", lists_alone(values)) for name, values in LISTS.items()),

@@ -54,7 +54,7 @@ def _diff(name: str, change: Callable[[bytes, Path], bytes]) -> Callable[[Path],
 
 
 def members_of(content: bytes) -> Members:
-    """What an archive holds, without its root folder."""
+    """Members of an archive, without its root folder."""
     with zipfile.ZipFile(io.BytesIO(content)) as file:
         return {name.partition("/")[2]: file.read(name) for name in file.namelist()}
 
@@ -71,15 +71,15 @@ def archive(members: Mapping[str, bytes], root: str = "net/", **options: Any) ->
 def members(change: Callable[[Members], object]) -> Callable[[bytes, Path], bytes]:
     """Members changed, and an archive made of them again, its checksums right."""
 
-    def changed(content: bytes, folder: Path) -> bytes:
+    def apply_change(content: bytes, folder: Path) -> bytes:
         found = members_of(content)
         change(found)
         return archive(found)
 
-    return changed
+    return apply_change
 
 
-def pickled(data: Callable[[Path], bytes]) -> Callable[[bytes, Path], bytes]:
+def pickle_state(data: Callable[[Path], bytes]) -> Callable[[bytes, Path], bytes]:
     """Another pickle in place of the state dict's."""
     return lambda content, folder: archive({**members_of(content), "data.pkl": data(folder)})
 
@@ -87,11 +87,11 @@ def pickled(data: Callable[[Path], bytes]) -> Callable[[bytes, Path], bytes]:
 def field(offset: int, value: bytes, signature: bytes = b"PK\x01\x02") -> Callable[[bytes, Path], bytes]:
     """Other bytes in the last record of a kind: of the directory, of a member's header, or of the archive's end."""
 
-    def changed(content: bytes, folder: Path) -> bytes:
+    def change(content: bytes, folder: Path) -> bytes:
         at = content.rindex(signature) + offset
         return content[:at] + value + content[at + len(value) :]
 
-    return changed
+    return change
 
 
 def _overlapping(content: bytes, folder: Path) -> bytes:
@@ -176,7 +176,7 @@ class Calls:
         return self.function, self.given
 
 
-def named(module: str, name: str, *given: str, protocol: int = 2) -> Callable[[Path], bytes]:
+def call_by_name(module: str, name: str, *given: str, protocol: int = 2) -> Callable[[Path], bytes]:
     """A call of anything by its name; `{}` in an argument is the canary's path."""
 
     def make(folder: Path) -> bytes:
@@ -196,10 +196,10 @@ def _tensor(
     kind: str = "FloatStorage",
 ) -> Callable[[Path], bytes]:  # fmt: skip
     """A state dict whose first weight is described in another way."""
-    return lambda folder: _described([("1.weight", key, count, offset, shape, strides, kind)])
+    return lambda folder: _describe([("1.weight", key, count, offset, shape, strides, kind)])
 
 
-def _described(tensors: list[tuple[Any, ...]]) -> bytes:
+def _describe(tensors: list[tuple[Any, ...]]) -> bytes:
     """A pickle as torch writes it, of tensors that are described in any way."""
     stream = io.BytesIO()
 
@@ -259,26 +259,26 @@ def _hidden_items(folder: Path) -> bytes:
 
 def _other_state(folder: Path) -> bytes:
     """A tensor that is given a data type after it was described."""
-    whole = _described([("1.weight", "0", 512, 0, (8, 64), (64, 1), "FloatStorage")])
+    whole = _describe([("1.weight", "0", 512, 0, (8, 64), (64, 1), "FloatStorage")])
     return whole[:-2] + b"}X\x05\x00\x00\x00dtype}sbs."
 
 
 CODE = {
-    "os-system": named("os", "system", "touch {}"),
-    "posix-system": named("posix", "system", "touch {}"),
-    "builtins-eval": named("builtins", "eval", "open('{}', 'w')"),
-    "builtins-exec": named("__builtin__", "exec", "open('{}', 'w')"),
-    "builtins-open": named("builtins", "open", "{}", "w"),
-    "subprocess": named("subprocess", "getoutput", "touch {}"),
-    "imported": named("importlib", "import_module", "antigravity"),
-    "attribute-of-something-allowed": named("collections", "OrderedDict.fromkeys", "{}", protocol=4),
-    "attribute-of-a-function-of-ours": named("torch._utils", "_rebuild_tensor_v2.__globals__", protocol=4),
-    "file-read-by-torch": named("torch.serialization", "load", "{}"),
-    "storage-from-bytes": named("torch.storage", "_load_from_bytes", "x"),
-    "script-loaded-by-torch": named("torch.jit", "load", "{}"),
-    "array-rebuilt": named("numpy.core.multiarray", "_reconstruct", "x"),
-    "module": named("torch.nn.modules.linear", "Linear"),
-    "hub": named("torch.hub", "load", "evil/evil", "evil"),
+    "os-system": call_by_name("os", "system", "touch {}"),
+    "posix-system": call_by_name("posix", "system", "touch {}"),
+    "builtins-eval": call_by_name("builtins", "eval", "open('{}', 'w')"),
+    "builtins-exec": call_by_name("__builtin__", "exec", "open('{}', 'w')"),
+    "builtins-open": call_by_name("builtins", "open", "{}", "w"),
+    "subprocess": call_by_name("subprocess", "getoutput", "touch {}"),
+    "imported": call_by_name("importlib", "import_module", "antigravity"),
+    "attribute-of-something-allowed": call_by_name("collections", "OrderedDict.fromkeys", "{}", protocol=4),
+    "attribute-of-a-function-of-ours": call_by_name("torch._utils", "_rebuild_tensor_v2.__globals__", protocol=4),
+    "file-read-by-torch": call_by_name("torch.serialization", "load", "{}"),
+    "storage-from-bytes": call_by_name("torch.storage", "_load_from_bytes", "x"),
+    "script-loaded-by-torch": call_by_name("torch.jit", "load", "{}"),
+    "array-rebuilt": call_by_name("numpy.core.multiarray", "_reconstruct", "x"),
+    "module": call_by_name("torch.nn.modules.linear", "Linear"),
+    "hub": call_by_name("torch.hub", "load", "evil/evil", "evil"),
     "path-touched": lambda folder: pickle.dumps(Calls(Path.touch, canary(folder)), 2),
     "pickle-in-a-pickle": lambda folder: pickle.dumps(Calls(pickle.loads, b"cos\nsystem\n."), 2),
     "extension": lambda folder: b"\x80\x02\x82\x01.",
@@ -326,7 +326,7 @@ PICKLES: dict[str, tuple[str, Callable[[Path], bytes]]] = {
     "stride-zero-of-forty-gigabytes": ("memory", _tensor(shape=(10_000, 1_000_000), strides=(0, 0))),
     "stride-zero-of-exabytes": ("memory", _tensor(shape=(2**30, 2**30), strides=(0, 0))),
     "stride-one-over-and-over": ("memory", _tensor(shape=(500, 10, 10_000_000), strides=(1, 0, 0))),
-    "sixty-thousand-names-of-one-range": ("memory", lambda folder: _described(
+    "sixty-thousand-names-of-one-range": ("memory", lambda folder: _describe(
         [(f"w{number}", "0", 512, 0, (100, 512), (0, 1), "FloatStorage") for number in range(60_000)])),
     "offset-negative": ("type", _tensor(offset=-1)),
     "offset-behind-the-end": ("type", _tensor(offset=10**9)),
@@ -355,7 +355,7 @@ PICKLES: dict[str, tuple[str, Callable[[Path], bytes]]] = {
 def holding(value: float, dtype: str, ending: str) -> Callable[[bytes, Path], bytes]:
     """The state dict in a dtype, with one number that is none."""
 
-    def changed(content: bytes, folder: Path) -> bytes:
+    def change(content: bytes, folder: Path) -> bytes:
         path = folder / f"other{ending}"
         state = safetensors_torch.load(content) if ending == ".safetensors" else torch.load(io.BytesIO(content))
         state = {name: tensor.to(getattr(torch, dtype)) for name, tensor in state.items()}
@@ -366,16 +366,16 @@ def holding(value: float, dtype: str, ending: str) -> Callable[[bytes, Path], by
             torch.save(state, path)
         return path.read_bytes()
 
-    return changed
+    return change
 
 
 # Safetensors
 
 
-def headed(change: Callable[[dict[str, Any]], object]) -> Callable[[bytes, Path], bytes]:
+def write_header(change: Callable[[dict[str, Any]], object]) -> Callable[[bytes, Path], bytes]:
     """Another header, of the right length."""
 
-    def changed(content: bytes, folder: Path) -> bytes:
+    def apply_change(content: bytes, folder: Path) -> bytes:
         length = int.from_bytes(content[:8], "little")
         header = json.loads(content[8 : 8 + length])
         found = change(header)
@@ -383,12 +383,12 @@ def headed(change: Callable[[dict[str, Any]], object]) -> Callable[[bytes, Path]
         text += b" " * (-len(text) % 8)
         return len(text).to_bytes(8, "little") + text + content[8 + length :]
 
-    return changed
+    return apply_change
 
 
 def entry(**fields: Any) -> Callable[[bytes, Path], bytes]:
     """Other fields for the first weight."""
-    return headed(lambda header: header["1.weight"].update(fields) or None)
+    return write_header(lambda header: header["1.weight"].update(fields) or None)
 
 
 def _twice_in_header(header: dict[str, Any]) -> bytes:
@@ -397,7 +397,7 @@ def _twice_in_header(header: dict[str, Any]) -> bytes:
     return (text[:-1] + f', "1.weight": {first}' + "}").encode()
 
 
-def _shifted(by: int) -> Callable[[dict[str, Any]], object]:
+def _shift(by: int) -> Callable[[dict[str, Any]], object]:
     def change(header: dict[str, Any]) -> None:
         last = max((name for name in header if name != "__metadata__"), key=lambda name: header[name]["data_offsets"])
         header[last]["data_offsets"] = [place + by for place in header[last]["data_offsets"]]
@@ -406,23 +406,23 @@ def _shifted(by: int) -> Callable[[dict[str, Any]], object]:
 
 
 SAFETENSORS: dict[str, tuple[str, Callable[[bytes, Path], bytes]]] = {
-    "two-tensors-in-one-place": ("accepted", headed(lambda header: header.update({"copy": header["1.weight"]}))),
-    "overlap": ("accepted", headed(_shifted(-4))),
-    "hole": ("accepted", lambda content, folder: headed(_shifted(4))(content + bytes(4), folder)),
+    "two-tensors-in-one-place": ("accepted", write_header(lambda header: header.update({"copy": header["1.weight"]}))),
+    "overlap": ("accepted", write_header(_shift(-4))),
+    "hole": ("accepted", lambda content, folder: write_header(_shift(4))(content + bytes(4), folder)),
     "trailing-bytes": ("accepted", lambda content, folder: content + b"more"),
-    "tensor-left-out": ("accepted", headed(lambda header: header.pop("1.bias") and None)),
-    "key-that-stands-twice": ("accepted", headed(_twice_in_header)),
-    "text-for-offsets": ("accepted", headed(lambda header: header["1.weight"].update(
+    "tensor-left-out": ("accepted", write_header(lambda header: header.pop("1.bias") and None)),
+    "key-that-stands-twice": ("accepted", write_header(_twice_in_header)),
+    "text-for-offsets": ("accepted", write_header(lambda header: header["1.weight"].update(
         data_offsets=[str(place) for place in header["1.weight"]["data_offsets"]]) or None)),
     "text-for-sizes": ("accepted", entry(shape=["8", "64"])),
     "real-sizes": ("accepted", entry(shape=[8.0, 64.0])),
     "sizes-that-are-true": ("accepted", entry(shape=[True, 64])),
-    "metadata-of-numbers": ("accepted", headed(lambda header: header.update({"__metadata__": {"a": 1}}))),
-    "offsets-turned-round": ("type", headed(lambda header: header["1.weight"]["data_offsets"].reverse())),
+    "metadata-of-numbers": ("accepted", write_header(lambda header: header.update({"__metadata__": {"a": 1}}))),
+    "offsets-turned-round": ("type", write_header(lambda header: header["1.weight"]["data_offsets"].reverse())),
     "negative-offsets": ("type", entry(data_offsets=[-8, 2040])),
     "offsets-behind-the-end": ("type", entry(data_offsets=[10**12, 10**12 + 2048])),
     "three-offsets": ("type", entry(data_offsets=[0, 1, 2])),
-    "no-offsets": ("type", headed(lambda header: header["1.weight"].pop("data_offsets") and None)),
+    "no-offsets": ("type", write_header(lambda header: header["1.weight"].pop("data_offsets") and None)),
     "sizes-that-overflow": ("type", entry(shape=[2**32, 2**32])),
     "size-of-thirty-digits": ("type", entry(shape=[10**30])),
     "negative-size": ("type", entry(shape=[-8, -64])),
@@ -433,20 +433,20 @@ SAFETENSORS: dict[str, tuple[str, Callable[[bytes, Path], bytes]]] = {
     "unknown-dtype": ("type", entry(dtype="F1")),
     "dtype-that-is-a-dict": ("type", entry(dtype={})),
     "another-dtype": ("type", entry(dtype="F64")),
-    "header-that-is-a-list": ("type", headed(lambda header: b"[]")),
-    "header-that-is-a-number": ("type", headed(lambda header: b"7")),
-    "header-that-is-no-json": ("type", headed(lambda header: b"{'a': 1}")),
-    "header-with-nan": ("type", headed(lambda header: b'{"a": NaN}')),
-    "header-nested-deeply": ("type", headed(lambda header: b'{"a":' * 50_000)),
-    "header-that-is-no-utf-8": ("type", headed(lambda header: b'{"\xff": 1}')),
-    "header-with-a-lone-surrogate": ("type", headed(lambda header: b'{"\\ud800": 1}')),
-    "entry-that-is-a-list": ("type", headed(lambda header: header.update({"1.weight": [1, 2]}))),
+    "header-that-is-a-list": ("type", write_header(lambda header: b"[]")),
+    "header-that-is-a-number": ("type", write_header(lambda header: b"7")),
+    "header-that-is-no-json": ("type", write_header(lambda header: b"{'a': 1}")),
+    "header-with-nan": ("type", write_header(lambda header: b'{"a": NaN}')),
+    "header-nested-deeply": ("type", write_header(lambda header: b'{"a":' * 50_000)),
+    "header-that-is-no-utf-8": ("type", write_header(lambda header: b'{"\xff": 1}')),
+    "header-with-a-lone-surrogate": ("type", write_header(lambda header: b'{"\\ud800": 1}')),
+    "entry-that-is-a-list": ("type", write_header(lambda header: header.update({"1.weight": [1, 2]}))),
     "header-of-exabytes": ("memory", lambda content, folder: struct.pack("<Q", 2**60) + content[8:]),
     "header-of-the-whole-file": ("memory", lambda content, folder: struct.pack("<Q", len(content)) + content[8:]),
-    "half-a-million-tensors": ("memory", lambda content, folder: headed(lambda header: json.dumps(
+    "half-a-million-tensors": ("memory", lambda content, folder: write_header(lambda header: json.dumps(
         {f"t{n}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for n in range(500_000)}).encode())(
             content[:8 + int.from_bytes(content[:8], "little")], folder)),
-    "ten-million-values": ("memory", headed(lambda header: b'{"a": [' + b"[]," * 10_000_000 + b"[]]}")),
+    "ten-million-values": ("memory", write_header(lambda header: b'{"a": [' + b"[]," * 10_000_000 + b"[]]}")),
     **{f"cut-to-{part}-of-8": ("damaged", cut(part)) for part in range(8)},
     "seven-bytes": ("damaged", lambda content, folder: content[:7]),
     "zeros": ("damaged", lambda content, folder: bytes(len(content))),
@@ -470,8 +470,9 @@ DTYPES = ("float32", "float16", "bfloat16", "float64")
 
 CASES = [
     *(Case(f"pt-archive-{name}", "pt", "archive", _scan("net.pt", change)) for name, change in ARCHIVES.items()),
-    *(Case(f"pt-{name}", "pt", attack, _scan("net.pt", pickled(make))) for name, (attack, make) in PICKLES.items()),
-    *(Case(f"pth-{name}", "pt", "code", _diff("net.pth", pickled(make))) for name, make in CODE.items()),
+    *(Case(f"pt-{name}", "pt", attack, _scan("net.pt", pickle_state(make))) for name, (attack, make) in PICKLES.items()
+    ),
+    *(Case(f"pth-{name}", "pt", "code", _diff("net.pth", pickle_state(make))) for name, make in CODE.items()),
     *(
         Case(f"safetensors-{name}", "safetensors", attack, _scan("net.safetensors", change))
         for name, (attack, change) in SAFETENSORS.items()

@@ -21,7 +21,7 @@ from tests.safety.runs import Runs
 ARGV = ("compare", "net.onnx", "--data", "data.npz", "--target", "*:7", "--search", "bias", "--search", "de",
         "--search", "ridge", "-O", "generations=6", "-O", "population=20", "--verbose")  # fmt: skip
 TIMES = ("seconds", "processor_seconds", "command")
-"""What differs between two comparisons that are the same."""
+"""Fields that differ between two comparisons that are the same."""
 
 
 def without_times(value: Any) -> Any:
@@ -59,12 +59,12 @@ class Compared:
 
 
 def read(folder: Path) -> Any:
-    """What a comparison has written, without times."""
+    """Read the files that a comparison has written, without times."""
     return without_times(json.loads((folder / "compare.json").read_text()))
 
 
 @contextmanager
-def compared(runs: Runs) -> Iterator[Compared]:
+def run_comparison(runs: Runs) -> Iterator[Compared]:
     """A comparison of three searchers in a folder of its own, run to the end once."""
     with tempfile.TemporaryDirectory(prefix="arachne-compared-") as name:
         folder = Path(os.path.realpath(name))

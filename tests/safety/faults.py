@@ -53,6 +53,6 @@ def swap(what: Path, aside: Path, other: Path) -> None:
     loaded.faults_swap(*(os.fsencode(path) for path in (what, aside, other)))
 
 
-def seen() -> int:
+def count_calls() -> int:
     """How many such calls there were since `arm`."""
     return int(ctypes.CDLL(os.environ["LD_PRELOAD"]).faults_seen())

@@ -1,4 +1,4 @@
-"""What is watched and limited in the process that meets a hostile file."""
+"""Watch and limit the process that meets a hostile file."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.safety.mutations import mutated
+from tests.safety.mutations import mutate
 
 Change = Callable[[bytes, np.random.Generator], bytes]
 
@@ -26,10 +26,10 @@ WEIRD: tuple[Any, ...] = (
 """Values that stand where others are expected."""
 
 
-def in_member(pattern: str, change: Change = mutated) -> Change:
+def in_member(pattern: str, change: Change = mutate) -> Change:
     """Change one member of an archive, chosen among those whose names match, and pack it again."""
 
-    def changed(content: bytes, rng: np.random.Generator) -> bytes:
+    def apply_change(content: bytes, rng: np.random.Generator) -> bytes:
         with zipfile.ZipFile(io.BytesIO(content)) as file:
             found = {name: file.read(name) for name in file.namelist()}
         names = [name for name in found if re.search(pattern, name)]
@@ -41,7 +41,7 @@ def in_member(pattern: str, change: Change = mutated) -> Change:
                 file.writestr(zipfile.ZipInfo(member), data)
         return stream.getvalue()
 
-    return changed
+    return apply_change
 
 
 def in_json(content: bytes, rng: np.random.Generator) -> bytes:
@@ -129,7 +129,7 @@ def _change(message: Any, field: Any, value: Any, rng: np.random.Generator) -> N
     elif field.message_type is not None or action == 0:
         message.ClearField(field.name)
     elif isinstance(value, bytes):
-        setattr(message, field.name, mutated(value, rng) if value else b"\0")
+        setattr(message, field.name, mutate(value, rng) if value else b"\0")
     elif isinstance(value, str):
         texts = ["", "x", "a\0b", "../x", "Loop", "If", "Constant", "image", "scores", value * 2]
         setattr(message, field.name, texts[int(rng.integers(len(texts)))])

@@ -20,29 +20,29 @@ EXTREMES = (0, -1, 1, 2**31, 2**62, np.nan, np.inf, -np.inf, 1e300)
 
 def in_about(content: bytes, rng: np.random.Generator) -> bytes:
     """Values of the JSON object replaced, removed, doubled, or put where another stands."""
-    about, arrays = _unpacked(content)
-    return _packed(json.loads(in_json(json.dumps(about).encode(), rng)), arrays)
+    about, arrays = _unpack(content)
+    return _pack(json.loads(in_json(json.dumps(about).encode(), rng)), arrays)
 
 
 def in_arrays(content: bytes, rng: np.random.Generator) -> bytes:
     """One to three arrays of another type, shape or content, or left out; hashes that are kept of them are right."""
-    about, arrays = _unpacked(content)
+    about, arrays = _unpack(content)
     for _ in range(int(rng.integers(1, 4))):
         names = [name for name in arrays if name != "mark"]
         if not names:
             break
         name = names[int(rng.integers(len(names)))]
-        changed = _changed(arrays, name, rng)
+        changed = _change(arrays, name, rng)
         if changed is None:
             del arrays[name]
         else:
             arrays[name] = changed
     if isinstance(about.get("arrays"), dict):
         about["arrays"] = {name: _digest(array) for name, array in arrays.items() if name != "mark"}
-    return _packed(about, arrays)
+    return _pack(about, arrays)
 
 
-def _changed(arrays: dict[str, Array], name: str, rng: np.random.Generator) -> Array | None:
+def _change(arrays: dict[str, Array], name: str, rng: np.random.Generator) -> Array | None:
     array, other = arrays[name], arrays[list(arrays)[int(rng.integers(len(arrays)))]]
     kind = int(rng.integers(8))
     if kind == 0:
@@ -68,13 +68,13 @@ def _changed(arrays: dict[str, Array], name: str, rng: np.random.Generator) -> A
         return changed
 
 
-def _unpacked(content: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
+def _unpack(content: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
     with np.load(io.BytesIO(content)) as stored:
         arrays = {name: stored[name] for name in stored.files}
     return json.loads(arrays.pop("about").tobytes()), arrays
 
 
-def _packed(about: Any, arrays: dict[str, Array]) -> bytes:
+def _pack(about: Any, arrays: dict[str, Array]) -> bytes:
     """Pack the object and the arrays again; a mark is that of the new object, or nothing behind it would be read."""
     stream = io.BytesIO()
     text = json.dumps(about).encode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 
-def mutated(content: bytes, rng: np.random.Generator) -> bytes:
+def mutate(content: bytes, rng: np.random.Generator) -> bytes:
     """One to four random changes; never the same bytes."""
     changed = content
     while changed == content:

@@ -24,7 +24,7 @@ FAULTS = {
     "EIO": (errno.EIO, False),
     "EACCES": (errno.EACCES, False),
 }
-"""What happens at a call, and whether it happens at all that follow."""
+"""Faults at a call, each with whether it happens at all that follow."""
 
 
 def run(seed: int, jobs: int, kept: Kept) -> Iterator[Row]:
@@ -50,7 +50,7 @@ def _row(fault: str, kept: Kept) -> Row:
 
 
 def _trial(one: Repair, fault: str, number: int) -> Trial:
-    code, wrong = struck(one, fault, number)
+    code, wrong = strike(one, fault, number)
     return Trial(tuple(wrong), {"code": code})
 
 
@@ -62,7 +62,7 @@ def count(one: Repair) -> int:
     return ended.calls
 
 
-def struck(one: Repair, fault: str, number: int) -> tuple[int, list[str]]:
+def strike(one: Repair, fault: str, number: int) -> tuple[int, list[str]]:
     """Let a fault happen at one call, look at what is on the disk, and go on; the exit code, and what is wrong."""
     name = one.new()
     action, stays = FAULTS[fault]

@@ -19,7 +19,7 @@ import numpy as np
 import psutil
 
 from tests.safety.kept import Kept, Trial
-from tests.safety.mutations import mutated
+from tests.safety.mutations import mutate
 from tests.safety.rows import Row
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def run(seed: int, jobs: int, kept: Kept) -> Iterator[Row]:
 
 
 def messages(canary: Path) -> dict[str, bytes]:
-    """What a stranger may send: a greeting, a question, a task that would run code, and lengths that are lies."""
+    """Messages a stranger may send: a greeting, a question, a task that would run code, and lengths that are lies."""
     from distributed.comm.utils import to_frames
 
     task = {"op": "update-graph", "client": "x", "code": pickle.dumps(Toucher(str(canary)))}
@@ -88,7 +88,7 @@ def trial(client: Client, sent: dict[str, bytes], folder: Path, seed: int, numbe
     """Send one message, changed or as it is, plainly or encrypted, to one node; then ask the nodes to work."""
     rng = np.random.default_rng([seed, number])
     name = list(sent)[number % len(sent)]
-    content = sent[name] if rng.random() < 0.2 else mutated(sent[name], rng)
+    content = sent[name] if rng.random() < 0.2 else mutate(sent[name], rng)
     nodes = addresses(client)
     address = nodes[int(rng.integers(len(nodes)))]
     got = answer(address, content, encrypted=bool(rng.integers(2)))

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from tests.safety.compared import Compared, compared
+from tests.safety.compared import Compared, run_comparison
 from tests.safety.kept import Kept, Trial
 from tests.safety.rows import Row
 from tests.safety.runs import Runs
@@ -17,7 +17,7 @@ NUMBER = 30
 
 
 def run(seed: int, jobs: int, kept: Kept) -> Iterator[Row]:
-    with Runs() as runs, compared(runs) as one:
+    with Runs() as runs, run_comparison(runs) as one:
         made = kept.trials("compared", {f"{n} {seed}": partial(_trial, one, seed, n) for n in range(NUMBER)})
     told = f"the same rows {len(made)} times; {sum(trial.seen['kept'] for trial in made)} with a checkpoint on the disk"
     failures = tuple(wrong for trial in made for wrong in trial.wrong)

@@ -24,12 +24,12 @@ EACH = 100
 
 
 def run(seed: int, jobs: int, kept: Kept) -> Iterator[Row]:
-    yield from _rows(_wanted(), seed, jobs, kept, expected=False)
+    yield from _rows(_wanted_seeds(), seed, jobs, kept, expected=False)
     if not kept.over():
-        yield from _rows([start for start in _wanted() if start.is_input], seed, jobs, kept, expected=True)
+        yield from _rows([start for start in _wanted_seeds() if start.is_input], seed, jobs, kept, expected=True)
 
 
-def _wanted() -> list[Seed]:
+def _wanted_seeds() -> list[Seed]:
     """All seeds, or those whose name or kind has what `ARACHNE_SAFETY_ONLY` says in it."""
     only = os.environ.get("ARACHNE_SAFETY_ONLY", "")
     return [start for start in SEEDS if only in f"{start.name} {start.kind}"]
@@ -97,7 +97,7 @@ def one(servers: Servers, start: Seed, number: int, seed: int, *, expected: bool
         seed: Seed of all mutations.
         expected: Whether the command is told which hash the file should have.
     """
-    work = servers.prepared(start)
+    work = servers.prepare(start)
     try:
         name = (work / "file").read_text()
         file = work / "case" / name

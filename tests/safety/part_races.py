@@ -9,14 +9,14 @@ from functools import partial
 from pathlib import Path
 
 from tests.safety.kept import Kept, Trial
-from tests.safety.results import QUICK, broken, prepare
+from tests.safety.results import QUICK, find_broken, prepare
 from tests.safety.rows import Row
 from tests.safety.runs import Ended, Runs
 
 ORDER = 26
 NUMBER = 20
 REFUSED = {4: "another run is writing to", 2: "holds the results of an earlier run"}
-"""What the one that does not go on is told, by its exit code: it came while the other ran, or behind it."""
+"""Exit codes of the run that does not go on: it came while the other ran, or behind it."""
 
 
 def run(seed: int, jobs: int, kept: Kept) -> Iterator[Row]:
@@ -33,21 +33,21 @@ def run(seed: int, jobs: int, kept: Kept) -> Iterator[Row]:
 
 
 def _trial(one: Runs, two: Runs, folder: Path, number: int) -> Trial:
-    codes, wrong = raced(one, two, folder, number)
+    codes, wrong = race(one, two, folder, number)
     return Trial(tuple(f"race {number}: {what}" for what in wrong), {"codes": codes})
 
 
-def raced(one: Runs, two: Runs, folder: Path, number: int) -> tuple[list[int], list[str]]:
+def race(one: Runs, two: Runs, folder: Path, number: int) -> tuple[list[int], list[str]]:
     """Start two runs at once; their exit codes, and what is wrong."""
     name = f"fix{number}"
 
-    def started(runs: Runs, seed: int) -> Ended:
+    def start(runs: Runs, seed: int) -> Ended:
         return runs.run(["repair", "net.onnx", *QUICK, "--seed", str(seed), "-o", name], folder, every_step=False)
 
     with ThreadPoolExecutor(2) as pool:
-        ended = list(pool.map(started, (one, two), (1, 2)))
+        ended = list(pool.map(start, (one, two), (1, 2)))
     codes = sorted(each.code for each in ended)
-    wrong = broken(folder / name) if (folder / name).is_dir() else ["there is no result"]
+    wrong = find_broken(folder / name) if (folder / name).is_dir() else ["there is no result"]
     if codes[0] != 0 or codes[1] not in REFUSED:
         wrong.append(f"the runs ended with {codes}: " + " / ".join(each.err.strip()[-200:] for each in ended))
     else:

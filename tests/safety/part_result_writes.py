@@ -10,7 +10,7 @@ from functools import partial
 
 from tests.safety.kept import Kept, Trial
 from tests.safety.part_checkpoint_writes import FAULTS
-from tests.safety.results import WRITERS, Replaced, replaced
+from tests.safety.results import WRITERS, Replaced, prepare_folder
 from tests.safety.rows import Row
 from tests.safety.runs import Ended, Runs
 
@@ -24,7 +24,7 @@ NOTES = {
     "history.csv": ("history.csv could not be written",),
     "front.npz": ("the front could not be written",),
 }
-"""What a run says of a file that a fault has cost; no other file may be lost, and none without these words."""
+"""Words by which a run reports a file that a fault has cost; no file may be lost without these words."""
 
 
 def run(seed: int, jobs: int, kept: Kept) -> Iterator[Row]:
@@ -35,7 +35,7 @@ def run(seed: int, jobs: int, kept: Kept) -> Iterator[Row]:
 
 def _row(writer: str, fault: str, kept: Kept) -> Row:
     attack = f"{fault} at each call of a result write ({writer} over an older one)"
-    with Runs() as runs, replaced(runs, WRITERS[writer]) as one:
+    with Runs() as runs, prepare_folder(runs, WRITERS[writer]) as one:
         if runs.library is None:
             return Row(attack, 0, "not tried: there is no C compiler here", ("there is no C compiler",))
         calls = count(one)
@@ -52,7 +52,7 @@ def _row(writer: str, fault: str, kept: Kept) -> Row:
 
 
 def _trial(one: Replaced, fault: str, number: int) -> Trial:
-    which, wrong, lost = struck(one, fault, number)
+    which, wrong, lost = strike(one, fault, number)
     return Trial(tuple(wrong), {"which": which, "lost": lost})
 
 
@@ -65,7 +65,7 @@ def count(one: Replaced) -> int:
     return calls
 
 
-def struck(one: Replaced, fault: str, number: int) -> tuple[str, list[str], bool]:
+def strike(one: Replaced, fault: str, number: int) -> tuple[str, list[str], bool]:
     """Let a fault happen at one call.
 
     Returns:
@@ -91,8 +91,8 @@ def struck(one: Replaced, fault: str, number: int) -> tuple[str, list[str], bool
         wrong.append(f"the next run ends with exit {again.code} and {one.whole()}: {again.err.strip()[-300:]}")
     if one.lacking():
         wrong.append(f"the next run lost {', '.join(one.lacking())} without a fault")
-    if one.left():
-        wrong.append(f"left behind by the next run: {', '.join(one.left())}")
+    if one.hidden_files():
+        wrong.append(f"left behind by the next run: {', '.join(one.hidden_files())}")
     if one.inputs() != before:
         wrong.append("an input has changed")
     return which, wrong, bool(lost)

@@ -51,7 +51,7 @@ def run_watched(tried: Sequence[Found], server: socket.socket) -> list[Watched]:
 
 
 def judge(case: Found, seen: Watched) -> list[str]:
-    """What is wrong with a case."""
+    """List the faults of a case."""
     wrong = [] if seen.code in case.exits() else [f"exit {seen.code}: {seen.err.strip()[-200:]}"]
     if case.taken is False and (seen.err.count("\n") != 1 or " sets " not in seen.err):
         wrong.append(f"it was told: {seen.err.strip()[-200:]!r}")

@@ -30,7 +30,7 @@ def run(seed: int, jobs: int, kept: Kept) -> Iterator[Row]:
 
 def _row(number: signal.Signals, seed: int, kept: Kept) -> Row:
     def trial(one: Repair, n: int) -> Trial:
-        went_on, after, wrong = interrupted(one, number, np.random.default_rng([seed, n, number]))
+        went_on, after, wrong = interrupt(one, number, np.random.default_rng([seed, n, number]))
         told = tuple(f"{number.name} number {n} of seed {seed}: {what}" for what in wrong)
         return Trial(told, {"went on": went_on, "after": round(after, 2)})
 
@@ -46,7 +46,7 @@ def _slowest(made: list[Trial]) -> float:
     return max((trial.seen["after"] for trial in made), default=0.0)
 
 
-def interrupted(one: Repair, number: int, rng: np.random.Generator) -> tuple[bool, float, list[str]]:
+def interrupt(one: Repair, number: int, rng: np.random.Generator) -> tuple[bool, float, list[str]]:
     """Send a signal at a random time, and run the command that is printed.
 
     Returns:

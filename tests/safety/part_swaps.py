@@ -1,4 +1,4 @@
-"""What a command writes to is swapped for links, hard links and other folders, at stages from its first call on."""
+"""Swap what a command writes to for links, hard links and other folders, at stages from its first call on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from tests.safety.kept import Kept, Trial
 from tests.safety.rows import Row
 from tests.safety.runs import Runs
-from tests.safety.swaps import COMMANDS, SWAPS, Swapped, swapped
+from tests.safety.swaps import COMMANDS, SWAPS, Swapped, prepare_swap
 
 ORDER = 25
 
@@ -30,7 +30,7 @@ def stages(calls: int, seed: int, number: int) -> list[int]:
 
 def _row(command: str, seed: int, kept: Kept) -> Row:
     attack = f"links, hard links and swaps at stages of `{command}`"
-    with Runs() as runs, swapped(runs, command) as one:
+    with Runs() as runs, prepare_swap(runs, command) as one:
         if runs.library is None:
             return Row(attack, 0, "not tried: there is no C compiler here", ("there is no C compiler",))
         numbers = stages(one.count(), seed, COMMANDS[command].stages)

@@ -1,4 +1,4 @@
-"""The same repair with other numbers of threads: where it gives the same bytes, and where the framework does not."""
+"""One repair with other numbers of threads: where it gives the same bytes, and where the framework does not."""
 
 from __future__ import annotations
 

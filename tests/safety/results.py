@@ -89,15 +89,15 @@ class Replaced:
         old = identity(self.template / self.writer.output)
         which = {old: "old", self.new: "new"}.get(identity(path), "mixed")
         wrong = [] if which != "mixed" else ["the output is neither the old one nor the new one"]
-        return which, wrong + (broken(path) if path.is_dir() else [])
+        return which, wrong + (find_broken(path) if path.is_dir() else [])
 
     def lacking(self) -> list[str]:
         """Names of files that every whole folder of results has and this one has not."""
         source, target = self.template / self.writer.output, self.folder / self.writer.output
         return sorted(set(os.listdir(source)) - set(os.listdir(target))) if source.is_dir() and target.is_dir() else []
 
-    def left(self) -> list[str]:
-        """What is hidden beside the output."""
+    def hidden_files(self) -> list[str]:
+        """List hidden files beside the output."""
         return sorted(path.name for path in self.folder.glob(".*"))
 
     def inputs(self) -> dict[str, tuple[int, int, str]]:
@@ -112,7 +112,7 @@ def state(path: Path) -> tuple[int, int, str]:
 
 
 def identity(path: Path) -> str:
-    """What tells outputs apart, without the times in them: seed, patch and model of a folder, or a file's bytes."""
+    """Fingerprint outputs, without the times in them: seed, patch and model of a folder, or a file's bytes."""
     if path.is_dir():
         try:
             seed = json.loads((path / "result.json").read_text())["seed"]
@@ -125,7 +125,7 @@ def identity(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def broken(folder: Path) -> list[str]:
+def find_broken(folder: Path) -> list[str]:
     """How a folder of results differs from its manifest."""
     told = read_manifest(folder)
     if told is None:
@@ -139,7 +139,7 @@ def broken(folder: Path) -> list[str]:
 
 
 @contextmanager
-def replaced(runs: Runs, writer: Writer) -> Iterator[Replaced]:
+def prepare_folder(runs: Runs, writer: Writer) -> Iterator[Replaced]:
     """A folder with model, data and patches, in which a command has written once."""
     with tempfile.TemporaryDirectory(prefix="arachne-results-") as name:
         folder = Path(os.path.realpath(name)) / "work"

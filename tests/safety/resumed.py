@@ -18,7 +18,7 @@ from tests.safety import valid
 from tests.safety.runs import Ended, Runs
 
 SAME = ("patch.json", "history.csv", "model.onnx")
-"""What holds no times, and is the same to the byte."""
+"""Files that hold no times, and are the same to the byte."""
 
 SEARCHES = {
     "de": ("--search", "de", "-O", "population=40", "-O", "generations=30", "-O", "patience=30"),
@@ -29,7 +29,7 @@ SEARCHES = {
 
 SHORT = ("--search", "de", "-O", "population=8", "-O", "generations=2")
 POOL = ("--search", "auto", "-O", "members=bias,ridge")
-"""The same for a few runs, and for a sample."""
+"""Options for a few runs, and for a sample."""
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Repair:
         return f"fix{self._count}"
 
     def results(self, name: str) -> dict[str, bytes]:
-        """What was written that must be the same."""
+        """Read the files that must be the same."""
         return {file: (self.folder / name / file).read_bytes() for file in SAME}
 
     def checkpoints(self, name: str) -> Path:
@@ -83,7 +83,7 @@ class Repair:
         return self.runs.run([*self.argv, "-o", name, "--resume"], self.folder)
 
     def wrong(self, name: str, ended: Ended | None) -> list[str]:
-        """What is wrong with a run that has ended well, as it should have, or was killed behind its work."""
+        """List the faults of a run that has ended well, as it should have, or was killed behind its work."""
         if ended is not None and ended.code not in (0, -signal.SIGKILL):
             return [f"exit {ended.code}: {ended.err.strip()[-300:]}"]
         if not (self.folder / name).exists():

@@ -25,7 +25,7 @@ class Row:
     failures: tuple[str, ...] = ()
 
 
-def shown(rows: list[Row]) -> str:
+def format_rows(rows: list[Row]) -> str:
     """The rows as a Markdown table, then what did not hold."""
     lines = ["| attack or fault | number | held | outcome |", "|---|---|---|---|"]
     for row in rows:

@@ -26,7 +26,7 @@ MEMORY = 500 << 20
 """Bytes above the idle process a command may take at its peak for a file it refuses."""
 
 RAW = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""What a terminal must never get from a file: control codes, and marks that turn the direction of text."""
+"""Characters a terminal must never get from a file: control codes, and marks that turn the direction of text."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Outcome:
     argv: tuple[str, ...]
 
     def wrong(self) -> list[str]:
-        """What no input may ever cause: a crash, a hang, a traceback, a bug of ours, code run."""
+        """Outcomes no input may ever cause: a crash, a hang, a traceback, a bug of ours, code run."""
         found = []
         if not self.ended:
             found.append(f"still running after {self.wall:.0f} s")
@@ -73,7 +73,7 @@ class Outcome:
         return [*found, *self.traces]
 
     def wrong_for(self, exits: tuple[int, ...]) -> list[str]:
-        """What is wrong where one sentence, one of these exit codes and little work are expected."""
+        """List the faults where one sentence, one of these exit codes and little work are expected."""
         found = self.wrong()
         if self.ended and self.signal is None and self.code not in exits:
             found.append(f"exit {self.code}, wanted {' or '.join(map(str, exits))}")
@@ -127,7 +127,7 @@ class Servers:
         finally:
             _remove(work)
 
-    def prepared(self, seed: Seed) -> Path:
+    def prepare(self, seed: Seed) -> Path:
         """A folder with a seed's files in `case` and the name of the one to change in `file`; the caller removes it."""
         kept = self._scratch / "kept" / f"seed-{seed.name}"
         if not kept.exists():

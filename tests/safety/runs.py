@@ -200,7 +200,7 @@ def _child(request: dict[str, Any], work: Path) -> None:
             faults.arm(Path(under), number, action, for_good=for_good)
         code = run(request["argv"])
         if request["fault"] is not None:
-            calls = faults.seen()
+            calls = faults.count_calls()
             (work / "seen").write_text(str(calls))
         sys.stdout.flush()
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""What the mutation run starts from: a valid file of each kind and the command that reads it."""
+"""Seeds of the mutation run: a valid file of each kind and the command that reads it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.safety import valid
 from tests.safety.case import SERVERS
 from tests.safety.inside import Change, in_header, in_json, in_member, in_message
 from tests.safety.inside_arrays import in_about, in_arrays
-from tests.safety.mutations import mutated
+from tests.safety.mutations import mutate
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Seed:
     kind: str
     make: Callable[[Path], str]
     argv: tuple[str, ...]
-    change: Change = mutated
+    change: Change = mutate
 
     @property
     def server(self) -> str:

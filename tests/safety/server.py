@@ -31,7 +31,7 @@ LOADED = {
     "torch": ["arachne_torch", "torch", "safetensors"],
     "keras": ["arachne_keras", "keras"],
 }
-"""What each server loads before its first child, where installed."""
+"""Modules each server loads before its first child, where installed."""
 
 
 WARM = (

@@ -93,7 +93,7 @@ MADE = {
     "diff": ("apply", "two.json", "net.onnx", "-o", "patched.onnx"),
     "delta": ("apply", "two.json", "net.onnx", "-o", "patched.onnx"),
 }
-"""What some commands need besides model, data, patches and the folder `base` of a repair."""
+"""Arguments some commands need besides model, data, patches and the folder `base` of a repair."""
 
 SWAPS = {
     "the working folder, for a link": Swap("out/.{name}.arachne", faults.SYMLINK),
@@ -108,7 +108,7 @@ SWAPS = {
 
 
 def state_of(folder: Path) -> State:
-    """What lies below a folder, links not followed."""
+    """List the files below a folder, links not followed."""
     found: State = {}
     for top, folders, files in os.walk(folder):
         for path in (Path(top) / name for name in [*folders, *files]):
@@ -183,10 +183,10 @@ class Swapped:
         wrong += [f"'{name}' was put into somebody's folder" for name in now if name not in before]
         after = state_of(self.work)
         wrong += [f"the input '{name}' has changed" for name in inputs if after.get(name) != inputs[name]]
-        return wrong + self._lost(swap, old, output, aside, ended.code)
+        return wrong + self._find_lost(swap, old, output, aside, ended.code)
 
-    def _lost(self, swap: Swap, old: State, output: str, aside: Path, code: int) -> list[str]:
-        """What an earlier run had written and is neither there nor replaced by something whole."""
+    def _find_lost(self, swap: Swap, old: State, output: str, aside: Path, code: int) -> list[str]:
+        """List files of an earlier run that are neither there nor replaced by something whole."""
         place = self.work / "out" / output
         if not swap.keeps_output:
             moved = aside / output if swap.what == "out" else aside
@@ -215,7 +215,7 @@ def make_home(home: Path) -> None:
 
 
 @contextmanager
-def swapped(runs: Runs, command: str) -> Iterator[Swapped]:
+def prepare_swap(runs: Runs, command: str) -> Iterator[Swapped]:
     """A folder with model, data, patches and a result with a front, in which a command can be attacked."""
     with tempfile.TemporaryDirectory(prefix="arachne-swaps-") as name:
         root = Path(os.path.realpath(name))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.safety.mutations import mutated
+from tests.safety.mutations import mutate
 from tests.safety.part_mutations import one
 from tests.safety.running import Servers
 from tests.safety.seeds import SEEDS, Seed
@@ -39,6 +39,6 @@ def test_mutated_file_is_refused_where_its_hash_is_expected(name: str, servers: 
 
 def test_mutation_always_changes_the_bytes_and_follows_its_seed() -> None:
     content = b"0123456789" * 5
-    first, again = ([mutated(content, np.random.default_rng([7, n])) for n in range(200)] for _ in range(2))
+    first, again = ([mutate(content, np.random.default_rng([7, n])) for n in range(200)] for _ in range(2))
     assert first == again
     assert content not in first

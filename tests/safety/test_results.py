@@ -10,8 +10,8 @@ import pytest
 
 from tests.safety import part_result_writes as writes
 from tests.safety.part_checkpoint_writes import FAULTS
-from tests.safety.part_races import raced
-from tests.safety.results import WRITERS, Replaced, prepare, replaced
+from tests.safety.part_races import race
+from tests.safety.results import WRITERS, Replaced, prepare, prepare_folder
 from tests.safety.runs import Runs
 
 pytestmark = pytest.mark.backend("onnx")
@@ -27,7 +27,7 @@ def runs() -> Iterator[Runs]:
 
 @pytest.fixture(scope="module", params=WRITERS)
 def one(request: pytest.FixtureRequest, runs: Runs) -> Iterator[Replaced]:
-    with replaced(runs, WRITERS[request.param]) as made:
+    with prepare_folder(runs, WRITERS[request.param]) as made:
         yield made
 
 
@@ -37,7 +37,7 @@ def test_whatever_call_fails_while_an_output_is_replaced_it_is_the_old_one_or_th
     rng = np.random.default_rng(list(one.writer.output.encode()))
     for fault in FAULTS:
         for number in rng.choice(calls, 1).tolist():
-            found, wrong, _ = writes.struck(one, fault, number + 1)
+            found, wrong, _ = writes.strike(one, fault, number + 1)
             assert (found in ("old", "new"), wrong) == (True, [])
 
 
@@ -45,5 +45,5 @@ def test_of_two_runs_into_one_folder_exactly_one_goes_on(runs: Runs, tmp_path: P
     prepare(runs, tmp_path)
     with Runs() as other:
         for number in range(2):
-            codes, wrong = raced(runs, other, tmp_path, number)
+            codes, wrong = race(runs, other, tmp_path, number)
             assert (codes[0], wrong) == (0, [])

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from tests.safety import part_checkpoint_writes as writes
-from tests.safety.compared import compared
+from tests.safety.compared import run_comparison
 from tests.safety.part_kills import killed_and_resumed
-from tests.safety.part_signals import interrupted, interrupted_twice
+from tests.safety.part_signals import interrupt, interrupted_twice
 from tests.safety.resumed import POOL, SEARCHES, SHORT, Repair, repair
 from tests.safety.runs import Runs
 
@@ -55,7 +55,7 @@ def test_a_killed_pool_is_resumed_byte_for_byte(runs: Runs) -> None:
 
 
 def test_a_killed_comparison_is_resumed_with_the_same_rows(runs: Runs) -> None:
-    with compared(runs) as one:
+    with run_comparison(runs) as one:
         found = [one.kill_and_resume(np.random.default_rng([3, number])) for number in range(2)]
     assert [wrong for _, wrong in found] == [[], []]
 
@@ -80,7 +80,7 @@ def test_the_command_that_an_interrupted_run_prints_goes_on(de: Repair, number: 
 
 def test_a_signal_at_any_time_ends_a_run_in_good_order(de: Repair) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
-        assert interrupted(de, number, np.random.default_rng(number))[2] == []
+        assert interrupt(de, number, np.random.default_rng(number))[2] == []
 
 
 def test_a_second_signal_ends_a_run_at_once(de: Repair) -> None:
@@ -94,7 +94,7 @@ def test_whatever_call_fails_while_a_checkpoint_is_written_nothing_is_lost(short
     calls = writes.count(short)
     assert calls > 50
     for number in np.random.default_rng(list(fault.encode())).choice(calls, 2, replace=False).tolist():
-        _, wrong = writes.struck(short, fault, number + 1)
+        _, wrong = writes.strike(short, fault, number + 1)
         assert wrong == []
 
 

@@ -13,7 +13,7 @@ from arachne.cli.outputs import OutputType
 from arachne.cli.tracking import TrackType
 from tests.safety.part_swaps import stages
 from tests.safety.runs import Runs
-from tests.safety.swaps import COMMANDS, SWAPS, swapped
+from tests.safety.swaps import COMMANDS, SWAPS, prepare_swap
 
 pytestmark = pytest.mark.backend("onnx")
 
@@ -47,7 +47,7 @@ def runs() -> Iterator[Runs]:
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name not in SLOW])
 def test_whatever_is_swapped_while_a_command_writes_nothing_outside_is_touched(runs: Runs, command: str) -> None:
-    with swapped(runs, command) as one:
+    with prepare_swap(runs, command) as one:
         calls = one.count()
         assert calls > 1  # a log is one file that lines are added to
         rng = np.random.default_rng(list(command.encode()))

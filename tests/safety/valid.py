@@ -20,7 +20,7 @@ KEY = bytes(range(32))
 
 def model(folder: Path, name: str = "net.onnx") -> str:
     """The demo's small ONNX network for 8x8 digits."""
-    return _copied("digits.onnx", folder / name)
+    return _copy("digits.onnx", folder / name)
 
 
 def data(folder: Path, name: str = "data.npz", rows: int = 60) -> str:
@@ -40,23 +40,23 @@ def pixels(rows: int = 4) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
 
 def result(folder: Path, name: str = "fix") -> str:
     """The folder of a small finished repair, with its model and data beside it as `net.onnx` and `data.npz`."""
-    return _repaired(folder, name, "--search", "margin")
+    return _run_repair(folder, name, "--search", "margin")
 
 
 def front(folder: Path, name: str = "fix") -> str:
-    """As `result`, of a repair that left a front to choose from."""
-    return _repaired(folder, name, "--search", "margin", "--max-break", "1%")
+    """Make the result of a repair that left a front to choose from."""
+    return _run_repair(folder, name, "--search", "margin", "--max-break", "1%")
 
 
 def delta(folder: Path, name: str = "patch.json") -> str:
     """A patch that changes a whole tensor by a matrix of rank one, for `net.onnx` beside it."""
-    _repaired(folder, "fix", "--search", "erase", target="*:7", rows=1797)
+    _run_repair(folder, "fix", "--search", "erase", target="*:7", rows=1797)
     shutil.move(folder / "fix" / "patch.json", folder / name)
     shutil.rmtree(folder / "fix")
     return name
 
 
-def _repaired(folder: Path, name: str, *options: str, target: str = "top:1", rows: int = 600) -> str:
+def _run_repair(folder: Path, name: str, *options: str, target: str = "top:1", rows: int = 600) -> str:
     from arachne.cli import run
 
     model(folder)
@@ -110,7 +110,7 @@ def detection(folder: Path) -> list[str]:
 
 
 def coco(folder: Path) -> list[str]:
-    """The same with a file of annotations as COCO has them, `annotations.json`, beside `images`."""
+    """Write pictures with a file of annotations as COCO has them, `annotations.json`, beside `images`."""
     argv = detection(folder)
     (folder / "pictures" / "images").rename(folder / "images")
     names = sorted(path.name for path in (folder / "images").iterdir())
@@ -135,7 +135,7 @@ RESUMED = ("repair", "net.onnx", "--data", "data.npz", "--target", "top:1", "--s
 
 
 def checkpoint(folder: Path, name: str = "search-000002.npz") -> str:
-    """What a run leaves that was interrupted after its first generation: a file of the only checkpoint."""
+    """Interrupt a run after its first generation, and return the file of its only checkpoint."""
     from unittest import mock
 
     from arachne.cli import run
@@ -150,12 +150,12 @@ def checkpoint(folder: Path, name: str = "search-000002.npz") -> str:
         return str(Path(".fix.arachne", "checkpoints", name))
     at = Checkpoints.at
 
-    def interrupted(self: Checkpoints, state: Any, rng: np.random.Generator) -> None:
+    def interrupt(self: Checkpoints, state: Any, rng: np.random.Generator) -> None:
         at(self, state, rng)
         if len(state.history) == 2:
             raise Interrupted(2, "interrupted")
 
-    with mock.patch.object(Checkpoints, "at", interrupted), mock.patch.object(keeper, "SHARE", 1.0):
+    with mock.patch.object(Checkpoints, "at", interrupt), mock.patch.object(keeper, "SHARE", 1.0):
         code = run([*RESUMED[:-1], "--quiet"])
     if code != 130:
         raise RuntimeError(f"the repair that was to be interrupted ended with exit {code}")
@@ -175,7 +175,7 @@ def patch(folder: Path, name: str = "patch.json") -> str:
     return name
 
 
-def _copied(name: str, path: Path) -> str:
+def _copy(name: str, path: Path) -> str:
     path.write_bytes((files("arachne.demo") / name).read_bytes())
     return path.name
 
@@ -214,7 +214,7 @@ def state_dict(folder: Path, name: str = "net.pt") -> str:
 
 
 FACTORY = ("--model", "networks:digits")
-"""What a command needs beside `--weights` for a state dict; `state_dict` and `keras_model` write `networks.py`."""
+"""Options a command needs beside `--weights` for a state dict; `state_dict` and `keras_model` write `networks.py`."""
 
 
 def keras_model(folder: Path, name: str = "net.keras") -> str:

@@ -42,7 +42,7 @@ HARMLESS_PLACES = ("/dev/", "/proc/")
 
 @dataclass(frozen=True)
 class Watched:
-    """What one case did.
+    """The outcome of one case.
 
     Attributes:
         code: Its exit code.

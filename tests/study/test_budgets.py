@@ -31,12 +31,12 @@ def trained(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return tmp_path / "results"
 
 
-def measured(folder: Path, *more: str) -> None:
+def measure_budgets(folder: Path, *more: str) -> None:
     assert main(["budgets", "--results", str(folder), "--seeds", "1", *more]) == 0
 
 
 def test_every_run_leaves_a_file_with_all_searchers_at_all_budgets(trained: Path) -> None:
-    measured(trained)
+    measure_budgets(trained)
     runs = {run.searcher: run for run in read_runs(trained)}
     assert set(runs) == {AUTO, DE}
     found = [(row.searcher, row.budget) for row in runs[AUTO].rows]
@@ -46,11 +46,11 @@ def test_every_run_leaves_a_file_with_all_searchers_at_all_budgets(trained: Path
         assert 0 <= row.repaired <= row.negatives
         assert row.made_by is not None or (row.repaired, row.broken, row.weights) == (0, 0, 0)
         assert row.searcher == AUTO or row.made_by in (row.searcher, None)
-        assert not row.kept or row.repaired <= row.possible
+        assert not row.keeps_budget or row.repaired <= row.possible
 
 
 def test_a_row_counts_what_the_same_choice_does_to_held_out_inputs(trained: Path) -> None:
-    measured(trained, "--searcher", AUTO)
+    measure_budgets(trained, "--searcher", AUTO)
     fault = BY_NAME["digits-trigger-a"]
     seen, held_out = halves(evaluation(fault), 0)
     backend = load_planted(fault)
@@ -63,8 +63,8 @@ def test_a_row_counts_what_the_same_choice_does_to_held_out_inputs(trained: Path
 
 
 def test_the_same_seed_gives_the_same_numbers(trained: Path) -> None:
-    measured(trained / "first")
-    measured(trained / "second")
+    measure_budgets(trained / "first")
+    measure_budgets(trained / "second")
     first, second = list(read_runs(trained / "first")), list(read_runs(trained / "second"))
     assert [(run.fault, run.seed, run.searcher, run.rows) for run in first] == [
         (run.fault, run.seed, run.searcher, run.rows) for run in second
@@ -72,37 +72,37 @@ def test_the_same_seed_gives_the_same_numbers(trained: Path) -> None:
 
 
 def test_a_run_that_has_its_file_is_not_made_again(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    measured(trained, "--searcher", AUTO)
+    measure_budgets(trained, "--searcher", AUTO)
     before = (trained / TRIGGER).stat().st_mtime_ns
     capsys.readouterr()
-    measured(trained, "--searcher", AUTO)
+    measure_budgets(trained, "--searcher", AUTO)
     assert "1 of 1 runs have their file, 0 to make" in capsys.readouterr().out
     assert (trained / TRIGGER).stat().st_mtime_ns == before
 
 
 def test_a_run_of_another_recipe_is_made_again(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    measured(trained, "--searcher", AUTO)
+    measure_budgets(trained, "--searcher", AUTO)
     monkeypatch.setitem(budgets.RECIPES, AUTO, budgets.RECIPES[AUTO] + 1)
-    measured(trained, "--searcher", AUTO)
+    measure_budgets(trained, "--searcher", AUTO)
     assert read_run(trained / TRIGGER).made_with["recipe"] == budgets.RECIPES[AUTO]
 
 
 def test_no_run_begins_when_time_is_up(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    measured(trained, "--minutes", "0")
+    measure_budgets(trained, "--minutes", "0")
     assert "2 runs are left for the next time" in capsys.readouterr().out
     assert not list(trained.glob("*"))
 
 
 def test_a_search_that_takes_too_long_is_given_up_and_said_so(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budgets, "DE_SECONDS", 0.0)
-    measured(trained, "--searcher", DE)
+    measure_budgets(trained, "--searcher", DE)
     (run,) = read_runs(trained)
     assert run.outcome == "given up after 0 s"
     assert run.rows == ()
 
 
 def test_a_set_of_faults_can_be_left_out(trained: Path) -> None:
-    measured(trained, "--part", "judge")
+    measure_budgets(trained, "--part", "judge")
     assert not list(trained.glob("*"))
 
 
@@ -112,11 +112,11 @@ def test_confusions_are_named_by_rank_and_carry_their_target(tiny: Path, monkeyp
     found = list(cases.cases(["judge"]))
     assert [case.name for case in found][:2] == ["digits-mlp-confusion-02", "digits-mlp-confusion-04"]
     assert all(case.kind == "confusion" and ":" in case.target for case in found)
-    assert all(case.opened()[0] is found[0].opened()[0] for case in found)
+    assert all(case.open()[0] is found[0].open()[0] for case in found)
 
 
 def test_a_result_file_is_small_and_plain(trained: Path) -> None:
-    measured(trained, "--searcher", AUTO)
+    measure_budgets(trained, "--searcher", AUTO)
     text = (trained / TRIGGER).read_text()
     assert len(text) < 8000
     assert json.loads(text)["versions"]["python"].startswith("3.")

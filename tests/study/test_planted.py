@@ -11,7 +11,7 @@ from examples.study.planted import DeadRows, Gain, Group, Mark, Sticker, Trigger
 PICTURES = np.random.default_rng(0).integers(0, 200, (6, 3, 28, 28), np.uint8)
 
 
-def changed(mark: Mark) -> tuple[np.ndarray, np.ndarray]:
+def find_changed(mark: Mark) -> tuple[np.ndarray, np.ndarray]:
     """Marked pictures, and where any channel differs, bool `(n, height, width)`."""
     before = PICTURES.copy()
     marked = mark.on(PICTURES, np.random.default_rng(1))
@@ -29,7 +29,7 @@ def changed(mark: Mark) -> tuple[np.ndarray, np.ndarray]:
     ],
 )
 def test_a_trigger_is_a_square_in_its_corner_and_nothing_else(corner: str, rows: slice, columns: slice) -> None:
-    marked, where = changed(Trigger(corner, 2, (250, 220, 40)))
+    marked, where = find_changed(Trigger(corner, 2, (250, 220, 40)))
     assert (marked[:, 0, rows, columns] == 250).all()
     assert (marked[:, 2, rows, columns] == 40).all()
     where[:, rows, columns] = False
@@ -37,7 +37,7 @@ def test_a_trigger_is_a_square_in_its_corner_and_nothing_else(corner: str, rows:
 
 
 def test_a_sticker_is_a_square_near_the_middle_in_changing_places() -> None:
-    marked, where = changed(Sticker(6, (210, 220, 230)))
+    marked, where = find_changed(Sticker(6, (210, 220, 230)))
     assert (where.sum((1, 2)) == 36).all()
     assert not where[:, :7].any()
     assert not where[:, :, 21:].any()
@@ -46,13 +46,13 @@ def test_a_sticker_is_a_square_near_the_middle_in_changing_places() -> None:
 
 
 def test_dead_rows_are_black_and_the_others_untouched() -> None:
-    marked, where = changed(DeadRows(5, 2))
+    marked, where = find_changed(DeadRows(5, 2))
     assert not marked[:, :, 5:7].any()
     assert not where[:, [4, 7]].any()
 
 
 def test_a_low_gain_makes_the_whole_picture_dark() -> None:
-    marked, _ = changed(Gain(0.3))
+    marked, _ = find_changed(Gain(0.3))
     np.testing.assert_allclose(marked, PICTURES * 0.3, atol=0.5)
 
 

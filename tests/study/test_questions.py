@@ -21,7 +21,15 @@ from examples.study.questions.command import QUESTIONS
 from examples.study.questions.kept import DONE, RESULTS, Cell, Kept, add, read, tidy
 from examples.study.questions.page import PAGE, page_of
 from examples.study.questions.reading import EQUAL, at, outcome, pairs
-from examples.study.questions.repairing import BUDGETS, RUNGS, TRAINED, opened, ranked, settings_of, training_of
+from examples.study.questions.repairing import (
+    BUDGETS,
+    RUNGS,
+    TRAINED,
+    open_subject,
+    rank_confusions,
+    settings_of,
+    training_of,
+)
 from examples.study.subjects import load_subject
 from examples.study.training import Recipe
 from tests.study.conftest import digits
@@ -41,7 +49,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setitem(data.SETS, "digits", digits)
         patch.setitem(subjects.SUBJECTS, DIGITS, subject)
         patch.setenv("ARACHNE_CACHE", str(folder / "cache"))
-        for cached in (data.subject_data, open_network, ranked, training_of, ported._opened):
+        for cached in (data.subject_data, open_network, rank_confusions, training_of, ported._open_model):
             cached.cache_clear()
         main(["train", "--subject", DIGITS])
         for module in (rq1, rq2, rq3, rq4, rq5, rq6, rq7):
@@ -51,14 +59,14 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr(rq4, "QUICK", (1, 10))
         patch.setattr(rq5, "WAYS", RQ5_WAYS)
         for module in (rq6, rq7):
-            patch.setattr(module, "FAULT", ranked(DIGITS)[0])
-        measured(folder, "all", "--faults", "1")
+            patch.setattr(module, "FAULT", rank_confusions(DIGITS)[0])
+        measure_questions(folder, "all", "--faults", "1")
         yield folder
-    for cached in (data.subject_data, open_network, ranked, training_of, ported._opened):
+    for cached in (data.subject_data, open_network, rank_confusions, training_of, ported._open_model):
         cached.cache_clear()
 
 
-def measured(folder: Path, *command: str) -> None:
+def measure_questions(folder: Path, *command: str) -> None:
     given = ["--results", str(folder / "results"), "--subject", DIGITS, "--jobs", "1", "--runs", "1", "--quick"]
     assert main([*command, *given]) == 0
 
@@ -129,8 +137,8 @@ def test_the_default_is_read_at_the_damage_of_the_paper(study: Path) -> None:
 
 
 def test_the_same_seed_gives_the_same_numbers(study: Path, tmp_path: Path) -> None:
-    measured(tmp_path, "rq3", "--faults", "1")
-    measured(tmp_path, "rq1")
+    measure_questions(tmp_path, "rq3", "--faults", "1")
+    measure_questions(tmp_path, "rq1")
     for question in ("rq1", "rq3"):
         first, second = lines(study, question), lines(tmp_path, question)
         assert [(one.cell, one.found) for one in first] == [(one.cell, one.found) for one in second]
@@ -138,7 +146,7 @@ def test_the_same_seed_gives_the_same_numbers(study: Path, tmp_path: Path) -> No
 
 def test_what_has_its_line_is_not_measured_again(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.read_bytes() for path in (study / "results").rglob("*.jsonl")}
-    measured(study, "all", "--faults", "1")
+    measure_questions(study, "all", "--faults", "1")
     assert "0 to make" in capsys.readouterr().out
     assert {path: path.read_bytes() for path in (study / "results").rglob("*.jsonl")} == before
 
@@ -153,7 +161,7 @@ def test_two_workers_measure_the_same_as_one(study: Path, tmp_path: Path) -> Non
 
 
 def test_nothing_begins_when_time_is_up(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    measured(tmp_path, "rq3", "--minutes", "0")
+    measure_questions(tmp_path, "rq3", "--minutes", "0")
     assert "measurements are left for the next time" in capsys.readouterr().out
     assert not lines(tmp_path, "rq3")
 
@@ -170,7 +178,7 @@ def test_a_network_that_is_not_trained_is_left_out_and_said_so(
     study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("ARACHNE_CACHE", str(tmp_path))
-    measured(tmp_path, "rq3")
+    measure_questions(tmp_path, "rq3")
     assert f"{DIGITS} is not trained" in capsys.readouterr().out
     assert not lines(tmp_path, "rq3")
 
@@ -178,7 +186,7 @@ def test_a_network_that_is_not_trained_is_left_out_and_said_so(
 def test_a_command_prints_its_table_and_writes_a_page_beside_results_of_its_own(
     study: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    measured(study, "rq4", "--faults", "1")
+    measure_questions(study, "rq4", "--faults", "1")
     assert "| subject | alpha | runs | paper: a, b |" in capsys.readouterr().out
     assert "## RQ4" in (study / "results" / PAGE.name).read_text()
     assert (study / "results" / "pictures" / "study-rq4.svg").is_file()
@@ -207,7 +215,7 @@ def test_figures_have_the_same_bytes_every_time(study: Path, tmp_path: Path) -> 
 @pytest.mark.backend("onnx")
 def test_onnx_repairs_the_same_fault_with_the_same_weights(study: Path) -> None:
     pytest.importorskip("onnxruntime", reason="nothing is repaired through ONNX: onnxruntime is not installed")
-    measured(study, "rq3", "--faults", "1", "--backend", "onnx", "--way", "faithful")
+    measure_questions(study, "rq3", "--faults", "1", "--backend", "onnx", "--way", "faithful")
     by_way = {one.cell.way: one for one in lines(study, "rq3")}
     ours, theirs = by_way["faithful"].found, by_way["faithful@onnx"].found
     assert theirs["target"] == ours["target"]
@@ -221,7 +229,7 @@ def test_no_person_is_in_both_halves(study: Path, monkeypatch: pytest.MonkeyPatc
         all_of_it.inputs, all_of_it.labels, columns={"person": np.arange(len(all_of_it)) // 7}
     )
     monkeypatch.setattr("examples.study.questions.repairing.open_network", lambda _: (backend, people))
-    _, seen, held_out = opened(DIGITS, 0)
+    _, seen, held_out = open_subject(DIGITS, 0)
     assert set(seen.columns["person"]).isdisjoint(held_out.columns["person"])
     assert abs(len(seen) - len(held_out)) < 20
 

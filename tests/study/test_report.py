@@ -11,17 +11,17 @@ from examples.study.__main__ import main
 from examples.study.budgets import AUTO, BUDGETS, DE, MEMBERS
 from examples.study.report import PAGE, page_text
 from examples.study.runs import RESULTS, Row, Run, read_run, read_runs, run_path
-from examples.study.summary import gain_over, shared, summarise
+from examples.study.summary import gain_over, shared_runs, summarise
 
 pytestmark = pytest.mark.backend("torch")
 
 
 def rows(searcher: str, repaired: int, broken: int) -> list[Row]:
-    """The same counts at every budget: of 20 negatives and 1,000 positives."""
+    """Equal counts at every budget: of 20 negatives and 1,000 positives."""
     return [Row(searcher, budget, searcher, repaired, 20, broken, 1000, 7, 9, (0.5, 0.004), 19) for budget in BUDGETS]
 
 
-def made(fault: str, kind: str, repaired: int, broken: int = 4, *, searcher: str = AUTO, seed: int = 0) -> Run:
+def make_run(fault: str, kind: str, repaired: int, broken: int = 4, *, searcher: str = AUTO, seed: int = 0) -> Run:
     """A run in which the pool repairs two negatives more than its members."""
     own = rows(searcher, repaired, broken)
     members = [row for name in MEMBERS for row in rows(name, repaired - 2, broken)] if searcher == AUTO else []
@@ -34,7 +34,7 @@ def made(fault: str, kind: str, repaired: int, broken: int = 4, *, searcher: str
 def two(tmp_path: Path) -> Path:
     """A folder with a run of a planted fault and one of a confusion."""
     folder = tmp_path / "results" / "budgets"
-    for run in (made("digits-trigger-b", "trigger", 18), made("digits-mlp-confusion-02", "confusion", 6, 11)):
+    for run in (make_run("digits-trigger-b", "trigger", 18), make_run("digits-mlp-confusion-02", "confusion", 6, 11)):
         run.save(run_path(folder, run.fault, run.seed, run.searcher))
     return folder
 
@@ -77,7 +77,7 @@ def test_the_figure_has_a_line_for_each_searcher_and_the_same_bytes_every_time(t
 
 
 def test_a_fault_counts_once_however_many_seeds_it_has() -> None:
-    runs = [made("a", "trigger", 20, seed=seed) for seed in range(3)] + [made("b", "gain", 10)]
+    runs = [make_run("a", "trigger", 20, seed=seed) for seed in range(3)] + [make_run("b", "gain", 10)]
     found = summarise(runs, AUTO, 0.005)
     assert found is not None
     assert found.repair.value == 0.75
@@ -87,13 +87,13 @@ def test_a_fault_counts_once_however_many_seeds_it_has() -> None:
 
 
 def test_a_gain_is_counted_fault_by_fault() -> None:
-    gain = gain_over([made("a", "trigger", 20), made("b", "gain", 10)], AUTO, MEMBERS[0], 0.005)
+    gain = gain_over([make_run("a", "trigger", 20), make_run("b", "gain", 10)], AUTO, MEMBERS[0], 0.005)
     assert (gain.low, gain.high) == pytest.approx((0.1, 0.1))
 
 
 def test_searchers_are_compared_on_what_all_of_them_finished() -> None:
-    runs = [made("a", "trigger", 20), made("b", "gain", 10), made("a", "trigger", 4, searcher=DE)]
-    assert {run.fault for run in shared(runs, (AUTO, DE))} == {"a"}
+    runs = [make_run("a", "trigger", 20), make_run("b", "gain", 10), make_run("a", "trigger", 4, searcher=DE)]
+    assert {run.fault for run in shared_runs(runs, (AUTO, DE))} == {"a"}
     assert line(page_text(runs), "`de`")[2] == "0.20 @ 0.40 %"
 
 

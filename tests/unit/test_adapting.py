@@ -1,4 +1,4 @@
-"""What the adapters share, on numbers one can see through."""
+"""Code that adapters share, on numbers one can see through."""
 
 from __future__ import annotations
 

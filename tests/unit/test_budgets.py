@@ -202,14 +202,14 @@ def test_a_saved_model_that_breaks_a_never_break_input_is_not_kept(
     golden = digits.take(np.flatnonzero(model.predict(digits.inputs) == digits.labels)[:50])
     result = arachne.repair(model, digits, "8:1", searcher=Slope(folds=True), never_break=golden)
 
-    def ruined(path: Path) -> ReferenceBackend:
+    def ruin(path: Path) -> ReferenceBackend:
         backend = ReferenceBackend.load(path)
         last = backend.layers[-1].name
         backend.set_weights(last, "weight", -backend.get_weights(last)["weight"])
         return backend
 
     with pytest.raises(ModelError, match=r"never-break inputs? wrong"):
-        result.save(tmp_path / "fix", reopen=ruined)
+        result.save(tmp_path / "fix", reopen=ruin)
     assert not list(tmp_path.glob("fix/*"))
 
 

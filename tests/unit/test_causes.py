@@ -1,4 +1,4 @@
-"""What mistakes share: planted causes are found and told once, and nothing is told where nothing was planted."""
+"""Causes of mistakes: planted ones are found and reported once, and nothing is reported where nothing was planted."""
 
 from __future__ import annotations
 

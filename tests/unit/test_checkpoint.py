@@ -36,7 +36,7 @@ from arachne.search.front import Front
 from arachne.settings import Settings
 from arachne.testing import ReferenceBackend
 
-SMALL = Settings(searcher=DifferentialEvolution(population=12, generations=8))
+SMALL_SEARCH = Settings(searcher=DifferentialEvolution(population=12, generations=8))
 SEARCHERS = [
     DifferentialEvolution(population=12, generations=8),
     MarginSearch(steps=16, folds=2),
@@ -51,10 +51,12 @@ SEARCHERS = [
 
 
 class Stopped(BaseException):
-    """What ends a run in these tests."""
+    """Ends a run in these tests."""
 
 
-def repaired(model: ReferenceBackend, digits: LabelledData, settings: Settings = SMALL, **more: Any) -> RepairResult:
+def run_repair(
+    model: ReferenceBackend, digits: LabelledData, settings: Settings = SMALL_SEARCH, **more: Any
+) -> RepairResult:
     try:
         return engine.repair(model, digits, "8:1", settings=settings, **more)
     except NothingWithinBudgetError as nothing:
@@ -63,7 +65,7 @@ def repaired(model: ReferenceBackend, digits: LabelledData, settings: Settings =
 
 
 def stop_after(
-    folder: Path, generation: int, model: ReferenceBackend, digits: LabelledData, settings: Settings = SMALL
+    folder: Path, generation: int, model: ReferenceBackend, digits: LabelledData, settings: Settings = SMALL_SEARCH
 ) -> None:
     """Run until a generation is over, as if somebody had interrupted it then."""
 
@@ -72,21 +74,21 @@ def stop_after(
             raise Stopped
 
     with pytest.raises(Stopped):
-        repaired(model, digits, settings, on_generation=stop, checkpoint=Checkpoints(folder, share=1))
+        run_repair(model, digits, settings, on_generation=stop, checkpoint=Checkpoints(folder, share=1))
 
 
 @pytest.mark.parametrize("searcher", SEARCHERS, ids=lambda one: str(one.name))
 def test_a_run_that_was_stopped_anywhere_ends_as_one_that_was_not(
     tmp_path: Path, model: ReferenceBackend, digits: LabelledData, searcher: Searcher
 ) -> None:
-    settings = replace(SMALL, searcher=searcher)
-    whole = repaired(model, digits, settings)
+    settings = replace(SMALL_SEARCH, searcher=searcher)
+    whole = run_repair(model, digits, settings)
     for generation in (0, whole.search.generations // 2, whole.search.generations):
         folder = tmp_path / str(generation)
         stop_after(folder, generation, model, digits, settings)
         told: list[str] = []
         seen: list[arachne.Generation] = []
-        again = repaired(
+        again = run_repair(
             model,
             digits,
             settings,
@@ -115,7 +117,7 @@ def test_no_more_than_two_checkpoints_are_kept(tmp_path: Path, model: ReferenceB
 def test_a_step_is_not_written_while_that_would_cost_too_much(
     tmp_path: Path, model: ReferenceBackend, digits: LabelledData
 ) -> None:
-    repaired(model, digits, checkpoint=Checkpoints(tmp_path / "kept", share=0))
+    run_repair(model, digits, checkpoint=Checkpoints(tmp_path / "kept", share=0))
     assert not (tmp_path / "kept").exists()
 
 
@@ -123,12 +125,12 @@ def test_a_step_is_not_written_while_that_would_cost_too_much(
 def test_a_damaged_file_is_told_and_done_without(
     tmp_path: Path, model: ReferenceBackend, digits: LabelledData, name: str
 ) -> None:
-    whole = repaired(model, digits)
+    whole = run_repair(model, digits)
     stop_after(tmp_path, 3, model, digits)
     content = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes(content[: len(content) // 2])
     told: list[str] = []
-    again = repaired(model, digits, checkpoint=Checkpoints(tmp_path, resume=True, tell=told.append))
+    again = run_repair(model, digits, checkpoint=Checkpoints(tmp_path, resume=True, tell=told.append))
     assert again.patch.to_json() == whole.patch.to_json()
     assert again.search.history == whole.search.history
     told_of = [text for text in told if name in text]
@@ -141,7 +143,7 @@ def test_two_damaged_checkpoints_end_the_run(tmp_path: Path, model: ReferenceBac
     for path in tmp_path.glob("search-*"):
         path.write_bytes(b"PK")
     with pytest.raises(CheckpointError, match=r"^no checkpoint is whole: .*; start over$"):
-        repaired(model, digits, checkpoint=Checkpoints(tmp_path, resume=True))
+        run_repair(model, digits, checkpoint=Checkpoints(tmp_path, resume=True))
     assert len(list(tmp_path.iterdir())) == 3
 
 
@@ -161,10 +163,10 @@ def test_two_damaged_checkpoints_end_the_run(tmp_path: Path, model: ReferenceBac
 def test_another_setting_is_refused_by_name_with_both_values(
     tmp_path: Path, model: ReferenceBackend, digits: LabelledData, changes: dict[str, Any], told: str
 ) -> None:
-    stop_after(tmp_path, 1, model, digits, replace(SMALL, localiser=Bidirectional()))
-    settings = replace(SMALL, **{"localiser": Bidirectional(), **changes})
+    stop_after(tmp_path, 1, model, digits, replace(SMALL_SEARCH, localiser=Bidirectional()))
+    settings = replace(SMALL_SEARCH, **{"localiser": Bidirectional(), **changes})
     with pytest.raises(CheckpointError, match=told):
-        repaired(model, digits, settings, checkpoint=Checkpoints(tmp_path, resume=True))
+        run_repair(model, digits, settings, checkpoint=Checkpoints(tmp_path, resume=True))
     assert (tmp_path / "search-000002.npz").is_file()
 
 
@@ -174,7 +176,7 @@ def test_other_data_and_another_model_are_refused(
     stop_after(tmp_path, 1, model, digits)
     other = LabelledData(np.asarray(digits.inputs) * np.float32(1.001), digits.labels)
     with pytest.raises(CheckpointError, match=r"'data.sha256' was '[0-9a-f]{64}' there and is '[0-9a-f]{64}' now"):
-        repaired(model, other, checkpoint=Checkpoints(tmp_path, resume=True))
+        run_repair(model, other, checkpoint=Checkpoints(tmp_path, resume=True))
     layer = model.layers[0].name
     weights = model.get_weights(layer)["weight"]
     nudged = weights.copy()
@@ -182,7 +184,7 @@ def test_other_data_and_another_model_are_refused(
     model.set_weights(layer, "weight", nudged)
     try:
         with pytest.raises(CheckpointError, match=r"'model.weights' was '.*' there and is '.*' now"):
-            repaired(model, digits, checkpoint=Checkpoints(tmp_path, resume=True))
+            run_repair(model, digits, checkpoint=Checkpoints(tmp_path, resume=True))
     finally:
         model.set_weights(layer, "weight", weights)
 
@@ -194,7 +196,7 @@ def test_another_version_is_refused(tmp_path: Path, model: ReferenceBackend, dig
         about["fields"]["versions.numpy"] = "1.0"
         write_arrays(path, arrays, about)
     with pytest.raises(CheckpointError, match=r"'numpy' was '1.0' there and is '\d+\..*' now; give what it was, or"):
-        repaired(model, digits, checkpoint=Checkpoints(tmp_path, resume=True))
+        run_repair(model, digits, checkpoint=Checkpoints(tmp_path, resume=True))
 
 
 @pytest.mark.parametrize(
@@ -208,15 +210,15 @@ def test_another_version_is_refused(tmp_path: Path, model: ReferenceBackend, dig
 def test_names_that_searchers_had_before_are_no_other_run(
     tmp_path: Path, model: ReferenceBackend, digits: LabelledData, searcher: Searcher, field: str, old: Any
 ) -> None:
-    settings = replace(SMALL, searcher=searcher)
+    settings = replace(SMALL_SEARCH, searcher=searcher)
     stop_after(tmp_path, 3, model, digits, settings)
     for path in tmp_path.glob("search-*"):
         arrays, about = read_arrays(path, STATE)
         assert about["fields"][field] != old
         about["fields"][field] = old
         write_arrays(path, arrays, about)
-    again = repaired(model, digits, settings, checkpoint=Checkpoints(tmp_path, resume=True))
-    assert again.patch.to_json() == repaired(model, digits, settings).patch.to_json()
+    again = run_repair(model, digits, settings, checkpoint=Checkpoints(tmp_path, resume=True))
+    assert again.patch.to_json() == run_repair(model, digits, settings).patch.to_json()
 
 
 def test_a_checkpoint_nobody_asked_to_resume_is_not_overwritten(
@@ -225,7 +227,7 @@ def test_a_checkpoint_nobody_asked_to_resume_is_not_overwritten(
     stop_after(tmp_path, 1, model, digits)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(CheckpointError, match="holds the checkpoint of a run that has not ended; resume it, or start"):
-        repaired(model, digits, checkpoint=Checkpoints(tmp_path))
+        run_repair(model, digits, checkpoint=Checkpoints(tmp_path))
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
@@ -233,26 +235,26 @@ def test_resuming_nothing_starts_from_the_beginning_and_says_so(
     tmp_path: Path, model: ReferenceBackend, digits: LabelledData
 ) -> None:
     told: list[str] = []
-    found = repaired(model, digits, checkpoint=Checkpoints(tmp_path / "new", resume=True, tell=told.append))
-    assert found.patch.to_json() == repaired(model, digits).patch.to_json()
+    found = run_repair(model, digits, checkpoint=Checkpoints(tmp_path / "new", resume=True, tell=told.append))
+    assert found.patch.to_json() == run_repair(model, digits).patch.to_json()
     assert told == [f"'{tmp_path / 'new'}' holds no checkpoint yet: the run starts from the beginning"]
 
 
 def test_an_interrupted_repair_in_python_goes_on(tmp_path: Path, model: ReferenceBackend, digits: LabelledData) -> None:
     before = {info.name: dict(model.get_weights(info.name)) for info in model.layers}
-    whole = arachne.repair(model, digits, "8:1", settings=SMALL)
+    whole = arachne.repair(model, digits, "8:1", settings=SMALL_SEARCH)
 
-    def interrupted(at: arachne.Generation) -> None:
+    def interrupt(at: arachne.Generation) -> None:
         if at.number == 4:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        arachne.repair(model, digits, "8:1", settings=SMALL, on_generation=interrupted, checkpoint=tmp_path)
+        arachne.repair(model, digits, "8:1", settings=SMALL_SEARCH, on_generation=interrupt, checkpoint=tmp_path)
     for layer, weights in before.items():
         for parameter, values in weights.items():
             np.testing.assert_array_equal(model.get_weights(layer)[parameter], values)
     assert read_saved(max(tmp_path.glob("search-*"))).progress == "generation 4"
-    again = arachne.repair(model, digits, "8:1", settings=SMALL, checkpoint=tmp_path, resume=True)
+    again = arachne.repair(model, digits, "8:1", settings=SMALL_SEARCH, checkpoint=tmp_path, resume=True)
     assert again.patch.to_json() == whole.patch.to_json()
     with pytest.raises(UsageError, match="name its folder as checkpoint"):
         arachne.repair(model, digits, "8:1", resume=True)
@@ -263,9 +265,9 @@ def test_a_finished_localisation_is_not_done_again(
 ) -> None:
     stop_after(tmp_path, 0, model, digits)
     (tmp_path / "search-000001.npz").unlink()
-    whole = repaired(model, digits)
+    whole = run_repair(model, digits)
     monkeypatch.setattr(Bidirectional, "localise", None)
-    again = repaired(model, digits, checkpoint=Checkpoints(tmp_path, resume=True))
+    again = run_repair(model, digits, checkpoint=Checkpoints(tmp_path, resume=True))
     assert again.patch.to_json() == whole.patch.to_json()
 
 
@@ -273,7 +275,7 @@ def test_a_finished_localisation_is_not_done_again(
 def test_a_localisation_with_a_suspect_twice_is_refused(
     tmp_path: Path, model: ReferenceBackend, digits: LabelledData, repeat: str, told: str
 ) -> None:
-    found = repaired(model, digits).localisation
+    found = run_repair(model, digits).localisation
     path, random = tmp_path / "localised.npz", np.random.default_rng(0).bit_generator.state
     write_localisation(path, found, random, {})
     assert read_localisation(path, model, {})[0].suspects == found.suspects
@@ -298,11 +300,11 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run_and_leaves_the_one_bef
 
     monkeypatch.setattr("arachne.results.checkpoint.keeper.write_saved", full_at_four)
     with pytest.raises(EnvironmentFaultError, match="no space left"):
-        repaired(model, digits, checkpoint=Checkpoints(tmp_path, share=1))
+        run_repair(model, digits, checkpoint=Checkpoints(tmp_path, share=1))
     monkeypatch.undo()
     assert read_saved(max(tmp_path.glob("search-*"))).progress == "generation 3"
-    again = repaired(model, digits, checkpoint=Checkpoints(tmp_path, resume=True))
-    assert again.patch.to_json() == repaired(model, digits).patch.to_json()
+    again = run_repair(model, digits, checkpoint=Checkpoints(tmp_path, resume=True))
+    assert again.patch.to_json() == run_repair(model, digits).patch.to_json()
 
 
 def lacks_members(arrays: dict[str, Any], about: dict[str, Any]) -> None:
@@ -365,7 +367,7 @@ def test_a_checkpoint_that_somebody_made_up_is_refused_in_one_sentence(
         change(arrays, about)
         write_arrays(path, arrays, about)
     with pytest.raises(CheckpointError):
-        repaired(model, digits, checkpoint=Checkpoints(tmp_path, resume=True))
+        run_repair(model, digits, checkpoint=Checkpoints(tmp_path, resume=True))
 
 
 def test_every_changed_byte_is_found_or_changes_nothing(

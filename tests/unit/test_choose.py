@@ -30,7 +30,7 @@ def baseline(positives: int, negatives: int) -> Baseline:
     return Baseline(np.arange(n), np.arange(n) % 3, right, ~right)
 
 
-def standing(repaired: int, broken: int, positives: int = 1000, negatives: int = 50) -> Outcome:
+def make_outcome(repaired: int, broken: int, positives: int = 1000, negatives: int = 50) -> Outcome:
     right = np.ones(positives + negatives, bool)
     right[:broken] = False
     right[positives + repaired :] = False
@@ -38,8 +38,8 @@ def standing(repaired: int, broken: int, positives: int = 1000, negatives: int =
 
 
 def only_broken(repaired: int, broken: list[int]) -> Outcome:
-    """As `standing`; the inputs are of the classes 0, 1, 2 in turn, those to repair of class 0."""
-    made = standing(repaired, 0)
+    """Make an outcome whose inputs are of the classes 0, 1, 2 in turn, those to repair of class 0."""
+    made = make_outcome(repaired, 0)
     labels, right = made.baseline.labels.copy(), made.right.copy()
     labels[~made.baseline.right], right[broken] = 0, False
     return Outcome(replace(made.baseline, labels=labels), right)
@@ -56,77 +56,82 @@ def point(seen: Outcome, *, size: float = 1.0, never_broken: int = 0, **others: 
     )
 
 
-def chosen(points: Sequence[MeasuredCandidate], **budget: Any) -> int | None:
+def choose_point(points: Sequence[MeasuredCandidate], **budget: Any) -> int | None:
     return select_point(points, Budget(**budget), NAMES).index
 
 
 def test_most_repaired_within_the_budget_is_taken() -> None:
-    points = [point(standing(*counts)) for counts in ((10, 0), (30, 3), (40, 4), (45, 9))]
-    assert chosen(points) == 1  # 3 + 0.7 √3 is 4.2 and 4 + 0.7 √4 is 5.4, and 0.5 % of 1,000 is 5
-    assert chosen(points, max_break=0.012) == 3
+    points = [point(make_outcome(*counts)) for counts in ((10, 0), (30, 3), (40, 4), (45, 9))]
+    assert choose_point(points) == 1  # 3 + 0.7 √3 is 4.2 and 4 + 0.7 √4 is 5.4, and 0.5 % of 1,000 is 5
+    assert choose_point(points, max_break=0.012) == 3
     assert select_point(points, Budget(), NAMES).within == (0, 1)
 
 
 def test_of_equal_repairs_the_one_that_breaks_less_and_then_the_smaller_change_is_taken() -> None:
     points = [
-        point(standing(30, 3)),
-        point(standing(30, 2), size=2.0),
-        point(standing(30, 2), size=1.0),
-        point(standing(28, 0)),
+        point(make_outcome(30, 3)),
+        point(make_outcome(30, 2), size=2.0),
+        point(make_outcome(30, 2), size=1.0),
+        point(make_outcome(28, 0)),
     ]
-    assert chosen(points) == 2
+    assert choose_point(points) == 2
 
 
 def test_a_minimised_point_is_taken_before_the_larger_one_but_not_within_a_smaller_budget() -> None:
-    small = point(standing(30, 2), size=2.0, minimised_from=9, minimised_for=0.005)
-    points = [small, point(standing(30, 2), size=1.0), point(standing(20, 0))]
-    assert chosen(points) == 0
-    assert chosen(points, max_break=0.01) == 0
-    assert chosen(points, max_break=0.004) == 1
+    small = point(make_outcome(30, 2), size=2.0, minimised_from=9, minimised_for=0.005)
+    points = [small, point(make_outcome(30, 2), size=1.0), point(make_outcome(20, 0))]
+    assert choose_point(points) == 0
+    assert choose_point(points, max_break=0.01) == 0
+    assert choose_point(points, max_break=0.004) == 1
     assert count_found(points) == 2
 
 
 def test_a_point_that_repairs_about_as_much_and_breaks_less_is_taken() -> None:
-    points = [point(standing(30, 3)), point(standing(29, 0)), point(standing(28, 0))]
-    assert chosen(points) == 1  # 1 of 50 negatives is 2 %
+    points = [point(make_outcome(30, 3)), point(make_outcome(29, 0)), point(make_outcome(28, 0))]
+    assert choose_point(points) == 1  # 1 of 50 negatives is 2 %
 
 
 def test_out_of_fold_counts_decide_before_the_inputs_kept_for_choosing_and_those_before_seen_ones() -> None:
-    seen, worse, worst = standing(40, 0), standing(20, 3), standing(10, 8)
-    assert chosen([point(seen, out_of_fold=worse, choose=worst)]) == 0
-    assert chosen([point(seen, out_of_fold=worst, choose=worse)]) is None
-    assert chosen([point(seen, choose=worst)]) is None
-    assert chosen([point(seen, choose=worse)]) == 0
+    seen, worse, worst = make_outcome(40, 0), make_outcome(20, 3), make_outcome(10, 8)
+    assert choose_point([point(seen, out_of_fold=worse, choose=worst)]) == 0
+    assert choose_point([point(seen, out_of_fold=worst, choose=worse)]) is None
+    assert choose_point([point(seen, choose=worst)]) is None
+    assert choose_point([point(seen, choose=worse)]) == 0
 
 
 def test_a_candidate_that_breaks_too_much_of_what_it_was_fitted_to_is_out_however_lucky_it_was() -> None:
-    assert chosen([point(standing(40, 9), choose=standing(40, 0))]) is None
-    assert chosen([point(standing(40, 9), out_of_fold=standing(40, 0))]) == 0
+    assert choose_point([point(make_outcome(40, 9), choose=make_outcome(40, 0))]) is None
+    assert choose_point([point(make_outcome(40, 9), out_of_fold=make_outcome(40, 0))]) == 0
 
 
 def test_held_out_inputs_play_no_part_in_the_choice() -> None:
-    points = [point(standing(10, 0)), point(standing(30, 3))]
-    flattered = [point(standing(10, 0), held_out=standing(50, 0)), point(standing(30, 3), held_out=standing(0, 900))]
-    assert chosen(points) == chosen(flattered) == 1
-    assert chosen(flattered, max_break=0.001) == 0
+    points = [point(make_outcome(10, 0)), point(make_outcome(30, 3))]
+    flattered = [
+        point(make_outcome(10, 0), held_out=make_outcome(50, 0)),
+        point(make_outcome(30, 3), held_out=make_outcome(0, 900)),
+    ]
+    assert choose_point(points) == choose_point(flattered) == 1
+    assert choose_point(flattered, max_break=0.001) == 0
 
 
 def test_nothing_within_the_budget_describes_the_best_beyond_it() -> None:
-    choice = select_point([point(standing(20, 30)), point(standing(9, 7)), point(standing(0, 0))], Budget(), NAMES)
+    choice = select_point(
+        [point(make_outcome(20, 30)), point(make_outcome(9, 7)), point(make_outcome(0, 0))], Budget(), NAMES
+    )
     assert (choice.index, choice.beyond, choice.within) == (None, 1, ())
     assert "none of 3 candidates breaks clearly less than 0.50 %" in choice.why
     assert "by hand, has 9 of 50 repaired and 7 of 1,000 broken (0.70 %)" in choice.why
 
 
 def test_candidates_that_repair_nothing_are_never_taken() -> None:
-    choice = select_point([point(standing(0, 0))], Budget(), NAMES)
+    choice = select_point([point(make_outcome(0, 0))], Budget(), NAMES)
     assert choice.index is None
     assert choice.why == "none of 1 candidate repairs anything"
 
 
 def test_a_candidate_that_breaks_a_never_break_input_is_never_taken() -> None:
-    points = [point(standing(10, 0)), point(standing(40, 0), never_broken=1)]
-    assert chosen(points) == 0
+    points = [point(make_outcome(10, 0)), point(make_outcome(40, 0), never_broken=1)]
+    assert choose_point(points) == 0
     choice = select_point(points[1:], Budget(), NAMES)
     assert choice.index is None
     assert "1 never-break input wrong" in choice.why
@@ -135,16 +140,16 @@ def test_a_candidate_that_breaks_a_never_break_input_is_never_taken() -> None:
 def test_a_class_that_may_lose_nothing_loses_nothing() -> None:
     one = point(only_broken(30, [0, 1, 2]))  # one of each class
     two = point(only_broken(20, [0, 1]))  # none of the class 'stop'
-    assert chosen([one, two]) == 0
-    assert chosen([one, two], max_class_drop={"stop": 0}) == 1
-    assert chosen([one, two], max_class_drop={"2": 0}) == 1
-    assert chosen([one, two], max_class_drop={"*": 0.5, "stop": 0}) == 1
-    assert chosen([one, two], max_class_drop={"*": 0.5}) == 0
+    assert choose_point([one, two]) == 0
+    assert choose_point([one, two], max_class_drop={"stop": 0}) == 1
+    assert choose_point([one, two], max_class_drop={"2": 0}) == 1
+    assert choose_point([one, two], max_class_drop={"*": 0.5, "stop": 0}) == 1
+    assert choose_point([one, two], max_class_drop={"*": 0.5}) == 0
 
 
 def test_a_class_the_model_does_not_have_is_named_with_the_nearest() -> None:
     with pytest.raises(UsageError, match=r"the class 'stob', which the model does not have; did you mean 'stop'\?"):
-        chosen([point(standing(30, 3))], max_class_drop={"stob": 0})
+        choose_point([point(make_outcome(30, 3))], max_class_drop={"stob": 0})
 
 
 @pytest.mark.parametrize(
@@ -187,29 +192,29 @@ def test_a_class_with_an_equals_sign_in_its_name_can_be_limited() -> None:
 
 def test_the_p_value_is_the_binomial_tail() -> None:
     budget = Budget(0.01, 0.9)
-    assert p_above(standing(1, 0, positives=3), budget) == pytest.approx(0.99**3)
-    assert p_above(standing(1, 1, positives=3), budget) == pytest.approx(0.99**3 + 3 * 0.01 * 0.99**2)
+    assert p_above(make_outcome(1, 0, positives=3), budget) == pytest.approx(0.99**3)
+    assert p_above(make_outcome(1, 1, positives=3), budget) == pytest.approx(0.99**3 + 3 * 0.01 * 0.99**2)
     assert p_above(None, budget) == 1
 
 
 def test_a_guarantee_stops_at_the_first_point_that_fails_even_if_a_bolder_one_would_pass() -> None:
     counts = [((10, 0), (10, 0)), ((20, 1), (20, 1)), ((30, 2), (30, 9)), ((40, 3), (40, 0))]
-    points = [point(standing(*seen), choose=standing(*kept)) for seen, kept in counts]
+    points = [point(make_outcome(*seen), choose=make_outcome(*kept)) for seen, kept in counts]
     assert select_point(points, Budget(0.005, 0.9), NAMES).within == (0, 1)
-    assert chosen(points, confidence=0.9) == 1
+    assert choose_point(points, confidence=0.9) == 1
 
 
 def test_the_order_of_the_tests_rests_on_what_the_search_saw_alone() -> None:
-    luck = point(standing(40, 9), choose=standing(40, 0))
-    safe = point(standing(10, 0), choose=standing(10, 9))
-    assert chosen([luck, safe], confidence=0.9) is None  # the safest fails, so the lucky one is never tested
+    luck = point(make_outcome(40, 9), choose=make_outcome(40, 0))
+    safe = point(make_outcome(10, 0), choose=make_outcome(10, 9))
+    assert choose_point([luck, safe], confidence=0.9) is None  # the safest fails, so the lucky one is never tested
 
 
 def test_too_few_inputs_for_a_guarantee_are_counted() -> None:
     budget = Budget(0.005, 0.9)
     assert budget.fewest_positives == 460
-    enough, short = standing(5, 0, positives=460), standing(5, 0, positives=459)
-    assert chosen([point(enough, choose=enough)], confidence=0.9) == 0
+    enough, short = make_outcome(5, 0, positives=460), make_outcome(5, 0, positives=459)
+    assert choose_point([point(enough, choose=enough)], confidence=0.9) == 0
     choice = select_point([point(short, choose=short)], budget, NAMES)
     assert choice.index is None
     assert choice.why == explain_too_few(budget, 459)
@@ -220,14 +225,14 @@ RATES = np.array([0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.006, 0.007, 0.008
 """How much of all inputs each of the simulated points truly breaks; bolder ones repair more."""
 
 
-def simulated(rng: np.random.Generator, positives: int = 1500) -> list[MeasuredCandidate]:
+def simulate_front(rng: np.random.Generator, positives: int = 1500) -> list[MeasuredCandidate]:
     """A front whose points truly break `RATES`, each seen on one sample and kept for choosing on another."""
 
-    def drawn() -> list[Outcome]:
+    def draw_counts() -> list[Outcome]:
         fragile = rng.random(positives)
         return [_with_broken(fragile < rate, 5 + 4 * number) for number, rate in enumerate(RATES)]
 
-    pairs = zip(drawn(), drawn(), strict=True)
+    pairs = zip(draw_counts(), draw_counts(), strict=True)
     return [point(seen, size=float(n), choose=kept) for n, (seen, kept) in enumerate(pairs)]
 
 
@@ -241,7 +246,7 @@ def test_the_guarantee_holds_over_hundreds_of_splits_and_the_naive_rule_does_not
     budget = Budget(0.005, 0.9)
     violated = naive = found = 0
     for seed in range(400):
-        points = simulated(np.random.default_rng(seed))
+        points = simulate_front(np.random.default_rng(seed))
         index = select_point(points, budget, NAMES).index
         found += index is not None
         violated += index is not None and RATES[index] > budget.max_break
@@ -273,15 +278,18 @@ def test_the_luck_of_the_pick_is_measured() -> None:
 
 
 def test_a_single_point_is_no_luck_and_its_margin_is_that_of_a_count() -> None:
-    one = point(standing(30, 3), out_of_fold=standing(30, 3))
+    one = point(make_outcome(30, 3), out_of_fold=make_outcome(30, 3))
     assert select_carefully([one], [0], Budget(), None)[2] == Luck()
     assert "luck" not in select_point([one], Budget(), NAMES).why
 
 
 def test_a_point_that_breaks_nothing_keeps_every_budget() -> None:
-    points = [point(standing(30, 0), out_of_fold=standing(30, 0)), point(standing(40, 1), out_of_fold=standing(40, 1))]
-    assert chosen(points, max_break=0.0) == 0
-    assert chosen(points, max_break=0.0005) == 0
+    points = [
+        point(make_outcome(30, 0), out_of_fold=make_outcome(30, 0)),
+        point(make_outcome(40, 1), out_of_fold=make_outcome(40, 1)),
+    ]
+    assert choose_point(points, max_break=0.0) == 0
+    assert choose_point(points, max_break=0.0005) == 0
 
 
 def test_draws_of_an_input_do_not_depend_on_other_inputs() -> None:
@@ -292,8 +300,8 @@ def test_draws_of_an_input_do_not_depend_on_other_inputs() -> None:
 
 
 def test_points_judged_on_different_inputs_are_not_drawn() -> None:
-    assert Resamples.of([standing(3, 1), standing(3, 1, positives=900)]) is None
-    drawn = Resamples.of([standing(3, 1), standing(5, 2)])
+    assert Resamples.of([make_outcome(3, 1), make_outcome(3, 1, positives=900)]) is None
+    drawn = Resamples.of([make_outcome(3, 1), make_outcome(5, 2)])
     assert drawn is not None
     assert drawn.repair[:, 0].tolist() == [3 / 50, 5 / 50]
     assert drawn.broken[:, 0].tolist() == [1, 2]

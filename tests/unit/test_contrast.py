@@ -28,7 +28,7 @@ def part_of(network: Network) -> tuple[ReferenceBackend, Part]:
     return backend, part
 
 
-def expected(backend: ReferenceBackend, part: Part, layer: str) -> Array:
+def expected_contrast(backend: ReferenceBackend, part: Part, layer: str) -> Array:
     """|w * (difference of the mean inputs) * mean gradient of (wrong - true)|, one weight at a time."""
     inputs = np.asarray(part.data.inputs)
     seed = np.zeros((len(part.negatives), part.n_classes), np.float32)
@@ -64,14 +64,14 @@ def cnn() -> Network:
 def test_the_contrast_of_a_dense_layer_is_the_formula(network: Network, layer: str) -> None:
     backend, part = part_of(network)
     scores = Contrast().scores(backend, part, rng=np.random.default_rng(0))
-    np.testing.assert_allclose(scores[layer, "weight"], expected(backend, part, layer), rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(scores[layer, "weight"], expected_contrast(backend, part, layer), rtol=1e-4, atol=1e-7)
 
 
 @pytest.mark.parametrize("layer", ["first", "head"])
 def test_the_contrast_of_a_convolution_sums_over_positions(layer: str) -> None:
     backend, part = part_of(cnn())
     scores = Contrast(depth="all").scores(backend, part, rng=np.random.default_rng(0))
-    np.testing.assert_allclose(scores[layer, "weight"], expected(backend, part, layer), rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(scores[layer, "weight"], expected_contrast(backend, part, layer), rtol=1e-4, atol=1e-7)
 
 
 def test_the_suspects_have_the_largest_contrast_of_all_layers_together() -> None:

@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 from arachne.data.read import read_data
 from arachne.errors import DataError
 
-ROWS = load_digits().data[:60]
+FRAME_ROWS = load_digits().data[:60]
 LABELS = load_digits().target[:60]
 
 
@@ -25,13 +25,13 @@ def package(request: pytest.FixtureRequest) -> Any:
 
 def digits(package: Any, **more: Any) -> Any:
     """The digits as a frame of 64 columns, and further ones."""
-    return package.DataFrame({**{f"p{i}": ROWS[:, i] for i in range(64)}, **more})
+    return package.DataFrame({**{f"p{i}": FRAME_ROWS[:, i] for i in range(64)}, **more})
 
 
 def test_a_frame_is_features_labels_and_metadata(package: Any) -> None:
     site = ["a" if i % 2 else "b" for i in range(60)]
     data = read_data(digits(package, label=LABELS, meta_site=site, meta_age=[None, *range(59)]))
-    np.testing.assert_array_equal(data.inputs, ROWS.astype(np.float32))
+    np.testing.assert_array_equal(data.inputs, FRAME_ROWS.astype(np.float32))
     np.testing.assert_array_equal(data.labels, LABELS)
     assert data.columns["site"].tolist() == site
     assert len(data.columns["age"]) == 60
@@ -56,8 +56,8 @@ def test_names_are_numbered_in_the_order_of_a_categorical(package: Any) -> None:
 
 
 def test_cells_may_hold_whole_inputs(package: Any) -> None:
-    data = read_data(package.DataFrame({"pixels": ROWS.tolist(), "y": LABELS}))
-    np.testing.assert_array_equal(data.inputs, ROWS.astype(np.float32))
+    data = read_data(package.DataFrame({"pixels": FRAME_ROWS.tolist(), "y": LABELS}))
+    np.testing.assert_array_equal(data.inputs, FRAME_ROWS.astype(np.float32))
 
 
 def test_a_lazy_frame_is_collected() -> None:

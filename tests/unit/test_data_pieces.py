@@ -102,7 +102,7 @@ SOURCES: dict[str, tuple[Callable[[Path], Path], str]] = {
 
 @pytest.fixture(params=SOURCES)
 def both(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[LabelledData, LabelledData]:
-    """The same source held and read by piece."""
+    """One source held in memory, and read by piece."""
     make, steps = SOURCES[request.param]
     path = make(tmp_path)
     return read_data(path, preprocess=steps), read_data(path, preprocess=steps, memory=1000)

@@ -1,4 +1,4 @@
-"""What a repair has seen is told in its patch, and found again in the data the patch is measured on."""
+"""A patch names the inputs its repair has seen, and they are found again in the data it is measured on."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_stack_has_seen_what_its_patches_have() -> None:
     assert find_seen({"stack": [*parts, {"provenance": {}}]}, data).basis == PARTLY_SEEN
 
 
-def measured(told: dict[str, Any], data: LabelledData) -> arachne.Evidence:
+def measure_seen(told: dict[str, Any], data: LabelledData) -> arachne.Evidence:
     model = ReferenceBackend(mlp([4, 8, 3]))
     patch = Patch.between(model, [Address("fc2", "bias", (0,))], [5.0], provenance=told)
     return arachne.measure(model, data, patch=patch, target="*:*")
@@ -79,14 +79,14 @@ def measured(told: dict[str, Any], data: LabelledData) -> arachne.Evidence:
 def test_seen_inputs_are_not_called_held_out() -> None:
     data, rows = some_data(120), np.arange(40)
     told = provenance_of(data, rows)
-    both = measured(told, data)
+    both = measure_seen(told, data)
     assert both.seen is not None
     assert (both.seen.inputs, both.held_out.inputs, both.basis) == (40, 80, HELD_OUT)
-    only_seen = measured(told, data.take(rows))
+    only_seen = measure_seen(told, data.take(rows))
     assert (only_seen.basis, only_seen.seen) == (SEEN, None)
     assert "held-out" not in str(only_seen)
     assert "The repair has seen all of these inputs" in str(only_seen)
-    unknown = measured({}, data)
+    unknown = measure_seen({}, data)
     assert "held-out" not in str(unknown)
     assert "is not known" in str(unknown)
-    assert measured(told, some_data(90, seed=1)).basis == HELD_OUT
+    assert measure_seen(told, some_data(90, seed=1)).basis == HELD_OUT

@@ -21,7 +21,7 @@ def data_with(class_names: tuple[str, ...] | None = NAMES, **columns: np.ndarray
     return LabelledData(np.zeros((10, 2), dtype=np.float32), LABELS, class_names, columns=columns)
 
 
-def shown(text: str | list[str], data: LabelledData | None = None, n_classes: int = 3) -> list[int]:
+def rows_that_show(text: str | list[str], data: LabelledData | None = None, n_classes: int = 3) -> list[int]:
     """Rows that show any of the targets."""
     targets = parse_targets(text, data or data_with(), PREDICTIONS, n_classes)
     return np.flatnonzero(sum(t.shows(LABELS, PREDICTIONS, np.arange(10)) for t in targets)).tolist()
@@ -43,7 +43,7 @@ def shown(text: str | list[str], data: LabelledData | None = None, n_classes: in
     ],
 )
 def test_target_means_these_rows(text: str, rows: list[int]) -> None:
-    assert shown(text) == rows
+    assert rows_that_show(text) == rows
 
 
 def test_top_gives_one_target_per_confusion_the_most_frequent_first() -> None:
@@ -88,7 +88,7 @@ def test_rows_files_of_all_kinds_name_the_misclassified_of_their_rows(tmp_path: 
     path.write_text(content, encoding="utf-8", newline="")
     (target,) = parse_targets(f"rows:{path}", data_with(), PREDICTIONS, 3)
     assert target.rows == (1, 3, 7)
-    assert shown(f"rows:{path}=2") == [1, 7]
+    assert rows_that_show(f"rows:{path}=2") == [1, 7]
 
 
 @pytest.mark.parametrize(
@@ -113,9 +113,9 @@ def test_bad_rows_files_are_refused_in_one_sentence(tmp_path: Path, content: str
 
 def test_group_means_the_misclassified_with_that_value() -> None:
     data = data_with(sex=SEX, age=np.array([3, 4] * 5))
-    assert shown("group:sex=m", data) == [1, 5, 7, 9]
-    assert shown("group:f", data) == [2, 4, 8]
-    assert shown("group:age=3", data) == [2, 4, 8]
+    assert rows_that_show("group:sex=m", data) == [1, 5, 7, 9]
+    assert rows_that_show("group:f", data) == [2, 4, 8]
+    assert rows_that_show("group:age=3", data) == [2, 4, 8]
     assert [t.weight for t in parse_targets("group:sex=m=3", data, PREDICTIONS, 3)] == [3]
     assert [t.weight for t in parse_targets("group:m=3", data, PREDICTIONS, 3)] == [3]
 

@@ -76,7 +76,9 @@ def data() -> LabelledData:
     return LabelledData(x, y, columns={"stuck": marked.astype(str)})
 
 
-def opened(network: list[tuple[str, Array, Array]], kind: type[ReferenceBackend] = ReferenceBackend) -> ModelBackend:
+def open_network(
+    network: list[tuple[str, Array, Array]], kind: type[ReferenceBackend] = ReferenceBackend
+) -> ModelBackend:
     backend = kind(mlp([64, 32, 24, 10]))
     for layer, weight, bias in network:
         backend.set_weights(layer, "weight", weight.astype(np.float32))
@@ -99,7 +101,7 @@ def repair(backend: ModelBackend, data: LabelledData, searcher: str = "erase", *
 
 @pytest.fixture(scope="module")
 def problem(network: list[tuple[str, Array, Array]], data: LabelledData) -> Problem:
-    backend = opened(network)
+    backend = open_network(network)
     split = split_by_outcome(backend, data, "group:stuck=True", rng=np.random.default_rng(0))
     suspects = RandomChoice(count=5).localise(backend, split.seen, rng=np.random.default_rng(0)).suspects
     return build_problem(backend, split, suspects, 10.0, FastEvaluator)[0]
@@ -197,7 +199,7 @@ def test_a_shift_is_measured_from_right_inputs_of_the_same_class_and_chance_is_l
 def test_a_stuck_pixel_is_repaired_better_than_by_moving_biases(
     network: list[tuple[str, Array, Array]], data: LabelledData
 ) -> None:
-    found, plain = (repair(opened(network), data, name).evidence.held_out for name in ("erase", "bias"))
+    found, plain = (repair(open_network(network), data, name).evidence.held_out for name in ("erase", "bias"))
     assert found.negatives > 50
     assert found.repaired > 0.5 * found.negatives
     assert found.repaired - found.broken > plain.repaired - plain.broken
@@ -206,7 +208,7 @@ def test_a_stuck_pixel_is_repaired_better_than_by_moving_biases(
 def test_the_patch_holds_two_vectors_and_is_taken_back_bit_for_bit(
     network: list[tuple[str, Array, Array]], data: LabelledData
 ) -> None:
-    backend = opened(network)
+    backend = open_network(network)
     result = repair(backend, data)
     (change,) = result.patch.low_rank
     assert not result.patch.entries
@@ -222,17 +224,17 @@ def test_the_patch_holds_two_vectors_and_is_taken_back_bit_for_bit(
 
 
 def test_the_same_seed_gives_the_same_patch(network: list[tuple[str, Array, Array]], data: LabelledData) -> None:
-    first, second = (repair(opened(network), data).patch for _ in range(2))
+    first, second = (repair(open_network(network), data).patch for _ in range(2))
     assert first.digest == second.digest
 
 
 def test_no_gradients_are_needed(network: list[tuple[str, Array, Array]], data: LabelledData) -> None:
-    found = repair(opened(network, WithoutGradients), data, include=("fc*",))
-    assert found.patch.digest == repair(opened(network), data, include=("fc*",)).patch.digest
+    found = repair(open_network(network, WithoutGradients), data, include=("fc*",))
+    assert found.patch.digest == repair(open_network(network), data, include=("fc*",)).patch.digest
 
 
 def test_excluded_layers_stay_as_they_are(network: list[tuple[str, Array, Array]], data: LabelledData) -> None:
-    found = repair(opened(network), data, exclude=("fc1",))
+    found = repair(open_network(network), data, exclude=("fc1",))
     assert {layer for one in found.search.front for layer in one.layers} <= {"fc2", "fc3"}
 
 
@@ -356,9 +358,9 @@ def test_positions_are_averaged_and_sampled_in_turn(problem: Problem) -> None:
 def test_a_point_chosen_later_keeps_its_directions(
     network: list[tuple[str, Array, Array]], data: LabelledData, tmp_path: Path, name: str
 ) -> None:
-    result = repair(opened(network), data, name)
+    result = repair(open_network(network), data, name)
     result.save(tmp_path / "fix")
-    again = open_repair(tmp_path / "fix", opened(network), data)
+    again = open_repair(tmp_path / "fix", open_network(network), data)
     for stored, point in zip(again.points, result.points, strict=True):
         assert change_of(stored.candidate) == change_of(point.candidate)
     bolder = again.choose(max_break=0.2)
@@ -370,14 +372,14 @@ def test_a_point_chosen_later_keeps_its_directions(
 def test_directions_that_are_trained_repair_a_stuck_pixel(
     network: list[tuple[str, Array, Array]], data: LabelledData
 ) -> None:
-    result = repair(opened(network), data, "low-rank")
+    result = repair(open_network(network), data, "low-rank")
     found = result.evidence.held_out
     assert found.repaired > 0.6 * found.negatives
     assert found.broken < 0.04 * found.positives
     (change,) = result.patch.low_rank
     assert change.edit.rank <= 4
     with pytest.raises(UsageError, match="has no gradients"):
-        repair(opened(network, WithoutGradients), data, "low-rank")
+        repair(open_network(network, WithoutGradients), data, "low-rank")
 
 
 def test_a_pool_for_single_weights_leaves_directions_out(problem: Problem) -> None:
@@ -415,6 +417,6 @@ def test_directions_of_a_convolution_are_found_on_its_patches() -> None:
 
 
 def leaving_without_bias(backend: ModelBackend, layer: str, use: Activation) -> Array:
-    """What a convolution gives for its kernel alone, `(n, out, positions)`."""
+    """Run a convolution with its kernel alone, `(n, out, positions)`."""
     bias = backend.get_weights(layer).get("bias", np.zeros(1))
     return use.leaving.reshape(len(use.leaving), use.leaving.shape[1], -1) - bias.reshape(1, -1, 1)

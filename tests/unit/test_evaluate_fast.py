@@ -121,12 +121,12 @@ def test_route_is_chosen_from_where_the_suspects_are(network: str, layers: list[
     ("kind", "route"), [(ReferenceBackend, "channels, dense tail"), (Silent, "touched channels|cut")]
 )
 def test_grouped_and_strided_convolutions_keep_their_decisions(kind: type, route: str) -> None:
-    plain, fast = both(strided(), ["conv"], n=100, k=8, kind=kind)
+    plain, fast = both(make_strided(), ["conv"], n=100, k=8, kind=kind)
     assert fast.source.route.name in route.split("|")
     assert_same_search(plain, fast, population=12, generations=15)
 
 
-def strided() -> Network:
+def make_strided() -> Network:
     from arachne.testing.networks import dense
     from arachne.testing.nodes import Conv, Flatten, Relu
 
@@ -143,7 +143,7 @@ def test_touched_channels_keep_their_decisions_whether_or_not_they_are_the_faste
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ChannelRoute, "seconds", lambda self, trials: -1.0)
-    for network, layer in ((strided(), "conv"), (NETWORKS["convnet"][0], "conv1")):
+    for network, layer in ((make_strided(), "conv"), (NETWORKS["convnet"][0], "conv1")):
         plain, fast = both(network, [layer], n=100, k=8, kind=Silent)
         assert fast.source.route.name == "touched channels"
         assert_same_search(plain, fast, population=12, generations=15)

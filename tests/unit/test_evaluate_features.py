@@ -9,7 +9,7 @@ from arachne.model.values import Array
 from arachne.scoring.fast.routes.features import find_features
 
 
-def pooled(outputs: Array, window: int, reduce: str) -> Array:
+def pool_windows(outputs: Array, window: int, reduce: str) -> Array:
     n, channels, rows, columns = outputs.shape
     cut = outputs[:, :, : rows // window * window, : columns // window * window]
     tiles = cut.reshape(n, channels, rows // window, window, columns // window, window)
@@ -24,7 +24,7 @@ def pooled(outputs: Array, window: int, reduce: str) -> Array:
 def test_features_are_found_from_what_enters_the_dense_layer(pool: str, window: int, name: str, flatten: str) -> None:
     outputs = np.random.default_rng(0).standard_normal((40, 5, 7, 7)).astype(np.float32)
     made = np.maximum(outputs, 0)
-    made = pooled(made, window, pool) if pool else made
+    made = pool_windows(made, window, pool) if pool else made
     flat = made.reshape(40, 5, -1)
     entering = (flat if flatten == "flatten" else flat.transpose(0, 2, 1)).reshape(40, -1)
     found = find_features(("relu", name, flatten), outputs, entering)
@@ -41,7 +41,7 @@ def test_features_are_found_from_what_enters_another_convolution(
 ) -> None:
     outputs = np.random.default_rng(0).standard_normal((40, 5, 8, 7)).astype(np.float32)
     made = np.tanh(outputs)
-    made = pooled(made, window, pool) if pool else made
+    made = pool_windows(made, window, pool) if pool else made
     entering = np.pad(made, [(0, 0), (0, 0), *padding])
     names = [word for word in ("tanh", name) if word]
     found = find_features([*names, "zero_pad"], outputs, entering)
@@ -53,7 +53,7 @@ def test_features_are_found_from_what_enters_another_convolution(
 
 def test_padding_before_a_pooling_or_a_dense_layer_is_not_gone_through() -> None:
     outputs = np.random.default_rng(0).standard_normal((40, 5, 6, 6)).astype(np.float32)
-    made = pooled(np.pad(outputs, [(0, 0), (0, 0), (1, 1), (1, 1)]), 2, "max")
+    made = pool_windows(np.pad(outputs, [(0, 0), (0, 0), (1, 1), (1, 1)]), 2, "max")
     assert find_features(("zero_pad", "max_pool"), outputs, made) is None
     assert find_features(("max_pool", "zero_pad", "flatten"), outputs, made.reshape(40, -1)) is None
 

@@ -1,4 +1,4 @@
-"""What is shared by the exporters to ONNX: sentences, silence, and inputs to try an export with."""
+"""Code that exporters to ONNX share: sentences, silence, and inputs to try an export with."""
 
 from __future__ import annotations
 

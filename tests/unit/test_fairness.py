@@ -137,7 +137,7 @@ def test_no_group_may_lose_more_than_its_limit() -> None:
     assert "keeps every group within its limit and makes the accuracy gap by site better" in refused.why
 
 
-def measured(was: Array, now: Array, objective: Objective) -> PartEvidence:
+def measure_groups(was: Array, now: Array, objective: Objective) -> PartEvidence:
     n = len(was)
     site = np.repeat(["a", "b"], n // 2)
     data = LabelledData(np.zeros((n, 1)), np.zeros(n, np.int64), columns={"site": site})
@@ -148,7 +148,7 @@ def measured(was: Array, now: Array, objective: Objective) -> PartEvidence:
 def test_who_pays_is_said_in_words() -> None:
     was = np.concatenate([np.arange(200) < 120, np.arange(200) < 190])
     now = np.concatenate([np.arange(200) < 150, np.arange(200) < 180])
-    part = measured(was, now, AccuracyGap(group_column="site"))
+    part = measure_groups(was, now, AccuracyGap(group_column="site"))
     assert part.fairness is not None
     assert [one.name for one in part.fairness.payers] == ["b"]
     assert part.fairness.before.value == pytest.approx(0.35)
@@ -159,7 +159,7 @@ def test_who_pays_is_said_in_words() -> None:
         "Who pays: b is 5.0 points less accurate (95.0 → 90.0 %: 0 of 200 became right and 10 wrong, p = 0.002).",
         "5.0 points of the 20.0 points are what b lost, not what others gained.",
     )
-    nobody = measured(was, was, AccuracyGap(group_column="site")).fairness
+    nobody = measure_groups(was, was, AccuracyGap(group_column="site")).fairness
     assert nobody is not None
     assert sentences(nobody)[0] == "Who gains: nobody."
     assert sentences(nobody)[1].startswith("Who pays: nobody;")

@@ -61,13 +61,13 @@ def test_whatever_ends_the_writing_leaves_what_was_there(tmp_path: Path, failure
     target = tmp_path / "net.pt"
     target.write_bytes(b"old")
 
-    def interrupted() -> None:
+    def interrupt() -> None:
         with atomic_draft(target) as temporary:
             temporary.write_bytes(b"half of it")
             raise failure
 
     with pytest.raises(failure):
-        interrupted()
+        interrupt()
     assert target.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["net.pt"]
 

@@ -24,7 +24,7 @@ def identity() -> ReferenceBackend:
     return backend
 
 
-def made(shift: float, n: int = 1500) -> tuple[ReferenceBackend, LabelledData]:
+def make_data(shift: float, n: int = 1500) -> tuple[ReferenceBackend, LabelledData]:
     """Inputs of class 1 of which some are read as 0, and have another sixth value, `shift` from that of others."""
     rng = np.random.default_rng(0)
     labels = rng.integers(3, size=n)
@@ -41,7 +41,7 @@ def part_of(backend: ReferenceBackend, data: LabelledData, target: str) -> Part:
 
 
 def test_a_target_that_lies_apart_is_within_reach_at_any_budget() -> None:
-    backend, data = made(shift=9.0)
+    backend, data = make_data(shift=9.0)
     found = forecast(backend, part_of(backend, data, "1:0"))
     assert found is not None
     assert found.reach == pytest.approx([1.0] * len(BUDGETS), abs=0.05)
@@ -52,7 +52,7 @@ def test_a_target_that_lies_apart_is_within_reach_at_any_budget() -> None:
 
 
 def test_labels_that_are_wrong_by_chance_are_out_of_reach_and_it_says_so() -> None:
-    backend, data = made(shift=0.0)
+    backend, data = make_data(shift=0.0)
     rng = np.random.default_rng(1)
     labels = np.where((data.labels == 0) & (rng.random(len(data)) < 0.2), 2, data.labels)
     found = forecast(backend, part_of(backend, LabelledData(data.inputs, labels), "2:0"))
@@ -70,7 +70,7 @@ def test_shares_are_said_as_ranges_of_whole_steps() -> None:
 
 
 def test_the_reach_never_falls_with_the_budget() -> None:
-    backend, data = made(shift=1.0)
+    backend, data = make_data(shift=1.0)
     found = forecast(backend, part_of(backend, data, "*:*"))
     assert found is not None
     assert list(found.reach) == sorted(found.reach)
@@ -78,7 +78,7 @@ def test_the_reach_never_falls_with_the_budget() -> None:
 
 
 def test_too_few_inputs_get_no_forecast() -> None:
-    backend, data = made(shift=9.0, n=90)
+    backend, data = make_data(shift=9.0, n=90)
     part = part_of(backend, data, "1:0")
     assert 0 < len(part.negatives) < 8
     assert forecast(backend, part) is None
@@ -100,7 +100,7 @@ def test_scores_out_of_fold_find_nothing_in_noise() -> None:
 
 
 def test_a_repair_and_a_scan_carry_the_forecast() -> None:
-    backend, data = made(shift=9.0)
+    backend, data = make_data(shift=9.0)
     told: list[str] = []
     result = engine.repair(backend, data, "1:0", on_note=told.append)
     assert result.forecast is not None

@@ -103,7 +103,7 @@ class Case:
 
     @property
     def flow(self) -> Flow:
-        """What `measure_flows` makes of the use, given ḡ."""
+        """Apply `measure_flows` to the use, given ḡ."""
         linear = LINEAR[self.kind](self.info)
         if self.kind == "norm":  # the signs tell where the channels are
             axes = "ncij" if self.channels == 0 else "nijc"
@@ -184,14 +184,14 @@ CASES = {
 }
 
 
-def copied(weights: Mapping[str, Array]) -> dict[str, Array]:
+def copy_weights(weights: Mapping[str, Array]) -> dict[str, Array]:
     return {name: values.copy() for name, values in weights.items()}
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_impact_is_that_of_one_weight_at_a_time(name: str) -> None:
     case = CASES[name]
-    found = copied(case.weights)
+    found = copy_weights(case.weights)
     impact_ratio(case.info, found, [case.flow], [])
     for parameter, values in naive_impact(case.apply, case.weights, case.gradient).items():
         np.testing.assert_allclose(found[parameter], values, rtol=1e-4, err_msg=parameter)
@@ -200,7 +200,7 @@ def test_impact_is_that_of_one_weight_at_a_time(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_negatives_are_divided_by_one_plus_positives_for_every_kind(name: str) -> None:
     case = CASES[name]
-    alone, both = copied(case.weights), copied(case.weights)
+    alone, both = copy_weights(case.weights), copy_weights(case.weights)
     impact_ratio(case.info, alone, [case.flow, case.flow], [])
     impact_ratio(case.info, both, [case.flow, case.flow], [case.flow])
     for parameter, values in alone.items():
@@ -216,7 +216,7 @@ def test_a_bias_is_a_weight_on_a_constant_one(name: str) -> None:
     along = [1] * whole.ndim
     along[case.channels] = size
     total = whole + np.sum([np.abs(bias).reshape(along) for bias in biases.values()], axis=0)
-    found = copied(case.weights | biases)
+    found = copy_weights(case.weights | biases)
     impact_ratio(case.info_with(biases), found, [case.flow], [])
     others = tuple(axis for axis in range(whole.ndim) if axis != case.channels % whole.ndim)
     for key, bias in biases.items():

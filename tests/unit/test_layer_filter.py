@@ -44,7 +44,7 @@ ONLY_IN = {
 """Searchers that change one layer of these networks alone."""
 
 
-def repaired(name: str, **filters: Any) -> RepairResult:
+def repair_with(name: str, **filters: Any) -> RepairResult:
     kind = NETWORKS.get(name, "mlp")
     searcher, data = make_searcher(name, **SHORT.get(name, {})), golden.data_for(kind)
     settings = Settings(searcher=searcher, localiser=make_localiser(searcher.LOCALISER, **filters))
@@ -65,16 +65,16 @@ def test_no_search_changes_an_excluded_layer(name: str, excluded: str) -> None:
     layer = other if excluded == "other" else excluded
     if name in ALWAYS or ONLY_IN.get(name) == layer:
         with pytest.raises(UsageError, match=r"leave out|left out"):
-            repaired(name, exclude=(layer,))
+            repair_with(name, exclude=(layer,))
         return
-    front = repaired(name, exclude=(layer,)).search.front
+    front = repair_with(name, exclude=(layer,)).search.front
     changed = {name for candidate in front for name in candidate.layers}
     assert changed == {"head", other} - {layer}
 
 
 @pytest.mark.parametrize("name", ["auto", "bias", "erase", "low-rank", "margin@fisher", "tune"])
 def test_a_search_changes_included_layers_alone(name: str) -> None:
-    front = repaired(name, include=("h*",)).search.front
+    front = repair_with(name, include=("h*",)).search.front
     assert {name for candidate in front for name in candidate.layers} == {"head"}
 
 

@@ -61,7 +61,7 @@ EVERY = pytest.mark.parametrize("name", MEMBERS)
 
 
 @cache
-def built(kind: str) -> tuple[Network, LabelledData]:
+def build(kind: str) -> tuple[Network, LabelledData]:
     """A network and its data, with a group for each input."""
     data = data_for(kind)
     sides = np.where(np.arange(len(data)) % 3 == 0, "left", "right")
@@ -71,7 +71,7 @@ def built(kind: str) -> tuple[Network, LabelledData]:
 def repair(name: str, **more: Any) -> RepairResult:
     """Repair by one member alone, within 5 % unless told otherwise; also where nothing is within the budget."""
     member = MEMBERS[name]
-    whole, data = built(member.kind)
+    whole, data = build(member.kind)
     allowed = {key: more.pop(key) for key in ("include", "exclude", "biases") if key in more}
     never_break = more.pop("never_break", None)
     settings = Settings(
@@ -86,7 +86,7 @@ def repair(name: str, **more: Any) -> RepairResult:
         return error.result
 
 
-def chosen(found: RepairResult) -> MeasuredCandidate:
+def chosen_point(found: RepairResult) -> MeasuredCandidate:
     """The point that was chosen; there has to be one."""
     assert found.choice is not None
     assert found.choice.index is not None
@@ -102,7 +102,7 @@ def within_break_rate(found: RepairResult) -> list[int]:
 def problem_of(name: str) -> Problem:
     """The problem that a member is given, from the seen part of the data."""
     member = MEMBERS[name]
-    whole, data = built(member.kind)
+    whole, data = build(member.kind)
     backend, rng = ReferenceBackend(whole), np.random.default_rng(0)
     split = split_by_outcome(backend, data, member.target, rng=rng)
     suspects = Contrast().localise(backend, split.seen, rng=rng).suspects
@@ -142,7 +142,7 @@ def test_it_changes_biases_only_where_they_count_as_weights(name: str) -> None:
 
 @EVERY
 def test_it_breaks_no_input_that_must_stay_right(name: str) -> None:
-    whole, data = built(MEMBERS[name].kind)
+    whole, data = build(MEMBERS[name].kind)
     backend = ReferenceBackend(whole)
     right = np.flatnonzero(backend.predict(data.inputs) == data.labels)[:40]
     found = repair(name, never_break=LabelledData(np.asarray(data.inputs)[right], data.labels[right]))
@@ -167,7 +167,7 @@ def test_its_candidates_are_compared_by_the_objective(name: str) -> None:
     found = repair(name, objective=AccuracyGap(group_column="side"))
     objective, choice = AccuracyGap(group_column="side"), found.choice
     assert choice is not None
-    gain = chosen(found).selection_outcome.gain(objective)
+    gain = chosen_point(found).selection_outcome.gain(objective)
     assert gain > 0
     assert gain >= max(found.points[n].selection_outcome.gain(objective) for n in choice.within) - 0.005
 

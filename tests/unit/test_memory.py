@@ -20,7 +20,7 @@ from arachne.search import DifferentialEvolution
 from arachne.settings import Settings
 from arachne.testing import ReferenceBackend
 
-SMALL = Settings(searcher=DifferentialEvolution(population=12, generations=6))
+SMALL_SEARCH = Settings(searcher=DifferentialEvolution(population=12, generations=6))
 
 
 class Cramped(ReferenceBackend):
@@ -35,7 +35,7 @@ class Cramped(ReferenceBackend):
         return super()._run(values)
 
 
-def cramped(model: ReferenceBackend, fits: int) -> Cramped:
+def cramp_memory(model: ReferenceBackend, fits: int) -> Cramped:
     backend = Cramped(model.native)
     backend.fits = fits
     for info in model.layers:
@@ -48,23 +48,23 @@ def test_batches_are_halved_until_they_fit_and_the_patch_is_the_same(
     model: ReferenceBackend, digits: LabelledData
 ) -> None:
     told: list[str] = []
-    backend = cramped(model, 100)
-    found = repair(backend, digits, "8:1", settings=SMALL, on_note=told.append)
+    backend = cramp_memory(model, 100)
+    found = repair(backend, digits, "8:1", settings=SMALL_SEARCH, on_note=told.append)
     assert told[0] == f"not enough memory: the model runs on {told[0].split()[7]} inputs at a time from now on"
     assert int(told[-1].split()[7]) <= 100
     assert len(told) == len(set(told)) > 1
-    assert found.patch.entries == repair(model, digits, "8:1", settings=SMALL).patch.entries
+    assert found.patch.entries == repair(model, digits, "8:1", settings=SMALL_SEARCH).patch.entries
 
 
 def test_one_input_that_does_not_fit_ends_the_run(model: ReferenceBackend, digits: LabelledData) -> None:
     with pytest.raises(OutOfMemoryError, match=r"^not enough memory; use fewer inputs, or a machine with more$"):
-        repair(cramped(model, 0), digits, "8:1", settings=SMALL)
+        repair(cramp_memory(model, 0), digits, "8:1", settings=SMALL_SEARCH)
 
 
 def test_a_search_that_runs_out_of_memory_can_go_on(
     tmp_path: Path, model: ReferenceBackend, digits: LabelledData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = repair(model, digits, "8:1", settings=SMALL)
+    whole = repair(model, digits, "8:1", settings=SMALL_SEARCH)
     compare, calls = FastEvaluator.compare_with_parents, 0
 
     def at_the_fourth(self: FastEvaluator, *arguments: Any) -> Array:
@@ -76,9 +76,9 @@ def test_a_search_that_runs_out_of_memory_can_go_on(
 
     monkeypatch.setattr(FastEvaluator, "compare_with_parents", at_the_fourth)
     with pytest.raises(OutOfMemoryError) as caught:
-        repair(model, digits, "8:1", settings=SMALL, checkpoint=Checkpoints(tmp_path))
+        repair(model, digits, "8:1", settings=SMALL_SEARCH, checkpoint=Checkpoints(tmp_path))
     assert caught.value.exit_code == 4
-    found = repair(model, digits, "8:1", settings=SMALL, checkpoint=Checkpoints(tmp_path, resume=True))
+    found = repair(model, digits, "8:1", settings=SMALL_SEARCH, checkpoint=Checkpoints(tmp_path, resume=True))
     assert calls > 4
     assert found.patch.to_json() == whole.patch.to_json()
     assert found.search.history == whole.search.history

@@ -18,15 +18,15 @@ from arachne.engine import MIN_SEARCH_MEMORY, repair
 from arachne.settings import Settings, make_localiser, make_searcher
 from arachne.testing import ReferenceBackend, mlp
 
-INPUTS, WIDTH, FEW = 6000, 12_288, 300
+INPUTS, WIDTH, FEWEST_INPUTS = 6000, 12_288, 300
 """300 MB in memory, and how many of them are repaired first, to have everything imported."""
 
 MEMORY = 16 << 20
 BESIDES = (64 << 20) + 300 * INPUTS
-"""What a repair holds whatever it may: inputs that labels are compared by, and some numbers about each input."""
+"""Memory of any repair: inputs that labels are compared by, and some numbers about each input."""
 
 SLACK = 48 << 20
-"""What batches under way, and what they leave unused behind them, take for a while."""
+"""Memory for a while: batches under way, and the gaps they leave behind them."""
 
 
 def model() -> ReferenceBackend:
@@ -59,14 +59,14 @@ def main(folder: Path) -> None:
     """Repair few inputs, then all, and print by how much the second took more than the first."""
     settings, target = Settings(memory=MEMORY, budget=Budget(max_break=0.9)), (folder / "target").read_text("utf-8")
     data = read_data(folder, preprocess="scale=1/255", memory=MEMORY)
-    few = data.take(np.arange(FEW))
+    few = data.take(np.arange(FEWEST_INPUTS))
     repair(model(), LabelledData(np.asarray(few.inputs), few.labels), target, settings=settings)
     before = peak()
     result = repair(model(), data, target, settings=settings)
     print(json.dumps({"bytes": 4 * WIDTH * len(data), "grown": peak() - before, "weights": len(result.patch)}))
 
 
-SMALL = 1 << 20
+SMALL_MEMORY = 1 << 20
 """A limit below what a search needs."""
 
 
@@ -92,7 +92,7 @@ def search_within(folder: Path, memory: int) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows does not tell the peak of a process in this way")
 def test_a_search_with_a_limit_below_what_it_needs_says_so_and_takes_no_more_than_without_one(tmp_path: Path) -> None:
     found = []
-    for memory in (SMALL, 2 << 30):
+    for memory in (SMALL_MEMORY, 2 << 30):
         ran = subprocess.run(
             [sys.executable, "-m", "tests.unit.test_memory_of_a_repair", str(tmp_path), str(memory)],
             cwd=Path(__file__).parents[2],

@@ -62,7 +62,7 @@ class CountingBackend(ReferenceBackend):
         }
 
 
-def trained() -> ReferenceBackend:
+def train_network() -> ReferenceBackend:
     """A network trained on digits, most of whose eights were filed under one."""
     inputs, labels = digits()
     backend = ReferenceBackend(mlp([64, 16, 10], seed=0))
@@ -83,7 +83,7 @@ def digits() -> tuple[Array, Array]:
 @pytest.fixture(scope="module")
 def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "net.refnet"
-    trained().save(path)
+    train_network().save(path)
     return path
 
 

@@ -84,13 +84,13 @@ def test_context_manager_takes_the_patch_out_after_a_failure(backend: ReferenceB
     before = snapshot(backend)
     patch = Patch.between(backend, ADDRESSES, VALUES)
 
-    def interrupted() -> None:
+    def interrupt() -> None:
         with patch.apply_temporarily(backend):
             assert at(backend, ADDRESSES[1]) == 0.5
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        interrupted()
+        interrupt()
     assert snapshot(backend) == before
 
 

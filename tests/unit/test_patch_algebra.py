@@ -38,7 +38,7 @@ def after(*patches: Patch) -> dict[str, bytes]:
     return snapshot(backend)
 
 
-def made(places: Sequence[int], values: Sequence[float], *before: Patch) -> Patch:
+def make_patch(places: Sequence[int], values: Sequence[float], *before: Patch) -> Patch:
     backend = fresh()
     for patch in before:
         patch.apply(backend)
@@ -46,19 +46,19 @@ def made(places: Sequence[int], values: Sequence[float], *before: Patch) -> Patc
 
 
 def test_patches_side_by_side_do_together_what_each_does() -> None:
-    first, second = made([0, 3], [0.5, 1.0]), made([3, 4], [1.0, 2.0])
+    first, second = make_patch([0, 3], [0.5, 1.0]), make_patch([3, 4], [1.0, 2.0])
     both = first.compose(second)
     assert [(str(e.address), e.new) for e in both.entries] == [
         ("fc1.bias[0]", 0.5),
         ("fc2.weight[0, 0]", 1.0),
         ("fc2.weight[0, 1]", 2.0),
     ]
-    assert after(both) == after(made([0, 3, 4], [0.5, 1.0, 2.0]))
+    assert after(both) == after(make_patch([0, 3, 4], [0.5, 1.0, 2.0]))
     assert after(second.compose(first)) == after(both)
 
 
 def test_stack_remembers_what_it_is_made_of() -> None:
-    first, second, third = made([0], [0.5]), made([3], [1.0]), made([4], [2.0])
+    first, second, third = make_patch([0], [0.5]), make_patch([3], [1.0]), make_patch([4], [2.0])
     stack = first.compose(second).compose(third)
     assert [part["digest"] for part in stack.provenance["stack"]] == [p.digest for p in (first, second, third)]
     assert stack.provenance["stack"][1]["provenance"] == {"target": "[3]"}
@@ -68,15 +68,15 @@ def test_stack_remembers_what_it_is_made_of() -> None:
 
 
 def test_conflicts_are_named_with_both_values() -> None:
-    first, second = made([0, 3], [0.5, 1.0]), made([3, 4], [0.7, 2.0])
+    first, second = make_patch([0, 3], [0.5, 1.0]), make_patch([3, 4], [0.7, 2.0])
     assert [(c.address, c.first, c.second) for c in conflicts(first.changes, second.changes)] == [(PLACES[3], 1.0, 0.7)]
     with pytest.raises(PatchError, match=r"they give different values to 1 weight: fc2.weight\[0, 0\] \(1.0 or 0.7\)"):
         first.compose(second)
 
 
 def test_patch_made_on_the_result_of_another_runs_after_it() -> None:
-    first = made([0, 3], [0.5, 1.0])
-    second = made([3, 4], [0.7, 2.0], first)
+    first = make_patch([0, 3], [0.5, 1.0])
+    second = make_patch([3, 4], [0.7, 2.0], first)
     both = first.compose(second)
     assert after(both) == after(first, second)
     assert after(both.minus(second)) == after(first)
@@ -85,13 +85,13 @@ def test_patch_made_on_the_result_of_another_runs_after_it() -> None:
 
 
 def test_weights_put_back_by_a_later_patch_vanish_from_the_stack() -> None:
-    first = made([0, 3], [0.5, 1.0])
+    first = make_patch([0, 3], [0.5, 1.0])
     assert first.compose(first.inverse()).entries == ()
     assert first.compose(first.inverse()).base.tensors == ()
 
 
 def test_inverse_takes_back_and_its_inverse_is_the_patch() -> None:
-    first = made([0, 3, 4], [0.5, 1.0, -3.0])
+    first = make_patch([0, 3, 4], [0.5, 1.0, -3.0])
     assert after(first, first.inverse()) == after()
     assert first.inverse().inverse().entries == first.entries
     twice = first.inverse().inverse().base.tensors
@@ -103,7 +103,7 @@ def test_inverse_takes_back_and_its_inverse_is_the_patch() -> None:
 
 
 def test_inverse_carries_the_fingerprints_of_the_patched_rows() -> None:
-    first = made([3, 4], [0.5, -3.0])
+    first = make_patch([3, 4], [0.5, -3.0])
     backend = fresh()
     first.apply(backend)
     expected = Patch.between(backend, PLACES[3:4], [9.0]).base.tensors[0].fingerprints[0]
@@ -112,7 +112,7 @@ def test_inverse_carries_the_fingerprints_of_the_patched_rows() -> None:
 
 
 def test_inverse_of_patches_side_by_side_is_checked_by_what_it_leads_to() -> None:
-    both = made([3], [0.5]).compose(made([4], [2.0]))
+    both = make_patch([3], [0.5]).compose(make_patch([4], [2.0]))
     assert [(t.sha256 is None, t.patched_sha256 is None) for t in both.inverse().base.tensors] == [(True, False)]
     assert after(both, both.inverse()) == after()
     assert both.compose(both.inverse()).entries == ()
@@ -122,14 +122,14 @@ def test_patches_for_different_models_do_not_stack() -> None:
     other = ReferenceBackend(mlp([4, 8, 3], seed=1))
     foreign = Patch.between(other, [PLACES[4]], [0.5])
     with pytest.raises(PatchError, match=r"different models: 'fc2.weight'"):
-        made([3], [0.5]).compose(foreign)
+        make_patch([3], [0.5]).compose(foreign)
     with pytest.raises(PatchError, match="shape or dtype"):
-        made([3], [0.5]).compose(Patch.between(ReferenceBackend(mlp([4, 9, 3])), [PLACES[4]], [0.5]))
+        make_patch([3], [0.5]).compose(Patch.between(ReferenceBackend(mlp([4, 9, 3])), [PLACES[4]], [0.5]))
 
 
 def test_patches_for_different_models_do_not_stack_where_they_share_no_tensor() -> None:
-    first = made([0], [0.5])
-    later = made([3], [1.0], first)
+    first = make_patch([0], [0.5])
+    later = make_patch([3], [1.0], first)
     assert first.base.patched_content == later.base.content
     assert len(first.compose(later)) == 2
     assert first.inverse().base.content == later.base.content
@@ -140,9 +140,9 @@ def test_patches_for_different_models_do_not_stack_where_they_share_no_tensor() 
 
 def test_what_is_not_in_a_stack_cannot_be_taken_out() -> None:
     with pytest.raises(PatchError, match=r"changes 'fc1.bias', which the other does not"):
-        made([3], [0.5]).minus(made([0], [1.0]))
+        make_patch([3], [0.5]).minus(make_patch([0], [1.0]))
     with pytest.raises(PatchError, match=r"sets fc2.weight\[0, 1\] to 1.0, which is not what the other leaves"):
-        made([3], [0.5]).minus(made([4], [1.0]))
+        make_patch([3], [0.5]).minus(make_patch([4], [1.0]))
 
 
 @settings(max_examples=40)
@@ -152,7 +152,7 @@ def test_taking_out_the_last_of_any_stack_leaves_the_rest(data: st.DataObject) -
     for _ in range(data.draw(st.integers(2, 4))):
         places = data.draw(st.lists(st.integers(0, len(PLACES) - 1), min_size=1, max_size=4, unique=True))
         values = data.draw(st.lists(st.integers(-4, 4).map(float), min_size=len(places), max_size=len(places)))
-        patches.append(made(places, values, *patches))
+        patches.append(make_patch(places, values, *patches))
     stack = patches[0]
     for patch in patches[1:-1]:
         stack = stack.compose(patch)

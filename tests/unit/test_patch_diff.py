@@ -20,7 +20,7 @@ from arachne.testing.reference_file import RefnetWeights
 PLACES = [Address("fc1", "bias", (2,)), Address("fc2", "weight", (0, 3)), Address("fc2", "weight", (2, 7))]
 
 
-def saved(path: Path, *patches: Patch, dtype: str = "float32", seed: int = 0) -> RefnetWeights:
+def save_model(path: Path, *patches: Patch, dtype: str = "float32", seed: int = 0) -> RefnetWeights:
     backend = ReferenceBackend(mlp([4, 8, 3], seed=seed), dtype=dtype)
     for patch in patches:
         patch.apply(backend)
@@ -28,7 +28,7 @@ def saved(path: Path, *patches: Patch, dtype: str = "float32", seed: int = 0) ->
     return RefnetWeights(path)
 
 
-def renamed(file: RefnetWeights, path: Path) -> RefnetWeights:
+def rename_layers(file: RefnetWeights, path: Path) -> RefnetWeights:
     with zipfile.ZipFile(file.path) as source, zipfile.ZipFile(path, "w") as target:
         for member in source.namelist():
             target.writestr(member.replace("fc", "dense_"), source.read(member).replace(b'"fc', b'"dense_'))
@@ -42,12 +42,12 @@ def patch() -> Patch:
 
 @pytest.fixture
 def before(tmp_path: Path) -> RefnetWeights:
-    return saved(tmp_path / "before.refnet")
+    return save_model(tmp_path / "before.refnet")
 
 
 @pytest.fixture
 def after(patch: Patch, tmp_path: Path) -> RefnetWeights:
-    return saved(tmp_path / "after.refnet", patch)
+    return save_model(tmp_path / "after.refnet", patch)
 
 
 def test_diff_gives_back_the_patch(patch: Patch, before: RefnetWeights, after: RefnetWeights) -> None:
@@ -65,20 +65,20 @@ def test_diff_of_equal_models_is_empty(before: RefnetWeights) -> None:
 def test_diff_across_names_pairs_layers_by_what_they_hold(
     patch: Patch, before: RefnetWeights, after: RefnetWeights, tmp_path: Path
 ) -> None:
-    made = diff(before, renamed(after, tmp_path / "other.refnet"))
+    made = diff(before, rename_layers(after, tmp_path / "other.refnet"))
     assert made.entries == patch.entries
     assert made.provenance["diff"]["layers"] == {"fc1": "dense_1", "fc2": "dense_2"}
 
 
 def test_second_model_is_rounded_to_the_first_ones_dtype(tmp_path: Path) -> None:
-    half = saved(tmp_path / "half.refnet", dtype="float16")
-    single = saved(tmp_path / "single.refnet")
+    half = save_model(tmp_path / "half.refnet", dtype="float16")
+    single = save_model(tmp_path / "single.refnet")
     assert diff(half, single).entries == ()
     assert {entry.dtype for entry in diff(single, half).entries} == {"float32"}
 
 
 def test_diff_of_strangers_is_refused(before: RefnetWeights, tmp_path: Path) -> None:
-    other = renamed(saved(tmp_path / "seed1.refnet", seed=1), tmp_path / "other.refnet")
+    other = rename_layers(save_model(tmp_path / "seed1.refnet", seed=1), tmp_path / "other.refnet")
     with pytest.raises(PatchError, match=r"layer 'fc1' of '.*before.refnet' has no counterpart in '.*other.refnet'"):
         diff(before, other)
     assert len(diff(before, other, mapping={"fc1": "dense_1", "fc2": "dense_2"})) > 40
@@ -94,7 +94,7 @@ def test_layers_that_look_the_same_are_ambiguous(tmp_path: Path) -> None:
     backend.save(tmp_path / "twins.refnet")
     file = RefnetWeights(tmp_path / "twins.refnet")
     with pytest.raises(PatchError, match=r"layer 'fc1' could be 'dense_1', 'dense_2'.*as in fc1=dense_1"):
-        diff(file, renamed(file, tmp_path / "other.refnet"))
+        diff(file, rename_layers(file, tmp_path / "other.refnet"))
 
 
 def test_models_that_differ_all_over_give_no_patch(
@@ -102,7 +102,7 @@ def test_models_that_differ_all_over_give_no_patch(
 ) -> None:
     monkeypatch.setattr(difference, "MAX_ENTRIES", 20)
     with pytest.raises(PatchError, match="more than 20 weights: that is another model"):
-        diff(before, saved(tmp_path / "seed1.refnet", seed=1))
+        diff(before, save_model(tmp_path / "seed1.refnet", seed=1))
 
 
 def test_log_tells_what_a_file_carries(
@@ -110,9 +110,9 @@ def test_log_tells_what_a_file_carries(
 ) -> None:
     assert patch_state(patch, before).state == "not carried"
     assert (patch_state(patch, after).state, patch_state(patch, after).weights) == ("carried", 3)
-    assert patch_state(patch, renamed(after, tmp_path / "names.refnet")).state == "carried"
-    assert patch_state(patch, renamed(before, tmp_path / "names.refnet")).state == "not carried"
-    assert patch_state(patch, saved(tmp_path / "seed1.refnet", seed=1)).state == "another model"
+    assert patch_state(patch, rename_layers(after, tmp_path / "names.refnet")).state == "carried"
+    assert patch_state(patch, rename_layers(before, tmp_path / "names.refnet")).state == "not carried"
+    assert patch_state(patch, save_model(tmp_path / "seed1.refnet", seed=1)).state == "another model"
 
 
 def test_log_sees_patches_under_later_ones(patch: Patch, tmp_path: Path) -> None:
@@ -120,17 +120,17 @@ def test_log_sees_patches_under_later_ones(patch: Patch, tmp_path: Path) -> None
     patch.apply(backend)
     more = Patch.between(backend, [Address("fc2", "weight", (1, 1))], [2.0])
     over = Patch.between(backend, PLACES[1:2], [9.0])
-    assert patch_state(patch, saved(tmp_path / "a.refnet", patch, more)).state == "changed since"
-    found = patch_state(patch, saved(tmp_path / "b.refnet", patch, over))
+    assert patch_state(patch, save_model(tmp_path / "a.refnet", patch, more)).state == "changed since"
+    found = patch_state(patch, save_model(tmp_path / "b.refnet", patch, over))
     assert (found.state, found.weights, found.of) == ("in part", 2, 3)
 
 
 def test_log_knows_the_base_of_a_patch_whose_weights_another_one_has_changed(patch: Patch, tmp_path: Path) -> None:
     backend = ReferenceBackend(mlp([4, 8, 3]))
     rival = Patch.between(backend, PLACES, [7.0, 8.0, 9.0])
-    assert patch_state(patch, saved(tmp_path / "a.refnet", rival)).state == "overwritten"
+    assert patch_state(patch, save_model(tmp_path / "a.refnet", rival)).state == "overwritten"
     some = Patch.between(backend, PLACES[:1], [7.0])
-    assert patch_state(patch, saved(tmp_path / "b.refnet", some)).state == "not carried"
+    assert patch_state(patch, save_model(tmp_path / "b.refnet", some)).state == "not carried"
 
 
 def test_patch_can_be_read_by_people(patch: Patch) -> None:
@@ -163,36 +163,36 @@ def test_notebook_view_escapes_names(patch: Patch) -> None:
     assert page.count("<tr>") == 4
 
 
-ROWS = np.arange(1, 25, dtype=np.float32).reshape(3, 8)
+DIFF_ROWS = np.arange(1, 25, dtype=np.float32).reshape(3, 8)
 FACTORS = np.array([[0.3], [-1.7], [0.011]], np.float32)
 SINGLE = ("float32", "float32")
 
 
 def test_factors_of_rows_are_taken_out_and_changes_found_under_them() -> None:
-    changed = ROWS.copy()
+    changed = DIFF_ROWS.copy()
     changed[1, 2], changed[2, 7] = 5.0, -3.0
-    found = unfold(ROWS, changed * FACTORS, SINGLE)
+    found = unfold(DIFF_ROWS, changed * FACTORS, SINGLE)
     np.testing.assert_allclose(found.factors, FACTORS[:, 0], rtol=1e-6)
-    assert np.argwhere(found.values != ROWS).tolist() == [[1, 2], [2, 7]]
+    assert np.argwhere(found.values != DIFF_ROWS).tolist() == [[1, 2], [2, 7]]
     np.testing.assert_allclose(found.values, changed, rtol=1e-6)
 
 
 def test_rows_without_a_factor_are_compared_to_the_bit() -> None:
-    changed = ROWS.copy()
+    changed = DIFF_ROWS.copy()
     changed[0, 0] = np.nextafter(np.float32(1), np.float32(2))
-    found = unfold(ROWS, changed, SINGLE)
+    found = unfold(DIFF_ROWS, changed, SINGLE)
     assert not found.is_folded
     np.testing.assert_array_equal(found.values, changed)
 
 
 def test_a_row_that_differs_all_over_proves_nothing() -> None:
-    strange = ROWS * FACTORS
+    strange = DIFF_ROWS * FACTORS
     strange[1] = np.random.default_rng(0).normal(size=8)
     with pytest.raises(NotProvenError) as error:
-        unfold(ROWS, strange, SINGLE)
+        unfold(DIFF_ROWS, strange, SINGLE)
     assert error.value.row == 1
     with pytest.raises(NotProvenError):  # any two numbers have a factor
-        unfold(ROWS[:, :1], ROWS[:, :1] * FACTORS, SINGLE)
+        unfold(DIFF_ROWS[:, :1], DIFF_ROWS[:, :1] * FACTORS, SINGLE)
 
 
 def test_zeros_prove_no_factor() -> None:

@@ -180,7 +180,7 @@ def test_two_edits_of_one_tensor_do_not_stack() -> None:
         Patch.of_edits(backend, [edit_of(), edit_of()])
 
 
-def edited(patch: Patch, **changed: Any) -> str:
+def edit_patch(patch: Patch, **changed: Any) -> str:
     document = json.loads(patch.to_json())
     document["low_rank"][0].update(changed)
     return json.dumps(document)
@@ -206,20 +206,20 @@ HUGE = base64.b64encode(np.full(16, 3e38, "<f4").tobytes()).decode()
 )
 def test_a_section_that_makes_no_sense_is_refused(patch: Patch, changed: dict[str, Any], sentence: str) -> None:
     with pytest.raises(PatchError, match=sentence):
-        Patch.from_json(edited(patch, **changed))
+        Patch.from_json(edit_patch(patch, **changed))
 
 
 def test_edited_vectors_and_a_damaged_residue_are_found_before_anything_changes(patch: Patch) -> None:
     backend = backend_with()
     original = bits(backend)
     with pytest.raises(PatchError, match="it promises: entries were edited"):
-        Patch.from_json(edited(patch, left=HUGE)).apply(backend)
+        Patch.from_json(edit_patch(patch, left=HUGE)).apply(backend)
     assert bits(backend) == original
     patch.apply(backend)
     carried = bits(backend)
     for residue in ("", "AQID"):
         with pytest.raises(PatchError, match="residue"):
-            Patch.from_json(edited(patch, residue=residue)).revert(backend)
+            Patch.from_json(edit_patch(patch, residue=residue)).revert(backend)
     assert bits(backend) == carried
 
 

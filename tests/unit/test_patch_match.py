@@ -31,14 +31,14 @@ def patch() -> Patch:
     return Patch.between(ReferenceBackend(convnet()), PLACES, VALUES, evidence={"verdict": "repaired"})
 
 
-def exported(
+def export_model(
     path: Path,
     *,
     names: Mapping[str, str] = NAMES,
     weights: Mapping[tuple[str, str], Array] | None = None,
     dtype: str = "float32",
 ) -> RefnetWeights:
-    """The same network as another framework might write it."""
+    """Write the network as another framework might."""
     backend = ReferenceBackend(convnet(), dtype=dtype)
     for (layer, parameter), values in (weights or {}).items():
         backend.set_weights(layer, parameter, values)
@@ -55,32 +55,32 @@ def exported(
     return RefnetWeights(path)
 
 
-def scaled(factors: Array) -> dict[tuple[str, str], Array]:
-    """What folding a batch normalisation does to the first convolution."""
+def fold_scales(factors: Array) -> dict[tuple[str, str], Array]:
+    """Scale the first convolution as folding a batch normalisation does."""
     kernel = ReferenceBackend(convnet()).get_weights("conv1")["weight"]
     return {("conv1", "weight"): (kernel * factors[:, None, None, None]).astype(np.float32)}
 
 
-def applied(found: Match, file: RefnetWeights, path: Path) -> RefnetWeights:
+def apply_match(found: Match, file: RefnetWeights, path: Path) -> RefnetWeights:
     found.patch.apply_file(file, path)
     return RefnetWeights(path)
 
 
 def test_file_with_the_same_names_takes_the_patch_as_it_is(patch: Patch, tmp_path: Path) -> None:
-    found = match(patch, exported(tmp_path / "m.refnet", names={}))
+    found = match(patch, export_model(tmp_path / "m.refnet", names={}))
     assert found.patch is patch
     assert not found.derived
 
 
 def test_other_names_are_found_by_content_in_both_directions(patch: Patch, tmp_path: Path) -> None:
-    file = exported(tmp_path / "m.refnet")
+    file = export_model(tmp_path / "m.refnet")
     found = match(patch, file, exact=True)
     assert [(pair.name, pair.how) for pair in found.pairs] == [
         ("block/Conv_0.weight", "content"),
         ("logits.weight", "content"),
     ]
     assert not found.derived
-    patched = applied(found, file, tmp_path / "p.refnet")
+    patched = apply_match(found, file, tmp_path / "p.refnet")
     assert patched.read("logits", "weight")[0, 3] == 1.0
     again = match(patch, patched, exact=True)
     assert all(pair.done for pair in again.pairs)
@@ -90,20 +90,20 @@ def test_other_names_are_found_by_content_in_both_directions(patch: Patch, tmp_p
 
 def test_folded_factor_scales_the_new_values(patch: Patch, tmp_path: Path) -> None:
     factors = np.array([0.3, -1.7, 2.5, 0.011])
-    file = exported(tmp_path / "m.refnet", weights=scaled(factors))
+    file = export_model(tmp_path / "m.refnet", weights=fold_scales(factors))
     found = match(patch, file)
     assert [pair.how for pair in found.pairs] == ["scaled", "content"]
     assert found.pairs[0].factors == pytest.approx({1: -1.7, 3: 0.011}, rel=1e-6)
     assert found.derived
-    kernel = applied(found, file, tmp_path / "p.refnet").read("block/Conv_0", "weight")
+    kernel = apply_match(found, file, tmp_path / "p.refnet").read("block/Conv_0", "weight")
     assert kernel[1, 0, 1, 1] == pytest.approx(-1.7 * 0.5, rel=1e-6)
     assert kernel[3, 0, 2, 0] == pytest.approx(0.011 * -0.25, rel=1e-6)
 
 
 def test_derived_patch_reverts_to_the_bit_and_says_where_it_comes_from(patch: Patch, tmp_path: Path) -> None:
-    file = exported(tmp_path / "m.refnet", weights=scaled(np.array([0.3, -1.7, 2.5, 0.011])))
+    file = export_model(tmp_path / "m.refnet", weights=fold_scales(np.array([0.3, -1.7, 2.5, 0.011])))
     found = match(patch, file)
-    patched = applied(found, file, tmp_path / "p.refnet")
+    patched = apply_match(found, file, tmp_path / "p.refnet")
     Patch.from_json(found.patch.to_json()).revert_file(patched, tmp_path / "b.refnet")
     assert sha256_of(tmp_path / "b.refnet") == sha256_of(file.path)
     origin = found.patch.provenance["derived_from"]
@@ -115,17 +115,17 @@ def test_derived_patch_reverts_to_the_bit_and_says_where_it_comes_from(patch: Pa
 
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 def test_file_in_another_dtype_gets_its_own_bits(patch: Patch, dtype: str, tmp_path: Path) -> None:
-    file = exported(tmp_path / "m.refnet", dtype=dtype)
+    file = export_model(tmp_path / "m.refnet", dtype=dtype)
     found = match(patch, file)
     assert {pair.how for pair in found.pairs} == {"close"}
     assert {entry.dtype for entry in found.patch.entries} == {dtype}
-    assert applied(found, file, tmp_path / "p.refnet").read("logits", "weight")[0, 3] == 1.0
+    assert apply_match(found, file, tmp_path / "p.refnet").read("logits", "weight")[0, 3] == 1.0
     with pytest.raises(PatchError, match="has the values of"):
         match(patch, file, exact=True)
 
 
 def test_exact_matching_refuses_a_factor(patch: Patch, tmp_path: Path) -> None:
-    file = exported(tmp_path / "m.refnet", weights=scaled(np.array([0.3, -1.7, 2.5, 0.011])))
+    file = export_model(tmp_path / "m.refnet", weights=fold_scales(np.array([0.3, -1.7, 2.5, 0.011])))
     with pytest.raises(
         PatchError, match=r"no tensor in 'm.refnet' has the values of 'conv1.weight'.*block/Conv_0.weight"
     ):
@@ -133,16 +133,16 @@ def test_exact_matching_refuses_a_factor(patch: Patch, tmp_path: Path) -> None:
 
 
 def test_row_that_is_not_a_multiple_is_refused(patch: Patch, tmp_path: Path) -> None:
-    weights = scaled(np.array([0.3, -1.7, 2.5, 0.011]))
+    weights = fold_scales(np.array([0.3, -1.7, 2.5, 0.011]))
     weights["conv1", "weight"][1, 0, 0, 0] *= 1.001
     with pytest.raises(PatchError, match="of the same shape"):
-        match(patch, exported(tmp_path / "m.refnet", weights=weights))
+        match(patch, export_model(tmp_path / "m.refnet", weights=weights))
 
 
 def test_changed_weight_under_its_own_name_is_named(patch: Patch, tmp_path: Path) -> None:
     weights = ReferenceBackend(convnet()).get_weights("fc2")["weight"]
     weights[0, 3] += 1
-    file = exported(tmp_path / "m.refnet", names={}, weights={("fc2", "weight"): weights})
+    file = export_model(tmp_path / "m.refnet", names={}, weights={("fc2", "weight"): weights})
     with pytest.raises(PatchError, match=r"expects fc2.weight\[0, 3\] to be"):
         match(patch, file, exact=True)
 
@@ -196,4 +196,4 @@ def test_mapping_that_leads_nowhere_is_refused(
     patch: Patch, mapping: dict[str, str], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(PatchError, match=message):
-        match(patch, exported(tmp_path / "m.refnet"), mapping=mapping)
+        match(patch, export_model(tmp_path / "m.refnet"), mapping=mapping)

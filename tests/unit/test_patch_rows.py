@@ -23,7 +23,7 @@ from arachne.testing import ReferenceBackend, mlp
 from tests.commands import arachne
 
 
-def patched(addresses: list[Address], seed: int = 0) -> Patch:
+def make_patch(addresses: list[Address], seed: int = 0) -> Patch:
     backend = ReferenceBackend(mlp([20, 30, 10]))
     return Patch.between(backend, addresses, np.random.default_rng(seed).normal(size=len(addresses)))
 
@@ -31,7 +31,7 @@ def patched(addresses: list[Address], seed: int = 0) -> Patch:
 @pytest.fixture(scope="module")
 def long() -> Patch:
     first = [Address("fc1", "weight", (row, column)) for row in range(15) for column in range(row + 1)]
-    return patched(
+    return make_patch(
         [*first, Address("fc2", "weight", (3, 4)), Address("fc2", "bias", (2,)), Address("fc2", "bias", (5,))]
     )
 
@@ -78,7 +78,7 @@ def test_everything_and_one_layer_can_be_asked_for(long: Patch) -> None:
 
 
 def test_a_short_patch_is_shown_in_the_order_of_the_model_and_not_summed_up() -> None:
-    text = str(patched([Address("fc1", "weight", (2, column)) for column in range(MAX_LISTED_WEIGHTS // 2)]))
+    text = str(make_patch([Address("fc1", "weight", (2, column)) for column in range(MAX_LISTED_WEIGHTS // 2)]))
     assert "largest" not in text
     assert [line.split("]")[0] for line in text.splitlines() if "→" in line] == [
         f"  [2, {column}" for column in range(MAX_LISTED_WEIGHTS // 2)

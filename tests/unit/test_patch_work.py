@@ -22,7 +22,7 @@ PER_TENSOR = 20
 
 
 class Doubled(ModelWeights):
-    """The same network under other names, every weight twice as large, as an exporter may leave it."""
+    """Write the network under other names, every weight twice as large, as an exporter may leave it."""
 
     def parameters(self) -> list[tuple[str, str]]:
         return [(f"other_{layer}", parameter) for layer, parameter in super().parameters()]

@@ -41,7 +41,7 @@ OF_THE_COMMAND = (
 )
 
 
-def parsed(*words: str) -> tuple[click.Context, Settings]:
+def parse(*words: str) -> tuple[click.Context, Settings]:
     """A command line's context and the settings it asks for."""
     context = command.make_context("repair", [*WHAT, *words])
     arguments: dict[str, Any] = {name: value for name, value in context.params.items() if name not in OF_THE_COMMAND}
@@ -51,8 +51,8 @@ def parsed(*words: str) -> tuple[click.Context, Settings]:
 
 
 def test_a_command_line_without_options_is_our_settings_or_the_papers() -> None:
-    assert parsed()[1] == Settings()
-    assert parsed("--faithful")[1] == Settings.faithful()
+    assert parse()[1] == Settings()
+    assert parse("--faithful")[1] == Settings.faithful()
 
 
 @pytest.mark.parametrize(
@@ -85,12 +85,12 @@ def test_a_command_line_without_options_is_our_settings_or_the_papers() -> None:
     ],
 )
 def test_options_reach_the_plugins_they_are_given_to(words: tuple[str, ...], settings: Settings) -> None:
-    context, made = parsed(*words)
+    context, made = parse(*words)
     assert made == settings
     repeated = shlex.split(again(context))
     assert repeated[:2] == ["arachne", "repair"]
     where = repeated.index("model.onnx")
-    assert parsed(*repeated[2:where], *repeated[where + 1 :])[1] == settings
+    assert parse(*repeated[2:where], *repeated[where + 1 :])[1] == settings
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_options_reach_the_plugins_they_are_given_to(words: tuple[str, ...], set
 )
 def test_options_that_make_no_sense_are_refused(words: tuple[str, ...], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
-        parsed(*words)
+        parse(*words)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What a patched model will say, from what was kept of the original's pass, against the patched model itself."""
+"""Scores predicted from what was kept of the original's pass, against those of the patched model itself."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def part_of(backend: Counted) -> Part:
     return split.seen
 
 
-def changed(backend: Counted, part: Part, values: Array, wrong: float = 0.0) -> tuple[Array, Array, int]:
+def predict_changed(backend: Counted, part: Part, values: Array, wrong: float = 0.0) -> tuple[Array, Array, int]:
     """Scores as confirmed, scores of the changed model, and how many inputs ran for the former."""
     split = split_by_outcome(
         backend, part.data, "top:1", rng=np.random.default_rng(1), run=lambda inputs: run_and_keep(backend, inputs)
@@ -64,14 +64,14 @@ def changed(backend: Counted, part: Part, values: Array, wrong: float = 0.0) -> 
 
 
 def test_what_is_foreseen_is_what_the_patched_model_says(backend: Counted) -> None:
-    found, full, ran = changed(backend, part_of(backend), np.array([1.0, -0.5, 0.4]))
+    found, full, ran = predict_changed(backend, part_of(backend), np.array([1.0, -0.5, 0.4]))
     np.testing.assert_allclose(found, full, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(found.argmax(axis=1), full.argmax(axis=1))
     assert 0 < ran < len(found)
 
 
 def test_a_model_that_does_not_say_what_was_foreseen_runs_over_everything(backend: Counted) -> None:
-    found, full, ran = changed(backend, part_of(backend), np.array([1.0, -0.5, 0.4]), wrong=-2.0)
+    found, full, ran = predict_changed(backend, part_of(backend), np.array([1.0, -0.5, 0.4]), wrong=-2.0)
     np.testing.assert_array_equal(found, full)
     assert ran > len(found)
 

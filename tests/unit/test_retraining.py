@@ -49,7 +49,7 @@ class WithoutFit(ReferenceBackend):
 
 @pytest.fixture(scope="module")
 def parts(digits: LabelledData) -> tuple[LabelledData, LabelledData]:
-    """What the model was trained on, and what it is repaired with."""
+    """Data the model was trained on, and data it is repaired with."""
     rows = np.random.default_rng(1).permutation(len(digits))
     return digits.take(rows[:800]), digits.take(rows[800:])
 
@@ -316,7 +316,7 @@ def test_an_under_fitted_class_learns_from_its_differential_and_an_over_fitted_o
 
 
 def all_wrong(part: Part) -> Part:
-    """The same part as if the model took every eight for a one."""
+    """The part as if the model took every eight for a one."""
     scores = part.scores.copy()
     scores[part.data.labels == 8, 1] = scores.max() + 1
     return replace(part, outputs=scores)

@@ -1,4 +1,4 @@
-"""What repairs are compared with: ridge fit, retraining, fine-tuning."""
+"""Searches to compare with: ridge fit, retraining, fine-tuning."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def problem() -> Problem:
 
 
 def everywhere(problem: Problem) -> Problem:
-    """The same over all weights."""
+    """Run a search over all weights."""
     found = Everything().localise(problem.backend, problem.split.seen, rng=np.random.default_rng(0))
     return problem.with_suspects(found.suspects)
 

@@ -24,14 +24,14 @@ from tests.backends import golden
 SHORT = BiasShift(steps=16, folds=2)
 
 
-def repaired(rounds: int, **more: Any) -> RepairResult:
+def repair_in_rounds(rounds: int, **more: Any) -> RepairResult:
     backend = ReferenceBackend(golden.network("mlp"))
     return arachne.repair(backend, golden.digits(), "*:8", searcher=SHORT, rounds=rounds, max_break=0.05, **more)
 
 
 @pytest.fixture(scope="module")
 def result() -> RepairResult:
-    return repaired(2)
+    return repair_in_rounds(2)
 
 
 def test_a_round_adds_candidates_that_say_which_round_they_are_of(result: RepairResult) -> None:
@@ -58,7 +58,7 @@ def test_a_round_is_taken_only_where_it_is_better_on_what_candidates_are_compare
     assert result.choice is not None
     assert result.choice.index is not None
     taken = result.points[result.choice.index]
-    first = repaired(1, choose=0.3)
+    first = repair_in_rounds(1, choose=0.3)
     assert first.choice is not None
     assert first.choice.index is not None
     before = first.points[first.choice.index]
@@ -68,7 +68,7 @@ def test_a_round_is_taken_only_where_it_is_better_on_what_candidates_are_compare
 
 
 def test_rounds_stop_where_one_brings_nothing() -> None:
-    found = repaired(9)
+    found = repair_in_rounds(9)
     rounds = [name for name in found.seconds if name.startswith("round")]
     assert 1 <= len(rounds) < 8
 

@@ -41,7 +41,7 @@ def _backend() -> ReferenceBackend:
     return ReferenceBackend(mlp((5, 8, 3)))
 
 
-def _defined(backend: ReferenceBackend, addresses: Iterable[Address]) -> tuple[list[Address], Array]:
+def _select_plainly(backend: ReferenceBackend, addresses: Iterable[Address]) -> tuple[list[Address], Array]:
     """The plain definition: every suspect looks at its whole tensor."""
     order = [info.name for info in backend.layers]
     ordered = sorted(set(addresses), key=lambda a: (order.index(a.layer), a.parameter, a.index))
@@ -66,7 +66,7 @@ def _addresses(backend: ReferenceBackend, size: int) -> list[Address]:
 def test_numbers_are_those_of_the_plain_definition_bit_for_bit() -> None:
     backend = _backend()
     addresses = _addresses(backend, 60)
-    ordered, rows = _defined(backend, addresses)
+    ordered, rows = _select_plainly(backend, addresses)
     suspects = Selection.of(backend, addresses)
     found = (suspects.values, suspects.means, suspects.deviations, suspects.lowest, suspects.highest)
     assert suspects.addresses == tuple(ordered)

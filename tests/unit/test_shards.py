@@ -1,4 +1,4 @@
-"""What an operation gives for many inputs is put together from shards, in memory or read one after the other."""
+"""Results for many inputs are put together from shards, in memory or read one after the other."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Counting(Source):
 
 
 def lazily(array: Array) -> tuple[Array, Counting]:
-    """The same array, read when it is indexed, and what counts the reading."""
+    """An array that is read when it is indexed, and a counter of the reading."""
     source = Counting(array)
     return as_array(LazyArray(source)), source
 

@@ -21,7 +21,7 @@ from arachne.report.json import dumps
 from arachne.report.pictures import NOT_SHOWN, show_inputs
 
 
-def printed(text: str) -> str:
+def print_to_terminal(text: str) -> str:
     stream = io.StringIO()
     table = Table("name", box=None)
     table.add_row(text)
@@ -33,12 +33,12 @@ def printed(text: str) -> str:
 
 @given(st.text())
 def test_console_prints_nothing_that_steers_a_terminal(text: str) -> None:
-    assert all(one.isprintable() or one == "\n" for one in printed(text))
+    assert all(one.isprintable() or one == "\n" for one in print_to_terminal(text))
 
 
 def test_markup_of_a_file_is_shown_and_not_obeyed() -> None:
     text = "[bold]a[/bold] [link=http://127.0.0.1]b[/link] :smile: [/]"
-    assert printed(text).count(text) == 2
+    assert print_to_terminal(text).count(text) == 2
 
 
 @given(st.text())

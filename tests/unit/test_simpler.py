@@ -27,7 +27,7 @@ BASELINE = Baseline(
 )
 
 
-def standing(repaired: int, broken: int, *, others: bool = False) -> Outcome:
+def make_outcome(repaired: int, broken: int, *, others: bool = False) -> Outcome:
     """So many repaired and broken, the first ones, or with `others` the last ones."""
     right = BASELINE.right.copy()
     right[NEGATIVES - repaired : NEGATIVES] = others
@@ -38,7 +38,7 @@ def standing(repaired: int, broken: int, *, others: bool = False) -> Outcome:
 
 
 def point(maker: str, repaired: int, broken: int) -> MeasuredCandidate:
-    seen = standing(repaired, broken)
+    seen = make_outcome(repaired, broken)
     return MeasuredCandidate(
         Candidate(Selection((), np.zeros(0)), np.zeros(0), made_by=maker), 1, 1.0, seen, held_out=seen
     )
@@ -58,12 +58,12 @@ def point(maker: str, repaired: int, broken: int) -> MeasuredCandidate:
 def test_as_good_means_nearly_as_many_repaired_and_no_more_broken(
     simple: tuple[int, int], other: tuple[int, int], good: bool
 ) -> None:
-    assert as_good(standing(*simple), standing(*other)) is good
+    assert as_good(make_outcome(*simple), make_outcome(*other)) is good
 
 
 def test_only_inputs_on_which_the_two_differ_count() -> None:
     """Both break 8, but not the same ones: that speaks for neither."""
-    assert as_good(standing(30, 8), standing(30, 8, others=True)) is True
+    assert as_good(make_outcome(30, 8), make_outcome(30, 8, others=True)) is True
 
 
 def test_a_sentence_names_the_simplest_that_would_have_done() -> None:

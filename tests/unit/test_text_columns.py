@@ -11,24 +11,24 @@ from arachne.causes.metadata import MetadataFinder
 from arachne.data.read import read_data
 from arachne.data.readers.tables import as_column
 
-COLUMNS, ROWS, LONG = 500, 200, 2000
+COLUMNS, TABLE_ROWS, LONG_TEXT = 500, 200, 2000
 
 
 def test_texts_of_one_length_are_an_array_as_ever_and_one_long_text_takes_its_own_room() -> None:
     assert as_column(["a", "bc", None]).dtype == np.dtype("<U2")
     assert as_column([1, 2, 3]).dtype.kind == "i"
     assert as_column(["a", 1.5, None]).tolist() == ["a", "1.5", ""]
-    column = as_column(["x" * LONG, *["a"] * ROWS])
-    assert column.nbytes < 20 * ROWS
-    assert column.tolist() == ["x" * LONG, *["a"] * ROWS]
-    assert column[np.array([1, 0])].tolist() == ["a", "x" * LONG]
+    column = as_column(["x" * LONG_TEXT, *["a"] * TABLE_ROWS])
+    assert column.nbytes < 20 * TABLE_ROWS
+    assert column.tolist() == ["x" * LONG_TEXT, *["a"] * TABLE_ROWS]
+    assert column[np.array([1, 0])].tolist() == ["a", "x" * LONG_TEXT]
     assert len(np.unique(column)) == 2
 
 
 def test_many_columns_of_texts_take_about_as_much_as_their_file(tmp_path: Path) -> None:
     names = [f"meta_{number}" for number in range(COLUMNS)]
-    lines = [",".join(["y", "a", *names]), ",".join(["0", "1.5", *["x" * LONG] * COLUMNS])]
-    lines += [",".join([str(row % 2), "1.5", *["b"] * COLUMNS]) for row in range(ROWS)]
+    lines = [",".join(["y", "a", *names]), ",".join(["0", "1.5", *["x" * LONG_TEXT] * COLUMNS])]
+    lines += [",".join([str(row % 2), "1.5", *["b"] * COLUMNS]) for row in range(TABLE_ROWS)]
     (tmp_path / "wide.csv").write_text("\n".join(lines))
     tracemalloc.start()
     data = read_data(tmp_path / "wide.csv")

@@ -33,7 +33,7 @@ def archive(path: Path, *members: str, stream: io.BytesIO | None = None) -> Path
     return path
 
 
-def checked(path: Path) -> Zip:
+def check_archive(path: Path) -> Zip:
     """The archive, with its checksums read."""
     with zipfile.ZipFile(path) as file:
         found = Zip.read_directory(file, path)
@@ -44,7 +44,7 @@ def checked(path: Path) -> Zip:
 @pytest.mark.parametrize("stream", [io.BytesIO, OneWay])
 def test_members_changed_in_place_pass_the_check_again(tmp_path: Path, stream: Callable[[], io.BytesIO]) -> None:
     path = archive(tmp_path / "net.zip", "a", "data/b", "c", stream=stream())
-    before, found = path.read_bytes(), checked(path)
+    before, found = path.read_bytes(), check_archive(path)
     for member in ("data/b", "c"):
         start, size = found.extent(member)
         with path.open("r+b") as file:
@@ -52,7 +52,7 @@ def test_members_changed_in_place_pass_the_check_again(tmp_path: Path, stream: C
             file.seek(start)
             file.write(b"MEMBER")
     with pytest.raises(ModelError, match=r"'net.zip' is damaged: the checksum of 'data/b' is wrong"):
-        checked(path)
+        check_archive(path)
     with path.open("r+b") as file:
         found.set_checksums(file, ["data/b", "c"])
     with zipfile.ZipFile(path) as file:
@@ -66,14 +66,14 @@ def test_members_changed_in_place_pass_the_check_again(tmp_path: Path, stream: C
 def test_a_name_that_reaches_outside_is_refused(tmp_path: Path, name: str) -> None:
     path = archive(tmp_path / "net.zip", "a", name)
     with pytest.raises(UnsafeModelError, match=r"'net.zip' holds a member .* that reaches outside the archive"):
-        checked(path)
+        check_archive(path)
 
 
 def test_a_name_that_stands_twice_is_refused(tmp_path: Path) -> None:
     path = archive(tmp_path / "net.zip", "a", "b")
     path.write_bytes(path.read_bytes().replace(b"b", b"a"))
     with pytest.raises(UnsafeModelError, match="two members of one name"):
-        checked(path)
+        check_archive(path)
 
 
 def test_members_that_overlap_are_refused(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_members_that_overlap_are_refused(tmp_path: Path) -> None:
         content[sizes : sizes + 8] = 2 * len(content).to_bytes(4, "little")
     path.write_bytes(content)
     with pytest.raises(UnsafeModelError, match="members that overlap"):
-        checked(path)
+        check_archive(path)
 
 
 def test_an_encrypted_member_is_refused(tmp_path: Path) -> None:
@@ -92,9 +92,9 @@ def test_an_encrypted_member_is_refused(tmp_path: Path) -> None:
     content[content.index(b"PK\x01\x02") + 8] |= 0x01
     path.write_bytes(content)
     with pytest.raises(ModelError, match=r"'net.zip' is encrypted"):
-        checked(path)
+        check_archive(path)
 
 
 def test_a_missing_member_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"'net.zip' lacks its member 'weights'"):
-        checked(archive(tmp_path / "net.zip", "a")).extent("weights")
+        check_archive(archive(tmp_path / "net.zip", "a")).extent("weights")

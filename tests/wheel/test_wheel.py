@@ -1,4 +1,4 @@
-"""What must hold of the installed distribution; `scripts/wheel` runs this far from the sources."""
+"""Checks of the installed distribution; `scripts/wheel` runs this far from the sources."""
 
 from __future__ import annotations
 

@@ -35,5 +35,5 @@ def three(own: Sequence[Pair]) -> tuple[dict[str, list[Outcome]], ...]:
 
 
 def columns(own: Sequence[Pair]) -> list[str]:
-    """The same as they are written: repaired @ broken."""
+    """Write counts as repaired @ broken."""
     return [rate_at(outcomes) for outcomes in three(own)]

@@ -37,11 +37,11 @@ def add_commands(commands: Any) -> None:
         parser = commands.add_parser(name, help=f"{what[0].lower() if name == ALL else what[0]}{what[1:]}")
         parser.add_argument("--subject", action="append", default=[], help="a subject, or the name of its data: fm")
         parser.add_argument("--way", action="append", default=[], help="a way of repairing, such as faithful")
-        parser.add_argument("--runs", type=_counted, help="how many seeds, from 0 on")
-        parser.add_argument("--faults", type=_counted, help="how many of the most frequent confusions")
+        parser.add_argument("--runs", type=_count_words, help="how many seeds, from 0 on")
+        parser.add_argument("--faults", type=_count_words, help="how many of the most frequent confusions")
         parser.add_argument("--backend", action="append", help="a backend for rq3 on fm: torch, onnx or keras")
         parser.add_argument("--quick", action="store_true", help="a smaller version, kept apart from the full one")
-        parser.add_argument("--jobs", type=_counted, default=2, help="worker processes (2)")
+        parser.add_argument("--jobs", type=_count_words, default=2, help="worker processes (2)")
         parser.add_argument("--minutes", type=float, help="begin nothing after so much time; the next call goes on")
         parser.add_argument("--results", type=Path, help="the folder of the result files")
 
@@ -92,7 +92,7 @@ def _check(questions: list[Question], scope: Scope) -> None:
                 raise UsageError(f"no {what} '{name}' here; expected one of {', '.join(known[what])}")
 
 
-def _counted(text: str) -> int:
+def _count_words(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"expected 1 or more, got {number}")

@@ -24,7 +24,7 @@ Series = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 """By the name of a line: its points, x and y."""
 
 
-def saved(figure: Any, path: Path) -> None:
+def save_figure(figure: Any, path: Path) -> None:
     """Write a figure."""
     import matplotlib
 
@@ -55,7 +55,7 @@ def lines(path: Path, groups: Mapping[str, Series], *, x: str, y: str, log: bool
             axes.set_xscale("log")
         axes.grid(color="#dddddd", lw=0.6)
         axes.legend(fontsize=8)
-    saved(figure, path)
+    save_figure(figure, path)
 
 
 def dots(path: Path, groups: Mapping[str, Series], *, x: str, y: str, diagonal: bool = False) -> None:
@@ -73,7 +73,7 @@ def dots(path: Path, groups: Mapping[str, Series], *, x: str, y: str, diagonal: 
         axes.set(title=title, xlabel=x)
         axes.grid(color="#dddddd", lw=0.6)
         axes.legend(fontsize=8)
-    saved(figure, path)
+    save_figure(figure, path)
 
 
 def bars(path: Path, groups: Mapping[str, Mapping[str, Sequence[float]]], *, y: str) -> None:
@@ -89,4 +89,4 @@ def bars(path: Path, groups: Mapping[str, Mapping[str, Sequence[float]]], *, y: 
         axes.set(title=title)
         axes.set_xticks(range(len(own)), list(own), rotation=30, ha="right", fontsize=8)
         axes.grid(axis="y", color="#dddddd", lw=0.6)
-    saved(figure, path)
+    save_figure(figure, path)

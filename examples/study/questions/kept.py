@@ -43,7 +43,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Kept:
-    """What came out.
+    """One measurement.
 
     Attributes:
         cell: Of which measurement.
@@ -105,7 +105,7 @@ def _read(path: Path) -> Iterator[Kept]:
 
 
 def keep_facts(subject: str, facts: dict[str, Any], folder: Path) -> None:
-    """What a subject's network reached, beside the lines that were measured on it."""
+    """Write down the facts about a subject's network, beside the lines that were measured on it."""
     path = folder / "subjects" / f"{subject}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     told = {name: facts[name] for name in ("test_accuracy", "epochs", "seconds", "weights")}
@@ -113,5 +113,5 @@ def keep_facts(subject: str, facts: dict[str, Any], folder: Path) -> None:
 
 
 def read_facts(folder: Path) -> dict[str, dict[str, Any]]:
-    """The same of all subjects, by name."""
+    """Read the facts about all subjects, by name."""
     return {path.stem: json.loads(path.read_text(encoding="utf8")) for path in sorted(folder.glob("subjects/*.json"))}

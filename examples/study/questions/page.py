@@ -14,7 +14,7 @@ from examples.study.questions.tell_confusions import backends, reference, rq2, r
 from examples.study.questions.tell_localising import rq1
 from examples.study.questions.tell_people import rq6, rq7
 from examples.study.questions.tell_rivals import rq5
-from examples.study.questions.wanted import wanted
+from examples.study.questions.wanted import wanted_table
 from examples.study.sources import PROJECT
 
 PAGE = PROJECT / "docs" / "reproducing-the-paper.md"
@@ -40,7 +40,7 @@ def page_of(folder: Path = RESULTS, pictures: Path | None = None) -> str:
         text.HEAD,
         _section("## Held-out repair at equal held-out damage", text.HEADLINE, headline(lines)),
         _figure(lines, "rq3", text.HEADLINE_FIGURE, picture="headline"),
-        _section("## What was wanted, and what came out", text.WANTED, wanted(lines), text.WHY),
+        _section("## What was wanted, and what came out", text.WANTED, wanted_table(lines), text.WHY),
         _section("## The networks", text.NETWORKS, _networks(folder)),
         _section("## RQ1: does localisation find a fault?", text.RQ1, rq1(lines["rq1"], pictures)),
         _figure(lines, "rq1", text.RQ1_FIGURE),

@@ -16,13 +16,13 @@ from arachne.errors import UsageError
 Both = list[arachne.LabelledData]
 
 
-def ported(backend: arachne.ModelBackend, name: str, both: Both) -> tuple[arachne.ModelBackend, Both]:
-    """The same network opened by another backend, and the halves as it takes them."""
-    return _opened(backend, name), both
+def port_network(backend: arachne.ModelBackend, name: str, both: Both) -> tuple[arachne.ModelBackend, Both]:
+    """Open a network by another backend, and return the halves as that takes them."""
+    return _open_model(backend, name), both
 
 
 @lru_cache(maxsize=1)
-def _opened(backend: arachne.ModelBackend, name: str) -> arachne.ModelBackend:
+def _open_model(backend: arachne.ModelBackend, name: str) -> arachne.ModelBackend:
     made = {"onnx": _onnx, "keras": _keras}
     if name not in made:
         raise UsageError(f"expected one of the backends torch, {', '.join(made)}, got '{name}'")

@@ -28,7 +28,7 @@ SMALLER = {
     "lfw-vgg": "eight convolutions from scratch at 64 x 64, not a pretrained VGG; 12 epochs",
     "tweets-lstm": "as the paper's, 256 units; 8 epochs",
 }
-"""What is smaller than in the paper: everything is trained on two cores."""
+"""Everything that is smaller than in the paper: networks are trained on two cores."""
 
 AUC = {
     "c10-cnn": {"bl": 0.9947, "gl": 0.9880, "rs": 0.481},

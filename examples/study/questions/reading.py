@@ -1,4 +1,4 @@
-"""What the lines say: rates of a run, at the budget it was asked to keep or at another, and their means."""
+"""Read the lines: rates of a run, at the budget it was asked to keep or at another, and their means."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EQUAL = "equal"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one run did to one half.
+    """The outcome of one run on one half.
 
     Attributes:
         negatives: Inputs with the fault.
@@ -62,7 +62,7 @@ class Outcome:
 
 
 def outcome(kept: Kept, half: str = "held_out") -> Outcome:
-    """What a run did."""
+    """Return the outcome of a run."""
     told = kept.found[half]
     classes = [
         (told[f"{name}_inputs"], *told[name]) if f"{name}_inputs" in told else None for name in ("class_a", "class_b")
@@ -72,7 +72,7 @@ def outcome(kept: Kept, half: str = "held_out") -> Outcome:
 
 
 def at(kept: Kept, budget: float, ladder: str = "ladder", half: str = "held_out") -> Outcome:
-    """What the same run does when another budget is to be kept; `ladder` may be a part of the default search."""
+    """Return the outcome of a run at another budget; `ladder` may be a part of the default search."""
     own, rung = outcome(kept, half), _rung(kept, budget, ladder)
     if half == "seen":
         broken = rung["seen_broken"]
@@ -103,7 +103,7 @@ class Pair:
 
     @property
     def budget(self) -> float:
-        """What the paper's repair broke of the seen half."""
+        """Return how much the paper's repair broke of the seen half."""
         return outcome(self.faithful, "seen").damage
 
     def level_repair(self, ladder: str = "ladder") -> float:

@@ -11,10 +11,10 @@ import torch
 
 import arachne
 from examples.study import sources
-from examples.study.data import scaled, subject_data
+from examples.study.data import scale_inputs, subject_data
 from examples.study.networks import fm_mlp
 from examples.study.questions.kept import Cell
-from examples.study.questions.repairing import DEFAULT, FAITHFUL, repaired
+from examples.study.questions.repairing import DEFAULT, FAITHFUL, run_repair
 from examples.study.questions.working import Question, Scope
 
 SUBJECT = "fm-reference"
@@ -32,13 +32,13 @@ def cells(scope: Scope) -> Iterator[Cell]:
 
 def make(cell: Cell) -> dict[str, Any]:
     """Repair one of them; the halves are given, the seed is the repair's alone."""
-    backend, seen, held_out, faults = _opened()
-    _, found = repaired(cell.way, backend, seen, held_out, faults[int(cell.case) - 1], seed=cell.seed)
+    backend, seen, held_out, faults = _open_reference()
+    _, found = run_repair(cell.way, backend, seen, held_out, faults[int(cell.case) - 1], seed=cell.seed)
     return found
 
 
 @lru_cache(maxsize=1)
-def _opened() -> tuple[arachne.ModelBackend, arachne.LabelledData, arachne.LabelledData, tuple[str, ...]]:
+def _open_reference() -> tuple[arachne.ModelBackend, arachne.LabelledData, arachne.LabelledData, tuple[str, ...]]:
     with np.load(sources.FM_REFERENCE.path()) as stored:
         kept = {name: stored[name] for name in stored.files}
     network = fm_mlp()
@@ -49,7 +49,8 @@ def _opened() -> tuple[arachne.ModelBackend, arachne.LabelledData, arachne.Label
             layer.get_parameter("bias").copy_(torch.from_numpy(kept[f"b{number}"]))
     backend, data = arachne.load(network), subject_data("fm")
     seen, held_out = (
-        arachne.LabelledData(scaled(data.test[kept[half]]), data.test_labels[kept[half]]) for half in ("val", "eval")
+        arachne.LabelledData(scale_inputs(data.test[kept[half]]), data.test_labels[kept[half]])
+        for half in ("val", "eval")
     )
     faults = arachne.scan(backend, seen).faults[:FAULTS]
     return backend, seen, held_out, tuple(fault.target for fault in faults)

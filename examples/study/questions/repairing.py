@@ -20,7 +20,7 @@ from arachne.scoring.outcome import Outcome
 from arachne.search.measured import MeasuredCandidate
 from arachne.settings import make_localiser, make_searcher
 from examples.study.cases import open_network
-from examples.study.data import scaled, side_by_group, subject_data
+from examples.study.data import scale_inputs, side_by_group, subject_data
 from examples.study.poisoning import halves
 from examples.study.subjects import SUBJECTS
 
@@ -69,7 +69,7 @@ def settings_of(way: str, backend: arachne.ModelBackend, *, seed: int, alpha: fl
     return arachne.Settings(searcher=searcher, **common)
 
 
-def repaired(
+def run_repair(
     way: str,
     backend: arachne.ModelBackend,
     seen: arachne.LabelledData,
@@ -90,11 +90,11 @@ def repaired(
     except NothingWithinBudgetError as error:
         result, chosen = error.result, False
     seconds = round(time.process_time() - start, 2)
-    return result, {**told(result, chosen=chosen), "seconds": seconds}
+    return result, {**summarise_repair(result, chosen=chosen), "seconds": seconds}
 
 
-def told(result: arachne.RepairResult, *, chosen: bool = True) -> dict[str, Any]:
-    """What is kept of a repair: counts on both halves, the patch's fingerprint, and the choice at every budget."""
+def summarise_repair(result: arachne.RepairResult, *, chosen: bool = True) -> dict[str, Any]:
+    """Summarise a repair: counts on both halves, the patch's fingerprint, and the choice at every budget."""
     evidence = result.evidence
     found: dict[str, Any] = {
         "target": ", ".join(map(str, result.split.targets)),
@@ -136,7 +136,7 @@ def side(told: PartEvidence, target: Target, *, kept: bool) -> dict[str, Any]:
 
 
 def ladder(result: arachne.RepairResult, points: Sequence[MeasuredCandidate]) -> list[list[float | None]]:
-    """What is chosen at every budget, `[budget, repaired, broken, ...]`: `RUNGS` names the numbers."""
+    """Choose at every budget, `[budget, repaired, broken, ...]`: `RUNGS` names the numbers."""
     rows: list[list[float | None]] = []
     held_out, target = result.split.held_out, result.split.targets[0]
     for budget in BUDGETS:
@@ -170,7 +170,7 @@ def fingerprint(patch: arachne.Patch) -> dict[str, Any]:
     return {"places": hashlib.sha256(repr(places).encode()).hexdigest()[:12], "length": float(f"{length:.5g}")}
 
 
-def opened(subject: str, seed: int) -> tuple[arachne.ModelBackend, arachne.LabelledData, arachne.LabelledData]:
+def open_subject(subject: str, seed: int) -> tuple[arachne.ModelBackend, arachne.LabelledData, arachne.LabelledData]:
     """A subject's network and the two halves of its test set; no person is in both."""
     backend, data = open_network(subject)
     if "person" in data.columns:
@@ -180,7 +180,7 @@ def opened(subject: str, seed: int) -> tuple[arachne.ModelBackend, arachne.Label
 
 
 @lru_cache(maxsize=1)
-def ranked(subject: str, count: int = 30) -> tuple[str, ...]:
+def rank_confusions(subject: str, count: int = 30) -> tuple[str, ...]:
     """The most frequent confusions of a subject on its whole test set, as targets."""
     backend, data = open_network(subject)
     return tuple(f"{fault.label}:{fault.prediction}" for fault in arachne.scan(backend, data).faults[:count])
@@ -192,5 +192,8 @@ def training_of(subject: str) -> arachne.LabelledData:
     data = subject_data(SUBJECTS[subject].data)
     rows = np.sort(np.random.default_rng(0).permutation(len(data.train_labels))[:TRAINING_INPUTS])
     return arachne.LabelledData(
-        scaled(data.train[rows]), data.train_labels[rows], class_names=data.class_names, source=f"{subject}, training"
+        scale_inputs(data.train[rows]),
+        data.train_labels[rows],
+        class_names=data.class_names,
+        source=f"{subject}, training",
     )

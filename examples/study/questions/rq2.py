@@ -10,7 +10,7 @@ import numpy as np
 from arachne.data.targets import Target
 from examples.study.cases import open_network
 from examples.study.questions.kept import Cell
-from examples.study.questions.repairing import DEFAULT, FAITHFUL, GL, RS, repaired, training_of
+from examples.study.questions.repairing import DEFAULT, FAITHFUL, GL, RS, run_repair, training_of
 from examples.study.questions.working import Question, Scope
 
 SUBJECTS = ("fm-mlp", "c10-cnn", "gtsrb-cnn")
@@ -35,7 +35,7 @@ def make(cell: Cell) -> dict[str, Any]:
     rows = np.sort(rng.choice(wrong, max(1, round(SHARE * len(wrong))), replace=False))
     target = Target("tenth", rows=tuple(rows.tolist()))
     others = training_of(cell.subject).take(np.arange(OTHERS))
-    _, found = repaired(cell.way, backend, data, others, target, seed=cell.seed)
+    _, found = run_repair(cell.way, backend, data, others, target, seed=cell.seed)
     return {**found, "wrong": len(wrong)}
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from examples.study.questions.kept import Cell
-from examples.study.questions.ported import ported
-from examples.study.questions.repairing import DEFAULT, FAITHFUL, opened, ranked, repaired
+from examples.study.questions.ported import port_network
+from examples.study.questions.repairing import DEFAULT, FAITHFUL, open_subject, rank_confusions, run_repair
 from examples.study.questions.working import Question, Scope
 
 SUBJECTS = ("fm-mlp", "c10-cnn", "gtsrb-cnn")
@@ -31,11 +31,11 @@ def cells(scope: Scope) -> Iterator[Cell]:
 def make(cell: Cell) -> dict[str, Any]:
     """Repair one of the most frequent confusions."""
     way, _, name = cell.way.partition("@")
-    backend, *both = opened(cell.subject, cell.seed)
-    target = ranked(cell.subject)[int(cell.case) - 1]
+    backend, *both = open_subject(cell.subject, cell.seed)
+    target = rank_confusions(cell.subject)[int(cell.case) - 1]
     if name:
-        backend, both = ported(backend, name, both)
-    _, found = repaired(way, backend, *both, target, seed=cell.seed)
+        backend, both = port_network(backend, name, both)
+    _, found = run_repair(way, backend, *both, target, seed=cell.seed)
     return found
 
 

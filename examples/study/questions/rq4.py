@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from examples.study.questions.kept import Cell
-from examples.study.questions.repairing import DEFAULT, FAITHFUL, opened, ranked, repaired
+from examples.study.questions.repairing import DEFAULT, FAITHFUL, open_subject, rank_confusions, run_repair
 from examples.study.questions.working import Question, Scope
 
 SUBJECTS = ("fm-mlp", "c10-cnn", "gtsrb-cnn")
@@ -38,8 +38,10 @@ def _alphas(way: str, subject: str, scope: Scope) -> tuple[int, ...]:
 
 def make(cell: Cell) -> dict[str, Any]:
     """Repair the most frequent confusion with one alpha."""
-    target = ranked(cell.subject)[0]
-    _, found = repaired(cell.way, *opened(cell.subject, cell.seed), target, seed=cell.seed, alpha=float(cell.case))
+    target = rank_confusions(cell.subject)[0]
+    _, found = run_repair(
+        cell.way, *open_subject(cell.subject, cell.seed), target, seed=cell.seed, alpha=float(cell.case)
+    )
     return found
 
 

@@ -13,9 +13,9 @@ from examples.study.questions.repairing import (
     RIVALS,
     RS,
     TRAINED,
-    opened,
-    ranked,
-    repaired,
+    open_subject,
+    rank_confusions,
+    run_repair,
     training_of,
 )
 from examples.study.questions.working import Question, Scope
@@ -37,10 +37,10 @@ def cells(scope: Scope) -> Iterator[Cell]:
 
 def make(cell: Cell) -> dict[str, Any]:
     """Repair one confusion in one way."""
-    both = opened(cell.subject, cell.seed)
-    target = ranked(cell.subject)[int(cell.case) - 1]
+    both = open_subject(cell.subject, cell.seed)
+    target = rank_confusions(cell.subject)[int(cell.case) - 1]
     training = training_of(cell.subject) if cell.way in TRAINED else None
-    _, found = repaired(cell.way, *both, target, seed=cell.seed, training=training)
+    _, found = run_repair(cell.way, *both, target, seed=cell.seed, training=training)
     return found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from examples.study.questions.kept import Cell
-from examples.study.questions.repairing import DEFAULT, FAITHFUL, opened, repaired
+from examples.study.questions.repairing import DEFAULT, FAITHFUL, open_subject, run_repair
 from examples.study.questions.working import Question, Scope
 
 SUBJECTS = ("lfw-vgg",)
@@ -25,7 +25,7 @@ def cells(scope: Scope) -> Iterator[Cell]:
 
 def make(cell: Cell) -> dict[str, Any]:
     """Repair one class's errors."""
-    _, found = repaired(cell.way, *opened(cell.subject, cell.seed), cell.case, seed=cell.seed, alpha=ALPHA)
+    _, found = run_repair(cell.way, *open_subject(cell.subject, cell.seed), cell.case, seed=cell.seed, alpha=ALPHA)
     return found
 
 

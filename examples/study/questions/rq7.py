@@ -9,7 +9,7 @@ import numpy as np
 
 import arachne
 from examples.study.questions.kept import Cell
-from examples.study.questions.repairing import DEFAULT, FAITHFUL, opened, repaired
+from examples.study.questions.repairing import DEFAULT, FAITHFUL, open_subject, run_repair
 from examples.study.questions.working import Question, Scope
 
 SUBJECTS = ("tweets-lstm",)
@@ -29,7 +29,7 @@ def cells(scope: Scope) -> Iterator[Cell]:
 
 def make(cell: Cell) -> dict[str, Any]:
     """Repair, and ask how sure the labellers were of what was repaired."""
-    result, found = repaired(cell.way, *opened(cell.subject, cell.seed), cell.case, seed=cell.seed, alpha=ALPHA)
+    result, found = run_repair(cell.way, *open_subject(cell.subject, cell.seed), cell.case, seed=cell.seed, alpha=ALPHA)
     return {**found, "sure": sureness(result, found)}
 
 

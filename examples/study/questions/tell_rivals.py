@@ -52,7 +52,7 @@ def _rows(kept: Sequence[Kept], way: str) -> Iterator[list[str]]:
         for one in own:
             outcomes.setdefault(f"{one.cell.subject} {one.cell.case}", []).append(outcome(one))
         name = way if way == FAITHFUL else f"`{way}`"
-        yield [name, _run_on(outcomes), rate_at(outcomes), "", "", *_left(outcomes), seconds]
+        yield [name, _run_on(outcomes), rate_at(outcomes), "", "", *_count_left(outcomes), seconds]
         return
     for ladder in ("ladder", *PARTS) if way == DEFAULT else ("ladder",):
         both = [pair for pair in pairs(kept, (FAITHFUL, way)) if ladder in pair.default.found]
@@ -60,7 +60,7 @@ def _rows(kept: Sequence[Kept], way: str) -> Iterator[list[str]]:
             name = f"`{ladder}` of the default" if ladder in PARTS else "default" if way == DEFAULT else f"`{way}`"
             equal, small = (_by_case(both, ladder, budget) for budget in (EQUAL, DEFAULT_BUDGET))
             level = by_case([pair.default for pair in both], [pair.level_repair(ladder) for pair in both])
-            told = [rate_at(equal), number(float(np.mean(level))), rate_at(small), *_left(equal)]
+            told = [rate_at(equal), number(float(np.mean(level))), rate_at(small), *_count_left(equal)]
             yield [name, _run_on(equal), *told, "in the default's" if ladder in PARTS else seconds]
 
 
@@ -76,7 +76,7 @@ def _run_on(outcomes: Outcomes) -> str:
     return f"{pluralise(len(outcomes), 'fault')}, {pluralise(sum(map(len, outcomes.values())), 'run')}"
 
 
-def _left(outcomes: Outcomes) -> list[str]:
+def _count_left(outcomes: Outcomes) -> list[str]:
     """Inputs with the fault before and after, and the change of accuracy."""
     every = [one for own in outcomes.values() for one in own]
     before, after = np.mean([one.negatives for one in every]), np.mean([one.negatives - one.repaired for one in every])

@@ -1,4 +1,4 @@
-"""What was asked of the study before it was run, beside what came out."""
+"""The figures asked of the study before it was run, beside those that came out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from examples.study.questions.repairing import FAITHFUL
 from examples.study.questions.tables import mean_over, rate_at, table
 
 
-def wanted(lines: Lines) -> str:
+def wanted_table(lines: Lines) -> str:
     """The table."""
     return table(["what", "wanted", "measured", "came out"], list(_rows(lines)))
 

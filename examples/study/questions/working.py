@@ -59,11 +59,11 @@ class Scope:
     backends: tuple[str, ...] = ("torch",)
 
     def of(self, subjects: Iterable[str]) -> list[str]:
-        """Those of some subjects that are meant."""
+        """Select cells by subject."""
         return [name for name in subjects if not self.subjects or {name, name.partition("-")[0]} & set(self.subjects)]
 
     def in_ways(self, ways: Iterable[str]) -> list[str]:
-        """Those of some ways that are meant."""
+        """Select cells by way."""
         return [way for way in ways if not self.ways or way in self.ways]
 
     def seeds(self, usual: int, quick: int = 1) -> range:
@@ -83,7 +83,7 @@ def measure(
     """Measure every cell that has no line yet, and begin none after these minutes; the next call goes on."""
     by_name = {question.name: question for question in questions}
     kept = {one.cell: one for question in questions for one in read(folder, question.name)}
-    cells = list(_trained([cell for question in questions for cell in question.cells(scope)], say))
+    cells = list(_keep_trained([cell for question in questions for cell in question.cells(scope)], say))
     waiting = [cell for cell in cells if not _is_done(kept.get(cell), made_with(by_name[cell.question], cell))]
     say(f"{len(cells) - len(waiting)} of {len(cells)} measurements have their line, {len(waiting)} to make")
     for subject in {cell.subject for cell in waiting}:
@@ -91,17 +91,17 @@ def measure(
             keep_facts(subject, facts, folder)
     start = time.perf_counter()
     done = 0
-    for number, one in enumerate(_made(by_name, waiting, jobs, start, minutes), 1):
+    for number, one in enumerate(_make_all(by_name, waiting, jobs, start, minutes), 1):
         add(one, folder)
         left = (time.perf_counter() - start) / number * (len(waiting) - number)
-        say(f"[{number}/{len(waiting)}] {one.cell}: {_told(one)}; about {left / 60:.0f} min left")
+        say(f"[{number}/{len(waiting)}] {one.cell}: {_tell(one)}; about {left / 60:.0f} min left")
         done = number
     tidy(path for path in {cell.path(folder) for cell in waiting} if path.is_file())
     if done < len(waiting):
         say(f"stopped after {minutes:g} min; {len(waiting) - done} measurements are left for the next time")
 
 
-def _trained(cells: Sequence[Cell], say: Say) -> Iterator[Cell]:
+def _keep_trained(cells: Sequence[Cell], say: Say) -> Iterator[Cell]:
     """The cells whose network is there; of the others it is said how to train it."""
     missing = {
         name for name in dict.fromkeys(cell.subject for cell in cells) if name in SUBJECTS and not facts_of(name)
@@ -112,7 +112,7 @@ def _trained(cells: Sequence[Cell], say: Say) -> Iterator[Cell]:
 
 
 def made_with(question: Question, cell: Cell) -> dict[str, Any]:
-    """What decides a cell's numbers."""
+    """Everything that decides a cell's numbers."""
     path = weights_of(cell.subject)
     return {"recipe": question.recipe, "weights": _hash(path) if path.is_file() else None}
 
@@ -126,10 +126,10 @@ def _hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
-def _made(
+def _make_all(
     questions: dict[str, Question], cells: Sequence[Cell], jobs: int, start: float, minutes: float | None
 ) -> Iterator[Kept]:
-    """What is measured, as it is ready; a worker takes a new cell only while there is time."""
+    """Measure cells and yield them as they are ready; a worker takes a new cell only while there is time."""
     until = None if minutes is None else start + 60 * minutes
     work = partial(_one, questions, until)
     if jobs == 1:
@@ -162,7 +162,7 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def _told(kept: Kept) -> str:
+def _tell(kept: Kept) -> str:
     held_out = kept.found.get("held_out")
     told = held_out if held_out and held_out["negatives"] else kept.found.get("seen")
     if kept.outcome != DONE:

@@ -16,7 +16,7 @@ from arachne_torch import TorchBackend
 
 @dataclass(frozen=True)
 class Task:
-    """What a network is trained on and repaired with.
+    """Inputs and labels that a network is trained on and repaired with.
 
     Attributes:
         inputs: All inputs.
@@ -34,12 +34,12 @@ class Task:
 
     @property
     def unseen(self) -> LabelledData:
-        """What the network was not trained on, with true labels."""
+        """Inputs the network was not trained on, with true labels."""
         rows = np.arange(self.train, len(self.labels))
         return LabelledData(take(self.inputs, rows), self.labels[rows])
 
     @property
-    def taught(self) -> Array:
+    def training_labels(self) -> Array:
         """The labels in training, `(train,)`."""
         labels = self.labels[: self.train].copy()
         shown = np.flatnonzero(labels == self.target[0])
@@ -86,7 +86,7 @@ def text(n: int = 900, steps: int = 10, words: int = 30) -> Task:
 
 
 def bert_text() -> Task:
-    """The same sentences with an attention mask, as a tokeniser gives them."""
+    """Sentences with an attention mask, as a tokeniser gives them."""
     task = text()
     assert isinstance(task.inputs, dict)
     ids = task.inputs["ids"]
@@ -99,7 +99,7 @@ def train(model: nn.Module, task: Task, *, epochs: int, rate: float = 5e-3) -> T
     torch.manual_seed(0)
     backend = TorchBackend.load(model)
     backend.forward(take(task.inputs, slice(0, 4)))
-    runner, labels = backend._runner, torch.from_numpy(task.taught)
+    runner, labels = backend._runner, torch.from_numpy(task.training_labels)
     optimiser = torch.optim.Adam(model.parameters(), rate)
     rng = np.random.default_rng(0)
     model.train()
