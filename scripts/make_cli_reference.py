@@ -25,6 +25,9 @@ and a localiser both have one of that name, and `-O de.NAME=VALUE` for one of se
 Options of finders are set in Python.
 """
 
+MOST_NAMED = 5
+"""Commands that are named beside an option they take; of more it is said that most take it."""
+
 BEGIN, END = "<!-- begin: made by scripts/make_cli_reference.py -->\n", "<!-- end -->\n"
 
 
@@ -72,15 +75,9 @@ def _options(commands: dict[str, click.Command]) -> Iterable[str]:
                 owners.setdefault((_write_option(option), _meaning(option)), []).append(name)
     yield "| option | meaning | of |\n|---|---|---|"
     for (written, meaning), names in sorted(owners.items(), key=lambda item: item[0][0].split("`--")[-1].lower()):
-        of = f"every command{_but(names, commands)}" if len(names) > len(commands) / 2 else ", ".join(names)
+        of = "most commands" if len(names) > MOST_NAMED else ", ".join(names)
         yield f"| {written} | {meaning} | {of} |"
     yield ""
-
-
-def _but(names: list[str], commands: Iterable[str]) -> str:
-    """Which few commands do not take an option that most take."""
-    missing = [name for name in commands if name not in names]
-    return f" but {', '.join(missing)}" if missing else ""
 
 
 def _plugins(table: Table) -> Iterable[str]:

@@ -15,7 +15,7 @@ from examples.study.questions.repairing import DEFAULT, DEFAULT_BUDGET, FAITHFUL
 from examples.study.questions.rq4 import USUAL
 from examples.study.questions.tables import mean_over, number, points, table
 
-SHOWN = (1, 4, 10, 20)
+SHOWN = (1, 10)
 """Values of alpha that have a row; the figure has all."""
 
 
