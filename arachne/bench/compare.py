@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from arachne.bench.kept import KeptSearches
+from arachne.bench.checkpoints import BenchCheckpoints
 from arachne.bench.result import Comparison, Contender
 from arachne.choose.budget import Budget
 from arachne.data.labelled import LabelledData
@@ -41,7 +41,7 @@ def usual_searchers(with_training: bool) -> list[str]:
 class Bench:
     """Runs searchers one after the other on the same inputs and reports progress.
 
-    `repair` is the engine's, called with the backend, the data and the target; `kept` stores how far each search is.
+    `repair` is the engine's, called with the backend, the data and the target; `checkpoints` say how far searches are.
     """
 
     repair: Callable[..., RepairResult]
@@ -51,7 +51,7 @@ class Bench:
     holdout: LabelledData | None
     training: LabelledData | None
     tell: Tell | None
-    kept: KeptSearches | None = None
+    checkpoints: BenchCheckpoints | None = None
     name: str = ""
     step: str = ""
     start_time: float = 0.0
@@ -87,7 +87,7 @@ class Bench:
         without_alpha = {name: value for name, value in changes.items() if name != "alpha"}
         contenders = []
         for number, one in enumerate(made):
-            checkpoint = None if self.kept is None else self.kept.begin(number, one.name)
+            checkpoint = None if self.checkpoints is None else self.checkpoints.begin(number, one.name)
             self.begin(one.name, f"{number + 1} of {len(made)}")
             own_changes = changes if one.uses_alpha else without_alpha
             found = self.contender(one, localiser, {**own_changes, "budget": Budget(max_break)}, checkpoint)
@@ -98,7 +98,7 @@ class Bench:
     def begin(self, name: str, position: str) -> None:
         """Start the clock of a searcher."""
         self.name, self.step = name, ""
-        self.processor_seconds = 0.0 if self.kept is None else self.kept.seconds_before()
+        self.processor_seconds = 0.0 if self.checkpoints is None else self.checkpoints.seconds_before()
         self.start_time = self.last_message_time = time.monotonic()
         self._say(f"{position}: {name} …")
 
@@ -127,8 +127,8 @@ class Bench:
             failed = str(error) if isinstance(error, ArachneError) else f"{type(error).__name__}: {error}"
         finally:
             self._stop_clock()
-            if self.kept is not None:
-                self.kept.keep(self.processor_seconds)
+            if self.checkpoints is not None:
+                self.checkpoints.keep(self.processor_seconds)
         contender = Contender(self.name, where, result, failed, round(self.processor_seconds, 3))
         self._say(f"{self.name}: {contender.headline}, {self._elapsed_text()}")
         return contender

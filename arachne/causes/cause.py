@@ -136,5 +136,5 @@ def _with_experiment(cause: Cause, backend: ModelBackend, seed: int) -> Cause:
         backend, cause.rule, cause.members, cause.slice.read_as, cause.data, cause.predictions, seed=seed
     )
     words = None if found.intervention is None or found.verdict != "confirmed" else found.intervention.words
-    told = sentence(cause.rule, cause.slice, cause.predictions[cause.members], cause.data, words)
-    return replace(cause, experiment=found, sentence=told)
+    text = sentence(cause.rule, cause.slice, cause.predictions[cause.members], cause.data, words)
+    return replace(cause, experiment=found, sentence=text)

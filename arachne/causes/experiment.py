@@ -83,14 +83,14 @@ class Experiment:
         """The verdict, with the counts it rests on."""
         if self.intervention is None:
             return f"{self.verdict} by experiment: {self.reason}"
-        told = [f"planted on {self.planted.total:,} right inputs, {_percent(self.planted)} fail"]
+        parts = [f"planted on {self.planted.total:,} right inputs, {_percent(self.planted)} fail"]
         if self.removed.total:
             of_others = f" (of other errors treated alike {_percent(self.control)})" if self.control.total else ""
-            told.append(
+            parts.append(
                 f"taken out of {self.removed.total:,} wrong ones, {_percent(self.removed)} are right{of_others}"
             )
         reason = f" ({self.reason})" if self.reason else ""
-        return f"{self.verdict} by experiment{reason}: {'; '.join(told)}"
+        return f"{self.verdict} by experiment{reason}: {'; '.join(parts)}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the object that `scan --json` prints."""

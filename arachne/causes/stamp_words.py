@@ -28,10 +28,10 @@ def describe_stamp(index: Array, value: Array, inputs: Array, names: Sequence[st
     what = "missing" if np.isnan(value).all() else what
     layout = layout_of(inputs)
     if layout is None:
-        told = [str(int(one)) if names is None else f"'{names[int(one)]}'" for one in index[:8]]
+        columns = [str(int(one)) if names is None else f"'{names[int(one)]}'" for one in index[:8]]
         if len(index) == 1:
-            return f"column {told[0]} is {what}"
-        return f"columns {', '.join(told)}{', …' if len(index) > 8 else ''} are {what}"
+            return f"column {columns[0]} is {what}"
+        return f"columns {', '.join(columns)}{', …' if len(index) > 8 else ''} are {what}"
     flat = np.zeros((1, int(np.prod(layout))), dtype=bool)
     flat[0, index] = True
     mask = as_pictures(flat, layout)[0].any(axis=-1)

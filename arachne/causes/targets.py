@@ -122,13 +122,15 @@ def try_targets(backend: ModelBackend, part: Part) -> dict[str, Experiment]:
 
 def describe_targets(part: Part, experiments: Mapping[str, Experiment]) -> dict[str, str]:
     """Return what the causes among a part's targets are, in the words of a scan, by the targets' texts."""
-    told = {}
+    descriptions = {}
     for target in part.targets:
         if isinstance(target.membership, CauseMembership):
             tried = experiments.get(target.text)
             planted = tried.intervention if tried is not None and tried.verdict == "confirmed" else None
-            told[target.text] = describe(target.membership.rule, part.data) if planted is None else planted.words
-    return told
+            descriptions[target.text] = (
+                describe(target.membership.rule, part.data) if planted is None else planted.words
+            )
+    return descriptions
 
 
 def cause_rules(targets: Sequence[Target]) -> dict[str, Any]:

@@ -67,8 +67,8 @@ def _shift(pictures: Array, strength: Strength, low: float, rng: np.random.Gener
 
 def _describe_shift(strength: Strength) -> str:
     ways = ((strength[0], "down", "up"), (strength[1], "to the right", "to the left"))
-    told = [f"{abs(size):g} {more if size > 0 else less}" for size, more, less in ways if size]
-    return f"pictures are moved by {' and '.join(told)}"
+    moves = [f"{abs(size):g} {more if size > 0 else less}" for size, more, less in ways if size]
+    return f"pictures are moved by {' and '.join(moves)}"
 
 
 def _negate(strength: Strength) -> Strength:

@@ -37,10 +37,10 @@ def sentence(rule: Rule, found: Slice, predictions: Array, data: LabelledData, p
     share, elsewhere = (f"{100 * value:.3g} %" for value in (found.share, found.share_elsewhere))
     whose = "such inputs" if found.read_as is None or rule.asks_model else "such inputs of other classes"
     numbers = f"{found.wrong} of {found.inside} {whose} are wrong ({share}), {elsewhere} elsewhere"
-    told = describe(rule, data)
-    if planted is not None and planted != told:
-        told = f"{planted} (told by: {told})"
-    return f"{pluralise(count, 'error')}{read_as}: {told}; {numbers}"
+    description = describe(rule, data)
+    if planted is not None and planted != description:
+        description = f"{planted} (told by: {description})"
+    return f"{pluralise(count, 'error')}{read_as}: {description}; {numbers}"
 
 
 def describe(rule: Rule, data: LabelledData) -> str:
@@ -60,8 +60,8 @@ def describe(rule: Rule, data: LabelledData) -> str:
         return " and ".join(describe(one, data) for one in rule.rules)
     if isinstance(rule, Derived):
         parts = zip(rule.names, rule.low, rule.high, strict=True)
-        told = [(_describe_feature(data, rule.input, name), low, high) for name, low, high in parts]
-        return " and ".join(f"{what} {_describe_range(low, high)}" for what, low, high in told)
+        ranges = [(_describe_feature(data, rule.input, name), low, high) for name, low, high in parts]
+        return " and ".join(f"{what} {_describe_range(low, high)}" for what, low, high in ranges)
     if isinstance(rule, Columns):
         pairs = zip(rule.columns, rule.values, strict=True)
         return " and ".join(f"{column} is '{value}'" for column, value in pairs)

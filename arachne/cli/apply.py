@@ -158,13 +158,13 @@ def promise_of(patch: Patch, evidence: Evidence) -> str:
             f"{percent(before.value)} there"
         )
     after = _promised_accuracy(promised, "after")
-    told: list[tuple[str, Rate, Any, Any]] = [
+    rates: list[tuple[str, Rate, Any, Any]] = [
         (f"{name} rate", rate, promised.get(f"{name}_interval"), promised.get(f"{name}_rate"))
         for name, rate in (("repair", here.repair), ("break", here.breakage))
     ]
     if after is not None:
-        told.insert(0, (here.words.share, here.accuracy.after, after.interval, after.value))
-    known = [one for one in told if one[1].total and one[2] and one[3] is not None]
+        rates.insert(0, (here.words.share, here.accuracy.after, after.interval, after.value))
+    known = [one for one in rates if one[1].total and one[2] and one[3] is not None]
     each = ", ".join(f"{name} {percent(rate.value)} here, {percent(value)} promised" for name, rate, _, value in known)
     kept = all(_overlap(rate.interval, bounds) for _, rate, bounds, _ in known)
     return f"{'as' if kept else 'not as'} the patch promised: {each}"
@@ -182,9 +182,9 @@ def _promised_accuracy(promised: dict[str, Any], when: str) -> Rate | None:
     return Rate(round(share * labelled), labelled, float(draws) if draws else None) if labelled > 0 else None
 
 
-def _count_in(told: Any, name: str) -> int:
+def _count_in(counts: Any, name: str) -> int:
     """A count in what a patch tells; 0 where it tells none."""
-    count = told.get(name) if isinstance(told, dict) else None
+    count = counts.get(name) if isinstance(counts, dict) else None
     return count if isinstance(count, int) and count >= 0 else 0
 
 

@@ -84,8 +84,8 @@ def command(
     All have the same split, seed and budget. One that fails, or finds nothing within the budget, has a row saying so.
     """
     from arachne import engine
+    from arachne.bench.checkpoints import BenchCheckpoints
     from arachne.bench.compare import Bench, usual_searchers
-    from arachne.bench.kept import KeptSearches
     from arachne.cli.console import Output
     from arachne.cli.signals import Stopping
     from arachne.report.comparison import ComparisonTable
@@ -100,8 +100,10 @@ def command(
         del arguments["alpha"]
     stopping = context.with_resource(Stopping(output.say, lambda: going_on(context)))
     with folder_for(out, model.file, data.data, holdout, training) as folder:
-        kept = None if folder is None else KeptSearches(folder.checkpoints, resume=is_resuming(), tell=output.say)
-        with stopping.keeping(kept):
+        checkpoints = (
+            None if folder is None else BenchCheckpoints(folder.checkpoints, resume=is_resuming(), tell=output.say)
+        )
+        with stopping.keeping(checkpoints):
             backend = model.load()
             bench = Bench(
                 engine.repair,
@@ -111,7 +113,7 @@ def command(
                 holdout=None if holdout is None else data.read(backend, holdout, task=task),
                 training=None if training is None else data.read(backend, training, task=task),
                 tell=output.say,
-                kept=kept,
+                checkpoints=checkpoints,
             )
             more = {**arguments, "task": task}
             comparison = bench.compare(chosen, max_break=max_break, localiser=localiser, home=backend, **more)

@@ -31,7 +31,7 @@ CURSOR_SHOWN = "\x1b[?25h"
 CLOSING = b"\0"
 
 
-class Kept(Protocol):
+class Resumable(Protocol):
     """Something that a run can go on from: the checkpoints of a repair, or of a comparison."""
 
     pause: Callable[[], None] | None
@@ -60,7 +60,7 @@ class Stopping:
 
     def __init__(self, tell: Callable[[str], None], again: Callable[[], str]) -> None:
         self._tell, self._again = tell, again
-        self._checkpoint: Kept | None = None
+        self._checkpoint: Resumable | None = None
         self._asked: int | None = None
         self._late = self._done = False
         self._expected = 0
@@ -70,7 +70,7 @@ class Stopping:
         self._thread: threading.Thread | None = None
 
     @contextmanager
-    def keeping(self, checkpoint: Kept | None) -> Iterator[None]:
+    def keeping(self, checkpoint: Resumable | None) -> Iterator[None]:
         """A block that a next run resumes from these checkpoints; if the machine fails in it, the user is told how."""
         self._checkpoint = checkpoint
         if checkpoint is None:

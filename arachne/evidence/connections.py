@@ -36,8 +36,8 @@ def describe_connections(backend: ModelBackend, patch: Patch, data: LabelledData
     named = name_places(backend, patch, data, most=MAX_NAMED)
     if len(named) < weights:
         return None
-    told = list(dict.fromkeys(named[entry.address] for entry in patch.entries))
-    where = told[0] if len(told) == 1 else f"{', '.join(told[:-1])} and {told[-1]}"
+    names = list(dict.fromkeys(named[entry.address] for entry in patch.entries))
+    where = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
     which = "the one changed weight is" if weights == 1 else f"all {weights:,} changed weights are"
     return f"{which} connected to {where}"
 
@@ -66,8 +66,8 @@ def name_places(
         if name is None:
             continue
         describe = describe_token if info.kind == "embedding" else describe_position
-        told = {place: describe(data, name, place) for place in places}
-        found |= {address: told[address.index[axis]] for address in addresses}
+        descriptions = {place: describe(data, name, place) for place in places}
+        found |= {address: descriptions[address.index[axis]] for address in addresses}
     return found
 
 

@@ -73,10 +73,10 @@ def _values(point: MeasuredCandidate, objective: Objective) -> dict[str, float |
     return {name: None if part is None else sign * part.cost(objective) for name, part in parts.items()}
 
 
-def _counts(standing: Outcome | None) -> dict[str, int] | None:
-    if standing is None:
+def _counts(outcome: Outcome | None) -> dict[str, int] | None:
+    if outcome is None:
         return None
-    repair, breakage = standing.repair, standing.breakage
+    repair, breakage = outcome.repair, outcome.breakage
     return {
         "repaired": repair.count,
         "negatives": repair.total,

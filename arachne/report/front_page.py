@@ -60,8 +60,8 @@ def _select_points(points: Sequence[MeasuredCandidate], chosen: int | None) -> l
     """Which points to show, by rising damage: all, or so many at even distances, the chosen one among them."""
 
     def place(number: int) -> tuple[float, float, int]:
-        standing = points[number].held_out or points[number].selection_outcome
-        return standing.breakage.value, standing.repair.value, number
+        outcome = points[number].held_out or points[number].selection_outcome
+        return outcome.breakage.value, outcome.repair.value, number
 
     order = sorted(range(len(points)), key=place)
     if len(order) <= MOST_POINTS:
@@ -83,8 +83,8 @@ def _point(point: MeasuredCandidate, chosen: bool) -> dict[str, Any]:
     }
 
 
-def _counts(standing: Outcome) -> dict[str, Any]:
-    repair, breakage = standing.repair, standing.breakage
+def _counts(outcome: Outcome) -> dict[str, Any]:
+    repair, breakage = outcome.repair, outcome.breakage
     return {
         "repaired": repair.count,
         "negatives": repair.total,
@@ -95,13 +95,13 @@ def _counts(standing: Outcome) -> dict[str, Any]:
     }
 
 
-def _changed_inputs(standing: Outcome | None) -> tuple[Array, Array]:
+def _changed_inputs(outcome: Outcome | None) -> tuple[Array, Array]:
     """Positions of the inputs that are fixed and of those that break; those that showed the fault come first."""
-    if standing is None:
+    if outcome is None:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    was, now = standing.baseline.right, standing.right
+    was, now = outcome.baseline.right, outcome.right
     fixed = np.flatnonzero(~was & now)
-    order = np.argsort(~standing.baseline.negative[fixed], kind="stable")
+    order = np.argsort(~outcome.baseline.negative[fixed], kind="stable")
     return fixed[order], np.flatnonzero(was & ~now)
 
 

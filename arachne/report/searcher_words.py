@@ -30,7 +30,7 @@ WORDS: Mapping[str, str] = {
 def describe_searcher(name: str) -> str:
     """Return the words for a searcher, with its name in brackets; `margin@fisher, then margin` has two."""
     parts = [part.strip() for part in name.split(", then ")]
-    told = [WORDS.get(part) for part in parts]
-    if None in told:
+    words = [WORDS.get(part) for part in parts]
+    if None in words:
         return name
-    return f"{', then '.join(map(str, told))} ({name})"
+    return f"{', then '.join(map(str, words))} ({name})"

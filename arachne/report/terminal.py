@@ -232,10 +232,10 @@ class ScanTable:
             table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
             left = width - 2 - max(len(cause.target) for cause in self.causes)
             for cause in self.causes:
-                told = ink.paragraph(f"{cause.sentence} ({p_value(cause.p)})", left)
+                shown = ink.paragraph(f"{cause.sentence} ({p_value(cause.p)})", left)
                 if cause.experiment is not None:
-                    told = Text.assemble(told, "\n", ink.paragraph(cause.experiment.sentence, left))
-                table.add_row(ink.text(cause.target), told)
+                    shown = Text.assemble(shown, "\n", ink.paragraph(cause.experiment.sentence, left))
+                table.add_row(ink.text(cause.target), shown)
             yield table
         rest = wrong - sum(cause.count for cause in self.causes)
         if rest:

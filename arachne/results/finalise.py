@@ -64,9 +64,9 @@ def minimise_choice(
     kept = select_point([small], choice.budget, problem.split.class_names, choice.objective).index is not None
     if not kept or (candidate.edit is None and small.weights >= large.weights):
         return found, points
-    front, told = [*found.front, large.candidate], [*points, large]
-    front[choice.index], told[choice.index] = candidate, small
-    return replace(found, front=tuple(front)), tuple(told)
+    front, measured = [*found.front, large.candidate], [*points, large]
+    front[choice.index], measured[choice.index] = candidate, small
+    return replace(found, front=tuple(front)), tuple(measured)
 
 
 def build_patch(

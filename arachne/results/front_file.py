@@ -78,11 +78,11 @@ class StoredFront:
 
     def rows(self, part: str) -> Array:
         """The row numbers of a part of the data, `(n,)`, each once."""
-        standing = getattr(self.points[0], part)
-        if standing is None:
+        outcome = getattr(self.points[0], part)
+        if outcome is None:
             return np.zeros(0, np.int64)
-        rows = np.asarray(standing.baseline.rows)
-        return rows if standing.baseline.owners is None else np.asarray(list(dict.fromkeys(rows.tolist())), np.int64)
+        rows = np.asarray(outcome.baseline.rows)
+        return rows if outcome.baseline.owners is None else np.asarray(list(dict.fromkeys(rows.tolist())), np.int64)
 
 
 def write_front(path: Path, front: StoredFront) -> None:
@@ -192,9 +192,9 @@ def _search(candidates: Sequence[Candidate], stored: Any) -> SearchResult:
     )
 
 
-def _part(part: str, standings: Sequence[Outcome | None]) -> dict[str, Array]:
+def _part(part: str, outcomes: Sequence[Outcome | None]) -> dict[str, Array]:
     """Rows, labels and outcomes of a part, and which of its inputs are right with each point."""
-    known = [standing for standing in standings if standing is not None]
+    known = [outcome for outcome in outcomes if outcome is not None]
     if not known:
         return {}
     baseline = known[0].baseline
@@ -203,7 +203,7 @@ def _part(part: str, standings: Sequence[Outcome | None]) -> dict[str, Array]:
         f"{part}.labels": np.asarray(baseline.labels, np.int64),
         f"{part}.was_right": np.packbits(baseline.right),
         f"{part}.negative": np.packbits(baseline.negative),
-        f"{part}.right": _pack([standing.right for standing in known]),
+        f"{part}.right": _pack([outcome.right for outcome in known]),
         **{f"{part}.column.{name}": column for name, column in _columns(baseline).items()},
     }
 

@@ -56,8 +56,8 @@ class KerasCut(Cut):
         found = []
         for values, n in self._crossing.batches(rows, self._rows):
             watch = Watch(self._runner.kinds, [self.layer])
-            standing = self._runner.stateless(self._fixed, self._runner.model.variables)
-            with FRAMEWORK.no_gradients(), standing, self._runner.faults(), watch.watching():
+            scope = self._runner.stateless(self._fixed, self._runner.model.variables)
+            with FRAMEWORK.no_gradients(), scope, self._runner.faults(), watch.watching():
                 self._graph.run(values, self._behind[:1])
             found.append(watch.uses[self.layer][0].activation(n).leaving)
         return np.concatenate(found)

@@ -155,7 +155,7 @@ class TorchBackend(RunnerBackend):
         self._learn_output_head(self._runner.output_head)
         self._layers = layers
         for layer, uses in self._runner.batch_axes.items():
-            if layer in layers and any(fold.axis is None for batch_axes in uses for fold in batch_axes.values()):
+            if layer in layers and any(axis.axis is None for batch_axes in uses for axis in batch_axes.values()):
                 self._try(layer, inputs)
 
     def _forward(self, inputs: Inputs) -> Array:

@@ -300,7 +300,7 @@ def _record_pass(runner: Runner, inputs: Inputs) -> Recording:
     tensors = runner.tensors(inputs)
     recorder = Recorder(runner.tensor_ids())
     with torch.no_grad(), recorder:
-        output = runner.choose(runner.call(tensors))
+        output = runner.pick_output(runner.call(tensors))
     _, scored = find_output_head(recorder.calls, output)
     return Recording(recorder.calls, tensors if isinstance(tensors, dict) else {"": tensors}, scored, count(inputs))
 

@@ -114,7 +114,7 @@ class Runner(BatchRunner):
     def _record(self, inputs: Inputs, rows: Array) -> tuple[Recorder, Tensor]:
         recorder, given = Recorder(self.tensor_ids()), self.tensors(take(inputs, rows))
         with torch.no_grad(), self._limit_memory(given), recorder:
-            output = self.choose(self.call(given))
+            output = self.pick_output(self.call(given))
         return recorder, output
 
     def _limit_memory(self, given: Tensor | dict[str, Tensor]) -> contextlib.AbstractContextManager[object]:
@@ -131,7 +131,7 @@ class Runner(BatchRunner):
         hidden = self.output_head in ("softmax", "sigmoid", "sigmoids")
         watch = Watch() if hidden and watch is None else watch
         with watch or contextlib.nullcontext():
-            output = self.choose(self.call(tensors))
+            output = self.pick_output(self.call(tensors))
         scores = self.finish(watch.behind(output) if watch is not None and hidden else output)
         if scores.shape != (self.padded_size(n), *self.shape):
             shape = _shapes(tensors)
@@ -173,7 +173,7 @@ class Runner(BatchRunner):
         except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
             raise translate_error(error, f"the model does not take inputs of shape {_shapes(inputs)}") from error
 
-    def choose(self, answer: Any) -> Tensor:
+    def pick_output(self, answer: Any) -> Tensor:
         """The output that holds the class scores."""
         if isinstance(answer, Mapping):
             named = {str(name): value for name, value in answer.items()}

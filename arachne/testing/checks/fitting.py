@@ -49,11 +49,11 @@ class FitChecks(Suite):
         specimen = self.build(make_backend, "mlp", n=24)
         self.needs_fit(specimen.backend)
         for plan in (Plan(epochs=20, batch=24, rate=0.05), Plan(epochs=20, batch=24, rate=0.1, optimiser="sgd")):
-            told: list[Step] = []
-            specimen.backend.fit(specimen.inputs, specimen.labels, plan, on_step=told.append)
-            assert [step.number for step in told] == list(range(1, 21))
-            assert {step.steps for step in told} == {20}
-            assert told[-1].loss < 0.9 * told[0].loss
+            steps: list[Step] = []
+            specimen.backend.fit(specimen.inputs, specimen.labels, plan, on_step=steps.append)
+            assert [step.number for step in steps] == list(range(1, 21))
+            assert {step.steps for step in steps} == {20}
+            assert steps[-1].loss < 0.9 * steps[0].loss
 
     @pytest.mark.parametrize("name", ["batch_norm", "convnet"])
     def test_training_twice_gives_the_same_and_leaves_the_model(self, make_backend: MakeBackend, name: str) -> None:
@@ -72,14 +72,14 @@ class FitChecks(Suite):
         specimen = self.build(make_backend, "mlp")
         self.needs_fit(specimen.backend)
         before = specimen.all_weights()
-        told: list[Step] = []
+        steps: list[Step] = []
 
         def enough(step: Step) -> bool:
-            told.append(step)
-            return len(told) == 2
+            steps.append(step)
+            return len(steps) == 2
 
         ended = specimen.backend.fit(specimen.inputs, specimen.labels, PLAN, on_step=enough)
-        assert len(told) == 2
+        assert len(steps) == 2
         assert any(np.any(ended[place] != values) for place, values in before.items())
 
         def fail(step: Step) -> bool:

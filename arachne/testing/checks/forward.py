@@ -202,12 +202,12 @@ class ForwardChecks(Suite):
     def test_a_model_tells_what_it_is(self, make_backend: MakeBackend) -> None:
         """`describe` tells what the model is, where it came from and where it runs."""
         backend = self.build(make_backend, "mlp").backend
-        told = backend.describe()
-        assert told.backend == backend.NAME
-        assert told.scores == backend.score_kind
-        assert told.framework
-        assert told.format
-        assert told.device
+        description = backend.describe()
+        assert description.backend == backend.NAME
+        assert description.scores == backend.score_kind
+        assert description.framework
+        assert description.format
+        assert description.device
 
 
 def _comparable(specimen: Specimen, scores: Array) -> tuple[Array, Array, str]:

@@ -21,8 +21,8 @@ def _run(subject: Subject, operation: str, check: Check) -> Outcome:
     except NotHereError as reason:
         return Outcome(operation, sentence, SKIPPED, str(reason))
     except Exception as error:  # whatever a backend does wrong is what is asked for
-        told = " ".join(str(error).split())
-        named = told if isinstance(error, AssertionError) else f"{type(error).__name__}: {told}"
+        message = " ".join(str(error).split())
+        named = message if isinstance(error, AssertionError) else f"{type(error).__name__}: {message}"
         return Outcome(operation, sentence, FAILED, named)
     finally:
         subject.restore()

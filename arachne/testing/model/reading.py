@@ -31,8 +31,8 @@ def weights_are_as_listed(subject: Subject) -> None:
         expect(list(weights) == list(info.parameters), f"'{info.name}' gives {list(weights)}")
         for parameter, values in weights.items():
             own, crossing = info.parameters[parameter], str(values.dtype).replace("float32", "bfloat16")
-            told = f"'{info.name}.{parameter}' is {values.dtype} {values.shape}, listed as {own.dtype} {own.shape}"
-            expect(values.shape == own.shape and own.dtype in (str(values.dtype), crossing), told)
+            message = f"'{info.name}.{parameter}' is {values.dtype} {values.shape}, listed as {own.dtype} {own.shape}"
+            expect(values.shape == own.shape and own.dtype in (str(values.dtype), crossing), message)
 
 
 def weights_are_copies(subject: Subject) -> None:
@@ -111,10 +111,13 @@ def activations_fit_the_weights(subject: Subject) -> None:
 
 def a_model_tells_what_it_is(subject: Subject) -> None:
     """The description names the backend, the framework, the format, the device and the kind of scores."""
-    told = subject.backend.describe()
-    expect(told.backend == subject.backend.NAME, f"it says '{told.backend}' of backend '{subject.backend.NAME}'")
-    expect(told.scores in ("logits", "log-probabilities"), f"scores are '{told.scores}'")
-    expect(all((told.framework, told.format, told.device)), f"something is empty: {told}")
+    description = subject.backend.describe()
+    expect(
+        description.backend == subject.backend.NAME,
+        f"it says '{description.backend}' of backend '{subject.backend.NAME}'",
+    )
+    expect(description.scores in ("logits", "log-probabilities"), f"scores are '{description.scores}'")
+    expect(all((description.framework, description.format, description.device)), f"something is empty: {description}")
 
 
 def _through(info: LayerInfo, use: Activation, weights: Mapping[str, Array]) -> Array | None:

@@ -15,7 +15,7 @@ from arachne.results.checkpoint import Checkpoints
 SCHEMA, TIME = "arachne.compared/1", "processor-seconds.npz"
 
 
-class KeptSearches:
+class BenchCheckpoints:
     """The checkpoints of several searches, one after the other; the last state of one that has ended stays.
 
     Args:
