@@ -43,6 +43,7 @@ from arachne.scoring.cut import Cuts
 from arachne.scoring.evaluators import make_evaluator
 from arachne.scoring.outcome import Baseline
 from arachne.scoring.tail_cache import run_and_keep
+from arachne.scoring.threads import one_thread
 from arachne.search import Problem, SearchResult
 from arachne.search.build import build_problem
 from arachne.search.measured import MeasuredCandidate, measure_front, with_held_out
@@ -59,6 +60,7 @@ MIN_SEARCH_MEMORY = 32 << 20
 """Bytes a search may always keep between candidates; with less, most of it is made again for every candidate."""
 
 
+@one_thread()
 def repair(
     backend: ModelBackend,
     data: LabelledData,

@@ -58,6 +58,7 @@ from arachne_torch.layers import declared_uses, gather
 from arachne_torch.names import layer_name
 from arachne_torch.running import FIRST_LOOK_ROWS, Runner, as_tensor, as_view, to_array
 from arachne_torch.tape import NotRecordableError
+from arachne_torch.threads import one_thread
 from arachne_torch.trace import TorchTrace, observe
 from arachne_torch.unsupported import SAME, unreached_parameters
 from arachne_torch.weights import open_weights
@@ -143,6 +144,7 @@ class TorchBackend(RunnerBackend):
         place = self._layers[layer].stored[parameter]
         self._runner.put(place.name, lambda stored: place.view(stored).copy_(as_tensor(values)))
 
+    @one_thread()
     def _look(self, inputs: Inputs) -> None:
         """Run the model on the first inputs to find the order and uses of its layers, and its output head."""
         if self._runner.looked:
@@ -158,12 +160,14 @@ class TorchBackend(RunnerBackend):
             if layer in layers and any(axis.axis is None for batch_axes in uses for axis in batch_axes.values()):
                 self._try(layer, inputs)
 
+    @one_thread()
     def _forward(self, inputs: Inputs) -> Array:
         """Class scores, batch by batch."""
         with torch.no_grad():
             parts = [to_array(self._runner.scores(batch).float()) for batch in self._runner.batches(inputs)]
         return np.concatenate(parts)
 
+    @one_thread()
     def _weight_gradients(self, inputs: Inputs, loss: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
         """Batches add up in one set of buffers, as large as the chosen weights, which become the arrays."""
         places = {(layer, name): self._layers[layer].stored[name] for layer, name in parameters}
@@ -176,6 +180,7 @@ class TorchBackend(RunnerBackend):
                 done += count(batch)
         return gradients_of(places, wanted)
 
+    @one_thread()
     def _output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
         """One backward pass per batch, down to the layer and no further."""
         found, done = [], 0
@@ -185,6 +190,7 @@ class TorchBackend(RunnerBackend):
             done += count(batch)
         return join_gradients(found)[layer]
 
+    @one_thread()
     def _input_gradients(self, inputs: Inputs, loss: LossGradient) -> Inputs:
         """Run one backward pass per batch, down to copies of the inputs."""
         fixed = {name: tensor.detach() for name, tensor in self._parameters.items()}
@@ -197,21 +203,25 @@ class TorchBackend(RunnerBackend):
             return {name: np.concatenate([part[name] for part in parts]) for name in inputs}
         return np.concatenate([part[""] for part in parts])
 
+    @one_thread()
     def _fit(self, inputs: Inputs, labels: Array, plan: Plan, on_step: OnStep) -> Weights:
         """Train copies of the parameters with an optimiser of torch."""
         places = {(layer, name): self._layers[layer].stored[name] for layer, name in self.resolve_parameters(None)}
         return fit_weights(self._runner, places, inputs, labels, plan, on_step)
 
+    @one_thread()
     def _trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
         """One pass kept open; every gradient asked of it is one backward pass."""
         return TorchTrace(self._runner, inputs, layers, weights=self._runner.snapshot())
 
+    @one_thread()
     def _observe(
         self, inputs: Inputs, layers: Sequence[str], observer: ActivationAccumulator, seeds: Seeds | None
     ) -> None:
         """Show activations and gradients from inside the forward and backward passes."""
         observe(self._runner, inputs, layers, observer, seeds)
 
+    @one_thread()
     def _cut(self, inputs: Inputs, layers: Sequence[str]) -> Cut:
         """The recorded calls behind the layers; the plain cut where a pass cannot be recorded."""
         wanted = {layer: self._layers[layer] for layer in layers}
@@ -238,6 +248,7 @@ class TorchBackend(RunnerBackend):
         given = self.example_inputs(2) if inputs is None else inputs
         export.export_onnx(self.native, given, Path(path), opset=opset, batch=self._runner.fixed)
 
+    @one_thread()
     def _watch(self, inputs: Inputs, layer: str) -> TorchTrace:
         """Capture the calls that use the layer's weight."""
         return TorchTrace(self._runner, inputs, [layer], gradients=False)

@@ -24,6 +24,7 @@ from arachne_torch.output_head import find_output_head
 from arachne_torch.recorder import Picker, Recording, record
 from arachne_torch.running import MAX_BATCH_BYTES, Runner, as_tensor, to_array
 from arachne_torch.tape import NotRecordableError, RecordedCall, Tape, Values, run
+from arachne_torch.threads import one_thread
 from arachne_torch.trace import TorchTrace
 from arachne_torch.watch import Recorder
 
@@ -90,6 +91,7 @@ class TorchCut(Cut):
             self._crossing = self._compute_crossing(before, inputs, crossing)
         self._check(inputs)
 
+    @one_thread()
     def outputs(self, rows: Array | None = None) -> Array:
         """Run the layer's own call on the stored tensors; step by step if the call shows no outputs."""
         if rows is not None and not len(rows):
@@ -102,6 +104,7 @@ class TorchCut(Cut):
         ]
         return np.concatenate(found)
 
+    @one_thread()
     def _scores_from_outputs(self, outputs: Array, rows: Array | None) -> Array:
         """Run everything behind the layer on these outputs."""
         if self._batch_axis is None:
@@ -113,6 +116,7 @@ class TorchCut(Cut):
             done += len(part)
         return np.concatenate(found)
 
+    @one_thread()
     def _scores_with(self, weights: Weights, rows: Array | None) -> Array:
         """Run the layer and everything behind it with these weights."""
         changed: dict[int, Tensor] = {}
@@ -121,6 +125,7 @@ class TorchCut(Cut):
         found = [self._run(self._all, self._tape.output, part, changed) for part in self._parts(rows)]
         return np.concatenate([self._no_scores, *found])
 
+    @one_thread()
     def _weight_gradients(self, weights: Weights, loss: LossGradient, rows: Array | None) -> Weights:
         """Run the recorded calls behind the layer again, with weights that require gradients."""
         changed: dict[int, Tensor] = {}

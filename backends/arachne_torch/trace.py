@@ -18,6 +18,7 @@ from arachne.model.values import Activation, Array, Inputs, count
 from arachne_torch.batch_axis import BatchAxes, to_batch_first
 from arachne_torch.kinds import LayerUse, ObservedUse
 from arachne_torch.running import Runner, as_tensor, as_view, to_array
+from arachne_torch.threads import one_thread
 from arachne_torch.watch import Watch
 
 
@@ -55,6 +56,7 @@ class TorchTrace(Trace):
         """Class scores `(n, classes)` of the pass."""
         return np.concatenate([to_array(one.scores.float()) for one in self._passes])
 
+    @one_thread()
     def _output_gradients(self, seed: Array) -> Mapping[str, tuple[Array, ...]]:
         """One backward pass per batch for all layers together."""
         found, done = [], 0
