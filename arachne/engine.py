@@ -36,13 +36,13 @@ from arachne.model.memory import memory_faults
 from arachne.patch import Patch
 from arachne.results.checkpoint import Checkpoints, run_fields
 from arachne.results.finalise import add_smaller_steps, build_patch, minimise_choice
+from arachne.results.kept_passes import confirm_held_out, run_or_find
 from arachne.results.provenance import RawInputs, Sources, make_provenance
 from arachne.results.result import RepairResult
 from arachne.results.run import OnStep, Run
 from arachne.scoring.cut import Cuts
 from arachne.scoring.evaluators import make_evaluator
 from arachne.scoring.outcome import Baseline
-from arachne.scoring.tail_cache import run_and_keep
 from arachne.scoring.threads import one_thread
 from arachne.search import Problem, SearchResult
 from arachne.search.build import build_problem
@@ -136,6 +136,8 @@ def repair(
         chosen = choose_candidate(run, problem, found, settings)
         settings = replace(settings, budget=chosen.budget)
         provenance = {**provenance, "settings": settings.to_json()}
+        split = replace(split, held_out=confirm_held_out(backend, split.held_out))
+        problem = replace(problem, split=split)
         found, patch, evidence, points = measure(run, problem, chosen, provenance)
     result = RepairResult(backend, split, localisation, found, patch, evidence, settings, run.seconds, doubtful)
     connection = describe_connections(backend, patch, split.seen.data)
@@ -152,7 +154,7 @@ def split_data(
         The split, the sources with the training inputs that may be used, and negatives whose labels look wrong.
     """
     single = settings.task is None or settings.task.SINGLE
-    forward = partial(run_and_keep, backend) if settings.searcher.LOOKS_AT_TAIL and single else None
+    forward = partial(run_or_find, backend) if settings.searcher.LOOKS_AT_TAIL and single else None
     with run.stage("split"):
         work = partial(
             split_by_outcome,

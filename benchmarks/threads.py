@@ -116,7 +116,7 @@ def repair(folder: Path, backend: str, threads: int | None) -> tuple[float, str]
     out = folder / f"fix-{threads}"
     environment = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     environment |= {} if threads is None else dict.fromkeys(VARIABLES, str(threads))
-    argv = [FILES[backend], "--data", "data.npz", "--target", "3:1", "--exclude", "out", "-o", out.name]
+    argv = [FILES[backend], "--data", "data.npz", "--target", "3:1", "--exclude", "out", "--max-break", "5%", "-o", out.name]
     before = _used()
     command = [sys.executable, "-m", "arachne", "repair", *argv, "--quiet"]
     subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)

@@ -66,6 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def _state_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep the key that marks checkpoints out of the home of whoever runs the tests."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -24,7 +24,7 @@ from tests.commands import Ran, arachne
 
 HARMLESS = {
     *("memory", "seed", "alpha", "time-limit", "rounds", "max-break", "confidence"),
-    *("json", "quiet", "verbose", "faithful", "causes", "layers"),
+    *("json", "quiet", "verbose", "faithful", "causes", "layers", "no-cache"),
     *("quantise", "option"),
     *("backend", "localiser", "search", "objective", "task", "tolerance"),
 }

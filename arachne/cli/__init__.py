@@ -35,6 +35,7 @@ COMMANDS = {
     "stack": "Put patches together, or take one out again.",
     "log": "List which patches a model file carries.",
     "convert": "Write a model as ONNX, and show that it gives the same scores.",
+    "cache": "Show or remove the passes of models that are kept for the next command.",
     "settings": "Show every option of a command, and what has set it.",
     "backends": "List the frameworks whose models can be repaired.",
     "plugins": "List searchers, localisers and other plug-ins, or the options of one.",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from arachne.cli.border import PluginName, harmless_option
+from arachne.cli.caching import cache_option, keep_passes
 from arachne.cli.clustering import ClusterChoice, cluster_options
 from arachne.cli.config import ConfiguredCommand, again, going_on
 from arachne.cli.options import (
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
 @click.option("--accept-near-chance", is_flag=True, help="Go on although the model is hardly better than guessing.")
 @plugin_option("searcher", "localiser", "task")
 @cluster_options
+@cache_option
 @output_options
 @click.pass_context
 def command(
@@ -94,6 +96,7 @@ def command(
     output = Output(as_json=as_json, quiet=quiet)
     model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
     machines = ClusterChoice.taken_from(arguments)
+    keep_passes(context, arguments)
     chosen, localiser, task = _make_chosen(searchers or usual_searchers(training is not None), arguments)
     task = rule_in(targets) or task
     if arguments["alpha"] is None:

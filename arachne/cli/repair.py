@@ -16,6 +16,7 @@ from arachne.cli.budgeting import (
     sources_of,
     tell_never_break,
 )
+from arachne.cli.caching import cache_option, keep_passes
 from arachne.cli.clustering import ClusterChoice, cluster_options
 from arachne.cli.config import ConfiguredCommand, again, given_sources, going_on
 from arachne.cli.gates import gate_options, pass_gates, read_gates
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
 @objective_option
 @search_options
 @cluster_options
+@cache_option
 @harmless_option("--time-limit", type=DURATION, help="End the search then, with what it has: 60s, 2min, 90.")
 @harmless_option(
     "--rounds",
@@ -123,6 +125,7 @@ def command(
     output = Output(as_json=as_json, quiet=quiet)
     model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
     machines = ClusterChoice.taken_from(arguments)
+    keep_passes(context, arguments)
     settings = replace(settings_from(arguments), memory=data.memory)
     settings = replace(settings, task=rule_in(targets) or settings.task)
     several = never_break is not None or settings.objective is not None or settings.rounds > 1

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from arachne.cli.border import harmless_option
+from arachne.cli.caching import cache_option, keep_passes
 from arachne.cli.clustering import ClusterChoice, cluster_options
 from arachne.cli.config import ConfiguredCommand, again, given_sources
 from arachne.cli.options import DataChoice, ModelChoice, model_options, optional_data_options, output_options
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 @click.option("-o", "--out", type=OUT_FILE, help="Keep what --json prints in this file.")
 @harmless_option("--layers", is_flag=True, help="List the layers and what can be repaired instead; --data is optional.")
 @cluster_options
+@cache_option
 @output_options
 @click.pass_context
 def command(
@@ -49,10 +51,13 @@ def command(
     **arguments: Any,
 ) -> None:
     """List what the mistakes of MODEL share, and the mistakes; each target is what `arachne repair` takes."""
+    from functools import partial
+
     from arachne.causes.finding import searched_rows
     from arachne.cli.console import Output
     from arachne.data.class_order import other_order
     from arachne.evidence.scan import Scan
+    from arachne.model.lazy import is_lazy
     from arachne.report.folder import going_on_without
     from arachne.report.html import render_scan
     from arachne.report.json import dumps
@@ -60,10 +65,12 @@ def command(
     from arachne.report.objects import scan_object
     from arachne.report.scan_page import scan_page
     from arachne.report.terminal import ScanTable
+    from arachne.results.kept_passes import run_or_find
 
     output = Output(as_json=as_json, quiet=quiet)
     model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
     machines = ClusterChoice.taken_from(arguments)
+    keep_passes(context, arguments)
     task = TaskChoice.taken_from(arguments).make_alone(arguments.pop("plugin_options"))
     if layers:
         _list_layers(model, data, output)
@@ -74,7 +81,8 @@ def command(
     if page is not None and not causes:
         raise UsageError("--page shows causes; leave out --no-causes")
     with output.progress("run the model"):
-        found = Scan.of(backend, data.read(backend, task=task, tell=output.say), task)
+        labelled = data.read(backend, task=task, tell=output.say)
+        found = Scan.of(backend, labelled, task, None if is_lazy(labelled.inputs) else partial(run_or_find, backend))
     order = other_order(found.data.labels, found.predictions, found.n_classes) if found.task.SINGLE else None
     if order is not None:
         output.say(f"note: {order.describe(found.data)}")

@@ -27,7 +27,7 @@ SECTIONS = {
     "Budget": ("max-break", "confidence", "max-class-drop", "max-group-drop", "never-break", "keep-as-is"),
     "Search": ("search", "localiser", "include", "exclude", "option", "alpha", "faithful", "rounds", "seed"),
     "Output": ("out", "force", "json", "quiet", "verbose", "log-file", "fail-if", "junit", "debug"),
-    "Long runs": ("time-limit", "resume", "track"),
+    "Long runs": ("time-limit", "resume", "track", "no-cache"),
     "Cluster": ("workers", "cluster"),
     "Settings": ("config", "help"),
 }
@@ -36,7 +36,17 @@ SECTIONS = {
 MAX_LISTED = 45
 """A command with more options than this names the rare ones at the end, without their help."""
 
-RARE = ("feed", "output", "threshold", "tolerance", "training", "drop-overlap", "accept-near-chance", "debug")
+RARE = (
+    "feed",
+    "output",
+    "threshold",
+    "tolerance",
+    "training",
+    "drop-overlap",
+    "accept-near-chance",
+    "no-cache",
+    "debug",
+)
 """Options that an error message names when they are needed, or that help to look for the cause of one."""
 
 MIN_GROUPED = 16

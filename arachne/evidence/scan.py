@@ -13,7 +13,7 @@ from arachne.causes import Cause, find_causes, try_causes
 from arachne.data.confusions import Confusion, confusions, wildcards
 from arachne.data.labelled import LabelledData
 from arachne.data.part import Part
-from arachne.data.run import run_part, with_model_names
+from arachne.data.run import Run, run_part, with_model_names
 from arachne.data.targets import parse_targets
 from arachne.evidence.batch_dependence import BatchDependent, batch_dependent
 from arachne.evidence.forecast import Forecast, forecast
@@ -49,9 +49,16 @@ class Scan(Drawable):
     task: Task = SINGLE_LABEL
 
     @classmethod
-    def of(cls, backend: ModelBackend, data: LabelledData, task: Task | None = None) -> Self:
-        """Run a model on labelled data, with the classes' names it may know itself; None decides the task by itself."""
-        return cls.of_part(run_part(backend, with_model_names(backend, data), task=task), backend)
+    def of(cls, backend: ModelBackend, data: LabelledData, task: Task | None = None, run: Run | None = None) -> Self:
+        """Run a model on labelled data, with the classes' names it may know itself.
+
+        Args:
+            backend: The model.
+            data: The data.
+            task: Reads the model's outputs; None decides it by the outputs and labels.
+            run: Runs the model; `backend.forward` when None.
+        """
+        return cls.of_part(run_part(backend, with_model_names(backend, data), run, task), backend)
 
     @classmethod
     def of_part(cls, part: Part, backend: ModelBackend | None = None) -> Self:

@@ -68,6 +68,24 @@ def make_folder(path: Path) -> None:
         parent.enter_or_make(path.name).close()
 
 
+def make_private_folder(path: Path) -> None:
+    """Make a folder for its owner only, and those above it like any others, unless it is there.
+
+    Raises:
+        OSError: It cannot be made, or something else is there.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with Folder.open(path.parent) as parent:
+        with contextlib.suppress(FileExistsError):
+            parent.make(path.name).close()
+        parent.enter(path.name).close()
+
+
+def touch(path: Path) -> None:
+    """Set the time of change of a file to now; a link is not followed."""
+    os.utime(path, follow_symlinks=False)
+
+
 def remove(path: Path) -> None:
     """Remove a file, a link or a whole folder; nothing behind a link is touched."""
     with Folder.open(path.parent) as parent:

@@ -12,9 +12,9 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402  # where torch is installed
 
 import arachne  # noqa: E402
+from arachne.decisions.losses import cross_entropy  # noqa: E402
 from arachne.model.fitting import Plan  # noqa: E402
 from arachne.scoring import threads  # noqa: E402
-from arachne.decisions.losses import cross_entropy  # noqa: E402
 
 pytestmark = pytest.mark.backend("torch")
 BEFORE = 3

@@ -28,7 +28,7 @@ def main() -> int:
     kept = Kept(given.keep, given.seconds)
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="arachne-state-") as state:
-        os.environ["XDG_STATE_HOME"] = state
+        os.environ["XDG_STATE_HOME"] = os.environ["XDG_CACHE_HOME"] = state
         for name in given.parts or names:
             began = time.monotonic()
             rows += modules[name].run(given.seed, given.jobs, kept)
