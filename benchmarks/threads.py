@@ -22,6 +22,8 @@ from pathlib import Path
 
 import numpy as np
 
+from arachne.model.values import Array
+
 VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "ARACHNE_THREADS")
 BUSY = "while True: pass"
 N, STEPS, WIDTH, CLASSES = 5000, 20, 16, 6
@@ -64,7 +66,7 @@ def write(folder: Path, backend: str, inputs: int) -> None:
         _write_torch(folder, x, filed, onnx=backend == "onnx")
 
 
-def _write_torch(folder: Path, x: np.ndarray, y: np.ndarray, *, onnx: bool) -> None:  # type: ignore[type-arg]
+def _write_torch(folder: Path, x: Array, y: Array, *, onnx: bool) -> None:
     import torch
 
     class Network(torch.nn.Module):
@@ -84,7 +86,8 @@ def _write_torch(folder: Path, x: np.ndarray, y: np.ndarray, *, onnx: bool) -> N
     for step in range(120):
         rows = slice(step % 20 * 128, step % 20 * 128 + 128)
         optimiser.zero_grad()
-        torch.nn.functional.cross_entropy(network(torch.tensor(x[rows])), torch.tensor(y[rows])).backward()
+        loss = torch.nn.functional.cross_entropy(network(torch.tensor(x[rows])), torch.tensor(y[rows]))
+        loss.backward()  # type: ignore[no-untyped-call]  # torch has no type for it
         optimiser.step()
     network.eval()
     if onnx:
@@ -98,7 +101,7 @@ def _write_torch(folder: Path, x: np.ndarray, y: np.ndarray, *, onnx: bool) -> N
     torch.export.save(program, folder / "net.pt2")
 
 
-def _write_keras(folder: Path, x: np.ndarray, y: np.ndarray) -> None:  # type: ignore[type-arg]
+def _write_keras(folder: Path, x: Array, y: Array) -> None:
     import keras
 
     keras.utils.set_random_seed(0)
@@ -116,7 +119,19 @@ def repair(folder: Path, backend: str, threads: int | None) -> tuple[float, str]
     out = folder / f"fix-{threads}"
     environment = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     environment |= {} if threads is None else dict.fromkeys(VARIABLES, str(threads))
-    argv = [FILES[backend], "--data", "data.npz", "--target", "3:1", "--exclude", "out", "--max-break", "5%", "-o", out.name]
+    argv = [
+        FILES[backend],
+        "--data",
+        "data.npz",
+        "--target",
+        "3:1",
+        "--exclude",
+        "out",
+        "--max-break",
+        "5%",
+        "-o",
+        out.name,
+    ]
     before = _used()
     command = [sys.executable, "-m", "arachne", "repair", *argv, "--quiet"]
     subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)

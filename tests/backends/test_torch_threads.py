@@ -7,14 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402  # where torch is installed
+import torch
+from torch import Tensor, nn
 
-import arachne  # noqa: E402
-from arachne.decisions.losses import cross_entropy  # noqa: E402
-from arachne.model.fitting import Plan  # noqa: E402
-from arachne.scoring import threads  # noqa: E402
+import arachne
+from arachne.decisions.losses import cross_entropy
+from arachne.model.fitting import Plan
+from arachne.scoring import threads
 
 pytestmark = pytest.mark.backend("torch")
 BEFORE = 3
@@ -28,12 +29,12 @@ class Telling(nn.Module):
         self.first, self.last = nn.Linear(6, 8), nn.Linear(8, 3)
         self.seen: set[int] = set()
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         self.seen.add(torch.get_num_threads())
         hidden = torch.relu(self.first(x))
         if hidden.requires_grad:
             hidden.register_hook(lambda gradient: self.seen.add(torch.get_num_threads()))
-        found: torch.Tensor = self.last(hidden)
+        found: Tensor = self.last(hidden)
         return found
 
 
