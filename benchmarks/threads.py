@@ -46,8 +46,8 @@ def main() -> None:
     (one, patch), (own, other) = found[1], found[None]
     load = os.getloadavg()[0]
     print(
-        f"{given.backend}, LSTM-64, {given.inputs:,} sequences, --exclude out, load {load:.0f}: {own:.1f} s of processor "
-        f"time with default threads, {one:.1f} s with one: {own / one:.2f} x (1.3 wanted); "
+        f"{given.backend}, LSTM-64, {given.inputs:,} sequences, --exclude out, load {load:.0f}: {own:.1f} s of "
+        f"processor time with default threads, {one:.1f} s with one: {own / one:.2f} x (1.3 wanted); "
         f"{'the same patch' if patch == other else 'ANOTHER PATCH'}"
     )
 
@@ -133,7 +133,7 @@ def repair(folder: Path, backend: str, threads: int | None) -> tuple[float, str]
         out.name,
     ]
     before = _used()
-    command = [sys.executable, "-m", "arachne", "repair", *argv, "--quiet"]
+    command = [sys.executable, "-m", "arachne", "repair", *argv, "--quiet", "-o", out.name]
     subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
     return _used() - before, hashlib.sha256((out / "patch.json").read_bytes()).hexdigest()
 

@@ -33,7 +33,8 @@ class Telling(nn.Module):
         self.seen.add(torch.get_num_threads())
         hidden = torch.relu(self.first(x))
         if hidden.requires_grad:
-            hidden.register_hook(lambda gradient: self.seen.add(torch.get_num_threads()))
+            hook = lambda gradient: self.seen.add(torch.get_num_threads())  # noqa: E731
+            hidden.register_hook(hook)  # type: ignore[no-untyped-call]  # torch has no type for it
         found: Tensor = self.last(hidden)
         return found
 
