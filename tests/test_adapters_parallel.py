@@ -89,6 +89,7 @@ OWN: Mapping[str, tuple[str, str]] = {
     "program": ("torch", "exported programs are checked before torch builds them"),
     "file": ("tflite", "the tables of a flatbuffer as tensors and operators, all checked"),
     "flatbuffer": ("tflite", "offsets of a stranger's file are followed within bounds only"),
+    "threads": ("torch", "the threads of torch spin at the end of every operator"),
     "translations": ("tflite", "one rule for each operator: how ONNX writes it"),
     "schema": ("tflite", "the tables of the format"),
     "translate": ("tflite", "the graph of a file as ONNX"),
