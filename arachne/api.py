@@ -64,7 +64,7 @@ def scan(model: Any, data: Any, *, task: str | Task | None = None) -> Scan:
         task: How the outputs are read: the name of a task, or one; None decides by the outputs.
     """
     reading = as_task(task)
-    return Scan.of(load(model), read_data(data, task=reading), reading)
+    return Scan.of(load(model, scores_suffice=True), read_data(data, task=reading), reading)
 
 
 def localise_weights(

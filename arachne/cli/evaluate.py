@@ -88,7 +88,7 @@ def command(
         raise UsageError("--against and --quantise tell whether a patch survives; give one with --patch")
     if data.data is None:
         check_unlabelled_alone(context, unlabelled)
-    backend = machines.share(context, model.load(), output)
+    backend = machines.share(context, model.load(scores_suffice=patch_file is None), output)
     patch = None if patch_file is None else Patch.load(patch_file)
     if data.data is None and patch is not None:
         flips = tell_flips(output, backend, patch, str(unlabelled), data)

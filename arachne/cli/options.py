@@ -222,6 +222,11 @@ class ModelChoice:
     def taken_from(cls, arguments: dict[str, Any]) -> ModelChoice:
         """Take the model's options out of a command's arguments."""
         choice = cls(**{name: arguments.pop(name) for name in cls.__dataclass_fields__})
+        if choice.model_file is not None and choice.factory is not None and choice.weights is None:
+            raise UsageError(
+                f"--model {choice.factory} makes the network, so '{choice.model_file}' holds its weights: write "
+                f"--weights {choice.model_file}"
+            )
         if (choice.model_file is None) == (choice.factory is None):
             raise UsageError("give a model: a file, or --model MODULE:FACTORY with --weights FILE")
         if choice.factory is None and choice.weights is not None:
@@ -233,8 +238,8 @@ class ModelChoice:
         """The file the weights are in."""
         return self.weights if self.factory else Path(str(self.model_file))
 
-    def load(self, file: Path | None = None) -> ModelBackend:
-        """Open the model, or another file of the same kind in its place."""
+    def load(self, file: Path | None = None, *, scores_suffice: bool = False) -> ModelBackend:
+        """Open the model, or another file of the same kind in its place; one without layers if scores suffice."""
         from arachne.model.registry import load
 
         common: dict[str, Any] = {
@@ -243,6 +248,7 @@ class ModelChoice:
             "output": self.output,
             "trust_code": self.trust_code,
             "feeds": dict(map(read_feed, self.feeds)),
+            "scores_suffice": scores_suffice,
         }
         context = click.get_current_context(silent=True)
         if file is None and context is not None:

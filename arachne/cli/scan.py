@@ -77,7 +77,7 @@ def command(
         return
     if data.data is None:
         raise UsageError("give --data: labelled inputs whose mistakes are listed, or --layers to list layers")
-    backend = machines.share(context, model.load(), output)
+    backend = machines.share(context, model.load(scores_suffice=True), output)
     if page is not None and not causes:
         raise UsageError("--page shows causes; leave out --no-causes")
     with output.progress("run the model"):
@@ -129,6 +129,8 @@ def command(
             drawn = render_scan(scan_page(found, command=again(context)))
         if drawn is not None:
             _write(page, drawn, output)
+    elif backend.only_scores is not None:
+        output.say(f"note: {backend.only_scores}; --page scan.html shows the inputs behind this")
     elif found.faults and causes and found.left_out is None:
         output.say(tell_next(given_sources(context), (shared or found.faults)[0].target))
 

@@ -28,7 +28,7 @@ from arachne.data.readers.tables import read_csv
 from arachne.data.readers.yolo import label_folder, read_yolo_folder
 from arachne.data.unlabelled import read_unlabelled
 from arachne.errors import DataError, UsageError
-from arachne.io.reading import parse_errors_as
+from arachne.io.reading import parse_errors_as, suggest_path
 from arachne.model.lazy import MEMORY
 from arachne.tasks import Task
 
@@ -160,7 +160,7 @@ def _from_path(path: Path, preprocess: Preprocess, limit: int | None, memory: in
             return read_mask_folder(path, masks, preprocess, limit, memory)
         return read_image_folder(path, preprocess, limit, memory)
     if not os.path.exists(path):
-        raise DataError(f"data '{path}' does not exist")
+        raise DataError(f"data '{path}' does not exist{suggest_path(path)}")
     for suffix, reader in FILE_READERS.items():
         if path.name.lower().endswith(suffix):
             return reader(path, preprocess, limit, memory)

@@ -23,6 +23,9 @@ from arachne.text import size_text
 
 Array = npt.NDArray[Any]
 
+MAX_EMPTY_BYTES = 1 << 40
+"""An array without values may have sides of which these would be many; beyond that it is no array."""
+
 KINDS = "biufUS"
 """Truth values, numbers and text; everything else is no data of a network, and objects would run code."""
 
@@ -203,6 +206,7 @@ def _header(stream: IO[bytes], name: str, size: int) -> tuple[tuple[int, ...], b
     if not all(isinstance(side, int) and 0 <= side < 1 << 48 for side in shape):
         raise ValueError(f"'{name}' claims the shape {shape}")
     claimed = math.prod(side for side in shape if side) * max(dtype.itemsize, 1)
-    if claimed > max(size, 1):
+    empty = 0 in shape and claimed < MAX_EMPTY_BYTES
+    if claimed > max(size, 1) and not empty:
         raise ValueError(f"'{name}' claims {claimed} bytes and has {size}, with the shape {shape}")
     return shape, fortran, dtype, stream.tell()

@@ -6,6 +6,7 @@ list of the errors seen so far.
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
 import os
@@ -27,6 +28,9 @@ MOST_VALUES = 3_000_000
 LONGEST_NUMBER = 400
 """Characters of a number in a JSON text; a float64 written out in full has about 330."""
 
+MAX_NAMES = 2000
+"""Names of files beside a missing one that are compared with it."""
+
 HALVES = re.compile("[\ud800-\udfff]")
 """Halves of a surrogate pair: no characters, and nothing that can be written."""
 
@@ -44,7 +48,7 @@ def ordinary_file(path: str | Path, what: str, fault: type[InputError] = InputEr
     try:
         mode = path.stat(follow_symlinks=links).st_mode
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise fault(f"{what} '{path}' does not exist") from error
+        raise fault(f"{what} '{path}' does not exist{suggest_path(path)}") from error
     except (OSError, ValueError) as error:  # a name that no file can have, or a circle of links
         raise fault(f"cannot read {what} '{path}': {error_text(error)}") from error
     if stat.S_ISLNK(mode):
@@ -54,6 +58,16 @@ def ordinary_file(path: str | Path, what: str, fault: type[InputError] = InputEr
     if not stat.S_ISREG(mode):
         raise fault(f"{what} '{path}' is a pipe, a socket or a device, expected a file")
     return path
+
+
+def suggest_path(path: Path) -> str:
+    """The end of a sentence about a file that is not there: one beside it with nearly that name, if there is one."""
+    try:
+        names = sorted(one.name for one in os.scandir(path.parent))[:MAX_NAMES]
+    except (OSError, ValueError):
+        return ""
+    close = difflib.get_close_matches(path.name, names, n=1, cutoff=0.8)
+    return f"; did you mean '{path.with_name(close[0])}'?" if close else ""
 
 
 def read_bytes(

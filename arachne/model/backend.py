@@ -89,6 +89,9 @@ class ModelBackend(ModelWeights):
     separate_outputs: bool = False
     """Whether the model ends in a sigmoid for each of several outputs, so that each is decided by itself."""
 
+    only_scores: str | None = None
+    """Why nothing of the model can be repaired: it has no layers, and gives scores alone. None where it has some."""
+
     remote: RemoteExecutor | None = None
     """Runs work on shards of inputs in other processes; None where this process computes."""
 

@@ -45,7 +45,7 @@ class KnownBackend:
 KNOWN = {
     "onnx": KnownBackend("onnxruntime", (".onnx",), ("onnx",), (("onnx",), ("onnxruntime",))),
     "keras": KnownBackend(
-        "keras", (".keras", ".h5"), ("keras",), (("keras",), ("tensorflow", "torch", "jax"), ("h5py",))
+        "keras", (".keras", ".h5", ".hdf5"), ("keras",), (("keras",), ("tensorflow", "torch", "jax"), ("h5py",))
     ),
     "tflite": KnownBackend(
         "ai-edge-litert", (".tflite",), (), (("onnx",), ("onnxruntime",), ("ai_edge_litert",), ("flatbuffers",))
@@ -53,6 +53,9 @@ KNOWN = {
     "torch": KnownBackend("torch", (".pt2", ".pt", ".pth", ".safetensors"), ("torch",), (("torch",), ("safetensors",))),
 }
 """Our own backends. A third-party backend has these facts in the constants of its class."""
+
+
+PICKLES = (".pkl", ".pickle", ".joblib", ".dill")
 
 
 def names() -> list[str]:
@@ -133,6 +136,7 @@ def load(
     trust_code: bool = False,
     feeds: Mapping[str, Any] | None = None,
     expect_sha256: str | None = None,
+    scores_suffice: bool = False,
 ) -> ModelBackend:
     """Open a model for repair.
 
@@ -145,6 +149,7 @@ def load(
         trust_code: Whether code inside a model file may run.
         feeds: Constants for inputs that are not in the data, such as `{"keep_prob": 1}`.
         expect_sha256: The hash the file must have, the weight file where there is one; nothing else is opened.
+        scores_suffice: Whether a model without layers is opened too, to be run and not repaired.
 
     Returns:
         A backend; a backend passed in comes back as it is.
@@ -166,6 +171,8 @@ def load(
     file = None if weights is None else existing_file(weights, "weight file")
     identity = _identify_file(file or source, expect_sha256)
     found = get(name).load(source, weights=file, device=device, output=output, trust_code=trust_code)
+    if found.only_scores is not None and not scores_suffice:
+        raise ModelError(f"{found.only_scores}; scan and evaluate work")
     if identity is not None:
         beside = found.describe().beside
         found.file_identity = identity.extended_by((file or source).parent / name for name in beside)
@@ -250,6 +257,11 @@ def name_for_file(path: str | Path) -> str:
         if suffix in get(name).SUFFIXES:
             return name
     endings = sorted({ending for known in KNOWN.values() for ending in known.suffixes})
+    if suffix in PICKLES:
+        raise ModelError(
+            f"'{Path(text).name}' is a pickle, and opening one runs code; write scikit-learn models to .onnx with "
+            "skl2onnx or to .skops for a backend of your own, torch models as a state dict to .pt"
+        )
     raise ModelError(f"no backend reads '{Path(text).name}' (ending '{suffix}'); known endings: {', '.join(endings)}")
 
 

@@ -54,7 +54,7 @@ class KerasBackend(RunnerBackend):
     """A Keras classifier."""
 
     NAME = "keras"
-    SUFFIXES = (".keras", ".h5")
+    SUFFIXES = (".keras", ".h5", ".hdf5")
     OBJECT_MODULES = ("keras",)
     SUPPORTS_FIT = True
 

@@ -23,6 +23,9 @@ from arachne_keras.kinds import Layer
 from arachne_keras.running import Runner
 from arachne_keras.weights import KerasWeightFile
 
+OLD = (".h5", ".hdf5")
+"""Endings of Keras's old format, and of its weight files."""
+
 
 @dataclass(frozen=True)
 class LoadedModel:
@@ -65,7 +68,7 @@ def open_model(source: Any, *, weights: Path | None, device: str | None, trust_c
 
 def open_weights(path: Path) -> KerasWeightFile:
     """The weights of a `.keras` file, or of those layers that a `.weights.h5` file names."""
-    if path.suffix.lower() == ".h5":
+    if path.suffix.lower() in OLD:
         with open_hdf5(path, path.name) as file:
             old = {"model_config", "layer_names"} & set(file.attrs)
         if old:
@@ -111,7 +114,7 @@ def _from_file(path: Path, device: str | None, trust_code: bool) -> LoadedModel:
             f"'{path.name}' is a folder; a SavedModel is a program without layers to repair: save the model as .keras "
             "where it was made"
         )
-    if suffix == ".h5":
+    if suffix in OLD:
         return _from_h5(path, device, trust_code)
     if suffix != ".keras":
         raise ModelError(f"'{path.name}' is no model of Keras; known endings: .keras, .weights.h5 with a factory")
@@ -156,7 +159,7 @@ def _load_model(path: Path, trust_code: bool) -> Any:
 
 
 def _with_weights(found: LoadedModel, weights: Path) -> LoadedModel:
-    if weights.suffix.lower() not in (".h5", ".keras"):
+    if weights.suffix.lower() not in (*OLD, ".keras"):
         raise ModelError(f"'{weights.name}' is no weight file of Keras; known endings: .weights.h5, .keras")
     if weights.suffix.lower() == ".keras":
         Archive(weights)

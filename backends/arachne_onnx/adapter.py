@@ -99,11 +99,12 @@ class OnnxBackend(RunnerBackend):
         if both_packages():
             self._notes.append(BOTH_PACKAGES)
         if not self._layers:
-            raise ModelError(
+            self.only_scores = (
                 _without_rule(operators, lost, [])
                 if lost
                 else f"the model has no layer that can be repaired: {_largest(self._unreached, model)}"
             )
+            return
         self._forward_program()
 
     @classmethod

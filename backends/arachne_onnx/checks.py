@@ -13,6 +13,7 @@ import onnx
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from arachne.errors import ModelError, UnsafeModelError
+from arachne_onnx.trees import check_trees
 
 MAX_NODES, MAX_DEPTH = 20_000, 64
 """How many nodes a model may have once its functions are written out, and how deep functions may call each other."""
@@ -37,10 +38,10 @@ CONTRIBUTED = frozenset(_CONTRIBUTED.split())
 
 _LEARNT = """
     ArrayFeatureExtractor Binarizer CastMap CategoryMapper DictVectorizer FeatureVectorizer Imputer LabelEncoder
-    LinearClassifier LinearRegressor Normalizer OneHotEncoder Scaler ZipMap
+    LinearClassifier LinearRegressor Normalizer OneHotEncoder Scaler TreeEnsembleClassifier ZipMap
 """
 LEARNT = frozenset(_LEARNT.split())
-"""Operators of `ai.onnx.ml` that stand around networks of scikit-learn; forests and support vectors hold no layers."""
+"""Operators of `ai.onnx.ml` around networks of scikit-learn, and trees, which give scores and hold no layers."""
 
 _FIELDS = {
     TensorProto.FLOAT: "float_data",
@@ -83,6 +84,7 @@ def check_model(model: ModelProto) -> None:
                     _check_tensor(value, f"of the node '{node.name or node.op_type}'", beside=value is attribute.t)
     _check_inputs(model.graph)
     _check_count(model)
+    check_trees(model.graph)
 
 
 def check_operators(nodes: Sequence[NodeProto], functions: Sequence[FunctionProto]) -> None:

@@ -128,7 +128,7 @@ def _choose(model: ModelProto, graph: Graph, producers: dict[str, NodeProto], ou
             return wanted
     if not possible:
         raise ModelError("the model has no output of floating-point numbers that could be class scores")
-    raise ModelError(f"the model has {len(possible)} outputs, name one: {', '.join(possible)}")
+    raise ModelError(f"the model has {len(possible)} outputs, name one with --output or output=: {', '.join(possible)}")
 
 
 def _may_be_scores(model: ModelProto, graph: Graph, producers: dict[str, NodeProto], name: str) -> bool:

@@ -61,7 +61,7 @@ from arachne_torch.tape import NotRecordableError
 from arachne_torch.threads import one_thread
 from arachne_torch.trace import TorchTrace, observe
 from arachne_torch.unsupported import SAME, unreached_parameters
-from arachne_torch.weights import open_weights
+from arachne_torch.weights import open_module_weights
 
 
 class TorchBackend(RunnerBackend):
@@ -112,7 +112,7 @@ class TorchBackend(RunnerBackend):
     @classmethod
     def weight_file(cls, path: Path) -> WeightFile:
         """The weights of a `.safetensors`, `.pt`, `.pth` or `.pt2` file."""
-        return open_weights(path)
+        return open_module_weights(path)
 
     @property
     def layers(self) -> Sequence[LayerInfo]:

@@ -18,7 +18,7 @@ from arachne.io.files import atomic_draft
 from arachne.io.user_code import call_factory, current_directory_importable, user_code
 from arachne_torch.program import Program, load_program, runnable
 from arachne_torch.replay import Replay, load_script
-from arachne_torch.weights import TorchWeightFile, open_weights
+from arachne_torch.weights import TorchWeightFile, open_module_weights, open_weights
 
 STATE_DICTS = (".safetensors", ".pt", ".pth")
 
@@ -53,7 +53,7 @@ def open_model(source: Any, *, weights: Path | None, device: str | None, trust_c
     if weights is not None:
         if opened.path is not None or opened.program is not None:
             raise UsageError(f"weights '{weights.name}' need a module or a factory to load them into")
-        opened = LoadedModel(_load_weights(opened.module, open_weights(weights)), "state dict", weights)
+        opened = LoadedModel(_load_weights(opened.module, open_module_weights(weights)), "state dict", weights)
     return opened if device is None else _on_device(opened, device)
 
 
@@ -71,7 +71,7 @@ def save(opened: LoadedModel, path: Path) -> None:
             raise ModelError(
                 f"the model came from '{opened.path.name}', so it is saved as '{kinds[0]}', not as '{suffix}'"
             )
-        _save_copy(open_weights(opened.path), state, path)
+        _save_copy(open_module_weights(opened.path), state, path)
     elif opened.program is not None:
         raise ModelError(
             "an exported program in memory is not saved; write it with torch.export.save and open the file"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -137,6 +138,9 @@ ALLOWED: Mapping[tuple[str, str], Callable[..., Any] | str] = {
 MAX_PICKLE_BYTES = 32 << 20
 """Bytes of a pickle that are read: some hundred thousand tensors' places."""
 
+MAX_DEPTH = 100
+"""Modules inside modules that are followed."""
+
 MAX_OPCODES = 2_000_000
 """How many instructions a pickle may have; each of them may make an object."""
 
@@ -175,10 +179,11 @@ class _Reader(pickle._Unpickler):  # in Python: the one in C makes room for as m
     append: Callable[[Any], None]
     pop_mark: Callable[[], list[Any]]
 
-    def __init__(self, stream: _Counted, name: str, *, scripted: bool = False) -> None:
+    def __init__(self, stream: _Counted, name: str, *, scripted: bool = False, modules: bool = False) -> None:
         super().__init__(stream, encoding="utf-8")  # as torch reads what Python 2 has written
         self._name = name
         self._scripted = scripted
+        self._modules = modules
         self.storages: dict[str, str] = {}
 
     def load_frame(self) -> None:
@@ -226,6 +231,9 @@ class _Reader(pickle._Unpickler):  # in Python: the one in C makes room for as m
         if self._scripted and module.partition(".")[0] == SCRIPTED:
             return Inert
         found = ALLOWED.get((module, name))
+        package = module.partition(".")[0]
+        if found is None and self._modules and (package == "__main__" or package not in sys.stdlib_module_names):
+            return Inert
         if found is None:
             raise UnsafeModelError(f"'{self._name}' holds a pickled '{module}.{name}', and opening it would run code")
         return found
@@ -276,6 +284,40 @@ def read_pickles(data: bytes, name: str, number: int) -> tuple[list[Any], int, M
     return found, stream.tell(), storages
 
 
+def read_module(data: bytes, name: str) -> Mapping[str, Any] | None:
+    """Return the state dict of a whole pickled module, whose classes become `Inert`; None if there is none in it.
+
+    Raises:
+        UnsafeModelError: It names something of Python's own, which no module needs.
+        ModelError: It cannot be read.
+    """
+    if len(data) > MAX_PICKLE_BYTES or not WHOLE_MODULE.search(data):
+        return None
+    with _readable(data, name):
+        content = _Reader(_Counted(data), name, modules=True).load()
+    found = [content, *content.values()] if isinstance(content, dict) else [content]
+    for one in found:
+        state = _module_state(one, "", 0)
+        if state:
+            return state
+    return None
+
+
+def _module_state(module: Any, prefix: str, depth: int) -> dict[str, Any]:
+    """Collect the parameters and buffers of a module and of those inside it, under the names torch gives them."""
+    state = module.state if isinstance(module, Inert) else None
+    if not isinstance(state, dict) or depth > MAX_DEPTH:
+        return {}
+    found: dict[str, Any] = {}
+    for table in ("_parameters", "_buffers"):
+        for name, value in (state.get(table) or {}).items():
+            if isinstance(value, TensorRecord):
+                found[f"{prefix}{name}"] = value
+    for name, inner in (state.get("_modules") or {}).items():
+        found |= _module_state(inner, f"{prefix}{name}.", depth + 1)
+    return found
+
+
 @contextmanager
 def _readable(data: bytes, name: str) -> Iterator[None]:
     """Turn any error in reading a pickle into one sentence."""
@@ -285,7 +327,8 @@ def _readable(data: bytes, name: str) -> Iterator[None]:
         if not WHOLE_MODULE.search(data[:MAX_PICKLE_BYTES]):
             raise UnsafeModelError(f"{error}; save model.state_dict() alone, or a program with torch.export") from error
         raise UnsafeModelError(
-            f"{error}: it is a whole pickled module, not its weights; where its code can be imported, run "
+            f"{error}: it is a whole pickled module; give 'module:factory' as the model and this file as its weights, "
+            "which alone are then read, or, with its code at hand, run "
             f"torch.save(torch.load('{name}', weights_only=False).state_dict(), 'weights.pt') once and give that file"
         ) from error
     except Exception as error:  # a crafted pickle can fail in any way the interpreter knows

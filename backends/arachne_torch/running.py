@@ -195,7 +195,9 @@ class Runner(BatchRunner):
         elif "logits" in named:
             chosen = named["logits"]
         else:
-            raise ModelError(f"the model has {len(named)} outputs, name one: {', '.join(named)}")
+            raise ModelError(
+                f"the model has {len(named)} outputs, name one with --output or output=: {', '.join(named)}"
+            )
         if not isinstance(chosen, Tensor):
             raise ModelError(f"the model's output is a '{type(chosen).__name__}', expected a tensor of class scores")
         return chosen

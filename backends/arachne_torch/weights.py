@@ -26,7 +26,7 @@ from arachne_torch.archive import Archive, write_copy
 from arachne_torch.derived import axis_of, decompose_weight, normed_pairs
 from arachne_torch.legacy import is_legacy, read_legacy
 from arachne_torch.names import addresses
-from arachne_torch.pickles import TensorRecord, read_pickle
+from arachne_torch.pickles import TensorRecord, read_module, read_pickle
 from arachne_torch.script import is_script, read_script
 
 DTYPES = {
@@ -255,8 +255,29 @@ def _locate_safetensor(name: str, entry: Mapping[str, Any], start: int) -> Tenso
     return place
 
 
-def open_state_dict(path: Path) -> TorchWeightFile:
-    """Read the pickle of a `.pt` file with an interpreter that builds tensors' places and nothing else."""
+def _read_state(data: bytes, path: Path, modules: bool) -> Mapping[str, Any] | None:
+    """Return the state dict in a pickle; that of a whole pickled module where those will do."""
+    try:
+        return state_dict_in(read_pickle(data, path.name))
+    except UnsafeModelError:
+        found = read_module(data, path.name) if modules else None
+        if not found:
+            raise
+        return found
+
+
+def open_module_weights(path: Path) -> TorchWeightFile:
+    """Read a state dict, or the weights of a whole pickled module: its classes are not looked up, and nothing runs."""
+    return open_state_dict(path, modules=True) if path.suffix.lower() in (".pt", ".pth") else open_weights(path)
+
+
+def open_state_dict(path: Path, *, modules: bool = False) -> TorchWeightFile:
+    """Read the pickle of a `.pt` file with an interpreter that builds tensors' places and nothing else.
+
+    Args:
+        path: The file.
+        modules: Whether the weights of a whole pickled module will do.
+    """
     if is_legacy(path):
         content, extents = read_legacy(path)
         records = _require_records(state_dict_in(content), path)
@@ -265,9 +286,7 @@ def open_state_dict(path: Path) -> TorchWeightFile:
     root = archive.root()
     archive.require_little_endian()
     scripted = is_script(archive)
-    content = (
-        read_script(archive) if scripted else state_dict_in(read_pickle(archive.read(f"{root}/data.pkl"), path.name))
-    )
+    content = read_script(archive) if scripted else _read_state(archive.read(f"{root}/data.pkl"), path, modules)
     places = _locate_tensors(
         path, _require_records(content, path), lambda record: archive.extent(f"{root}/data/{record.key}")
     )
@@ -316,11 +335,18 @@ def _whole(value: Any) -> int:
     return value
 
 
+MAX_LISTED = 100
+"""Items of a list that are looked at for a state dict."""
+
+
 def state_dict_in(content: Any) -> Mapping[str, Any] | None:
-    """The state dict itself, or the one inside a checkpoint (`state_dict`, `model_state_dict`, `model`)."""
+    """The state dict itself, or the one inside a list or a checkpoint (`state_dict`, `model_state_dict`, `model`)."""
     waiting, seen = [content], set()
     while waiting:
         found = waiting.pop()
+        if isinstance(found, (list, tuple)) and len(found) <= MAX_LISTED and id(found) not in seen:
+            seen.add(id(found))
+            waiting += reversed(found)  # the first comes first
         if not isinstance(found, Mapping) or id(found) in seen:  # a checkpoint may hold itself
             continue
         seen.add(id(found))

@@ -84,7 +84,7 @@ def test_an_output_is_chosen_by_name() -> None:
     ]
     model = build_model(nodes, {"a.weight": W, "b.weight": numbers(5, 4)}, outputs=["first", "second"])
     assert OnnxBackend.load(model, output="second").forward(numbers(2, 4)).shape == (2, 5)
-    with pytest.raises(ModelError, match="2 outputs, name one: first, second"):
+    with pytest.raises(ModelError, match="2 outputs, name one with --output or output=: first, second"):
         OnnxBackend.load(model)
     with pytest.raises(UsageError, match="did you mean 'second'"):
         OnnxBackend.load(model, output="secnd")

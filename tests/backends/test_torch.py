@@ -338,7 +338,7 @@ def test_logits_are_found_in_what_the_model_answers(answer: Any) -> None:
 def test_one_of_several_outputs_is_chosen_by_name_or_position() -> None:
     model = Answering(lambda z: (z, -z))
     x = inputs_of(5, 4)
-    with pytest.raises(ModelError, match="2 outputs, name one: 0, 1"):
+    with pytest.raises(ModelError, match="2 outputs, name one with --output or output=: 0, 1"):
         TorchBackend.load(model).forward(x)
     first, second = (TorchBackend.load(model, output=name).forward(x) for name in ("0", "1"))
     np.testing.assert_array_equal(first, -second)

@@ -183,7 +183,8 @@ def test_a_whole_module_says_what_it_is_and_how_to_get_its_weights(tmp_path: Pat
     path = tmp_path / "whole.pt"
     write(net(), path)
     advice = r"whole pickled module.*torch\.save\(torch\.load\('whole\.pt', weights_only=False\)\.state_dict\(\)"
-    for source, weights in ((path, None), (factory, path)):
+    old = write is write_old  # whose weights are not read
+    for source, weights in ((path, None), (factory, path))[: 1 + old]:
         with pytest.raises(UnsafeModelError, match=advice) as caught:
             TorchBackend.load(source, weights=weights)
         assert caught.value.exit_code == 3
