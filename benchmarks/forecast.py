@@ -34,7 +34,7 @@ NEAR = 0.1
 
 def measure(case: Case) -> dict[str, Any] | None:
     """Forecast and outcome of one fault; None if it was never repaired."""
-    backend, data = case.opened()
+    backend, data = case.open()
     forecasts, outcomes, seconds = [], [], 0.0
     for seed in range(SEEDS):
         path = run_path(RUNS, case.name, seed, "auto")

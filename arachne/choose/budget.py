@@ -204,10 +204,7 @@ def read_class_drop(text: str) -> tuple[str, float]:
     Raises:
         UsageError: The text is not of that form.
     """
-    name, sign, share = text.rpartition("=")
-    if not sign or not name.strip():
-        raise UsageError(f"expected CLASS=SHARE such as stop=0 or *=1%, got '{text}'")
-    return name.strip(), read_share(share)
+    return _read_drop(text, "CLASS=SHARE such as stop=0 or *=1%")
 
 
 def read_group_drop(text: str) -> tuple[str, float]:
@@ -216,9 +213,13 @@ def read_group_drop(text: str) -> tuple[str, float]:
     Raises:
         UsageError: The text is not of that form.
     """
+    return _read_drop(text, "GROUP=SHARE such as female=0, sex=female=0 or *=1%")
+
+
+def _read_drop(text: str, form: str) -> tuple[str, float]:
     name, sign, share = text.rpartition("=")
     if not sign or not name.strip():
-        raise UsageError(f"expected GROUP=SHARE such as female=0, sex=female=0 or *=1%, got '{text}'")
+        raise UsageError(f"expected {form}, got '{text}'")
     return name.strip(), read_share(share)
 
 

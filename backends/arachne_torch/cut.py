@@ -267,7 +267,7 @@ class TorchCut(Cut):
         picker = Picker(self._tape, crossing, self._runner.tensor_ids())
         tensors = self._runner.tensors(inputs)
         with picker:
-            self._runner.choose(self._runner.call(tensors))
+            self._runner.pick_output(self._runner.call(tensors))
         return {**picker.values, **_input_slots(self._tape, self._runner, inputs)}
 
     def _check(self, inputs: Inputs) -> None:

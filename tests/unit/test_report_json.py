@@ -15,8 +15,8 @@ from arachne.data.targets import Target
 from arachne.evidence import Evidence, PartEvidence, measure_part
 from arachne.model.values import Array
 from arachne.report.json import clean, dumps
-from arachne.report.objects import MAX_LISTED_INPUTS, patch_evidence, result_object, result_schema, scan_object
-from arachne.report.part_object import part_object
+from arachne.report.objects import patch_evidence, result_object, result_schema, scan_object
+from arachne.report.part_object import MAX_LISTED_INPUTS, part_object
 
 PART_KEYS = {
     "negatives",
