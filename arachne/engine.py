@@ -32,7 +32,7 @@ from arachne.localise import Localisation
 from arachne.localise.sparing import spare_layers
 from arachne.model.backend import ModelBackend, restoring_weights
 from arachne.model.lazy import is_lazy
-from arachne.model.memory import memory_faults
+from arachne.model.memory import memory_faults, peak_memory
 from arachne.patch import Patch
 from arachne.results.checkpoint import Checkpoints, run_fields
 from arachne.results.finalise import add_smaller_steps, build_patch, minimise_choice
@@ -142,7 +142,7 @@ def repair(
     result = RepairResult(backend, split, localisation, found, patch, evidence, settings, run.seconds, doubtful)
     connection = describe_connections(backend, patch, split.seen.data)
     result = replace(result, forecast=expected, experiments=experiments, connection=connection)
-    return replace(result, points=points, choice=chosen.choice).within_budget()
+    return replace(result, points=points, choice=chosen.choice, peak_memory=peak_memory()).within_budget()
 
 
 def split_data(

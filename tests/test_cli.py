@@ -109,6 +109,7 @@ def test_repair_writes_a_patch_a_model_and_a_result(fixed: tuple[Path, Ran]) -> 
     }
     assert wanted <= set(result)
     assert {"localise", "search"} <= set(result["seconds"])
+    assert result["peak_memory"] > 10 << 20
     part = {"negatives", "positives", "repaired", "broken", "repair_rate", "break_rate", "target_errors_before"}
     part |= {"target_errors_after", "accuracy_before", "accuracy_after"}
     assert part <= set(result["seen"])

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -77,6 +78,22 @@ def in_batches_that_fit(
             rng.bit_generator.state = before
             if tell is not None:
                 tell(f"not enough memory: the model runs on {pluralise(rows, 'input')} at a time from now on")
+
+
+def peak_memory() -> int | None:
+    """Return the most bytes that this process has held at once, frameworks included; None where nobody counts them."""
+    if sys.platform == "win32":
+        return None
+    try:  # on Linux `getrusage` begins with the peak of whoever started the process
+        found = re.search(r"^VmHWM:\s+(\d+) kB$", Path("/proc/self/status").read_text("ascii", "replace"), re.M)
+    except OSError:
+        found = None
+    if found is not None:
+        return int(found[1]) << 10
+    import resource
+
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most << 10
 
 
 def release_freed_memory() -> None:

@@ -99,6 +99,7 @@ class RepairResult:
         experiments: Experiments with the causes that were to be repaired, on seen inputs, by target.
         connection: The few pixels, columns or words that all changed weights are connected to, in words; None if they
             are spread out.
+        peak_memory: The most bytes that the process had held at once when the repair ended; None if nobody counted.
         notes: Sentences about what `save` had to leave out, such as a page that could not be drawn.
     """
 
@@ -118,6 +119,7 @@ class RepairResult:
     forecast: Forecast | None = None
     experiments: Mapping[str, Experiment] = field(default_factory=dict)
     connection: str | None = None
+    peak_memory: int | None = None
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -353,6 +355,7 @@ class RepairResult:
             seconds=self.seconds,
             more={
                 "stopped": self.search.stopped,
+                **({} if self.peak_memory is None else {"peak_memory": self.peak_memory}),
                 "localised": {
                     "method": self.localisation.method,
                     "weights": len(self.localisation.suspects),

@@ -133,3 +133,12 @@ if __name__ == "__main__":
         search_within(Path(sys.argv[1]), int(sys.argv[2]))
     else:
         main(Path(sys.argv[1]))
+
+
+def test_the_peak_counts_what_was_held_and_let_go() -> None:
+    program = (
+        "import numpy as np\nfrom arachne.model.memory import peak_memory\nbefore = peak_memory()\n"
+        "held = np.ones(100 << 20, np.uint8)\ndel held\nprint(peak_memory() - before)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert 90 << 20 < int(ran.stdout) < 200 << 20
