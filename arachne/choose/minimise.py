@@ -19,6 +19,9 @@ MIN_REPAIRED_SHARE = 0.98
 STRENGTH_FACTORS = (1.0, 1.15, 1.3)
 """The remaining changes may be scaled by these factors, to make up for the dropped ones."""
 
+MAX_MINIMISED = 20_000
+"""A patch of more weights stays as it is: it comes from training on, and has no few weights that do the work."""
+
 
 def minimise(problem: Problem, candidate: Candidate) -> Candidate:
     """Drop the changes that a patch does not need; return the candidate itself if it needs all of them.
@@ -33,6 +36,8 @@ def minimise(problem: Problem, candidate: Candidate) -> Candidate:
         return _cut_to_rank(problem, candidate, candidate.edit)
     suspects = candidate.selection
     change = candidate.values - suspects.values
+    if np.count_nonzero(change) > MAX_MINIMISED:
+        return candidate
     own = problem.with_suspects(suspects)
     wanted = _counts(own, suspects.values + change)
     if not wanted[0]:

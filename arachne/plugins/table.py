@@ -199,6 +199,8 @@ SEARCHERS = Table(
         "ridge": "arachne.rivals:Ridge",
         "rt": "arachne.rivals:Retrain",
         "tune": "arachne.rivals:Tune",
+        "tune@anchored": "arachne.search:TuneAnchored",
+        "tune@training": "arachne.search:TuneTraining",
     },
     aliases={
         "deep": "margin@conv",

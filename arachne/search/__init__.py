@@ -19,6 +19,7 @@ from arachne.search.margin import (
 )
 from arachne.search.pool import Pool
 from arachne.search.state import Candidate, Generation, SearchResult, SearchState
+from arachne.search.train_on import TuneAnchored, TuneTraining
 
 __all__ = [
     "BiasShift",
@@ -40,4 +41,6 @@ __all__ = [
     "SearchResult",
     "SearchState",
     "Searcher",
+    "TuneAnchored",
+    "TuneTraining",
 ]

@@ -57,6 +57,12 @@ class GradientSearch(CrossFitted):
     def loss_gradient(self, problem: Problem, batch: Batch, progress: float) -> LossGradient:
         """Return the gradient of one step's loss; `progress` grows from 0 at the first step to 1 at the last."""
 
+    def gradient(
+        self, problem: Problem, values: Array, batch: Batch, progress: float, *, rng: np.random.Generator
+    ) -> Array:
+        """Return the gradient of one step's loss at some values of the suspects, float64 `(k,)`."""
+        return problem.scorer.gradients(values, self.loss_gradient(problem, batch, progress), batch.rows)
+
     def scale(self, problem: Problem, *, rng: np.random.Generator) -> Array:
         if self.step_size == "deviation":
             return problem.suspects.deviations
@@ -77,9 +83,8 @@ class GradientSearch(CrossFitted):
         by_kind = rows_by_kind(problem, state.arrays["folds"] != fold)
         for number in numbers:
             batch = draw_batch(problem, by_kind, most, rng=rng)
-            loss_gradient = self.loss_gradient(problem, batch, number / max(1, self.steps - 1))
             values = problem.suspects.values + change * scale
-            slope = problem.scorer.gradients(values, loss_gradient, batch.rows) * scale
+            slope = self.gradient(problem, values, batch, number / max(1, self.steps - 1), rng=rng) * scale
             change -= rate * take_adam_step(carried["first"], carried["second"], slope, number + 1)
         return carried, len(numbers)
 

@@ -18,6 +18,7 @@ from arachne.search.erase import Erase
 from arachne.search.low_rank import LowRank
 from arachne.search.margin import MarginConv, MarginEmbeddings, MarginFisher, MarginHidden, MarginSearch
 from arachne.search.state import SearchResult, SearchState
+from arachne.search.train_on import TuneAnchored
 from arachne.search.weight_choice import hidden_dense
 
 LAST_RESORT = "de"
@@ -26,8 +27,11 @@ LAST_RESORT = "de"
 MAX_BROKEN_SHARE = 0.01
 """The largest share of positives that a candidate may break and still count as a repair."""
 
-SUFFICIENT_REPAIR = {MarginEmbeddings.name: 0.5, MarginConv.name: 0.25}
+SUFFICIENT_REPAIR = {MarginEmbeddings.name: 0.5, MarginConv.name: 0.25, TuneAnchored.name: 0.5}
 """Slow members, which are skipped if the members before them already repair this share of the negatives."""
+
+MAX_TRAINED = 100_000
+"""The largest number of weights that members train on unasked; with training data, `tune` says how many."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +53,7 @@ class Pool(Searcher):
     LOCALISER = "contrast"
     LOOKS_AT_TAIL = True
     USES_ALPHA = False
+    USES_TRAINING = True
 
     members: tuple[str, ...] = option(
         (
@@ -61,6 +66,8 @@ class Pool(Searcher):
             "low-rank",
             "margin@conv",
             "margin@embeddings",
+            "tune@anchored",
+            "tune@training",
         ),
         "Searchers to run, by name.",
         metavar="NAME",
@@ -154,7 +161,12 @@ class Pool(Searcher):
         if name == MarginConv.name and (not ends_dense or there & set(DEEP_KINDS)):
             raise UsageError("the suspects are in these layers already")
         embeds = any(info.kind == "embedding" for info in problem.backend.layers)
-        costly = name == MarginConv.name or (name == MarginEmbeddings.name and embeds)
+        trains = name == TuneAnchored.name
+        if trains and sum(shape.size for info in problem.backend.layers for shape in info.parameters.values()) > (
+            MAX_TRAINED
+        ):
+            raise UsageError(f"the model has more than {MAX_TRAINED:,} weights, and training all of them takes long")
+        costly = name == MarginConv.name or (name == MarginEmbeddings.name and embeds) or trains
         if costly and self._suffices(problem, state, SUFFICIENT_REPAIR[name]):
             raise UsageError(
                 f"the members before it repair at least {100 * SUFFICIENT_REPAIR[name]:g} % of the fault, and it takes "

@@ -23,6 +23,9 @@ from arachne.weights.selection import Selection
 MAX_EMBEDDING_ROWS = 2
 """How many rows of an embedding are searched: the ones that the mistake depends on most."""
 
+TRAINED_KINDS = ("dense", "conv", "recurrent")
+"""The kinds of layers whose weights and biases are trained on; normalisation stays as it is."""
+
 WIDE_FACTOR = 50
 """Hidden layers are wide when they have this many times the weights that the search may change."""
 
@@ -72,6 +75,15 @@ def by_fisher_ratio(problem: Problem) -> Selection:
     return localiser.localise(problem.backend, problem.split.seen, rng=np.random.default_rng(0)).suspects
 
 
+def every_layer(problem: Problem) -> Selection:
+    """Choose every weight of the dense, convolutional and recurrent layers that may change, biases included."""
+    known = [info for info in problem.backend.layers if info.kind in TRAINED_KINDS and info.parameters]
+    if not known:
+        raise UsageError("the model has no dense, convolutional or recurrent layer to train")
+    layers = problem.allowed_layers(known, "all layers that can be trained")
+    return Selection.whole(problem.backend, [(info.name, name) for info in layers for name in info.parameters])
+
+
 def class_biases(problem: Problem) -> Selection:
     """Choose the biases of the last layer."""
     return last_layer(problem, ("bias",))
@@ -106,6 +118,7 @@ def _largest_contrast(problem: Problem, layers: Sequence[LayerInfo], count: int 
 
 
 CHOICES: dict[str, Callable[[Problem], Selection]] = {
+    "all": every_layer,
     "class biases": class_biases,
     "conv": last_convolutions,
     "embeddings": embedding_rows,

@@ -1,0 +1,1 @@
+"""Repairs of networks that others published, beside the figures they published: `python -m examples.arena`."""
