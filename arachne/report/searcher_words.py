@@ -24,6 +24,8 @@ WORDS: Mapping[str, str] = {
     "ridge": "the last layer by least squares",
     "rt": "training anew",
     "tune": "fine-tuning",
+    "tune@anchored": "training on, near the original",
+    "tune@training": "training on with training data",
 }
 
 

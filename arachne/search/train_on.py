@@ -1,12 +1,13 @@
 """Members that train on: gradient steps on every weight of every layer, held near the original model.
 
-`tune@anchored` trains on as one would by hand, by cross-entropy, and is anchored to the original by divergence. With p the softmax of scores and p_0 that of the original, the loss of a step is
+`tune@anchored` trains on as one would by hand, by cross-entropy, and is anchored to the original by divergence. With p
+the softmax of scores and p_0 that of the original, the loss of a step is
 
     mean over all inputs of w CE(p, label) + w ANCHOR KL(p_0 | p) over those that are right
 
-where w is 1 for inputs that are right, and grows from 1 to LAST_BOOST along the path for negatives. It breaks some inputs
-and puts others right, which is what `--max-drop` allows. `tune@training` does the same with training inputs in every
-step: half of them drawn from all, half from those whose scores are nearest to a negative's.
+where w is 1 for inputs that are right, and grows from 1 to LAST_BOOST along the path for negatives. It breaks some
+inputs and puts others right, which is what `--max-drop` allows. `tune@training` does the same with training inputs in
+every step: half of them drawn from all, half from those whose scores are nearest to a negative's.
 
 Both are cross-fitted; points differ in how long they train, and in how far they go from the original towards what was
 trained.
@@ -16,10 +17,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
 
 import numpy as np
 
+from arachne.decisions.losses import cross_entropy, probabilities
 from arachne.errors import UsageError
 from arachne.model.backend import LossGradient
 from arachne.model.values import Array, take
@@ -31,16 +32,12 @@ from arachne.search.folds import Batch
 from arachne.search.gradient import STEPS_PER_POINT, GradientSearch
 from arachne.search.state import SearchState
 from arachne.search.weight_choice import CHOICES
-from arachne.tasks.losses import cross_entropy, probabilities
 
 ANCHOR, LAST_BOOST = 1.0, 30.0
 """The weight of the divergence from the original, and that of a negative at the end of the path."""
 
 NEAREST = 20
 """How many training inputs count as near to a negative."""
-
-FINE_GRID = 4096.0
-"""Changes of so many weights are small, each a whole number of 1 / FINE_GRID of its scale."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +48,6 @@ class TuneAnchored(GradientSearch):
 
     USES_ALPHA = False
     NEEDS_SINGLE_LABEL = True
-    GRID: ClassVar[float] = FINE_GRID
 
     steps: int = option(64, "Gradient steps of each run.", least=STEPS_PER_POINT)
     folds: int = option(3, "Runs, each over all seen inputs but a share of them.", least=2)
@@ -73,7 +69,7 @@ class TuneAnchored(GradientSearch):
         weights /= weights.sum()
         anchors = np.where(batch.negative, 0.0, ANCHOR * weights)
         labels = cross_entropy(batch.labels, weights, score_kind=problem.backend.score_kind)
-        return partial(_anchored, labels, probabilities(batch.before), anchors, problem.backend.score_kind)
+        return partial(_pull_back, labels, probabilities(batch.before), anchors, problem.backend.score_kind)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +118,7 @@ def _near_negatives(problem: Problem) -> Array:
     return near
 
 
-def _anchored(
+def _pull_back(
     labels: LossGradient, before: Array, anchors: Array, score_kind: str, scores: Array, rows: slice
 ) -> Array:
     """Return the gradient of cross-entropy plus the weighted divergence from probabilities `before` `(n, classes)`."""

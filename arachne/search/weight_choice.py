@@ -24,7 +24,7 @@ MAX_EMBEDDING_ROWS = 2
 """How many rows of an embedding are searched: the ones that the mistake depends on most."""
 
 TRAINED_KINDS = ("dense", "conv", "recurrent")
-"""The kinds of layers whose weights and biases are trained on; normalisation stays as it is."""
+"""The kinds of layers that are trained on; normalisation stays as it is."""
 
 WIDE_FACTOR = 50
 """Hidden layers are wide when they have this many times the weights that the search may change."""
@@ -76,12 +76,15 @@ def by_fisher_ratio(problem: Problem) -> Selection:
 
 
 def every_layer(problem: Problem) -> Selection:
-    """Choose every weight of the dense, convolutional and recurrent layers that may change, biases included."""
-    known = [info for info in problem.backend.layers if info.kind in TRAINED_KINDS and info.parameters]
+    """Choose every weight of the dense, convolutional and recurrent layers that may change."""
+    known = [info for info in problem.backend.layers if info.kind in TRAINED_KINDS and info.weights]
     if not known:
         raise UsageError("the model has no dense, convolutional or recurrent layer to train")
     layers = problem.allowed_layers(known, "all layers that can be trained")
-    return Selection.whole(problem.backend, [(info.name, name) for info in layers for name in info.parameters])
+    trained = [
+        (one.name, name) for one in layers for name in (one.parameters if problem.allowed.biases else one.weights)
+    ]
+    return Selection.whole(problem.backend, trained)
 
 
 def class_biases(problem: Problem) -> Selection:

@@ -5,7 +5,7 @@
     python -m examples.arena report                      # writes docs/arena.md from the committed results
     python -m examples.arena --replay                    # prints the same page, needs neither models nor data
 
-The models and inputs lie in the folder `arena` of the study's data (`ARACHNE_DATA`); the page says where others get them.
+The models and inputs lie in the folder `arena` of the study's data (`ARACHNE_DATA`); the page says where they are from.
 """
 
 from __future__ import annotations

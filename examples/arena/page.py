@@ -13,14 +13,16 @@ T_95 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}
 
 HEAD = """# On their ground
 
-Networks that other projects published, with their inputs, their measure and the figures they published; beside them our
-default and simple contenders in the same run, on the same split. Everything is counted on inputs that no part of the
-repair has seen. `python -m examples.arena run` measures (resumable, cell by cell), `python -m examples.arena report` wrote
-this page, and `python -m examples.arena --replay` prints it from the committed results in `examples/arena/results`.
+Networks that other projects published, with their inputs, their measure and the figures they published; beside them
+our default and simple contenders in the same run, on the same split. Everything is counted on inputs that no part of
+the repair has seen. `python -m examples.arena run` measures (resumable, cell by cell), `python -m examples.arena
+report` wrote this page, and `python -m examples.arena --replay` prints it from the committed results in
+`examples/arena/results`.
 
-Ours: mean over seeds, with 95 % intervals of the mean (Student's t) where there are at least two; seconds are processor
-time of one thread on a small machine that other programs shared. Theirs: as published, on their machines. Budgets are
-shares of right inputs that may break; the patch at each is chosen without the held-out inputs, as a user would get it.
+Ours: mean over seeds, with 95 % intervals of the mean (Student's t) where there are at least two; seconds are
+processor time of one thread on a small machine that other programs shared. Theirs: as published, on their machines.
+Budgets are shares of right inputs that may break; the patch at each is chosen without the held-out inputs, as a user
+would get it.
 """
 
 LENET5 = """## FixingStudy: LeNet5, all errors
@@ -30,8 +32,9 @@ AnAnonymousProject/FixingStudy). Target `*:*`. Repaired: share of wrong inputs t
 share of all inputs that were right and are wrong (their NFR). Their random half of the test set is not known; ours is
 drawn by the seed: 5,000 inputs to repair, 5,000 held out. `--max-break 0.41%`, the damage of their *Arachne*.
 
-*With training data*: MNIST's training set is not part of the arena, so 5,000 test inputs stand in for it; 2,500 others are
-given to repair and 2,500 are held out. Rivals that train on have 60,000 training inputs, twelve times as many.
+*With training data*: MNIST's training set is not part of the arena, so 5,000 test inputs stand in for it; 2,500
+others are given to repair and 2,500 are held out. Rivals that train on have 60,000 training inputs, twelve times as
+many.
 """
 
 LENET5_PUBLISHED = (
@@ -51,24 +54,25 @@ ACAS_PUBLISHED = {
 
 BADNETS = """## NNrepair: a poisoned CNN
 
-The BadNets MNIST network of NNrepair (CAV 2021; safednn-nasa/DNN-Repair): a white square of 2 × 2 pixels at (24, 24) makes
-it read 7. Target `*:7`, 2,000 test pictures with and without the square to repair, 5,000 others of each held out,
-`--max-break 0.5%`. Published: +45.56 points on poisoned inputs.
+The BadNets MNIST network of NNrepair (CAV 2021; safednn-nasa/DNN-Repair): a white square of 2 × 2 pixels at (24, 24)
+makes it read 7. Target `*:7`, 2,000 test pictures with and without the square to repair, 5,000 others of each held
+out, `--max-break 0.5%`. Published: +45.56 points on poisoned inputs.
 """
 
 FOG = """## APRNN: fog
 
-ERAN's 784-100-100-10 and MNIST-C's fog, as APRNN (PLDI 2023; 95616ARG/APRNN) repairs it with the first 100 foggy pictures.
-Drawdown: points of accuracy lost on clear pictures. Generalisation: points gained on the foggy pictures that were not
-given. Ours has the same 100 and 4,900 clear pictures; 5,000 clear and 9,900 foggy ones are held out. `--max-break 0.5%`,
-target `group:weather=fog`. APRNN proves its repair on the 100 inputs; ours is not proven, it is measured.
+ERAN's 784-100-100-10 and MNIST-C's fog, as APRNN (PLDI 2023; 95616ARG/APRNN) repairs it with the first 100 foggy
+pictures. Drawdown: points of accuracy lost on clear pictures. Generalisation: points gained on the foggy pictures
+that were not given. Ours has the same 100 and 4,900 clear pictures; 5,000 clear and 9,900 foggy ones are held out.
+`--max-break 0.5%`, target `group:weather=fog`. APRNN proves its repair on the 100 inputs; ours is not proven, it is
+measured.
 """
 
 ADULT = """## NeuFair: Adult
 
-Five income networks of NeuFair (ISSTA 2024; vdasu/neufair), one raw logit each; their validation set to repair, their test
-set held out, groups by sex. `--objective odds:sex --max-break 4%`. Equalised-odds difference: the larger of the gaps of
-true-positive and false-positive rates. Published: up to 69 % less in one hour.
+Five income networks of NeuFair (ISSTA 2024; vdasu/neufair), one raw logit each; their validation set to repair, their
+test set held out, groups by sex. `--objective odds:sex --max-break 4%`. Equalised-odds difference: the larger of the
+gaps of true-positive and false-positive rates. Published: up to 69 % less in one hour.
 """
 
 RIVALS = """## Do loader and measure agree with theirs?
@@ -206,9 +210,9 @@ def _adult() -> str:
 def _acas() -> str:
     text = """## ACAS Xu, by rule
 
-The networks N2,9 and N1,9 with CARE's states (ICSE 2022; VeRe, ICSE 2024, used them again; ByteTao5/BIRDNN). Others make up
-labels; here the safety property is the target and nothing is labelled (`--target "rule:not 2,3,4" --keep-as-is`). One run;
-seconds by the clock.
+The networks N2,9 and N1,9 with CARE's states (ICSE 2022; VeRe, ICSE 2024, used them again; ByteTao5/BIRDNN). Others
+make up labels; here the safety property is the target and nothing is labelled (`--target "rule:not 2,3,4"
+--keep-as-is`). One run; seconds by the clock.
 """
     rows = []
     for name, own in load("acas").items():

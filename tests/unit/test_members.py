@@ -37,12 +37,14 @@ class Member:
         target: The mistake.
         changes: The layers it changes there.
         options: What makes it quick.
+        trains: Whether it has to be given training data.
     """
 
     kind: str
     target: str
     changes: tuple[str, ...]
     options: dict[str, Any]
+    trains: bool = False
 
 
 SHORT: dict[str, Any] = {"steps": 24, "folds": 2}
@@ -56,6 +58,8 @@ MEMBERS = {
     "low-rank": Member("mlp", "*:8", ("first", "head"), SHORT),
     "margin@conv": Member("cnn", "top:2", ("first",), SHORT),
     "margin@embeddings": Member("words", "top:2", ("table",), SHORT),
+    "tune@anchored": Member("mlp", "*:8", ("first", "head"), SHORT),
+    "tune@training": Member("mlp", "*:8", ("first", "head"), SHORT, trains=True),
 }
 EVERY = pytest.mark.parametrize("name", MEMBERS)
 
@@ -68,12 +72,19 @@ def build(kind: str) -> tuple[Network, LabelledData]:
     return network(kind), replace(data, columns={"side": sides})
 
 
+def training_of(member: Member) -> LabelledData | None:
+    """Inputs like those of the data, for a member that needs them."""
+    whole = built(member.kind)[1]
+    return LabelledData(np.asarray(whole.inputs) + np.float32(0.01), whole.labels) if member.trains else None
+
+
 def repair(name: str, **more: Any) -> RepairResult:
     """Repair by one member alone, within 5 % unless told otherwise; also where nothing is within the budget."""
     member = MEMBERS[name]
     whole, data = build(member.kind)
     allowed = {key: more.pop(key) for key in ("include", "exclude", "biases") if key in more}
     never_break = more.pop("never_break", None)
+    training = training_of(member)
     settings = Settings(
         searcher=make_searcher(name, **member.options),
         localiser=Contrast(**allowed),
@@ -81,7 +92,9 @@ def repair(name: str, **more: Any) -> RepairResult:
         **more,
     )
     try:
-        return arachne.repair(ReferenceBackend(whole), data, member.target, settings=settings, never_break=never_break)
+        return arachne.repair(
+            ReferenceBackend(whole), data, member.target, settings=settings, never_break=never_break, training=training
+        )
     except NothingWithinBudgetError as error:
         return error.result
 
@@ -106,7 +119,7 @@ def problem_of(name: str) -> Problem:
     backend, rng = ReferenceBackend(whole), np.random.default_rng(0)
     split = split_by_outcome(backend, data, member.target, rng=rng)
     suspects = Contrast().localise(backend, split.seen, rng=rng).suspects
-    return build_problem(backend, split, suspects, 10.0, FastEvaluator)[0]
+    return build_problem(backend, split, suspects, 10.0, FastEvaluator, training_of(member))[0]
 
 
 def test_every_member_is_tested() -> None:
