@@ -157,7 +157,12 @@ def fog(seed: int, changes: Mapping[str, Any]) -> Cell:
 ADULT = (123, 2837556887, 362233404, 839941478, 973920294)
 """The seeds of NeuFair's networks, which name its files."""
 
-ADULT_CHANGES: Mapping[str, Any] = {"objective": "odds:sex", "max_break": 0.04, "task": "binary"}
+ADULT_CHANGES: Mapping[str, Any] = {
+    "objective": "odds:sex",
+    "max_break": 0.04,
+    "task": "binary",
+    "drop_overlap": True,
+}
 
 
 def adult(number: int, changes: Mapping[str, Any]) -> Cell:
@@ -168,12 +173,12 @@ def adult(number: int, changes: Mapping[str, Any]) -> Cell:
         arachne.LabelledData(
             stored[f"data.x_{part}"],
             stored[f"data.y_{part}"],
-            columns={"sex": np.where(stored[f"data.group_{part}"] > 0, "one", "other")},
+            columns={"sex": np.where(stored[f"data.group_{part}"] > 0, "male", "female")},
         )
         for part in ("val", "test")
     ]
     found, seconds = repair(
-        model, parts[0], "*:*", changes, holdout=parts[1], seed=number, drop_overlap=True, **ADULT_CHANGES
+        model, parts[0], "group:sex=female", changes, holdout=parts[1], seed=number, **ADULT_CHANGES
     )
     held = found.split.held_out
     group = held.data.columns["sex"]

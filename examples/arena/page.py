@@ -71,8 +71,9 @@ measured.
 ADULT = """## NeuFair: Adult
 
 Five income networks of NeuFair (ISSTA 2024; vdasu/neufair), one raw logit each; their validation set to repair, their
-test set held out, groups by sex. `--objective odds:sex --max-break 4%`. Equalised-odds difference: the larger of the
-gaps of true-positive and false-positive rates. Published: up to 69 % less in one hour.
+test set held out, groups by sex. `--target group:sex=female --objective odds:sex --max-break 4%`: the target are wrong
+answers for women. Equalised-odds difference: the larger of the gaps of true-positive and false-positive rates.
+Published: up to 69 % less in one hour.
 """
 
 RIVALS = """## Do loader and measure agree with theirs?
@@ -106,7 +107,7 @@ _WEATHER = ("fog", "clear")
 
 def _lenet5() -> str:
     cells = load("lenet5")
-    rows = [
+    rows: list[Sequence[str]] = [
         (f"{name}, as published", f"{repaired:.1f} @ {broken:.2f}", "", "", seconds, note)
         for name, repaired, broken, seconds, note in LENET5_PUBLISHED
     ]
@@ -118,14 +119,14 @@ def _lenet5() -> str:
             own, lambda one, at: (_share(at["repaired"], one["negatives"]), _share(at["broken"], one["inputs"]))
         )
         rows.append(
-            (f"**{name}**" if name.startswith("auto") else name, f"{repaired} @ {broken:.2f}", *curve, _seconds(own))
+            (f"**{name}**" if name.startswith("auto") else name, f"{repaired} @ {broken:.2f}", *curve, *_seconds(own))
         )
     head = ("by", "repaired % @ broken %", "at a budget of 0.2 %", "of 1 %", "seconds", "seeds or note")
     return LENET5 + "\n" + _table(head, rows)
 
 
 def _badnets() -> str:
-    rows = [("NNrepair, as published", "+45.56", "", "", "", "")]
+    rows: list[Sequence[str]] = [("NNrepair, as published", "+45.56", "", "", "", "")]
     cells = load("badnets")
     for name in _contenders(cells):
         own = _cells(cells, name)
@@ -159,7 +160,7 @@ def _badnets() -> str:
 
 
 def _fog() -> str:
-    rows = [("APRNN, as published", "31.53", "1.28", "", "5 (32 cores, Gurobi)", "")]
+    rows: list[Sequence[str]] = [("APRNN, as published", "31.53", "1.28", "", "5 (32 cores, Gurobi)", "")]
     cells = load("fog")
     for name in _contenders(cells):
         own = _cells(cells, name)
