@@ -74,7 +74,7 @@ def build(kind: str) -> tuple[Network, LabelledData]:
 
 def training_of(member: Member) -> LabelledData | None:
     """Inputs like those of the data, for a member that needs them."""
-    whole = built(member.kind)[1]
+    whole = build(member.kind)[1]
     return LabelledData(np.asarray(whole.inputs) + np.float32(0.01), whole.labels) if member.trains else None
 
 
