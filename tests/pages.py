@@ -19,6 +19,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 REASONS = {
     "installs packages": "what is tested is what is installed already",
+    "needs a package of others": "`tests/test_gallery.py` checks what does not need it",
     "needs a detector": "`tests/backends/test_detection.py` runs the same commands on one of its own",
     "needs a model and clips of your own": "`tests/backends/test_tflite.py` runs the same on models of its own",
     "needs a server": "no test talks to the network",

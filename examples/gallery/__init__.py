@@ -1,0 +1,1 @@
+"""Repairs of models that come inside packages people install: `python -m examples.gallery`."""
