@@ -9,7 +9,8 @@ import pytest
 from scipy.special import bdtr
 
 from arachne.choose.budget import Budget
-from arachne.choose.select import _cautious_count, explain_missing, p_above
+from arachne.choose.careful import _cautious_count
+from arachne.choose.select import explain_missing, p_above
 from arachne.model.values import Array
 from arachne.scoring.by_input import (
     FLIPS,
