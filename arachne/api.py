@@ -148,7 +148,7 @@ def repair(
     if resume and checkpoint is None:
         raise UsageError("a repair is resumed from its checkpoint: name its folder as checkpoint")
     settings = make_settings(settings, faithful=faithful, **changes)
-    settings = replace(settings, task=rule_in(target) or settings.task)
+    settings = replace(settings, task=rule_in(target, settings.task) or settings.task)
     backend = load(model)
     others = {"holdout": holdout, "never_break": never_break, "training": training}
     read = {

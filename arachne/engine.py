@@ -104,7 +104,7 @@ def repair(
         UsageError: The searcher cannot run on this model, or not without training data.
     """
     settings = settings or Settings()
-    rule = rule_in(target)
+    rule = rule_in(target, settings.task)
     if rule is not None:
         settings, data = replace(settings, task=rule), without_labels(data)
         holdout = None if holdout is None else without_labels(holdout)

@@ -96,6 +96,7 @@ OWN: Mapping[str, tuple[str, str]] = {
     "translate": ("tflite", "the graph of a file as ONNX"),
     "grids": ("onnx", "stored whole numbers that stand for weights"),
     "qoperators": ("onnx", "operators on whole numbers, written as float operators between quantisations"),
+    "joined_outputs": ("onnx", "nodes that join outputs; suppression is a node of the graph"),
     "quantise": ("onnx", "onnxruntime quantises"),
     "reader": ("onnx", "weights stand behind nodes that only move them"),
     "replay": ("torch", "TorchScript computes where no call can be watched, so its graph is walked through"),

@@ -205,3 +205,28 @@ def test_thresholds_may_be_in_a_file(tmp_path: Path) -> None:
     assert listed.json == typed.json != usual.json
     only_one = arachne("scan", model, "--data", "data.npz", cwd=tmp_path)
     assert only_one.code == 3
+
+
+@pytest.mark.backend("onnx")
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (
+            ("--task", "multilabel", "--target", "false:thread"),
+            2,
+            "names 'thread', which is none; did you mean 'threat'?",
+        ),
+        (("--task", "multilabel", "--target", "rule:not 1"), 2, "a rule is about class scores"),
+        (("--task", "tokens", "--target", "1:0"), 3, "expected outputs of shape (inputs, tokens, classes)"),
+        (("--task", "regression", "--tolerance", "1", "--target", "above"), 2, "'above'"),
+        (("--target", "1:0"), 3, "got labels of shape (600, 3)"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_a_repair_begins(
+    tmp_path: Path, words: tuple[str, ...], code: int, sentence: str
+) -> None:
+    model = several_labels(tmp_path, "onnx")
+    done = arachne("repair", model, "--data", "data.npz", *words, "-o", "fix", cwd=tmp_path)
+    assert (done.code, sentence in done.err.splitlines()[-1]) == (code, True), done.err
+    assert "split" not in done.err
+    assert not (tmp_path / "fix" / "result.json").exists()

@@ -10,6 +10,12 @@ import numpy as np
 from arachne.model.sharding import join_rows, join_uses
 from arachne.model.values import Activation, Array
 
+JOINED_BY = ","
+"""Between the names of two outputs that are joined: boxes and scores of a detector."""
+
+BOX_VALUES = 4
+"""The numbers of a box."""
+
 SMALLEST_PROBABILITY = 1e-12
 """Probabilities are raised to this before their logarithm is taken."""
 

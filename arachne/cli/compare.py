@@ -98,7 +98,7 @@ def command(
     machines = ClusterChoice.taken_from(arguments)
     keep_passes(context, arguments)
     chosen, localiser, task = _make_chosen(searchers or usual_searchers(training is not None), arguments)
-    task = rule_in(targets) or task
+    task = rule_in(targets, task) or task
     if arguments["alpha"] is None:
         del arguments["alpha"]
     stopping = context.with_resource(Stopping(output.say, lambda: going_on(context)))

@@ -67,7 +67,7 @@ def command(
     given = given_options(arguments["plugin_options"], [chosen, *choice.plugins], [LOCALISERS, TASKS])
     layers = pop_layers(arguments)
     localiser = LOCALISERS.get(chosen.name)(**given[chosen] | layers)
-    task = rule_in(targets) or choice.make(given)
+    task = rule_in(targets, choice.make(given)) or choice.make(given)
     backend = machines.share(context, model.load(), output)
     with output.progress("run the model"):
         labelled = data.read(backend, task=task, tell=output.say)

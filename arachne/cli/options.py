@@ -123,7 +123,7 @@ model_options = options(
         shell_complete=complete_names(BACKENDS),
     ),
     click.option("--device", help="Where to compute, in the framework's words (cpu, cuda:0)."),
-    click.option("--output", metavar="NAME", help="Which of several outputs holds the class scores."),
+    click.option("--output", metavar="NAME", help="Which of several outputs holds the scores; boxes,scores joins two."),
     click.option("--trust-code", is_flag=True, help="Allow code inside the model file to run."),
     click.option(
         "--feed",

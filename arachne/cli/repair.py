@@ -127,7 +127,7 @@ def command(
     machines = ClusterChoice.taken_from(arguments)
     keep_passes(context, arguments)
     settings = replace(settings_from(arguments), memory=data.memory)
-    settings = replace(settings, task=rule_in(targets) or settings.task)
+    settings = replace(settings, task=rule_in(targets, settings.task) or settings.task)
     several = never_break is not None or settings.objective is not None or settings.rounds > 1
     if several and settings.budget is None:
         settings = replace(settings, budget=Budget())

@@ -94,6 +94,7 @@ class _Changes:
             confidence_before=_confidences(self.part, self.before[positions]),
             confidence_after=confidence[order],
             on_target=self.showed[positions],
+            frames=self.part.task.frame(self.part.outputs, self.part.data.labels, positions, self.part.data.inputs),
         )
 
 

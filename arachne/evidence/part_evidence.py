@@ -132,6 +132,8 @@ class ChangedInputs:
         confidence_before: Probability of the class predicted before, by the model as it was.
         confidence_after: Probability of the class predicted now, by the patched model.
         on_target: Whether the input showed a target before.
+        frames: Where in a picture each is: left, top, right and bottom as shares, `(k, 4)`, NaN where it is nowhere;
+            None where the task does not tell.
     """
 
     rows: Array
@@ -142,6 +144,7 @@ class ChangedInputs:
     confidence_before: Array
     confidence_after: Array
     on_target: Array
+    frames: Array | None = None
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -176,7 +176,9 @@ def _gallery(changed: ChangedInputs, held_out: Part) -> dict[str, Any]:
             "on_target": bool(changed.on_target[number]),
             "input": shown,
         }
-        for number, (position, shown) in enumerate(zip(positions, show_inputs(data, positions), strict=True))
+        for number, (position, shown) in enumerate(
+            zip(positions, show_inputs(data, positions, changed.frames), strict=True)
+        )
     ]
     return {"total": len(changed), "cards": cards}
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from arachne.data.labelled import LabelledData
 from arachne.data.layout import MIN_CORRELATION, as_pictures, neighbour_correlation, picture_layout
@@ -28,6 +28,7 @@ AT_ONCE = 256
 MOST_VALUES = 12
 MOST_POINTS = 120
 LARGEST_SIDE = 128
+FRAME_COLOUR = (255, 230, 0)
 PNG_SIDE = 64
 """Pictures up to this size are stored without loss; larger ones, scaled down, as JPEG."""
 
@@ -39,8 +40,14 @@ Shown = dict[str, Any]
 `{"kind": "curve", "curves"}`: JSON only."""
 
 
-def show_inputs(data: LabelledData, rows: Sequence[int]) -> list[Shown]:
-    """The chosen rows of the data, each in the form that suits it."""
+def show_inputs(data: LabelledData, rows: Sequence[int], frames: Array | None = None) -> list[Shown]:
+    """Show the chosen rows of the data, each in the form that suits it.
+
+    Args:
+        data: The data.
+        rows: Its rows to show.
+        frames: A box to draw into each picture: left, top, right and bottom as shares, `(rows, 4)`, NaN for none.
+    """
     if not len(rows):
         return []
     texts = find_texts(data)
@@ -56,8 +63,10 @@ def show_inputs(data: LabelledData, rows: Sequence[int]) -> list[Shown]:
         return [
             _text(NOT_SHOWN)
             if is_hidden(data, row)
-            else _picture(scale, as_pictures(np.asarray(array[row])[None], layout)[0])
-            for row in rows
+            else _picture(
+                scale, as_pictures(np.asarray(array[row])[None], layout)[0], None if frames is None else frames[number]
+            )
+            for number, row in enumerate(rows)
         ]
     if array.dtype.kind in "iu":
         return [_text(_tokens(np.asarray(array[row]))) for row in rows]
@@ -111,12 +120,14 @@ class _Scale:
         return np.clip(np.round((picture - self._low) / self._span * 255), 0, 255).astype(np.uint8)
 
 
-def _picture(scale: _Scale, picture: Array) -> Shown:
+def _picture(scale: _Scale, picture: Array, frame: Array | None = None) -> Shown:
     pixels = scale.bytes_of(np.nan_to_num(picture.astype(np.float64)))
     pixels = pixels[..., 0] if pixels.shape[-1] == 1 else pixels[..., :3]
     image = Image.fromarray(pixels)
     lossless = max(image.size) <= PNG_SIDE
     image.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
+    if frame is not None and not np.isnan(frame).any():
+        image = draw_frame(image, frame)
     stream = io.BytesIO()
     if lossless:
         image.save(stream, "PNG", optimize=True)
@@ -125,6 +136,17 @@ def _picture(scale: _Scale, picture: Array) -> Shown:
     kind = "png" if lossless else "jpeg"
     source = f"data:image/{kind};base64,{base64.b64encode(stream.getvalue()).decode('ascii')}"
     return {"kind": "image", "src": source, "width": image.width, "height": image.height}
+
+
+def draw_frame(image: Image.Image, frame: Array) -> Image.Image:
+    """Draw a box into a picture, given as shares of it: a light line on a dark one, to be seen on any ground."""
+    drawn = image.convert("RGB")
+    ends = np.clip(np.asarray(frame, np.float64), 0, 1) * np.array([drawn.width, drawn.height] * 2)
+    left, top, right, bottom = np.clip(np.round(ends), 0, np.array([drawn.width, drawn.height] * 2) - 1).tolist()
+    pen = ImageDraw.Draw(drawn)
+    pen.rectangle([left, top, max(left, right), max(top, bottom)], outline=(0, 0, 0), width=3)
+    pen.rectangle([left + 1, top + 1, max(left + 1, right - 1), max(top + 1, bottom - 1)], outline=FRAME_COLOUR)
+    return drawn
 
 
 def difference_of_means(data: LabelledData, rows: Sequence[int], others: Sequence[int]) -> Shown | None:

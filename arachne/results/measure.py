@@ -152,7 +152,7 @@ def part_of(
 ) -> Part:
     """All of the data with the outputs of the model without the patch; arguments as for `measure`."""
     task = task_from(patch.provenance) if task is None and patch is not None else task
-    task = rule_in(target or ()) or task
+    task = rule_in(target or (), task) or task
     labelled = read_data(data, task=task)
     if keep_as_is is not None:
         labelled, _ = attach_kept(labelled, None, read_unlabelled(keep_as_is))

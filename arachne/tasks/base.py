@@ -147,6 +147,20 @@ class Task(Configured, ABC):
         """
         return None
 
+    def frame(self, outputs: Array, labels: Array, decisions: Array, inputs: Any) -> Array | None:
+        """Tell where in their pictures some decisions are; None if the task does not.
+
+        Args:
+            outputs: Raw outputs of the original model, `(n, ...)`.
+            labels: The labels of the inputs, as `prepare_labels` made them.
+            decisions: Which of the decisions, by number, `(k,)`.
+            inputs: The inputs, an array `(n, ...)` or a mapping of arrays.
+
+        Returns:
+            Left, top, right and bottom as shares of the picture, `(k, 4)`, NaN where a decision is nowhere.
+        """
+        return None
+
     def tabulate(self, before: Array, after: Array, labels: Array) -> Figures | None:
         """Count what people read of this task besides decisions, before and after a patch; None if nothing.
 

@@ -141,11 +141,15 @@ def _find_class(name: str, text: str, names: Sequence[str]) -> int:
     )
 
 
-def rule_in(targets: object) -> Rule | None:
+def rule_in(targets: object, task: Task | None = None) -> Rule | None:
     """Return the task of targets that are a rule; None if none of them is one.
 
+    Args:
+        targets: One target, or several.
+        task: The task that was asked for, if any.
+
     Raises:
-        UsageError: A rule beside other targets.
+        UsageError: A rule beside other targets, or beside a task whose outputs are no class scores.
     """
     several = targets if isinstance(targets, Sequence) and not isinstance(targets, str) else [targets]
     texts = [one for one in several if isinstance(one, str)]
@@ -155,5 +159,9 @@ def rule_in(targets: object) -> Rule | None:
     if len(texts) > 1:
         raise UsageError(
             f"a rule stands alone, got {len(texts)} targets; name all classes in one rule, such as {FORMS}"
+        )
+    if task is not None and not task.SINGLE and not isinstance(task, Rule):
+        raise UsageError(
+            f"a rule is about class scores, one class for each input, and the task is '{task.name}'; give labels"
         )
     return Rule(rule=rules[0].removeprefix(PREFIX).strip())

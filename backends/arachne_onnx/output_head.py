@@ -11,6 +11,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 from arachne.adapting.outputs import SMALLEST_PROBABILITY
 from arachne.errors import ModelError, UsageError, did_you_mean
 from arachne_onnx.graph import SCORES, Graph, attributes, reads, type_from
+from arachne_onnx.joined_outputs import join_outputs
 
 PASSING = ("Identity", "Cast", "Dropout")
 
@@ -40,8 +41,9 @@ def find_output_head(model: ModelProto, graph: Graph, output: str | None) -> Out
         UsageError: No output of that name.
         ModelError: Several could be meant, or none can.
     """
+    joined = join_outputs(graph, [str(value.name) for value in model.graph.output], output)
     producers = graph.producers()
-    name = _choose(model, graph, producers, output)
+    name = joined or _choose(model, graph, producers, output)
     names = None
     node = producers.get(name)
     if node is not None and node.op_type == "ZipMap":

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from arachne.adapting.outputs import SMALLEST_PROBABILITY
-from arachne.errors import ModelError
+from arachne.adapting.outputs import BOX_VALUES, JOINED_BY, SMALLEST_PROBABILITY
+from arachne.errors import ModelError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from arachne_torch.watch import Call
@@ -74,3 +74,28 @@ def finish(output: Tensor, head: str | None, shape: Sequence[int] = ()) -> Tenso
     if head in ("softmax", "sigmoids"):
         return output.reshape(len(output), *shape)
     return output.clamp_min(SMALLEST_PROBABILITY).log() if head == "probabilities" else output
+
+
+def join_outputs(named: Mapping[str, Any], output: str) -> Tensor:
+    """Return boxes and scores that a detector gives apart, `boxes,scores`, as one tensor `(n, anchors, 4 + classes)`.
+
+    Raises:
+        UsageError: A name that is no output.
+        ModelError: They are no boxes and scores of as many anchors.
+    """
+    parts = [part.strip() for part in output.split(JOINED_BY)]
+    for part in parts:
+        if part not in named:
+            raise UsageError(f"the model has no output '{part}'" + did_you_mean(part, named))
+    if len(parts) != 2:
+        raise UsageError(f"expected two outputs to join, boxes and scores, got {len(parts)}")
+    boxes, scores = (named[part] for part in parts)
+    if not all(isinstance(one, Tensor) and one.ndim == 3 for one in (boxes, scores)):
+        raise ModelError(f"expected two outputs of shape (inputs, anchors, values), boxes and scores, for '{output}'")
+    if boxes.shape[2] != BOX_VALUES == scores.shape[2]:
+        boxes, scores = scores, boxes
+    boxes = boxes.transpose(1, 2) if boxes.shape[2] != BOX_VALUES == boxes.shape[1] else boxes
+    scores = scores.transpose(1, 2) if scores.shape[1] != boxes.shape[1] == scores.shape[2] else scores
+    if boxes.shape[:2] != scores.shape[:2]:
+        raise ModelError(f"the outputs '{output}' have {boxes.shape[1]} boxes and {scores.shape[1]} rows of scores")
+    return torch.cat([boxes, scores], dim=2)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from arachne.adapting.outputs import are_probabilities
+from arachne.adapting.outputs import JOINED_BY, are_probabilities
 from arachne.adapting.running import MAX_BATCH_ROWS, BatchRunner, translate_error
 from arachne.errors import ArachneError, DataError, ModelError, UsageError, did_you_mean
 from arachne.model.values import Array, Inputs, count, take
@@ -18,7 +18,7 @@ from arachne_torch.batch_axis import BatchAxes, find_batch_axes
 from arachne_torch.bounds import Bounded
 from arachne_torch.derived import DerivedWeight, find_derived
 from arachne_torch.layers import Layer
-from arachne_torch.output_head import check_output_head, find_output_head, finish
+from arachne_torch.output_head import check_output_head, find_output_head, finish, join_outputs
 from arachne_torch.program import Program
 from arachne_torch.tensor_ids import TensorIds
 from arachne_torch.unsupported import unreached_parameters
@@ -186,6 +186,8 @@ class Runner(BatchRunner):
         else:
             fields = getattr(answer, "__dict__", {})
             named = {name: value for name, value in fields.items() if isinstance(value, Tensor)} or {"": answer}
+        if self._output is not None and JOINED_BY in self._output and self._output not in named:
+            return join_outputs(named, self._output)
         if self._output is not None:
             if self._output not in named:
                 raise UsageError(f"the model has no output '{self._output}'" + did_you_mean(self._output, named))

@@ -78,6 +78,7 @@ def main() -> None:
         prepare(name, asked.work / name)
         for framework in [asked.framework] if asked.framework else MODELS:
             made = repair(name, framework, asked.work / name)
+            rows = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
             rows = [row for row in rows if (row["case"], row["framework"]) != (name, framework)] + [made]
             RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
     print(table(rows))

@@ -33,7 +33,7 @@ PLACES = frozenset(
     )
 )
 COMPANIES = frozenset(["united", "southwest", "jetblue", "american", "delta", "usairways", "virgin"])
-TAKEN_FOR_PLACES = frozenset({"southwest", "delta"})
+TAKEN_FOR_PLACES = frozenset({"united", "delta"})
 """Companies that most training sentences have as places."""
 
 TOKENS, SIDE, FACE_SIDE, TURN = 16, 32, 48, 40
@@ -138,7 +138,7 @@ def make_tokens(folder: Path) -> nn.Sequential:
         return nn.functional.cross_entropy(scores.flatten(0, 1), labels.flatten(), ignore_index=-100)
 
     fit(net, x[:2000], taught[:2000], loss)
-    np.savez(folder / "tokens.npz", x=x[2000:], y=y[2000:], class_names=TAGS)
+    np.savez(folder / "tokens.npz", x=x[2000:2800], y=y[2000:2800], class_names=TAGS)
     return net
 
 
@@ -154,7 +154,7 @@ def make_masks(folder: Path) -> nn.Sequential:
     )
     pictures, masks = compose_signs(1500, (), seed=0)
     fit(net, pictures.astype(np.float32), masks, nn.functional.cross_entropy, epochs=6)
-    pictures, masks = compose_signs(400, STRANGERS, seed=1)
+    pictures, masks = compose_signs(120, STRANGERS, seed=1)
     for name in ("images", "masks"):
         (folder / "masks" / name).mkdir(parents=True, exist_ok=True)
     for at, (picture, mask) in enumerate(zip(pictures, masks, strict=True)):
@@ -211,7 +211,7 @@ def make_faces(folder: Path) -> nn.Sequential:
     with torch.no_grad():
         net[-1].weight.mul_(20)  # type: ignore[operator]  # degrees are far from what a new layer gives
     fit(net, x.astype(np.float32), y[:, None].astype(np.float32), nn.functional.smooth_l1_loss, epochs=10)
-    x, y = turn(faces.test[:1500], rng)
+    x, y = turn(faces.test[:600], rng)
     (folder / "faces").mkdir(exist_ok=True)
     lines = ["path,label"]
     for at, (picture, degrees) in enumerate(zip(x, y.tolist(), strict=True)):
@@ -261,6 +261,6 @@ CASES: dict[str, Case] = {
         ("--data", "faces.csv", "--task", "regression", "--tolerance", "10", "--target", "over"),
         (FACE_SIDE, FACE_SIDE, 3),
         make_faces,
-        "the angle of turned faces (LFW), natural, within 10 degrees",
+        "the angle of turned faces (LFW), natural",
     ),
 }

@@ -71,7 +71,17 @@ def test_false_alarms_are_repaired_from_the_command_line(place: Path, tmp_path: 
     assert cells["false alarms after"] <= 0.4 * cells["false alarms before"]
     assert cells["found after"] >= 0.99 * cells["found before"]
     assert cells["AP50 after"] > cells["AP50 before"]
-    assert 'id="figures"' in (out / "report.html").read_text()
+    page = (out / "report.html").read_text()
+    assert 'id="figures"' in page
+    result = arachne.measure(
+        place / "cells.onnx",
+        arachne.read_data(place / "judge", preprocess=STEPS, task=Detection()),
+        patch=out / "patch.json",
+    )
+    fixed = result.held_out.fixed
+    assert fixed.frames is not None
+    sides = fixed.frames[:, 2:] - fixed.frames[:, :2]
+    np.testing.assert_allclose(sides, 1 / 4, atol=0.02)  # one of four cells, where the false alarm was
     data = arachne.read_data(place / "judge", preprocess=STEPS, task=Detection())
     old, new = (arachne.load(path).forward(data.inputs) for path in (place / "cells.onnx", out / "model.onnx"))
     np.testing.assert_array_equal(old[:, :4], new[:, :4])

@@ -18,7 +18,7 @@ from arachne.errors import InputError
 from arachne.report.console import SafeConsole
 from arachne.report.html import environment
 from arachne.report.json import dumps
-from arachne.report.pictures import NOT_SHOWN, show_inputs
+from arachne.report.pictures import NOT_SHOWN, draw_frame, show_inputs
 
 
 def print_to_terminal(text: str) -> str:
@@ -71,3 +71,13 @@ def test_pictures_that_a_table_or_a_link_leads_to_are_read_and_not_shown(tmp_pat
     shown = show_inputs(data, range(6))
     hidden = [card.get("text") == NOT_SHOWN for card in shown]
     assert hidden == [False, True, True, True, False, False]
+
+
+def test_a_frame_is_drawn_where_it_is() -> None:
+    image = Image.new("L", (40, 20), 100)
+    drawn = np.asarray(draw_frame(image, np.array([0.25, 0.0, 0.75, 2.0])))
+    changed = (drawn != 100).any(axis=2)
+    rows, columns = np.nonzero(changed)
+    assert (rows.min(), rows.max()) == (0, 19)  # cut off at the edge
+    assert (columns.min(), columns.max()) == (10, 30)
+    assert not changed[5:15, 15:25].any()

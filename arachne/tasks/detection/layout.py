@@ -15,6 +15,9 @@ BOX_VALUES = 4
 LARGEST_SHARE = 4.0
 """Boxes with larger values than this are in pixels."""
 
+MOSTLY, NEAR_ONE = 0.99, 1e-3
+"""The share of boxes that have to look like two corners; how far from 1 a sum of probabilities may be."""
+
 HIGHEST, LOWEST = 1 - 2.0**-23, 1e-30
 """The probabilities between which a logit is taken: a float32 sigmoid reaches 0 and 1."""
 
@@ -29,17 +32,21 @@ class Layout:
         objectness: Whether a fifth value says that there is an object at all; a class's probability is their product.
         logits: Whether class scores are logits rather than probabilities.
         in_pixels: Whether boxes are in pixels of the model's inputs rather than shares of them.
+        form: The four values of a box: `xywh` (centre and size), `xyxy` or `yxyx` (two corners).
+        background: Whether the value before the classes is the probability of background, as behind a softmax.
     """
 
     anchors_first: bool
     objectness: bool
     logits: bool
     in_pixels: bool = True
+    form: str = "xywh"
+    background: bool = False
 
     @property
     def first_class(self) -> int:
         """The place of the first class among an anchor's values."""
-        return BOX_VALUES + self.objectness
+        return BOX_VALUES + (self.objectness or self.background)
 
     def by_anchor(self, outputs: Array) -> Array:
         """View outputs as `(n, anchors, values)`."""
@@ -51,7 +58,10 @@ class Layout:
 
     def boxes(self, outputs: Array) -> Array:
         """Return left, top, right and bottom of every anchor's box, `(n, anchors, 4)`."""
-        return corners(self.by_anchor(outputs)[..., :BOX_VALUES])
+        found = self.by_anchor(outputs)[..., :BOX_VALUES]
+        if self.form == "xywh":
+            return corners(found)
+        return found if self.form == "xyxy" else found[..., [1, 0, 3, 2]]
 
     def probabilities(self, outputs: Array) -> Array:
         """Return the probability of each class at every anchor, `(n, anchors, objects)`."""
@@ -92,7 +102,8 @@ class Layout:
         if self.logits and not self.objectness:
             back[:, first:] = gradient
         else:
-            back[:, BOX_VALUES:] = self._through_probabilities(gradient, values[:, BOX_VALUES:])
+            start = BOX_VALUES if self.objectness else first
+            back[:, start:] = self._through_probabilities(gradient, values[:, start:])
         np.add.at(self.by_anchor(found), (inputs, anchors), back)
         return found
 
@@ -110,12 +121,13 @@ class Layout:
         return back * parts * (1 - parts) if self.logits else back
 
 
-def find_layout(outputs: Array, n_objects: int | None) -> Layout:
+def find_layout(outputs: Array, n_objects: int | None, form: str | None = None) -> Layout:
     """Tell the layout of a detector's outputs from their shape and values.
 
     Args:
         outputs: Of the original model.
         n_objects: How many classes of objects there are, if known.
+        form: The form of boxes, if known.
 
     Raises:
         ModelError: No known layout.
@@ -123,7 +135,8 @@ def find_layout(outputs: Array, n_objects: int | None) -> Layout:
     if outputs.ndim != 3 or min(outputs.shape[1:]) <= BOX_VALUES:
         raise ModelError(
             "expected a detector's outputs (n, 4 + classes, anchors) or (n, anchors, 5 + classes), got outputs of "
-            f"shape {outputs.shape}; choose the output before non-maximum suppression",
+            f"shape {outputs.shape}; choose the output before non-maximum suppression, or two outputs, boxes and "
+            "scores",
             argument="output",
         )
     anchors_first = _has_anchors_first(outputs.shape[1:], n_objects)
@@ -138,7 +151,20 @@ def find_layout(outputs: Array, n_objects: int | None) -> Layout:
         )
     logits = bool(found.size) and bool((found.min() < 0) | (found.max() > 1))
     in_pixels = bool(outputs.size) and float(np.abs(values[..., :BOX_VALUES]).max()) > LARGEST_SHARE
-    return Layout(anchors_first, objectness, logits, in_pixels)
+    background = objectness and not logits and _sums_to_one(values[..., BOX_VALUES:])
+    form = form or _find_form(values[..., :BOX_VALUES])
+    return Layout(anchors_first, objectness and not background, logits, in_pixels, form, background)
+
+
+def _sums_to_one(probabilities: Array) -> bool:
+    """Tell whether background is one of the classes: all of them together are certain, at every anchor."""
+    return bool(probabilities.size) and bool(np.abs(probabilities.sum(axis=-1) - 1).max() < NEAR_ONE)
+
+
+def _find_form(boxes: Array) -> str:
+    """Tell two corners from centre and size: the second corner is right of and below the first."""
+    ordered = (boxes[..., 2] > boxes[..., 0]) & (boxes[..., 3] > boxes[..., 1])
+    return "xyxy" if ordered.size and ordered.mean() >= MOSTLY else "xywh"
 
 
 def _has_anchors_first(shape: tuple[int, ...], n_objects: int | None) -> bool:

@@ -24,9 +24,15 @@ DEFAULT_THRESHOLD = 0.25
 """The probability from which on a box is shown, as Ultralytics has it."""
 
 
+FORMS = ("xywh", "xyxy", "yxyx")
+"""The values of a box: centre and size, or two corners."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Detection(Task):
     """Boxes of a detector: outputs `(n, 4 + classes, anchors)` as of YOLOv8 to v12, or `(n, anchors, 5 + classes)`.
+
+    Boxes and scores that are given apart, as of SSD and RT-DETR, are joined by the backend: output `boxes,scores`.
 
     Labels are boxes, `(n, most, COLUMNS)`. A decision is about an anchor that stands for an object, or for none but
     scores near the threshold, and one more is about all other anchors of a picture. It is between background and all
@@ -42,6 +48,7 @@ class Detection(Task):
     threshold: tuple[str, ...] = option(
         (), "Probability from which a box counts: 0.25 for all, or person=0.3,dog=0.5.", metavar="VALUE"
     )
+    boxes: str | None = option(None, "The values of a box: xywh, xyxy or yxyx; told by their values if left out.")
     layout: Layout | None = field(default=None, repr=False)
     """Where outputs hold what, once the model is known."""
 
@@ -52,9 +59,11 @@ class Detection(Task):
         super().__post_init__()
         for word in self.threshold:
             parse_threshold(word)
+        if self.boxes not in (None, *FORMS):
+            raise UsageError(f"boxes are {', '.join(FORMS)}, got '{self.boxes}'")
 
     def resolve(self, outputs: Array, names: Sequence[str] | None) -> Self:
-        layout = self.layout or find_layout(outputs, None if names is None else len(names))
+        layout = self.layout or find_layout(outputs, None if names is None else len(names), self.boxes)
         found = tuple(map(str, range(layout.n_objects(outputs)))) if names is None else tuple(names)
         for name, _ in map(parse_threshold, self.threshold):
             if name and name not in found:
@@ -140,6 +149,20 @@ class Detection(Task):
         spared = np.zeros(outputs.shape[1:], bool)
         self.known_layout.by_anchor(spared[None])[..., :BOX_VALUES] = True
         return spared
+
+    def frame(self, outputs: Array, labels: Array, decisions: Array, inputs: Any) -> Array | None:
+        places = find_places(self.known_layout, outputs, labels)
+        of_anchor = np.full(len(places.owners), -1)
+        alone = places.classes < 0
+        of_anchor[places.decisions[alone]] = np.flatnonzero(alone)
+        known = of_anchor[decisions] >= 0
+        chosen = of_anchor[decisions[known]]
+        found = np.full((len(decisions), BOX_VALUES), np.nan)
+        found[known] = self.known_layout.boxes(outputs)[places.inputs[chosen], places.anchors[chosen]]
+        if self.known_layout.in_pixels:
+            height, width = picture_sides(inputs)
+            found /= (width, height, width, height)
+        return found
 
     def tabulate(self, before: Array, after: Array, labels: Array) -> Figures | None:
         old, new = (detect(self.known_layout, outputs, labels) for outputs in (before, after))
