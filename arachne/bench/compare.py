@@ -32,9 +32,14 @@ MESSAGE_INTERVAL = 10.0
 Tell = Callable[[str], None]
 
 
+QUICK = ("auto", "bias", "erase", "last-layer", "low-rank", "margin", "margin@fisher", "margin@hidden")
+"""Searchers that take seconds on a network of usual size; the others take minutes, and run when they are named."""
+
+
 def usual_searchers(with_training: bool) -> list[str]:
-    """List Arachne's own searchers by name, those that retrain a model only if there is training data."""
-    return [name for name in SEARCHERS.ours if with_training or not SEARCHERS.get(name).USES_TRAINING]
+    """List the quick searchers by name, and those that retrain a model if there is training data."""
+    retraining = [name for name in SEARCHERS.ours if with_training and SEARCHERS.get(name).USES_TRAINING]
+    return [*QUICK, *retraining]
 
 
 @dataclass

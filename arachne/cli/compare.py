@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from arachne.tasks import Task
 
 
-@click.command(cls=ConfiguredCommand, short_help="Compare every searcher on one mistake.")
+@click.command(cls=ConfiguredCommand, short_help="Compare searchers on one mistake.")
 @model_options
 @data_options
 @task_options
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @click.option("-o", "--out", type=OUT_FOLDER, help="Folder for the page and compare.json.")
 @resume_option
 @harmless_option("--search", "searchers", type=PluginName(SEARCHERS), multiple=True, metavar="NAME",
-              help=f"A searcher: {', '.join(SEARCHERS.names())}. Repeatable; Arachne's own when left out.")  # fmt: skip
+              help=f"A searcher: {', '.join(SEARCHERS.names())}. Repeatable; quick ones when left out.")  # fmt: skip
 @harmless_option("--localiser", type=PluginName(LOCALISERS), metavar="NAME",
               help=f"For all: {', '.join(LOCALISERS.names())}; contrast, bl for de, when left out.")  # fmt: skip
 @harmless_option("--max-break", type=SHARE, default="0.5%", show_default=True,
@@ -81,9 +81,10 @@ def command(
     training: str | None,
     **arguments: Any,
 ) -> None:
-    """Repair a mistake of MODEL with every searcher and show them side by side, on inputs that none of them saw.
+    """Repair a mistake of MODEL with several searchers and show them side by side, on inputs that none of them saw.
 
-    All have the same split, seed and budget. One that fails, or finds nothing within the budget, has a row saying so.
+    Those that take seconds run by themselves, slower ones when --search names them. All have the same split, seed and
+    budget. One that fails, or finds nothing within the budget, has a row saying so.
     """
     from arachne import engine
     from arachne.bench.checkpoints import BenchCheckpoints

@@ -277,6 +277,10 @@ class _Parser:
                 "anything"
             )
         if not colon:
+            for sign in ("->", "→", "=>", "-", ",", "/", " "):
+                sides = [side.strip() for side in body.split(sign)]
+                if len(sides) == 2 and all(side == "*" or self._class(side) is not None for side in sides):
+                    return UsageError(f"target '{text}' is not of a known form; did you mean '{sides[0]}:{sides[1]}'?")
             return UsageError(f"target '{text}' is not of a known form; forms: {FORMS}")
         _, equals, weight = text.rpartition("=")
         if equals and body == text and self._is_known_pair(text.rpartition("=")[0]):

@@ -55,6 +55,7 @@ KNOWN = {
 """Our own backends. A third-party backend has these facts in the constants of its class."""
 
 
+DATA = (".npz", ".npy", ".csv", ".parquet")
 PICKLES = (".pkl", ".pickle", ".joblib", ".dill")
 
 
@@ -257,6 +258,10 @@ def name_for_file(path: str | Path) -> str:
         if suffix in get(name).SUFFIXES:
             return name
     endings = sorted({ending for known in KNOWN.values() for ending in known.suffixes})
+    if suffix in DATA:
+        raise ModelError(
+            f"'{Path(text).name}' holds data, expected a model: {', '.join(endings)}; are the two swapped?"
+        )
     if suffix in PICKLES:
         raise ModelError(
             f"'{Path(text).name}' is a pickle, and opening one runs code; write scikit-learn models to .onnx with "

@@ -91,7 +91,7 @@ def read_file(path: Path) -> str:
     try:
         return read_bytes(path, "patch", MAX_BYTES, PatchError).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise PatchError(f"'{path}' is no patch: it is not text") from error
+        raise PatchError(f"'{path}' is no patch: it is not text; the patch comes before the model") from error
 
 
 def read_text(text: str) -> dict[str, Any]:

@@ -1,0 +1,94 @@
+"""The mistakes that a new user types: each gets one sentence that says what to do, and an exit code."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.commands import arachne
+
+pytestmark = pytest.mark.backend("onnx")
+DEMO = Path(__file__).parent.parent / "arachne" / "demo"
+HERE = "digits.onnx --data digits.npz"
+
+MISTAKES: dict[str, tuple[int, str]] = {
+    f"scn {HERE}": (2, "no command named 'scn'; did you mean 'scan'?"),
+    "scan": (2, "give a model: a file, or --model MODULE:FACTORY with --weights FILE"),
+    "scan digits.onnx": (2, "give --data: labelled inputs whose mistakes are listed, or --layers to list layers"),
+    "scan digits.onnx --dta digits.npz": (2, "no option named '--dta'; did you mean '--data'?"),
+    "scan digitz.onnx --data digits.npz": (3, "model 'digitz.onnx' does not exist; did you mean 'digits.onnx'?"),
+    "scan digits.onnx --data digit.npz": (3, "data 'digit.npz' does not exist; did you mean 'digits.npz'?"),
+    "scan digits.npz --data digits.onnx": (3, "'digits.npz' holds data, expected a model: .*; are the two swapped\\?"),
+    "scan cut.onnx --data digits.npz": (3, "'cut.onnx' is no ONNX model, or it was cut short"),
+    "scan model.pkl --data digits.npz": (3, "'model.pkl' is a pickle, and opening one runs code; write .* skl2onnx"),
+    "scan model.xyz --data digits.npz": (3, "no backend reads 'model.xyz' \\(ending '.xyz'\\); known endings: "),
+    "scan net:make --data digits.npz": (2, "'net:make' names code; give its weights too, .*--weights FILE"),
+    "scan digits.onnx --model net:make --data digits.npz": (2, "--model net:make .* write --weights digits.onnx"),
+    "scan digits.onnx --data text.npz": (3, "cannot read 'text.npz' as npz: File is not a zip file"),
+    "scan digits.onnx --data empty.npz": (3, "the data has no inputs"),
+    "scan digits.onnx --data few.npz": (3, "array 'x' of 'few.npz' has 899 rows, but 'y' has 10"),
+    "scan digits.onnx --data shape.npz": (3, "takes arrays of shape \\(n, 1, 8, 8\\), got \\(899, 1, 7, 8\\)"),
+    "scan digits.onnx --data high.npz": (3, "row 5 has the label 10, but the model has the classes 0 to 9"),
+    f"scan {HERE} --preprocess scal=1/255": (2, "no preprocessing step 'scal'; did you mean 'scale'?"),
+    f"scan {HERE} --task multilable": (2, "no task named 'multilable'; did you mean 'multilabel'?"),
+    f"scan {HERE} --device gpu": (2, "no device named 'gpu' in onnxruntime; did you mean 'cpu'?"),
+    f"repair {HERE}": (2, "missing option '--target'"),
+    f"repair {HERE} --target 7-3": (2, "target '7-3' is not of a known form; did you mean '7:3'?"),
+    f"repair {HERE} --target 7": (2, "target '7' is one class of a mistake: '\\*:7' is anything read as it"),
+    f"repair {HERE} --target seven:3": (2, "no class named 'seven'; available: 0, 1, 2"),
+    f"repair {HERE} --target 7:12": (2, "no class '12': the model has the classes 0 to 9"),
+    f"repair {HERE} --target 7:7": (2, "target '7:7' has the same class on both sides, so it is no mistake"),
+    f"repair {HERE} --target 0:1": (5, "none of 899 inputs shows '0:1', so there is nothing to repair"),
+    f"repair {HERE} --target cause:9": (2, "no 'cause:9': the mistakes in this data have 1 common cause"),
+    f"repair {HERE} --target *:7 --max-break 5x": (2, "expected a share such as 0.5% or 0.005, got '5x'"),
+    f"repair {HERE} --target *:7 --search margn": (2, "no searcher named 'margn'; did you mean 'margin'?"),
+    f"repair {HERE} --target *:7 --localiser contrst": (2, "no localiser named 'contrst'; did you mean 'contrast'?"),
+    f"repair {HERE} --target *:7 -O generatons=3": (2, "has an option 'generatons'; available: members, sparse"),
+    f"repair {HERE} --target *:7 --fail-if brokn>1": (2, "brokn"),
+    f"repair {HERE} --target *:7 -o digits.onnx": (2, "inputs are never written over; choose another name"),
+    f"repair {HERE} --target *:7 --include hiden": (2, "the model has no layer 'hiden'; did you mean 'hidden'?"),
+    "apply patch.json digits.onnx -o new.onnx": (3, "'patch.json': this is no patch: expected \"schema\""),
+    "apply none.json digits.onnx -o new.onnx": (3, "patch 'none.json' does not exist"),
+    "apply digits.onnx patch.json -o new.onnx": (3, "is no patch: it is not text; the patch comes before the model"),
+    "choose nofolder": (3, "'nofolder' has no result.json; expected a folder that a repair was saved to"),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo's files, and what becomes of them."""
+    folder = tmp_path_factory.mktemp("mistakes")
+    for name in ("digits.onnx", "digits.npz"):
+        shutil.copyfile(DEMO / name, folder / name)
+    with np.load(folder / "digits.npz") as data:
+        x, y = data["x"], data["y"]
+    np.savez(folder / "empty.npz", x=x[:0], y=y[:0])
+    np.savez(folder / "few.npz", x=x, y=y[:10])
+    np.savez(folder / "shape.npz", x=x[:, :, :7], y=y)
+    np.savez(folder / "high.npz", x=x, y=y + 1)
+    (folder / "cut.onnx").write_bytes((DEMO / "digits.onnx").read_bytes()[:500])
+    (folder / "text.npz").write_text("hello")
+    (folder / "model.pkl").write_bytes(b"x")
+    (folder / "model.xyz").write_bytes(b"x")
+    (folder / "patch.json").write_text('{"a": 1}')
+    return folder
+
+
+@pytest.mark.parametrize("typed", MISTAKES)
+def test_a_mistake_gets_one_helpful_sentence(typed: str, folder: Path) -> None:
+    code, sentence = MISTAKES[typed]
+    ran = arachne(*typed.split(), cwd=folder)
+    errors = [line for line in ran.err.splitlines() if line.startswith("error: ")]
+    assert (ran.code, ran.out, len(errors)) == (code, "", 1), ran.err
+    assert ran.err.rstrip().splitlines()[-1] == errors[0]
+    assert "Traceback" not in ran.err
+    assert says(sentence, errors[0]), errors[0]
+
+
+def says(pattern: str, text: str) -> bool:
+    """Whether a text has these very words, or a pattern."""
+    return pattern in text or re.search(pattern, text) is not None
