@@ -74,9 +74,9 @@ def train(model: torch.nn.Module, pictures: Array, labels: Array, *, epochs: int
     optimiser = torch.optim.Adam(model.parameters(), rate)
     model.train()
     for _ in range(epochs):
-        for rows in torch.randperm(len(wanted)).split(100):
+        for rows in np.array_split(torch.randperm(len(wanted)).numpy(), -(-len(wanted) // 100)):
             optimiser.zero_grad()
-            cross_entropy(model(inputs[rows]), wanted[rows]).backward()
+            torch.autograd.backward(cross_entropy(model(inputs[rows]), wanted[rows]))
             optimiser.step()
     model.eval()
 
@@ -85,9 +85,9 @@ def measure(fault: str) -> dict[str, Any]:
     """Repair one fault, and fine-tune on the same inputs."""
     data = fashion()
     start = np.random.default_rng(0).permutation(len(data.train_labels))[:15_000]
-    model = network(_pictures(data.train_inputs[start]), data.train_labels[start].astype(np.int64))
+    model = network(_pictures(data.train[start]), data.train_labels[start].astype(np.int64))
     order = np.random.default_rng(1).permutation(len(data.test_labels))
-    inputs, labels = _pictures(data.test_inputs), data.test_labels.astype(np.int64)
+    inputs, labels = _pictures(data.test), data.test_labels.astype(np.int64)
     parts = []
     for first in (0, 2600):
         clean, faulty = order[first : first + 2000], order[first + 2000 : first + 2600]
@@ -106,25 +106,25 @@ def measure(fault: str) -> dict[str, Any]:
             "drop": float(before[~on_fault].mean() - right[~on_fault].mean()),
         }
 
-    rows: dict[str, Any] = {"before": count(before)}
+    told: dict[str, Any] = {"before": count(before)}
     own = time.process_time()
     try:
         found = arachne.repair(model, seen, "group:kind=fault", holdout=held, max_break=0.005)
     except NothingWithinBudgetError as error:
         found = error.result
-    rows["seconds"] = time.process_time() - own
+    told["seconds"] = time.process_time() - own
     for name, budget in BUDGETS.items():
         index = select_point(found.points, budget, found.split.class_names).index
         point = None if index is None else found.points[index]
         right = before if point is None or point.held_out is None else point.held_out.right
-        rows[name] = {"by": None if point is None else point.candidate.made_by, **count(right)}
+        told[name] = {"by": None if point is None else point.candidate.made_by, **count(right)}
     tuned = copy.deepcopy(model)
     own = time.process_time()
     torch.manual_seed(0)
     train(tuned, np.asarray(seen.inputs), seen.labels, epochs=EPOCHS, rate=1e-3)
-    rows["fine-tuning seconds"] = time.process_time() - own
-    rows["fine-tuning"] = count(_right(tuned, held))
-    return rows
+    told["fine-tuning seconds"] = time.process_time() - own
+    told["fine-tuning"] = count(_right(tuned, held))
+    return told
 
 
 def _right(model: torch.nn.Module, data: arachne.LabelledData) -> Array:

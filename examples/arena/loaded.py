@@ -8,6 +8,7 @@ import numpy as np
 
 import arachne
 from arachne.evidence import PartEvidence
+from arachne.evidence.measure_part import measure_part
 from arachne.results.measure import part_of
 from examples.arena import networks
 
@@ -35,4 +36,4 @@ def measure_rivals() -> dict[str, Any]:
 def _evidence(before: Any, after: Any, inputs: networks.Array, labels: networks.Array) -> PartEvidence:
     """Return the evidence of one model beside another, for every error of the first."""
     part = part_of(arachne.load(before), (inputs, labels), "*:*")
-    return PartEvidence.measure(part, arachne.load(after).forward(inputs))
+    return measure_part(part, arachne.load(after).forward(inputs))
