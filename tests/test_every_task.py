@@ -131,7 +131,8 @@ def test_repair_counts_what_the_task_decides(done: Done) -> None:
     held_out = result["held_out"]
     assert held_out.get("counted", "inputs") == done.case.noun
     assert 0 < held_out["repaired"] <= held_out["negatives"]
-    assert ElementTree.parse(done.folder / "gates.xml").getroot().find("testsuite").get("failures") == "0"
+    suites = ElementTree.parse(done.folder / "gates.xml").getroot().findall("testsuite")
+    assert [suite.get("failures") for suite in suites] == ["0"]
 
 
 def test_scan_lists_mistakes_in_the_words_of_the_task(done: Done) -> None:

@@ -225,10 +225,12 @@ def losses_of(labels: Array, before: Array, at: Array) -> tuple[NamedLoss, ...]:
             margin_hinge(labels, width, weights),
         ),
     )
-    return tuple(
-        NamedLoss(loss.name, lambda scores, of=loss.value: of(two_classes(scores)), as_outputs(loss.gradient))
-        for loss in named
-    )
+    return tuple(NamedLoss(loss.name, _of_outputs(loss.value), as_outputs(loss.gradient)) for loss in named)
+
+
+def _of_outputs(value: Callable[[Array], float]) -> Callable[[Array], float]:
+    """Return a value of class scores as one of outputs, of which there may be one for two classes."""
+    return lambda outputs: value(two_classes(outputs))
 
 
 def two_classes(outputs: Array) -> Array:
