@@ -12,6 +12,7 @@ import numpy as np
 from arachne.errors import ModelError, UnknownLayerError, WeightShapeError, did_you_mean
 from arachne.io.identity import FileIdentity
 from arachne.model.values import Array, Weights
+from arachne.weights.storage import IntegerGrid
 
 
 class WeightFile(ABC):
@@ -47,6 +48,10 @@ class WeightFile(ABC):
         """
         self._check_address(layer, parameter)
         return self._dtype(layer, parameter)
+
+    def grid(self, layer: str, parameter: str) -> IntegerGrid | None:
+        """What the whole numbers of a parameter stand for, in the canonical layout; None where they are the values."""
+        return None
 
     @final
     def rewrite(self, destination: Path, weights: Weights) -> None:

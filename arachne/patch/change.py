@@ -21,7 +21,7 @@ from arachne.patch.base import (
     tensor_sha256,
 )
 from arachne.patch.weight_change import WeightChange
-from arachne.weights.storage import FILE_STORAGES
+from arachne.weights.storage import FILE_STORAGES, IntegerGrid
 
 
 @dataclass(frozen=True)
@@ -138,18 +138,26 @@ class TensorChange:
         entries = (replace(one, address=Address(layer, parameter, one.address.index)) for one in self.entries)
         return TensorChange(tensor, tuple(entries))
 
-    def derive(self, values: Array, dtype: str, factors: Mapping[int, float]) -> TensorChange | None:
+    def derive(
+        self, values: Array, dtype: str, factors: Mapping[int, float], grid: IntegerGrid | None = None
+    ) -> TensorChange | None:
         """Make the change with the bits of another tensor; None when rounding to its dtype leaves nothing of it.
 
         Args:
             values: The other tensor, of the same name.
             dtype: What it is stored in.
             factors: What each row was multiplied by; 1 where it is not listed.
+            grid: What its whole numbers stand for, if it is a quantised one; new values are rounded to it.
+
+        Raises:
+            PatchError: A new value lies outside the grid.
         """
         entries = []
         for entry in self.entries:
             index = entry.address.index
             new = factors.get(row_of(index), 1.0) * entry.new
+            if grid is not None:
+                new = _round_to(grid, values.shape, entry)
             own = WeightChange.of(entry.address, dtype, float(values[index]), new)
             if own.old_bits != own.new_bits:
                 entries.append(own)
@@ -310,3 +318,22 @@ def changed_weights(
                 raise PatchError(done) from None
             raise
     return result
+
+
+def _round_to(grid: IntegerGrid, shape: tuple[int, ...], entry: WeightChange) -> int:
+    """The whole number of a grid for an entry's new value.
+
+    Raises:
+        PatchError: The grid ends before it; clipped, it would be another change.
+    """
+    index = entry.address.index
+    scale, zero = (np.broadcast_to(whole, shape)[index] for whole in (grid.scale, grid.zero))
+    number = round(entry.new / float(scale)) + int(zero)
+    if not grid.low <= number <= grid.high:
+        low, high = ((end - int(zero)) * float(scale) for end in (grid.low, grid.high))
+        raise PatchError(
+            f"{entry.address} would become {entry.new:.6g}, and the quantised file holds {low:.6g} to {high:.6g} "
+            "there; "
+            "repair that file itself, or quantise the repaired model"
+        )
+    return number

@@ -12,14 +12,17 @@ import numpy as np
 from arachne.model.values import Array
 from arachne.patch.base import BaseTensor, Fingerprint, fingerprint, row_of, tensor_sha256
 from arachne.patch.change import TensorChange
-from arachne.weights.storage import FILE_STORAGES
+from arachne.weights.storage import FILE_STORAGES, IntegerGrid
 
-SAME, CONTENT, CLOSE, SCALED = "same", "content", "close", "scaled"
-ORDER = (SAME, CONTENT, CLOSE, SCALED)
+SAME, CONTENT, CLOSE, SCALED, QUANTISED = "same", "content", "close", "scaled", "quantised"
+ORDER = (SAME, CONTENT, CLOSE, SCALED, QUANTISED)
 """How a tensor was recognised, the surest first."""
 
 TOLERANCE = {"float64": 1e-6, "float32": 1e-6, "float16": 1e-3, "bfloat16": 8e-3}
 """How far a row may lie from its fingerprint, as a share of its norm: what rounding to the dtype can do."""
+
+ROUNDING_DEVIATIONS = 5
+"""How far a row of whole numbers may lie from its fingerprint, in standard deviations of what rounding does to it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,12 +34,14 @@ class FileTensor:
         parameter: The parameter's name in the file.
         values: Its values in canonical layout.
         dtype: What it is stored in.
+        grid: What its whole numbers stand for; None where they, or floats, are the values.
     """
 
     layer: str
     parameter: str
     values: Array
     dtype: str
+    grid: IntegerGrid | None = None
 
     @cached_property
     def sha256(self) -> str:
@@ -52,7 +57,7 @@ class Pair:
         change: What the patch does to it.
         layer: The layer's name in the file.
         parameter: The parameter's name in the file.
-        how: `same`, `content`, `close` or `scaled`.
+        how: `same`, `content`, `close`, `scaled` or `quantised`.
         factors: For scaled tensors, what each touched row was multiplied by.
         done: Whether the file's tensor is what the patch leaves behind.
     """
@@ -79,6 +84,9 @@ def recognise(change: TensorChange, found: FileTensor, *, exact: bool) -> Pair |
         exact: Whether only equal content counts.
     """
     tensor, key, values, dtype = change.tensor, (found.layer, found.parameter), found.values, found.dtype
+    if found.grid is not None and tensor.dtype in TOLERANCE:
+        fits = found.parameter == tensor.parameter and _rounds_to(change, found.grid.to_float(values), found.grid)
+        return Pair(change, *key, QUANTISED, {}, False) if fits else None
     exact = exact or not {dtype, tensor.dtype} <= set(TOLERANCE)  # whole numbers are the same or others
     before, after = found.sha256 == tensor.sha256, found.sha256 == tensor.patched_sha256
     if None in (tensor.sha256, tensor.patched_sha256) and dtype == tensor.dtype and not (before or after):
@@ -95,6 +103,25 @@ def recognise(change: TensorChange, found: FileTensor, *, exact: bool) -> Pair |
             close = all(abs(factor - 1) <= tolerance for factor in factors.values())
             return Pair(change, *key, CLOSE if close else SCALED, {} if close else factors, done)
     return None
+
+
+def _rounds_to(change: TensorChange, values: Array, grid: IntegerGrid) -> bool:
+    """Whether the values of a quantised tensor are those of the patch's tensor before the change, but for rounding."""
+    marks = {mark.row: mark for mark in change.tensor.fingerprints}
+    if not change.entries or marks.keys() != change.rows.keys():
+        return False
+    steps = np.broadcast_to(grid.scale, values.shape)
+    for row, mark in marks.items():
+        found = fingerprint(values, row)
+        own = np.asarray((steps[None] if values.ndim < 2 else steps)[row], np.float64)
+        apart = ROUNDING_DEVIATIONS * math.sqrt(float((own**2).sum()) / 12)
+        if found is None or np.abs(np.array(mark.projections) - np.array(found.projections)).max() > apart:
+            return False
+    return all(
+        abs(float(values[index]) - entry.old) <= 1.01 * float(steps[index])
+        for entry in change.entries
+        for index in [entry.address.index]
+    )
 
 
 def _factors(change: TensorChange, values: Array, dtype: str) -> dict[int, float] | None:

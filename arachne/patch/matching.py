@@ -16,7 +16,7 @@ from arachne.io.files import sha256_of
 from arachne.model.weight_file import WeightFile
 from arachne.patch.base import PatchBase
 from arachne.patch.change import TensorChange
-from arachne.patch.match_tensor import CLOSE, ORDER, SAME, SCALED, FileTensor, Pair, recognise
+from arachne.patch.match_tensor import CLOSE, ORDER, QUANTISED, SAME, SCALED, TOLERANCE, FileTensor, Pair, recognise
 from arachne.patch.patch import Patch
 from arachne.weights.storage import FILE_STORAGES
 
@@ -84,7 +84,9 @@ def _candidates(
     """The possible counterparts of every tensor of the patch, in one pass over the file."""
     found: dict[tuple[str, str], list[Pair]] = {change.key: [] for change in patch.changes}
     for layer, parameter in listed:
-        there = FileTensor(layer, parameter, file.read(layer, parameter), file.dtype(layer, parameter))
+        there = FileTensor(
+            layer, parameter, file.read(layer, parameter), file.dtype(layer, parameter), file.grid(layer, parameter)
+        )
         if there.dtype not in FILE_STORAGES:
             continue
         for change in patch.changes:
@@ -145,6 +147,15 @@ def _surest(pairs: Sequence[Pair]) -> list[Pair]:
 
 def _not_found(change: TensorChange, file: WeightFile, listed: Sequence[tuple[str, str]]) -> PatchError:
     tensor, where = change.tensor, file.path.name
+    quantised = file.dtype(*change.key) if change.key in listed and file.grid(*change.key) is not None else None
+    if quantised is not None and tensor.dtype in TOLERANCE:
+        why = (
+            "" if change.entries else "; a low-rank change is of the whole tensor, of which nothing is left to compare"
+        )
+        return PatchError(
+            f"the patch was made for another model or for other weights: '{tensor.name}' in '{where}', in {quantised}, "
+            f"is not what rounding makes of the patch's{why}"
+        )
     if change.key in listed:
         try:
             change.on(file.read(*change.key), file.dtype(*change.key), where)
@@ -183,8 +194,10 @@ def _check_mapping(mapping: Mapping[str, str], patch: Patch, listed: Sequence[tu
 
 
 def _translate(patch: Patch, pairs: Sequence[Pair], file: WeightFile) -> Match:
-    derived = any(pair.how in (CLOSE, SCALED) or file.dtype(pair.layer, pair.parameter) != pair.change.tensor.dtype
-                  for pair in pairs)  # fmt: skip
+    derived = any(
+        pair.how in (CLOSE, SCALED, QUANTISED) or file.dtype(pair.layer, pair.parameter) != pair.change.tensor.dtype
+        for pair in pairs
+    )
     done = any(pair.done for pair in pairs)
     if derived and done:
         raise PatchError(
@@ -194,8 +207,11 @@ def _translate(patch: Patch, pairs: Sequence[Pair], file: WeightFile) -> Match:
     translated: list[TensorChange | None] = []
     for pair in pairs:
         change, key = pair.change.move_to(pair.layer, pair.parameter), (pair.layer, pair.parameter)
-        translated.append(change.derive(file.read(*key), file.dtype(*key), pair.factors) if derived else change)
+        grid = file.grid(*key) if pair.how == QUANTISED else None
+        translated.append(change.derive(file.read(*key), file.dtype(*key), pair.factors, grid) if derived else change)
     changed = [change for change in translated if change is not None]
+    if not changed:
+        raise PatchError(f"every change of the patch is smaller than what '{file.path.name}' rounds to")
     known = not done and file.path.is_file()
     base = PatchBase(file.path.name, sha256_of(file.path) if known else None, None)
     origin = {

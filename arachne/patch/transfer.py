@@ -20,6 +20,7 @@ from arachne.model.weight_file import WeightFile
 from arachne.patch.file import Written, check_destination
 from arachne.patch.matching import Match, match
 from arachne.patch.patch import Patch
+from arachne.weights.storage import IntegerGrid
 
 if TYPE_CHECKING:
     from arachne.model.backend import ModelBackend
@@ -149,6 +150,10 @@ class ModelWeights(WeightFile):
     def parameters(self) -> list[tuple[str, str]]:
         """Every parameter, in order of execution."""
         return list(self._stored)
+
+    def grid(self, layer: str, parameter: str) -> IntegerGrid | None:
+        """What its whole numbers stand for."""
+        return self._stored[layer, parameter].grid
 
     def _read(self, layer: str, parameter: str) -> Array:
         """One parameter."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from arachne.model.values import Array, Weights
 from arachne.model.weight_file import WeightFile
-from arachne.weights.storage import carrier_of
+from arachne.weights.storage import IntegerGrid, carrier_of
 from arachne_onnx import io
 from arachne_onnx.layers import find_layers
 from arachne_onnx.surgery import metadata_entry
@@ -31,6 +31,11 @@ class OnnxWeightFile(WeightFile):
     def parameters(self) -> Sequence[tuple[str, str]]:
         """Return all parameters in order of execution."""
         return [(name, parameter) for name, layer in self._layers.items() for parameter in layer.stored]
+
+    def grid(self, layer: str, parameter: str) -> IntegerGrid | None:
+        """Return the grid of a quantised parameter."""
+        place = self._layers[layer].stored[parameter]
+        return place.canonical_grid(self._constants[place.name].shape)
 
     def name_patch(self, copy: Path, digest: str) -> None:
         """Append an entry to the model's metadata at the end of the file; all bytes before it stay unchanged."""

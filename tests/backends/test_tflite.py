@@ -45,8 +45,9 @@ def int8_file(*, softmax: bool = True, steps: float = 0.02) -> bytes:
     """A perceptron in whole numbers from end to end, as converters write it; `steps` are those of its logits."""
     writer = FileWriter()
     first, second = (quantise(values) for values in (WEIGHT, LAST))
-    given = {"scale": 0.05, "zero": 3}
-    hidden, logits = {"scale": 0.04, "zero": -128}, {"scale": steps, "zero": 0}
+    given: dict[str, Any] = {"scale": 0.05, "zero": 3}
+    hidden: dict[str, Any] = {"scale": 0.04, "zero": -128}
+    logits: dict[str, Any] = {"scale": steps, "zero": 0}
     x = writer.tensor("x", (1, 5), "int8", **given)
     h = writer.tensor("hidden/Relu", (1, 6), "int8", **hidden)
     z = writer.tensor("last/MatMul", (1, 3), "int8", **logits)

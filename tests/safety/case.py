@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-SERVERS = {"torch": "torch", "pt": "torch", "pt2": "torch", "safetensors": "torch", "keras": "keras", "h5": "keras"}
+SERVERS = {"torch": "torch", "pt": "torch", "pt2": "torch", "safetensors": "torch", "keras": "keras", "h5": "keras",
+           "tflite": "tflite"}  # fmt: skip
 """Which warmed-up process a kind of file runs in; every other kind runs in `core`, which knows ONNX and no other."""
 
 
@@ -36,7 +37,7 @@ class Case:
 
     @property
     def server(self) -> str:
-        """The process it runs in: `core`, `torch` or `keras`."""
+        """The process it runs in: `core`, `torch`, `keras` or `tflite`."""
         return SERVERS.get(self.kind, "core")
 
 

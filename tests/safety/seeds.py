@@ -13,6 +13,7 @@ from PIL import Image
 
 from tests.safety import valid
 from tests.safety.case import SERVERS
+from tests.safety.cases_tflite import model as tflite_model
 from tests.safety.inside import Change, in_header, in_json, in_member, in_message
 from tests.safety.inside_arrays import in_about, in_arrays
 from tests.safety.mutations import mutate
@@ -156,6 +157,8 @@ IMAGES = ("--preprocess", "grey scale=1/255 layout=nchw")
 PROGRAM = ("scan", "net.pt2", "--data", "data.npz")
 WEIGHTS = ("scan", *valid.FACTORY, "--data", "data.npz", "--weights")
 
+TFLITE = ("scan", "net.tflite", "--data", "data.npz")
+
 INSIDE = [
     Seed("onnx, fields", "onnx", _with_data(valid.model), (*SCAN, "data.npz"), in_message),
     Seed("pt2, description", "pt2", _with_data(valid.program), PROGRAM, in_member("model.json", in_json)),
@@ -272,6 +275,7 @@ SEEDS = [
         _with_data(lambda folder: valid.state_dict(folder, "net.safetensors")),
         ("scan", *valid.FACTORY, "--weights", "net.safetensors", "--data", "data.npz"),
     ),
+    Seed("tflite", "tflite", _with_data(tflite_model), TFLITE),
     Seed("keras", "keras", _with_data(valid.keras_model), ("scan", "net.keras", "--data", "data.npz")),
     Seed(
         "weights.h5",

@@ -30,6 +30,7 @@ LOADED = {
     "core": ["arachne_onnx", "onnx", "onnxruntime", "PIL.Image", "pyarrow.parquet", "tests.safety.valid"],
     "torch": ["arachne_torch", "torch", "safetensors"],
     "keras": ["arachne_keras", "keras"],
+    "tflite": ["arachne_tflite.adapter", "ai_edge_litert.schema_py_generated"],
 }
 """Modules each server loads before its first child, where installed."""
 
@@ -39,6 +40,7 @@ WARM = (
     "arachne_onnx",
     "arachne_torch",
     "arachne_keras",
+    "arachne_tflite",
     "numpy",
     "scipy",
     "PIL",

@@ -25,7 +25,7 @@ def _sample() -> list[Case]:
 
 
 def _parameters() -> list[object]:
-    marks = {"torch": [pytest.mark.backend("torch")], "keras": [pytest.mark.backend("keras")]}
+    marks = {name: [pytest.mark.backend(name)] for name in ("torch", "keras", "tflite")}
     return [
         pytest.param(case, id=case.name, marks=marks.get(case.server, [pytest.mark.backend("onnx")]))
         for case in sorted(_sample(), key=lambda case: case.server)
