@@ -283,6 +283,8 @@ class OnnxBackend(RunnerBackend):
 
 def _without_rule(operators: Sequence[str], lost: Sequence[str], left: Sequence[str]) -> str:
     remain = f"; these remain: {_some(left)}" if left else "; none remains"
+    if any(operator.startswith("com.microsoft") for operator in operators):
+        remain += "; onnxruntime has fused this graph: repair the file from before its optimisation"
     return f"no gradient passes {_some(operators)}, so these layers are out of reach: {_some(lost)}{remain}"
 
 

@@ -13,6 +13,7 @@ import onnx
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from arachne.errors import ModelError, UnsafeModelError
+from arachne_onnx.graph import FREE_SIZE
 from arachne_onnx.trees import check_trees
 
 MAX_NODES, MAX_DEPTH = 20_000, 64
@@ -224,7 +225,7 @@ def _check_inputs(graph: GraphProto) -> None:
         kind = value.type.tensor_type
         if kind.elem_type not in TensorProto.DataType.values():
             raise ModelError(f"the model's '{value.name}' has the unknown data type {kind.elem_type}")
-        if any(size.dim_value < 0 or size.dim_value > MAX_SIZE for size in kind.shape.dim):
+        if any(size.dim_value < FREE_SIZE or size.dim_value > MAX_SIZE for size in kind.shape.dim):
             raise ModelError(f"the model's '{value.name}' has sizes that no tensor has")
 
 

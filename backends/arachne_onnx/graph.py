@@ -25,6 +25,9 @@ SCORES = "arachne/scores/"
 MAX_MESSAGE_BYTES = (1 << 31) - (1 << 24)
 """Bytes of constants in one message, which holds 2 GB; beyond that, large constants are passed beside it."""
 
+FREE_SIZE = -1
+"""The size that Paddle's exporter writes for one that is left free."""
+
 LARGE_TENSOR_BYTES = 1 << 20
 """The size in bytes from which a tensor is passed beside the message."""
 
@@ -204,7 +207,7 @@ def type_from(info: ValueInfoProto) -> TensorType | None:
 def _dimension(dimension: Any) -> int | str | None:
     match dimension.WhichOneof("value"):
         case "dim_value":
-            return int(dimension.dim_value)
+            return None if dimension.dim_value == FREE_SIZE else int(dimension.dim_value)
         case "dim_param":
             return str(dimension.dim_param) or None
     return None

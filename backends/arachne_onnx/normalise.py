@@ -20,7 +20,18 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 
 from arachne.errors import ModelError
 from arachne.model.values import Array
-from arachne_onnx.graph import IR_VERSION, Graph, TensorType, attributes, infer_types, subgraphs, type_from, value_info
+from arachne_onnx.fused import write_out_fused
+from arachne_onnx.graph import (
+    FREE_SIZE,
+    IR_VERSION,
+    Graph,
+    TensorType,
+    attributes,
+    infer_types,
+    subgraphs,
+    type_from,
+    value_info,
+)
 from arachne_onnx.grids import dequantise_weights
 from arachne_onnx.order import sort_nodes, take_constant_branches
 from arachne_onnx.qoperators import write_out_qoperators
@@ -51,6 +62,7 @@ def normalise(model: ModelProto, outside: Mapping[str, Array] | None = None) -> 
     copy = ModelProto()
     copy.CopyFrom(model)
     _leave_out_own_name(copy)
+    _free_sizes(copy.graph)
     sort_nodes(copy.graph)
     if copy.functions:
         copy = onnx.inliner.inline_local_functions(copy, True)
@@ -66,6 +78,7 @@ def normalise(model: ModelProto, outside: Mapping[str, Array] | None = None) -> 
     graph = _graph(copy, outside)
     write_out_qoperators(graph)
     infer_types(graph)
+    write_out_fused(graph)
     take_constant_branches(graph)
     unroll(graph)
     return graph
@@ -106,6 +119,14 @@ def learn_types(graph: Graph, runs: Sequence[Mapping[str, Array]]) -> None:
             axis[0] if len(set(axis)) == 1 else "_".join(map(str, axis)) for axis in zip(*shapes, strict=True)
         )
         graph.types[name] = TensorType(helper.np_dtype_to_tensor_dtype(first.dtype), shape)
+
+
+def _free_sizes(graph: GraphProto) -> None:
+    """Leave sizes out that an exporter wrote as -1, which tools of ONNX take for a number."""
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        for size in value.type.tensor_type.shape.dim:
+            if size.HasField("dim_value") and size.dim_value == FREE_SIZE:
+                size.ClearField("dim_value")
 
 
 def _leave_out_own_name(model: ModelProto) -> None:

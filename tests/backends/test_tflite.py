@@ -231,3 +231,30 @@ def test_ordinary_onnx_repair_imports_nothing_of_tflite_or_quantisation(tmp_path
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_float_patch_is_rounded_to_the_int8_file(tmp_path: Path) -> None:
+    """Found on the float network, applied to the file in whole numbers, taken out again bit for bit."""
+    from arachne.patch.commands import apply, diff, revert
+
+    writer = FileWriter()
+    x, h, z = (writer.tensor(name, shape) for name, shape in (("x", (1, 5)), ("h", (1, 6)), ("z", (1, 3))))
+    for name, source, values, made in (("hidden", x, WEIGHT, h), ("last", h, LAST, z)):
+        stored = writer.tensor(f"{name}/kernel", values.shape, "float32", values)
+        writer.operator("FULLY_CONNECTED", [source, stored], [made], "FullyConnectedOptions")
+    (tmp_path / "float.tflite").write_bytes(writer.content([x], [z]))
+    (tmp_path / "int8.tflite").write_bytes(int8_file())
+    backend = TfliteBackend.load(tmp_path / "float.tflite")
+    changed = np.array(LAST)
+    changed[1, 2] *= 0.3
+    backend.set_weights("last", "weight", changed)
+    backend.save(tmp_path / "changed.tflite")
+    patch = diff(tmp_path / "float.tflite", tmp_path / "changed.tflite")
+    done = apply(patch, tmp_path / "int8.tflite", tmp_path / "patched.tflite")
+    assert done is not None
+    assert [pair.how for pair in done.match.pairs] == ["quantised"]
+    patched = TfliteBackend.load(tmp_path / "patched.tflite").get_weights("last")["weight"]
+    scale = float(np.abs(LAST).max(axis=1)[1]) / 127
+    assert patched[1, 2] == pytest.approx(changed[1, 2], abs=scale / 2)
+    revert(patch, tmp_path / "patched.tflite", tmp_path / "back.tflite")
+    assert (tmp_path / "back.tflite").read_bytes() == int8_file()
