@@ -80,7 +80,7 @@ def _scan(make: Callable[[], bytes]) -> Callable[[Path], list[str]]:
     return case
 
 
-def edited(edit: Edit) -> Callable[[Path], list[str]]:
+def scan_after(edit: Edit) -> Callable[[Path], list[str]]:
     """The network after an edit, and a scan of it."""
     return _scan(lambda: content(edit))
 
@@ -127,7 +127,7 @@ def code(number: int, builtin: int) -> Edit:
     return edit
 
 
-def stored(number: int, data: bytes) -> Edit:
+def store(number: int, data: bytes) -> Edit:
     """Other bytes for a stored tensor."""
 
     def edit(writer: Any) -> None:
@@ -163,7 +163,7 @@ def grid(number: int, scale: Any, zero: Any, axis: int = 0, kind: int = 9) -> Ed
     return edit
 
 
-def aliased(writer: Any) -> None:
+def share_buffer(writer: Any) -> None:
     """Two tensors of one buffer, with another shape."""
     writer.graph.tensors[BIAS].buffer = writer.graph.tensors[WEIGHT].buffer
 
@@ -191,7 +191,7 @@ def custom(name: str) -> Edit:
     return edit
 
 
-def swapped(writer: Any) -> None:
+def swap_operators(writer: Any) -> None:
     """Operators in another order than they depend on each other."""
     operators = writer.graph.operators
     operators[DENSE], operators[RESHAPE] = operators[RESHAPE], operators[DENSE]
@@ -210,7 +210,7 @@ def signature(writer: Any, place: int, graph: int = 0) -> None:
     writer.model.signatureDefs = [made]
 
 
-def patched(offset: Callable[[bytes], int], number: int, code: str = "<I") -> Callable[[Path], list[str]]:
+def overwrite(offset: Callable[[bytes], int], number: int, code: str = "<I") -> Callable[[Path], list[str]]:
     """The network with a number put over its bytes."""
 
     def make() -> bytes:
@@ -280,24 +280,26 @@ def _cases() -> list[Case]:
             ("result", LOGITS),
             ("flat", FLAT),
         ):
-            found.append((f"{place}-of-size-{name}", "size", edited(tensor(number, shape=sizes))))
+            found.append((f"{place}-of-size-{name}", "size", scan_after(tensor(number, shape=sizes))))
     for name, place in PLACES.items():
         for number, what in ((CONV, "convolution"), (DENSE, "dense"), (SOFTMAX, "softmax")):
-            found.append((f"{what}-reads-tensor-{name}", "place", edited(operator(number, inputs=[place, 1, 2]))))
-            found.append((f"{what}-writes-tensor-{name}", "place", edited(operator(number, outputs=[place]))))
+            found.append((f"{what}-reads-tensor-{name}", "place", scan_after(operator(number, inputs=[place, 1, 2]))))
+            found.append((f"{what}-writes-tensor-{name}", "place", scan_after(operator(number, outputs=[place]))))
         found.append((f"model-takes-tensor-{name}", "place", _scan(lambda p=place: content(None, ([p], [OUTPUT])))))  # type: ignore[misc]
         found.append((f"model-gives-tensor-{name}", "place", _scan(lambda p=place: content(None, ([X], [p])))))  # type: ignore[misc]
     for name, value in NUMBERS.items():
         for option_name in ("strideH", "strideW", "dilationHFactor", "dilationWFactor"):
-            found.append((f"convolution-{option_name}-{name}", "option", edited(option(CONV, **{option_name: value}))))
+            found.append(
+                (f"convolution-{option_name}-{name}", "option", scan_after(option(CONV, **{option_name: value})))
+            )
         for option_name in ("strideH", "strideW", "filterHeight", "filterWidth"):
-            found.append((f"pool-{option_name}-{name}", "option", edited(option(POOL, **{option_name: value}))))
+            found.append((f"pool-{option_name}-{name}", "option", scan_after(option(POOL, **{option_name: value}))))
     for number in (2, 17, -3, 100):
-        found.append((f"convolution-padding-{number}", "option", edited(option(CONV, padding=number))))
+        found.append((f"convolution-padding-{number}", "option", scan_after(option(CONV, padding=number))))
         found.append(
-            (f"convolution-activation-{number}", "option", edited(option(CONV, fusedActivationFunction=number + 8)))
+            (f"convolution-activation-{number}", "option", scan_after(option(CONV, fusedActivationFunction=number + 8)))
         )
-        found.append((f"pool-padding-{number}", "option", edited(option(POOL, padding=number))))
+        found.append((f"pool-padding-{number}", "option", scan_after(option(POOL, padding=number))))
     for builtin in (
         10,
         15,
@@ -322,78 +324,78 @@ def _cases() -> list[Case]:
         209,
         500,
     ):
-        found.append((f"softmax-is-operator-{builtin}", "operator", edited(code(SOFTMAX, builtin))))
+        found.append((f"softmax-is-operator-{builtin}", "operator", scan_after(code(SOFTMAX, builtin))))
     for builtin in (0, 2, 3, 4, 9, 18, 36, 39, 45, 67, 83, 126):
-        found.append((f"reshape-is-operator-{builtin}", "operator", edited(code(RESHAPE, builtin))))
+        found.append((f"reshape-is-operator-{builtin}", "operator", scan_after(code(RESHAPE, builtin))))
     for dtype in (5, 8, 11, 12, 13, 14, 17, 18, 19, 21, 99):
-        found.append((f"weight-of-type-{dtype}", "type", edited(tensor(WEIGHT, type=dtype))))
+        found.append((f"weight-of-type-{dtype}", "type", scan_after(tensor(WEIGHT, type=dtype))))
     for dtype in (1, 2, 4, 6, 9):
-        found.append((f"result-of-type-{dtype}", "type", edited(tensor(LOGITS, type=dtype))))
+        found.append((f"result-of-type-{dtype}", "type", scan_after(tensor(LOGITS, type=dtype))))
     for name, value in (("nan", np.nan), ("infinite", np.inf)):
-        found.append((f"weight-{name}", "value", edited(values(WEIGHT, value))))
-        found.append((f"scale-{name}", "value", edited(grid(WEIGHT, value, 0))))
-        found.append((f"beta-{name}", "value", edited(option(SOFTMAX, beta=float(value)))))
+        found.append((f"weight-{name}", "value", scan_after(values(WEIGHT, value))))
+        found.append((f"scale-{name}", "value", scan_after(grid(WEIGHT, value, 0))))
+        found.append((f"beta-{name}", "value", scan_after(option(SOFTMAX, beta=float(value)))))
     for name, scale, zero in (
         ("zero", 0.0, 0),
         ("negative", -1.0, 0),
         ("of-three", [1.0] * 3, [0] * 3),
         ("tiny", 1e-45, 300),
     ):
-        found.append((f"scale-{name}", "value", edited(grid(WEIGHT, scale, zero))))
+        found.append((f"scale-{name}", "value", scan_after(grid(WEIGHT, scale, zero))))
     found += [
-        ("scales-without-zeros", "value", edited(grid(WEIGHT, [1.0] * 10, [0, 0]))),
-        ("scales-of-axis-seven", "value", edited(grid(WEIGHT, [1.0] * 10, [0] * 10, axis=7))),
-        ("scales-of-axis-minus-one", "value", edited(grid(WEIGHT, [1.0] * 10, [0] * 10, axis=-1))),
-        ("weight-bytes-missing", "size", edited(stored(WEIGHT, b""))),
-        ("weight-one-byte-short", "size", edited(stored(WEIGHT, bytes(639)))),
-        ("weight-one-byte-long", "size", edited(stored(WEIGHT, bytes(641)))),
-        ("shape-stored-as-other", "size", edited(stored(SHAPE, struct.pack("<2i", 7, 9)[:4]))),
-        ("buffers-shared-by-two-shapes", "size", edited(aliased)),
-        ("buffer-number-largest", "place", edited(tensor(WEIGHT, buffer=2**32 - 1))),
-        ("weights-sparse", "type", edited(sparse)),
-        ("graphs-two", "structure", edited(twice)),
-        ("graphs-none", "structure", edited(lambda writer: setattr(writer.model, "subgraphs", []))),
-        ("tensors-none", "structure", edited(lambda writer: setattr(writer.graph, "tensors", []))),
-        ("operators-none", "structure", edited(lambda writer: setattr(writer.graph, "operators", []))),
-        ("operators-unlisted", "structure", edited(lambda writer: setattr(writer.model, "operatorCodes", []))),
-        ("operators-out-of-order", "structure", edited(swapped)),
-        ("operators-sixty-thousand", "structure", edited(many_operators)),
-        ("operator-reads-itself", "structure", edited(operator(SOFTMAX, inputs=[OUTPUT]))),
-        ("operator-writes-its-input", "structure", edited(operator(SOFTMAX, outputs=[LOGITS]))),
-        ("operator-writes-a-weight", "structure", edited(operator(SOFTMAX, outputs=[WEIGHT]))),
-        ("operator-writes-nothing", "structure", edited(operator(SOFTMAX, outputs=[]))),
-        ("operator-writes-twice", "structure", edited(operator(SOFTMAX, outputs=[OUTPUT, OUTPUT]))),
-        ("operator-without-inputs", "structure", edited(operator(DENSE, inputs=[]))),
-        ("operator-with-hundred-inputs", "structure", edited(operator(SOFTMAX, inputs=[LOGITS, *[-2] * 100]))),
-        ("operator-custom", "operator", edited(custom("Evil"))),
-        ("operator-custom-with-a-path", "operator", edited(custom("../../lib.so\x1b[2J"))),
-        ("options-of-another-operator", "option", edited(operator(SOFTMAX, builtinOptionsType=1))),
-        ("state-kept", "type", edited(tensor(FLAT, isVariable=True))),
-        ("signature-of-no-tensor", "place", edited(lambda writer: signature(writer, 999))),
-        ("signature-of-no-graph", "place", edited(lambda writer: signature(writer, X, 3))),
-        ("version-two", "structure", edited(lambda writer: setattr(writer.model, "version", 2))),
+        ("scales-without-zeros", "value", scan_after(grid(WEIGHT, [1.0] * 10, [0, 0]))),
+        ("scales-of-axis-seven", "value", scan_after(grid(WEIGHT, [1.0] * 10, [0] * 10, axis=7))),
+        ("scales-of-axis-minus-one", "value", scan_after(grid(WEIGHT, [1.0] * 10, [0] * 10, axis=-1))),
+        ("weight-bytes-missing", "size", scan_after(store(WEIGHT, b""))),
+        ("weight-one-byte-short", "size", scan_after(store(WEIGHT, bytes(639)))),
+        ("weight-one-byte-long", "size", scan_after(store(WEIGHT, bytes(641)))),
+        ("shape-stored-as-other", "size", scan_after(store(SHAPE, struct.pack("<2i", 7, 9)[:4]))),
+        ("buffers-shared-by-two-shapes", "size", scan_after(share_buffer)),
+        ("buffer-number-largest", "place", scan_after(tensor(WEIGHT, buffer=2**32 - 1))),
+        ("weights-sparse", "type", scan_after(sparse)),
+        ("graphs-two", "structure", scan_after(twice)),
+        ("graphs-none", "structure", scan_after(lambda writer: setattr(writer.model, "subgraphs", []))),
+        ("tensors-none", "structure", scan_after(lambda writer: setattr(writer.graph, "tensors", []))),
+        ("operators-none", "structure", scan_after(lambda writer: setattr(writer.graph, "operators", []))),
+        ("operators-unlisted", "structure", scan_after(lambda writer: setattr(writer.model, "operatorCodes", []))),
+        ("operators-out-of-order", "structure", scan_after(swap_operators)),
+        ("operators-sixty-thousand", "structure", scan_after(many_operators)),
+        ("operator-reads-itself", "structure", scan_after(operator(SOFTMAX, inputs=[OUTPUT]))),
+        ("operator-writes-its-input", "structure", scan_after(operator(SOFTMAX, outputs=[LOGITS]))),
+        ("operator-writes-a-weight", "structure", scan_after(operator(SOFTMAX, outputs=[WEIGHT]))),
+        ("operator-writes-nothing", "structure", scan_after(operator(SOFTMAX, outputs=[]))),
+        ("operator-writes-twice", "structure", scan_after(operator(SOFTMAX, outputs=[OUTPUT, OUTPUT]))),
+        ("operator-without-inputs", "structure", scan_after(operator(DENSE, inputs=[]))),
+        ("operator-with-hundred-inputs", "structure", scan_after(operator(SOFTMAX, inputs=[LOGITS, *[-2] * 100]))),
+        ("operator-custom", "operator", scan_after(custom("Evil"))),
+        ("operator-custom-with-a-path", "operator", scan_after(custom("../../lib.so\x1b[2J"))),
+        ("options-of-another-operator", "option", scan_after(operator(SOFTMAX, builtinOptionsType=1))),
+        ("state-kept", "type", scan_after(tensor(FLAT, isVariable=True))),
+        ("signature-of-no-tensor", "place", scan_after(lambda writer: signature(writer, 999))),
+        ("signature-of-no-graph", "place", scan_after(lambda writer: signature(writer, X, 3))),
+        ("version-two", "structure", scan_after(lambda writer: setattr(writer.model, "version", 2))),
         ("inputs-none", "structure", _scan(lambda: content(None, ([], [OUTPUT])))),
         ("outputs-none", "structure", _scan(lambda: content(None, ([X], [])))),
         ("input-twice", "structure", _scan(lambda: content(None, ([X, X], [OUTPUT])))),
         ("input-stored", "structure", _scan(lambda: content(None, ([X, WEIGHT], [OUTPUT])))),
         ("output-is-the-input", "structure", _scan(lambda: content(None, ([X], [X])))),
         ("output-is-a-weight", "structure", _scan(lambda: content(None, ([X], [WEIGHT])))),
-        ("slots-before-the-file", "offset", patched(root, BIG, "<i")),
-        ("slots-behind-the-file", "offset", patched(root, -BIG, "<i")),
-        ("slots-of-no-length", "offset", patched(vtable, 0, "<H")),
-        ("slots-of-odd-length", "offset", patched(vtable, 7, "<H")),
-        ("slots-of-largest-length", "offset", patched(vtable, 65_535, "<H")),
-        ("table-of-no-length", "offset", patched(lambda data: vtable(data) + 2, 0, "<H")),
-        ("table-of-largest-length", "offset", patched(lambda data: vtable(data) + 2, 65_535, "<H")),
+        ("slots-before-the-file", "offset", overwrite(root, BIG, "<i")),
+        ("slots-behind-the-file", "offset", overwrite(root, -BIG, "<i")),
+        ("slots-of-no-length", "offset", overwrite(vtable, 0, "<H")),
+        ("slots-of-odd-length", "offset", overwrite(vtable, 7, "<H")),
+        ("slots-of-largest-length", "offset", overwrite(vtable, 65_535, "<H")),
+        ("table-of-no-length", "offset", overwrite(lambda data: vtable(data) + 2, 0, "<H")),
+        ("table-of-largest-length", "offset", overwrite(lambda data: vtable(data) + 2, 65_535, "<H")),
     ]
     for number, name in ((1, "codes"), (2, "graphs"), (4, "buffers")):
         found += [
-            (f"{name}-slot-outside", "offset", patched(slot(number), 60_000, "<H")),
-            (f"{name}-at-zero", "offset", patched(field(number), 0)),
-            (f"{name}-outside", "offset", patched(field(number), 2**32 - 1)),
-            (f"{name}-at-the-end", "offset", patched(field(number), BIG)),
-            (f"{name}-four-milliard", "offset", patched(vector(number), 2**32 - 1)),
-            (f"{name}-million", "offset", patched(vector(number), 1_000_000)),
+            (f"{name}-slot-outside", "offset", overwrite(slot(number), 60_000, "<H")),
+            (f"{name}-at-zero", "offset", overwrite(field(number), 0)),
+            (f"{name}-outside", "offset", overwrite(field(number), 2**32 - 1)),
+            (f"{name}-at-the-end", "offset", overwrite(field(number), BIG)),
+            (f"{name}-four-milliard", "offset", overwrite(vector(number), 2**32 - 1)),
+            (f"{name}-million", "offset", overwrite(vector(number), 1_000_000)),
         ]  # fmt: skip
     return [Case(f"tflite-{name}", "tflite", attack, make) for name, attack, make in found]
 
