@@ -50,7 +50,7 @@ class WeightFile(ABC):
         return self._dtype(layer, parameter)
 
     def grid(self, layer: str, parameter: str) -> IntegerGrid | None:
-        """What the whole numbers of a parameter stand for, in the canonical layout; None where they are the values."""
+        """Return the grid of a quantised parameter in the canonical layout; None where the file holds the values."""
         return None
 
     @final

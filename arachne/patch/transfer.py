@@ -152,7 +152,7 @@ class ModelWeights(WeightFile):
         return list(self._stored)
 
     def grid(self, layer: str, parameter: str) -> IntegerGrid | None:
-        """What its whole numbers stand for."""
+        """Return the grid of a quantised parameter."""
         return self._stored[layer, parameter].grid
 
     def _read(self, layer: str, parameter: str) -> Array:
