@@ -11,6 +11,7 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
 from arachne.adapting.outputs import SMALLEST_PROBABILITY
+from arachne.decisions.decisions import decide
 from arachne.errors import ModelError
 from arachne.model.values import Array, Inputs, count
 from arachne_onnx import running as onnx_running
@@ -233,7 +234,7 @@ def _keep_ties(scores: Array, output: Array) -> None:
     A softmax in steps of 1/256 gives equal numbers for different scores; who reads the output takes the first of them.
     """
     rows = np.arange(len(scores))
-    ours, theirs = scores.argmax(axis=1), output.reshape(scores.shape).argmax(axis=1)
+    ours, theirs = decide(scores), decide(output.reshape(scores.shape))
     scores[rows, ours], scores[rows, theirs] = scores[rows, theirs].copy(), scores[rows, ours].copy()
 
 

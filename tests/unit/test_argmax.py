@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2]
 NOT_OF_SCORES = {
     "arachne/causes": "counts, gains of rules",
     "arachne/data/classes.py": "one-hot labels",
+    "arachne/evidence/forecast.py": "counts",
     "arachne/scoring/fast/decide.py": "deficits of candidates",
     "arachne/scoring/fast/input_order.py": "positions",
     "arachne/localise/pareto.py": "products of objectives",
