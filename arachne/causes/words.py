@@ -36,4 +36,4 @@ def word_of(data: LabelledData, tokens: Array, token: int) -> str | None:
     best = sorted(agreement, key=lambda word: (-agreement[word], word))
     if agreement[best[0]] < MIN_AGREEMENT or (len(best) > 1 and agreement[best[1]] == agreement[best[0]]):
         return None
-    return best[0]
+    return str(best[0])

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.backend("torch")
 torch = pytest.importorskip("torch")
 
 
-class Net(torch.nn.Module):  # type: ignore[misc]  # torch has no types for its modules here
+class Net(torch.nn.Module):  # type: ignore[misc, name-defined]  # torch is imported only where it is
     """A class that a pickle names and that nobody looks up."""
 
     def __init__(self) -> None:
