@@ -12,6 +12,7 @@ import numpy as np
 from arachne.causes import Experiment
 from arachne.causes.targets import CauseTargets, try_targets
 from arachne.choose.budget import Budget, Choice
+from arachne.choose.outlook import Outlook
 from arachne.choose.select import explain_missing, select_point
 from arachne.data.chance import check_accuracy
 from arachne.data.class_order import check_class_order
@@ -44,11 +45,11 @@ from arachne.scoring.cut import Cuts
 from arachne.scoring.evaluators import make_evaluator
 from arachne.scoring.outcome import Baseline
 from arachne.scoring.threads import one_thread
-from arachne.search import Problem, SearchResult
+from arachne.search import Pool, Problem, SearchResult
 from arachne.search.build import build_problem
 from arachne.search.measured import MeasuredCandidate, measure_front, with_held_out
 from arachne.search.rounds import another_round
-from arachne.search.state import Candidate, OnGeneration
+from arachne.search.state import Candidate, OnGeneration, SearchState
 from arachne.settings import Settings
 from arachne.tasks import Rule, rule_in
 from arachne.text import size_text
@@ -126,13 +127,13 @@ def repair(
         run.note(note)
     if on_doubtful is not None and len(doubtful):
         on_doubtful(doubtful)
-    expected, experiments = look_ahead(run, backend, split)
+    experiments = try_causes(run, backend, split)
     settings = replace(settings, objective=split.objective).with_task(split.seen.task)
     provenance = make_provenance(backend, sources, split, settings)
     run.resume(run_fields(backend, split, provenance))
     with run.flush_on_exit(), memory_faults():
         localisation = localise(run, backend, split, settings)
-        problem, found = search(run, backend, split, localisation, sources, settings)
+        problem, found, expected = search(run, backend, split, localisation, sources, settings)
         chosen = choose_candidate(run, problem, found, settings)
         settings = replace(settings, budget=chosen.budget)
         provenance = {**provenance, "settings": settings.to_json()}
@@ -202,15 +203,12 @@ def tell_breaches(split: Split, tell: Callable[[str], None]) -> None:
         )
 
 
-def look_ahead(run: Run, backend: ModelBackend, split: Split) -> tuple[Forecast | None, dict[str, Experiment]]:
-    """Tell what is within reach, and try the causes to repair by experiment, on seen inputs only."""
+def try_causes(run: Run, backend: ModelBackend, split: Split) -> dict[str, Experiment]:
+    """Try the causes to repair by experiment, on seen inputs only."""
     experiments = try_targets(backend, split.seen)
     for text, tried in experiments.items():
         run.note(f"{text}: {tried.sentence}")
-    expected = forecast(backend, split.seen)
-    if expected is not None:
-        run.note(expected.sentence)
-    return expected, experiments
+    return experiments
 
 
 def localise(run: Run, backend: ModelBackend, split: Split, settings: Settings) -> Localisation:
@@ -227,22 +225,38 @@ def localise(run: Run, backend: ModelBackend, split: Split, settings: Settings) 
 
 def search(
     run: Run, backend: ModelBackend, split: Split, localisation: Localisation, sources: Sources, settings: Settings
-) -> tuple[Problem, SearchResult]:
-    """Search new values for the weights, from the beginning or from where an earlier run had got to."""
+) -> tuple[Problem, SearchResult, Forecast | None]:
+    """Search new values for the weights, from the beginning or from where an earlier run had got to.
+
+    Returns:
+        The problem, what was found, and the forecast that was told on the way.
+    """
     suspects, allowed = localisation.suspects, settings.known_localiser.layer_filter
     with run.stage("search"), restoring_weights(backend, suspects.parameters):
         memory = search_memory(settings.memory, is_lazy(sources.data.inputs), run.note)
         evaluate = partial(make_evaluator, settings.evaluator, memory=memory)
         problem, _ = build_problem(backend, split, suspects, settings.alpha, evaluate, sources.training, allowed)
         state = run.resumed_state()
-        found = settings.searcher.search(
-            problem, rng=run.rng, state=state, on_state=run.on_state(state), stop=run.stop_reason
-        )
+        outlook = begin_outlook(run, problem, settings, state)
+        on_state = outlook.after(run.on_state(state))
+        found = settings.searcher.search(problem, rng=run.rng, state=state, on_state=on_state, stop=run.stop_reason)
         front = [one if one.made_by else replace(one, made_by=settings.searcher.name) for one in found.front]
         found = replace(found, front=tuple(front))
         if settings.budget is not None and len(found.front) == 1:
             found = add_smaller_steps(problem, found)
-    return problem, found
+    return problem, found, outlook.forecast
+
+
+def begin_outlook(run: Run, problem: Problem, settings: Settings, state: SearchState | None) -> Outlook:
+    """Begin to watch a search for its forecast; one without quick members is forecast at once."""
+    outlook = Outlook(problem, settings.searcher, run.note)
+    if state is not None:
+        outlook.look(state)
+    if not isinstance(settings.searcher, Pool):
+        outlook.forecast = forecast(problem.backend, problem.split.seen)
+        if outlook.forecast is not None:
+            run.note(outlook.forecast.sentence)
+    return outlook
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,10 +1,12 @@
 """Forecasts beside what repairs of the study came to, for the faults the rule was decided on and those that judge it.
 
-    python -m benchmarks.forecast              # forecasts of every fault whose network is trained, and the table
-    python -m benchmarks.forecast --again      # make them anew
+    python -m benchmarks.forecast              # forecasts of every fault that was repaired, and the table
+    python -m benchmarks.forecast --print      # the table alone
 
-A forecast sees the inputs that the repair saw (`examples/study/results/budgets`, searcher auto), and is compared with
-what the chosen patch repaired on the other half, both as means over the seeds. The forecasts are kept in
+A forecast is that of the default search, whose quick members run here, on the inputs that the repair saw. It is
+compared with what the chosen patch repaired on the other half: on judging faults from
+`examples/study/results/budgets` (searcher auto, today's recipe), on deciding ones from
+`benchmarks/results/choosing.json`. Both are means over the seeds. Forecasts are kept in
 `benchmarks/results/forecast.json`.
 """
 
@@ -18,10 +20,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from arachne.data.run import whole_part
-from arachne.evidence.forecast import BUDGETS, forecast
-from arachne.scoring.tail_cache import run_and_keep
+import arachne
+from arachne.errors import NothingWithinBudgetError
+from arachne.evidence.forecast import BUDGETS, Forecast
+from arachne.search.pool import QUICK
 from benchmarks.causes import RESULTS
+from benchmarks.choosing import FILE as CHOOSING
+from examples.study.budgets import AUTO, DEFAULT_BUDGET, RECIPES
 from examples.study.cases import Case, cases
 from examples.study.faults import DECIDE, JUDGE
 from examples.study.poisoning import halves
@@ -33,25 +38,49 @@ NEAR = 0.1
 
 
 def measure(case: Case) -> dict[str, Any] | None:
-    """Forecast and outcome of one fault; None if it was never repaired."""
-    backend, data = case.open()
+    """Forecast and outcome of one fault; None if it was never repaired by today's search."""
     forecasts, outcomes, seconds = [], [], 0.0
     for seed in range(SEEDS):
-        path = run_path(RUNS, case.name, seed, "auto")
-        if not path.is_file():
+        came = find_outcome(case, seed)
+        if came is None:
             continue
-        rows = {row.budget: row for row in read_run(path).rows if row.searcher == "auto"}
-        part = whole_part(backend, halves(data, seed)[0], case.target, run=lambda one: run_and_keep(backend, one))
         start = time.process_time()
-        found = forecast(backend, part)
+        told = find_forecast(case, seed)
         seconds = max(seconds, time.process_time() - start)
-        if found is not None and len(rows) == len(BUDGETS):
-            forecasts.append(found.reach)
-            outcomes.append([rows[budget].repaired / max(1, rows[budget].negatives) for budget in BUDGETS])
+        if told is not None:
+            forecasts.append(told.reach)
+            outcomes.append(came)
     if not forecasts:
         return None
-    told, came = (np.mean(several, axis=0).round(4).tolist() for several in (forecasts, outcomes))
-    return {"part": case.part, "forecast": told, "outcome": came, "seeds": len(forecasts), "seconds": round(seconds, 3)}
+    told_mean, came_mean = (np.mean(several, axis=0).round(4).tolist() for several in (forecasts, outcomes))
+    counts = {"seeds": len(forecasts), "seconds": round(seconds, 3)}
+    return {"part": case.part, "forecast": told_mean, "outcome": came_mean, **counts}
+
+
+def find_outcome(case: Case, seed: int) -> list[float] | None:
+    """What a repair put right of the held-out negatives, by budget."""
+    if case.part == DECIDE:
+        known = json.loads(CHOOSING.read_text("utf-8")) if CHOOSING.is_file() else {}
+        rows = known.get(f"{case.name}.{seed}", {"rows": []})["rows"]
+        held = {row["budget"]: row.get("held_out", (0.0, 0.0))[0] for row in rows if row["rule"] == "luck"}
+        return [held[budget] for budget in BUDGETS] if held else None
+    path = run_path(RUNS, case.name, seed, AUTO)
+    if not path.is_file() or read_run(path).made_with["recipe"] != RECIPES[AUTO]:
+        return None
+    own = {row.budget: row for row in read_run(path).rows if row.searcher == AUTO}
+    return [own[budget].repaired / max(1, own[budget].negatives) for budget in BUDGETS]
+
+
+def find_forecast(case: Case, seed: int) -> Forecast | None:
+    """The forecast of the default search, from its quick members alone."""
+    backend, data = case.opened()
+    seen, held_out = halves(data, seed)
+    searcher = arachne.Pool(members=QUICK)
+    settings = arachne.Settings(seed=seed, drop_overlap=True, searcher=searcher, budget=arachne.Budget(DEFAULT_BUDGET))
+    try:
+        return arachne.repair(backend, seen, case.target, holdout=held_out, settings=settings).forecast
+    except NothingWithinBudgetError as error:
+        return error.result.forecast
 
 
 def show(known: dict[str, dict[str, Any]]) -> None:
@@ -75,14 +104,14 @@ def show(known: dict[str, dict[str, Any]]) -> None:
 def main() -> None:
     """Make the forecasts that are missing, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--again", action="store_true", help="Make known forecasts anew.")
+    parser.add_argument("--print", action="store_true", help="Forecast nothing.")
     parser.add_argument("--only", default="", metavar="PREFIX", help="Faults whose names begin so.")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     file = RESULTS / "forecast.json"
     known: dict[str, dict[str, Any]] = json.loads(file.read_text("utf-8")) if file.is_file() else {}
-    for case in cases((DECIDE, JUDGE)):
-        if case.name.startswith(arguments.only) and (arguments.again or case.name not in known):
+    for case in () if arguments.print else cases((DECIDE, JUDGE)):
+        if case.name.startswith(arguments.only) and case.name not in known:
             row = measure(case)
             if row is not None:
                 known[case.name] = row

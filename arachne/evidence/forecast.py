@@ -1,8 +1,9 @@
-"""Forecast before a search what share of a target is within reach at several budgets of damage.
+"""Forecast without a search what share of a target is within reach at several budgets of damage.
 
-The best linear rule on the last features tells the target's inputs from right inputs that are read as the same class.
-At every threshold it gives up some right inputs and gets hold of some of the target; that trade-off, measured out of
-fold, is what a repair moves along. `python -m benchmarks.forecast` prints forecasts beside what repairs came to.
+A repair forecasts better, from its first candidates (`arachne.choose.outlook`). This is for scans, which search
+nothing, and for searches other than the default: the best linear rule on the last features tells the target's inputs
+from right inputs that are read as the same class. At every threshold it gives up some right inputs and gets hold of
+some of the target; that trade-off, measured out of fold, is what a repair moves along.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def forecast(backend: ModelBackend, part: Part, *, seed: int = 0) -> Forecast | 
     reach = trade_off(np.concatenate(caught), np.concatenate(fixable), np.concatenate(lost), len(part.positives))
     shares = [max(second, usual_accuracy(part, wanted) * above) for second, above in reach]
     found = np.maximum.accumulate([share * len(wanted) / len(part.negatives) for share in shares])
-    return Forecast(len(part.negatives), tuple(found.tolist()), _frequent_class(part))
+    return Forecast(len(part.negatives), tuple(found.tolist()), frequent_class(part))
 
 
 def usual_accuracy(part: Part, rows: Array) -> float:
@@ -131,7 +132,7 @@ def usual_accuracy(part: Part, rows: Array) -> float:
     return float(accuracy[part.labels[rows]].mean())
 
 
-def _frequent_class(part: Part) -> str | None:
+def frequent_class(part: Part) -> str | None:
     """Return the name of the class that most of the target is of; None if there is none."""
     classes, counts = np.unique(part.labels[part.negatives], return_counts=True)
     most = int(counts.argmax())

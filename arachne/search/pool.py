@@ -17,7 +17,7 @@ from arachne.search.cross_fit import outcomes
 from arachne.search.erase import Erase
 from arachne.search.low_rank import LowRank
 from arachne.search.margin import MarginConv, MarginEmbeddings, MarginFisher, MarginHidden, MarginSearch
-from arachne.search.state import SearchResult, SearchState
+from arachne.search.state import Candidate, SearchResult, SearchState
 from arachne.search.train_on import TuneAnchored
 from arachne.search.weight_choice import hidden_dense
 
@@ -26,6 +26,9 @@ LAST_RESORT = "de"
 
 MAX_BROKEN_SHARE = 0.01
 """The largest share of positives that a candidate may break and still count as a repair."""
+
+QUICK = ("bias", "last-layer", Erase.name)
+"""Members that take little time; what they reach says what the whole pool will."""
 
 SUFFICIENT_REPAIR = {MarginEmbeddings.name: 0.5, MarginConv.name: 0.25, TuneAnchored.name: 0.5}
 """Slow members, which are skipped if the members before them already repair this share of the negatives."""
@@ -59,10 +62,10 @@ class Pool(Searcher):
         (
             "bias",
             "last-layer",
+            "erase",
             "margin",
             "margin@hidden",
             "margin@fisher",
-            "erase",
             "low-rank",
             "margin@conv",
             "margin@embeddings",
@@ -130,6 +133,14 @@ class Pool(Searcher):
             return problem.result(state, first.candidate, original=original)
         best = int(np.argmin([int(one.deficits.sum()) for one in front if one.deficits is not None]))
         return problem.result(state, *front, original=original, chosen=best)
+
+    def quick_front(self, problem: Problem, state: SearchState) -> tuple[Candidate, ...]:
+        """Return the candidates of the quick members once all of them are done; none before, or if none could run."""
+        wanted = [name for name in self.members if name in QUICK]
+        if any(name not in state.members or state.members[name].stopped is None for name in wanted):
+            return ()
+        own = {name: state.members[name] for name in wanted if state.members[name].history}
+        return self.result(problem, replace(state, members=own)).front if own else ()
 
     def _begin_next(self, problem: Problem, state: SearchState, *, rng: np.random.Generator) -> SearchState:
         """Begin the next member that can run, or stop."""

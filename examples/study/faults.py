@@ -1,6 +1,7 @@
 """The faults repairs are measured on, in two disjoint sets: those a recipe is decided on, and those it is judged by.
 
-Planted faults ending in `-a` decide, those ending in `-b` judge: other classes, places, colours and seeds. Of a clean
+Planted faults ending in `-a` decide, those ending in `-b` judge: other classes, places, colours and seeds. Those ending
+in `-c` judge too, and were planted after all rules had been made. Of a clean
 subject's ten most frequent confusions the ranks 1, 3, 5, 7, 9 decide and 2, 4, 6, 8, 10 judge.
 """
 
@@ -66,6 +67,10 @@ PLANTED = (
     Planted("fm-rows-b", "fm-mlp", DeadRows(18, 2), read_as=8, seed=202),
     Planted("fm-gain-b", "fm-mlp", Gain(0.35), read_as=1, seed=203),
     Planted("fm-group-b", "fm-mlp", Group(label=9, styles=4, style=1), read_as=4, seed=204),
+    Planted("fm-trigger-c", "fm-mlp", Trigger("top right", 2), read_as=0, seed=301),
+    Planted("fm-rows-c", "fm-mlp", DeadRows(5, 3), read_as=9, seed=302),
+    Planted("fm-gain-c", "fm-mlp", Gain(0.4), read_as=6, seed=303),
+    Planted("fm-group-c", "fm-mlp", Group(label=7, styles=4, style=2), read_as=5, seed=304),
     Planted("fmc-trigger-a", "fm-cnn", Trigger("bottom left", 2), read_as=1, seed=111),
     Planted("fmc-rows-a", "fm-cnn", DeadRows(9, 2), read_as=6, seed=112),
     Planted("fmc-gain-a", "fm-cnn", Gain(0.3), read_as=4, seed=113),

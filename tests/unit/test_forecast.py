@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,9 @@ from arachne.data.part import Part
 from arachne.data.run import whole_part
 from arachne.evidence.forecast import BUDGETS, Forecast, forecast, score_out_of_fold, trade_off
 from arachne.model.values import Array
+from arachne.results.checkpoint import Checkpoints
+from arachne.search.pool import QUICK
+from arachne.settings import make_searcher
 from arachne.testing import ReferenceBackend, mlp
 
 
@@ -109,3 +114,30 @@ def test_a_repair_and_a_scan_carry_the_forecast() -> None:
     scan = arachne.scan(backend, data)
     assert scan.forecast is not None
     assert scan.forecast.negatives == scan.faults[0].count
+
+
+def test_the_forecast_of_a_repair_is_what_its_quick_members_reach() -> None:
+    backend, data = make_data(shift=1.0)
+    whole = engine.repair(backend, data, "1:0").forecast
+    quick = engine.repair(
+        backend, data, "1:0", settings=arachne.Settings(searcher=arachne.Pool(members=QUICK))
+    ).forecast
+    assert whole is not None
+    assert whole == quick
+    assert list(whole.reach) == sorted(whole.reach)
+
+
+def test_a_repair_by_another_search_is_forecast_too() -> None:
+    backend, data = make_data(shift=9.0)
+    found = engine.repair(
+        backend, data, "1:0", settings=arachne.Settings(searcher=make_searcher("last-layer", steps=16))
+    )
+    assert found.forecast == forecast(backend, found.split.seen)
+
+
+def test_a_resumed_repair_has_the_forecast(tmp_path: Path) -> None:
+    backend, data = make_data(shift=1.0)
+    first = engine.repair(backend, data, "1:0", checkpoint=Checkpoints(tmp_path, share=1))
+    again = engine.repair(backend, data, "1:0", checkpoint=Checkpoints(tmp_path, resume=True))
+    assert first.forecast is not None
+    assert again.forecast == first.forecast
