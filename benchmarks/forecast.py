@@ -58,7 +58,7 @@ def measure(case: Case) -> dict[str, Any] | None:
 
 
 def find_outcome(case: Case, seed: int) -> list[float] | None:
-    """What a repair put right of the held-out negatives, by budget."""
+    """Return the share of held-out negatives that a repair put right, by budget; None if there was none."""
     if case.part == DECIDE:
         known = json.loads(CHOOSING.read_text("utf-8")) if CHOOSING.is_file() else {}
         rows = known.get(f"{case.name}.{seed}", {"rows": []})["rows"]
@@ -78,7 +78,8 @@ def find_forecast(case: Case, seed: int) -> Forecast | None:
     searcher = arachne.Pool(members=QUICK)
     settings = arachne.Settings(seed=seed, drop_overlap=True, searcher=searcher, budget=arachne.Budget(DEFAULT_BUDGET))
     try:
-        return arachne.repair(backend, seen, case.target, holdout=held_out, settings=settings).forecast
+        result: arachne.RepairResult = arachne.repair(backend, seen, case.target, holdout=held_out, settings=settings)
+        return result.forecast
     except NothingWithinBudgetError as error:
         return error.result.forecast
 

@@ -109,8 +109,7 @@ def select_carefully(
         design = chosen[taken].selection_outcome.breakage.design_effect
         safe = expected + DEVIATIONS_BEYOND_LUCK * math.sqrt(expected * design) <= budget.max_break * rule.total + 1e-9
         if safe or not share:
-            within = np.flatnonzero(rule.within(broken, limit))
-            return allowed[taken], [allowed[n] for n in within], luck
+            return allowed[taken], [allowed[n] for n in np.flatnonzero(rule.within(broken, limit))], luck
     return None, [], Luck()
 
 
@@ -150,7 +149,7 @@ def keeps_budget(point: MeasuredCandidate, budget: Budget) -> bool:
     both = (point.selection_outcome, point.seen if point.out_of_fold is None else point.selection_outcome)
     share = 1.0 if point.out_of_fold is None else KEPT_BY_THE_MEAN.get(point.candidate.made_by, 1.0)
     breaks = not budget.limits_breaks or all(
-        _cautious_count(one.breakage, share) <= budget.max_break * one.breakage.total + 1e-9 for one in both
+        cautious_count(one.breakage, share) <= budget.max_break * one.breakage.total + 1e-9 for one in both
     )
     return breaks and (budget.max_drop is None or all(_cautious_drop(one.drop) <= budget.max_drop for one in both))
 
@@ -160,7 +159,7 @@ def _cautious_drop(drop: Drop) -> float:
     return (drop.broken - drop.fixed + SAFETY_DEVIATIONS * drop.deviation) / max(1, drop.total) - 1e-12
 
 
-def _cautious_count(breakage: Rate, share: float) -> float:
+def cautious_count(breakage: Rate, share: float) -> float:
     """Add the safety margin to a share of a count; its deviation grows with the design effect of its decisions."""
     expected = share * breakage.count
     return expected + SAFETY_DEVIATIONS * math.sqrt(expected * breakage.design_effect)

@@ -91,9 +91,9 @@ def draw_counts(owners: Array) -> Array:
 
     The counts of an input depend on its number alone: whether another one is among them changes nothing.
     """
-    mixed = owners.astype(np.uint64)[:, None] * np.uint64(DRAWS) + np.arange(DRAWS, dtype=np.uint64)
+    mixed: Array = owners.astype(np.uint64)[:, None] * np.uint64(DRAWS) + np.arange(DRAWS, dtype=np.uint64)
     mixed = mixed * np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-    uniform = (mixed ^ (mixed >> np.uint64(31))) >> np.uint64(11)
-    return np.searchsorted(POISSON, uniform * 2.0**-53).astype(np.float32)
+        mixed = (mixed ^ np.right_shift(mixed, np.uint64(shift))) * np.uint64(factor)
+    uniform = np.right_shift(mixed ^ np.right_shift(mixed, np.uint64(31)), np.uint64(11)) * 2.0**-53
+    return np.asarray(np.searchsorted(POISSON, uniform), np.float32)

@@ -21,22 +21,26 @@ from examples.study.wanted import came_out
 PAGE = PROJECT / "docs" / "repairs-at-equal-damage.md"
 FIGURE = "pictures/repairs-at-equal-damage.svg"
 
+PRESENT = "present"
+"""The folder of today's runs, beside that of the budgets."""
+
 KINDS = {"deadrows": "dead rows"}
 """Kinds of faults in words, where the name alone would not read well."""
 
 
 def write(folder: Path = RESULTS, page: Path = PAGE) -> None:
     """Write page and figure."""
-    runs = list(read_runs(folder))
+    runs, present = list(read_runs(folder)), list(read_runs(folder.parent / PRESENT))
     page.parent.mkdir(parents=True, exist_ok=True)
     draw(_panels([run for run in runs if run.part == JUDGE]), page.parent / FIGURE)
-    page.write_text(page_text(runs))
+    page.write_text(page_text(runs, present))
 
 
-def page_text(runs: Sequence[Run]) -> str:
-    """The whole page."""
+def page_text(runs: Sequence[Run], present: Sequence[Run] = ()) -> str:
+    """The whole page; `present` are runs of today's default, where the others are of an earlier one."""
     judged = [run for run in runs if run.part == JUDGE]
     parts = [text.HEAD, f"![Repaired against broken]({FIGURE})\n\n{text.CAPTION}", came_out(judged)]
+    parts.append(_today(judged, [run for run in present if run.part == JUDGE]))
     parts += [_group(name, own) for name, own in groups_of(judged).items()]
     parts += [
         _by_kind(judged),
@@ -45,6 +49,24 @@ def page_text(runs: Sequence[Run]) -> str:
         _made_with(runs),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _today(judged: Sequence[Run], present: Sequence[Run]) -> str:
+    """Today's default on the faults it was run on, and the earlier one on those of them that it was run on too."""
+    rows = []
+    for name, today in groups_of(present).items():
+        known = {run.fault for run in judged}
+        both, new = ([run for run in today if (run.fault in known) is there] for there in (True, False))
+        earlier = [run for run in made_by(AUTO, judged) if run.fault in {one.fault for one in both}]
+        for told, own in ((f"{name}, earlier", earlier), (f"{name}, today", both), (f"{name}, never used before", new)):
+            found = [summarise(own, AUTO, budget) for budget in BUDGETS]
+            kept = ", ".join("" if one is None else f"{one.kept.count}" for one in found)
+            seconds = f"{np.median([run.seconds for run in own]):.1f}" if own else ""
+            if own:
+                counts = [str(len({run.fault for run in own})), str(len(own))]
+                rows.append([told, *counts, *map(short_cell, found), kept, seconds])
+    heads = ["faults", "count", "runs", *(percent(budget) for budget in BUDGETS), "runs that keep each", "seconds"]
+    return f"## Today's default\n\n{text.TODAY}\n\n{table(heads, rows)}" if rows else ""
 
 
 def _panels(runs: Sequence[Run]) -> dict[str, list[Run]]:

@@ -9,7 +9,7 @@ import pytest
 from scipy.special import bdtr
 
 from arachne.choose.budget import Budget
-from arachne.choose.careful import _cautious_count
+from arachne.choose.careful import cautious_count
 from arachne.choose.select import explain_missing, p_above
 from arachne.model.values import Array
 from arachne.scoring.by_input import (
@@ -153,4 +153,4 @@ def test_a_budget_goes_by_inputs() -> None:
     assert missing.endswith("there are 100; give more data, a larger budget or less confidence")
     one = outcome(20, 400).breakage  # an input that broke as a whole
     assert one.design_effect > 10
-    assert _cautious_count(one, 1.0) > _cautious_count(Rate(20, 8000), 1.0) + 5
+    assert cautious_count(one, 1.0) > cautious_count(Rate(20, 8000), 1.0) + 5
