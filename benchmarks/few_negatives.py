@@ -29,7 +29,7 @@ NEGATIVES, BUDGET = 10, 0.005
 
 def measure(case: Case, draw: int) -> dict[str, Any]:
     """Repair from ten negatives; return what was repaired and broken of the other half."""
-    backend, data = case.opened()
+    backend, data = case.open()
     seen, held_out = halves(data, draw)
     planted = seen.columns["planted"] == "yes"
     misread = np.flatnonzero(planted & (backend.predict(seen.inputs) != seen.labels))

@@ -5,7 +5,7 @@
 
 A forecast is that of the default search, whose quick members run here, on the inputs that the repair saw. It is
 compared with what the chosen patch repaired on the other half: on judging faults from
-`examples/study/results/budgets` (searcher auto, today's recipe), on deciding ones from
+`examples/study/results/present`, on deciding ones from
 `benchmarks/results/choosing.json`. Both are means over the seeds. Forecasts are kept in
 `benchmarks/results/forecast.json`.
 """
@@ -30,10 +30,11 @@ from examples.study.budgets import AUTO, DEFAULT_BUDGET, RECIPES
 from examples.study.cases import Case, cases
 from examples.study.faults import DECIDE, JUDGE
 from examples.study.poisoning import halves
+from examples.study.report import PRESENT
 from examples.study.runs import RESULTS as RUNS
 from examples.study.runs import read_run, run_path
 
-SEEDS = 3
+SEEDS = 1
 NEAR = 0.1
 
 
@@ -64,7 +65,7 @@ def find_outcome(case: Case, seed: int) -> list[float] | None:
         rows = known.get(f"{case.name}.{seed}", {"rows": []})["rows"]
         held = {row["budget"]: row.get("held_out", (0.0, 0.0))[0] for row in rows if row["rule"] == "luck"}
         return [held[budget] for budget in BUDGETS] if held else None
-    path = run_path(RUNS, case.name, seed, AUTO)
+    path = run_path(RUNS.parent / PRESENT, case.name, seed, AUTO)
     if not path.is_file() or read_run(path).made_with["recipe"] != RECIPES[AUTO]:
         return None
     own = {row.budget: row for row in read_run(path).rows if row.searcher == AUTO}
@@ -73,15 +74,15 @@ def find_outcome(case: Case, seed: int) -> list[float] | None:
 
 def find_forecast(case: Case, seed: int) -> Forecast | None:
     """The forecast of the default search, from its quick members alone."""
-    backend, data = case.opened()
+    backend, data = case.open()
     seen, held_out = halves(data, seed)
     searcher = arachne.Pool(members=QUICK)
     settings = arachne.Settings(seed=seed, drop_overlap=True, searcher=searcher, budget=arachne.Budget(DEFAULT_BUDGET))
     try:
         result: arachne.RepairResult = arachne.repair(backend, seen, case.target, holdout=held_out, settings=settings)
-        return result.forecast
     except NothingWithinBudgetError as error:
-        return error.result.forecast
+        result = error.result
+    return result.forecast
 
 
 def show(known: dict[str, dict[str, Any]]) -> None:

@@ -109,7 +109,7 @@ def select_carefully(
         design = chosen[taken].selection_outcome.breakage.design_effect
         safe = expected + DEVIATIONS_BEYOND_LUCK * math.sqrt(expected * design) <= budget.max_break * rule.total + 1e-9
         if safe or not share:
-            return allowed[taken], [allowed[n] for n in np.flatnonzero(rule.within(broken, limit))], luck
+            return allowed[taken], [allowed[n] for n in np.flatnonzero(rule.within(broken, limit)).tolist()], luck
     return None, [], Luck()
 
 

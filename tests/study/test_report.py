@@ -9,7 +9,7 @@ pytest.importorskip("matplotlib", reason="the figure is not drawn: matplotlib is
 
 from examples.study.__main__ import main
 from examples.study.budgets import AUTO, BUDGETS, DE, MEMBERS
-from examples.study.report import PAGE, page_text
+from examples.study.report import PAGE, PRESENT, page_text
 from examples.study.runs import RESULTS, Row, Run, read_run, read_runs, run_path
 from examples.study.summary import gain_over, shared_runs, summarise
 
@@ -99,4 +99,4 @@ def test_searchers_are_compared_on_what_all_of_them_finished() -> None:
 
 @pytest.mark.skipif(not RESULTS.is_dir(), reason="there are no result files here")
 def test_the_page_in_the_documentation_is_what_the_result_files_say() -> None:
-    assert PAGE.read_text() == page_text(list(read_runs(RESULTS)))
+    assert PAGE.read_text() == page_text(list(read_runs(RESULTS)), list(read_runs(RESULTS.parent / PRESENT)))

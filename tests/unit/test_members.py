@@ -92,11 +92,12 @@ def repair(name: str, **more: Any) -> RepairResult:
         **more,
     )
     try:
-        return arachne.repair(
+        found: RepairResult = arachne.repair(
             ReferenceBackend(whole), data, member.target, settings=settings, never_break=never_break, training=training
         )
     except NothingWithinBudgetError as error:
-        return error.result
+        found = error.result
+    return found
 
 
 def chosen_point(found: RepairResult) -> MeasuredCandidate:
