@@ -24,7 +24,7 @@ SECTIONS = {
         "accept-near-chance",
     ),
     "Target": ("target", "objective"),
-    "Budget": ("max-break", "confidence", "max-class-drop", "max-group-drop", "never-break", "keep-as-is"),
+    "Budget": ("max-break", "max-drop", "confidence", "max-class-drop", "max-group-drop", "never-break", "keep-as-is"),
     "Search": ("search", "localiser", "include", "exclude", "option", "alpha", "faithful", "rounds", "seed"),
     "Output": ("out", "force", "json", "quiet", "verbose", "log-file", "fail-if", "junit", "debug"),
     "Long runs": ("time-limit", "resume", "track", "no-cache"),
@@ -45,6 +45,7 @@ RARE = (
     "drop-overlap",
     "accept-near-chance",
     "no-cache",
+    "log-file",
     "debug",
 )
 """Options that an error message names when they are needed, or that help to look for the cause of one."""
