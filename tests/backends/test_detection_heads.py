@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -70,7 +70,7 @@ def make_suppressed(*, corners: bool) -> onnx.ModelProto:
     )
 
 
-MODELS = {
+MODELS: dict[str, tuple[Callable[[], onnx.ModelProto], str | None]] = {
     "probabilities": (lambda: make_apart("probabilities"), "found,scores"),
     "logits": (lambda: make_apart("logits"), "scores, found"),
     "suppressed": (lambda: make_suppressed(corners=True), None),
@@ -100,8 +100,8 @@ def test_what_is_decided_is_what_one_tensor_decides(pictures: Path, tmp_path: Pa
 def test_a_detector_with_two_outputs_is_repaired_and_its_boxes_stay(pictures: Path, tmp_path: Path) -> None:
     onnx.save(make_apart("logits"), tmp_path / "apart.onnx")
     words = ("--data", pictures, "--task", "detection", "--preprocess", STEPS, "--output", "found,scores")
-    words = (*words, "--target", "false:red", "--search", "margin@conv", "-o", "fix")
-    done = run_in("repair", "apart.onnx", *words, cwd=tmp_path)
+    search = ("--target", "false:red", "--search", "margin@conv", "-o", "fix")
+    done = run_in("repair", "apart.onnx", *words, *search, cwd=tmp_path)
     assert done.code == 0, done.err
     assert "1 layer of 3 may change: those that boxes do not depend on" in done.err
     data = arachne.read_data(pictures, preprocess=STEPS, task=Detection())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -82,8 +83,9 @@ def test_a_model_of_two_classes_is_repaired_by_every_search(guard, search: str) 
     backend = SklearnBackend.load(model)
     before = model.predict(inputs)
     np.testing.assert_array_equal(np.array(backend.class_names)[backend.predict(inputs)], before)
-    budget = {} if search == "de" else {"max_break": 0.1}
+    budget: dict[str, Any] = {} if search == "de" else {"max_break": 0.1}
     result = arachne.repair(backend, (inputs, labels), "false:unsafe", searcher=search, seed=0, **budget)
+    assert result.evidence.seen is not None
     assert result.evidence.seen.repaired > 0
     np.testing.assert_array_equal(model.predict(inputs), before)
 
