@@ -21,7 +21,7 @@ from arachne.patch.base import BaseTensor, tensor_sha256
 from arachne.patch.change import TensorChange
 from arachne.patch.weight_change import WeightChange
 from arachne.weights.edit import LowRankEdit
-from arachne.weights.storage import FILE_STORAGES
+from arachne.weights.storage import FILE_STORAGES, IntegerGrid
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,9 @@ class LowRankChange(TensorChange):
         tensor = replace(self.tensor, layer=layer, parameter=parameter)
         return replace(self, tensor=tensor, edit=replace(self.edit, layer=layer, parameter=parameter))
 
-    def derive(self, values: Array, dtype: str, factors: Mapping[int, float]) -> TensorChange | None:
+    def derive(
+        self, values: Array, dtype: str, factors: Mapping[int, float], grid: IntegerGrid | None = None
+    ) -> TensorChange | None:
         """Make the same edit of a tensor with the same values that is stored in another dtype."""
         return LowRankChange.from_edit(values, replace(self.edit, storage=FILE_STORAGES[dtype]), uses=self.tensor.uses)
 

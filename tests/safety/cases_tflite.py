@@ -246,6 +246,10 @@ def vector(number: int) -> Callable[[bytes], int]:
     return lambda data: field(number)(data) + int(struct.unpack_from("<I", data, field(number)(data))[0])
 
 
+def _cut_at(share: int) -> Callable[[bytes], bytes]:
+    return lambda data: data[: len(data) * share // 100]
+
+
 SIZES = {"none": [], "nothing": [0], "negative": [1, MINUS], "huge": [BIG, BIG], "twice-as-large": [20, 16],
          "turned": [16, 10], "of-nine-axes": [1] * 9, "of-a-million": [1_000_000, 1_000_000]}  # fmt: skip
 PLACES = {"minus-two": -2, "behind-the-last": 11, "largest": BIG, "smallest": -(2**31)}
@@ -263,8 +267,7 @@ CONTENTS: dict[str, Callable[[bytes], bytes]] = {
     "root-in-itself": lambda data: struct.pack("<I", 4) + data[4:],
     "root-at-end": lambda data: struct.pack("<I", len(data) - 2) + data[4:],
     "shifted": lambda data: data[:8] + b"\0" + data[8:],
-    **{f"cut-at-{share}-percent": (lambda data, share=share: data[: len(data) * share // 100]) for share in
-       (3, 10, 25, 50, 75, 90, 99)},
+    **{f"cut-at-{share}-percent": _cut_at(share) for share in (3, 10, 25, 50, 75, 90, 99)},
 }  # fmt: skip
 
 
@@ -281,12 +284,12 @@ def _cases() -> list[Case]:
             ("flat", FLAT),
         ):
             found.append((f"{place}-of-size-{name}", "size", scan_after(tensor(number, shape=sizes))))
-    for name, place in PLACES.items():
+    for name, index in PLACES.items():
         for number, what in ((CONV, "convolution"), (DENSE, "dense"), (SOFTMAX, "softmax")):
-            found.append((f"{what}-reads-tensor-{name}", "place", scan_after(operator(number, inputs=[place, 1, 2]))))
-            found.append((f"{what}-writes-tensor-{name}", "place", scan_after(operator(number, outputs=[place]))))
-        found.append((f"model-takes-tensor-{name}", "place", _scan(lambda p=place: content(None, ([p], [OUTPUT])))))  # type: ignore[misc]
-        found.append((f"model-gives-tensor-{name}", "place", _scan(lambda p=place: content(None, ([X], [p])))))  # type: ignore[misc]
+            found.append((f"{what}-reads-tensor-{name}", "place", scan_after(operator(number, inputs=[index, 1, 2]))))
+            found.append((f"{what}-writes-tensor-{name}", "place", scan_after(operator(number, outputs=[index]))))
+        found.append((f"model-takes-tensor-{name}", "place", _scan(lambda p=index: content(None, ([p], [OUTPUT])))))  # type: ignore[misc]
+        found.append((f"model-gives-tensor-{name}", "place", _scan(lambda p=index: content(None, ([X], [p])))))  # type: ignore[misc]
     for name, value in NUMBERS.items():
         for option_name in ("strideH", "strideW", "dilationHFactor", "dilationWFactor"):
             found.append(
@@ -331,10 +334,10 @@ def _cases() -> list[Case]:
         found.append((f"weight-of-type-{dtype}", "type", scan_after(tensor(WEIGHT, type=dtype))))
     for dtype in (1, 2, 4, 6, 9):
         found.append((f"result-of-type-{dtype}", "type", scan_after(tensor(LOGITS, type=dtype))))
-    for name, value in (("nan", np.nan), ("infinite", np.inf)):
-        found.append((f"weight-{name}", "value", scan_after(values(WEIGHT, value))))
-        found.append((f"scale-{name}", "value", scan_after(grid(WEIGHT, value, 0))))
-        found.append((f"beta-{name}", "value", scan_after(option(SOFTMAX, beta=float(value)))))
+    for name, odd in (("nan", np.nan), ("infinite", np.inf)):
+        found.append((f"weight-{name}", "value", scan_after(values(WEIGHT, odd))))
+        found.append((f"scale-{name}", "value", scan_after(grid(WEIGHT, odd, 0))))
+        found.append((f"beta-{name}", "value", scan_after(option(SOFTMAX, beta=float(odd)))))
     for name, scale, zero in (
         ("zero", 0.0, 0),
         ("negative", -1.0, 0),
