@@ -119,7 +119,8 @@ def repair(
         on_generation=on_generation,
         on_note=on_note,
     )
-    check_first(backend, sources.data, target, settings.task)
+    with memory_faults():
+        check_first(backend, sources.data, target, settings.task)
     split, sources, doubtful = split_data(run, backend, sources, settings)
     localiser, note = spare_layers(backend, split.seen, settings.known_localiser)
     settings = replace(settings, localiser=localiser)

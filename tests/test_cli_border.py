@@ -23,7 +23,7 @@ from arachne.plugins.table import LOCALISERS, OBJECTIVES, SEARCHERS, TASKS
 from tests.commands import Ran, arachne
 
 HARMLESS = {
-    *("memory", "seed", "alpha", "time-limit", "rounds", "max-break", "confidence"),
+    *("memory", "seed", "alpha", "time-limit", "rounds", "max-break", "max-drop", "confidence"),
     *("json", "quiet", "verbose", "faithful", "causes", "layers", "no-cache"),
     *("quantise", "option"),
     *("backend", "localiser", "search", "objective", "task", "tolerance"),

@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def fixed(folder: Path) -> Path:
-    ran = arachne(*REPAIR, "--objective", "gap", "-o", "fix", cwd=folder)
+    ran = arachne(*REPAIR, "--objective", "gap", "-v", "-o", "fix", cwd=folder)
     assert ran.code == 0, ran.err
     text = " ".join(ran.out.split())
     assert re.match(r"REDUCED BY [A-Z ]+ \([0-9.]+ %\)[^:]*: the accuracy gap by scanner\s+went from ", text)

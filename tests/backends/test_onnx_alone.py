@@ -83,10 +83,11 @@ def test_every_command_works_without_a_training_framework(tmp_path: Path) -> Non
     patch, fixed = str(tmp_path / "fix" / "patch.json"), str(tmp_path / "fixed.onnx")
     again = str(tmp_path / "again.onnx")
     original = Path(model).read_bytes()
+    budget = ["--max-break", "2%", "-O", "sparse=true"]
     told = alone(
         ["scan", model, "--data", data, "-q"],
         ["localise", model, "--data", data, "--target", "8:1", "-q"],
-        ["repair", model, "--data", data, "--target", "8:1", "-o", str(tmp_path / "fix"), "--seed", "0", "-q"],
+        ["repair", model, "--data", data, *budget, "--target", "8:1", "-o", str(tmp_path / "fix"), "--seed", "0", "-q"],
         ["apply", patch, model, "-o", fixed, "-q"],
         ["revert", patch, fixed, "-o", again, "-q"],
         ["evaluate", model, "--data", data, "--target", "8:1", "--patch", patch, "--json"],

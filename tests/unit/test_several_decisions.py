@@ -215,10 +215,11 @@ def test_intervals_and_tests_of_evidence_count_an_input_as_one_draw(
     document = result.to_json()["held_out"]
     assert document["break_interval"] == list(held_out.breakage.interval)
     assert document["by_input"]["inputs"] == held_out.by_input.inputs
-    assert "sign flips by input" in str(result)
-    assert "McNemar" not in str(result)
     result.save(tmp_path / "fix", reopen=ReferenceBackend.load)
-    assert "count an input as one draw" in (tmp_path / "fix" / "report.html").read_text("utf-8")
+    page = (tmp_path / "fix" / "report.html").read_text("utf-8")
+    assert "sign flips by input" in page
+    assert "McNemar" not in page
+    assert "count an input as one draw" in page
     front, _ = stored_front(tmp_path / "fix")
     np.testing.assert_array_equal(front.rows("held_out"), part.rows)
     assert front.points[0].seen.breakage == result.points[0].seen.breakage
