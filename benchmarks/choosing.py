@@ -5,7 +5,8 @@
     python -m benchmarks.choosing --print            # the table alone
 
 `margin` keeps broken + 0.7 √broken within the budget; `luck` adds the luck of the pick, measured by drawing the inputs
-anew, and half the margin; it is the rule of a repair. `*:*` of a clean network, all its errors, is there too. Rows are
+anew, and half the margin; `lead` also asks a patch of whole directions to be ahead of single weights by more than
+chance, and is the rule of a repair. `*:*` of a clean network, all its errors, is there too. Rows are
 kept in `benchmarks/results/choosing.json`.
 """
 
@@ -20,7 +21,7 @@ import numpy as np
 import torch
 
 import arachne
-from arachne.choose.careful import best_of, keeps_budget, select_carefully
+from arachne.choose.careful import LEAD_OF_A_MATRIX, best_of, keeps_budget, select_carefully
 from arachne.choose.luck import Luck
 from arachne.errors import NothingWithinBudgetError
 from arachne.search.measured import MeasuredCandidate
@@ -31,7 +32,7 @@ from examples.study.faults import DECIDE
 from examples.study.poisoning import halves
 
 FILE = RESULTS / "choosing.json"
-RULES = ("margin", "luck")
+RULES = ("margin", "luck", "lead")
 EVERY_ERROR = "*:*"
 
 
@@ -84,8 +85,9 @@ def compare(points: Sequence[MeasuredCandidate]) -> list[dict[str, Any]]:
 def choose(rule: str, points: Sequence[MeasuredCandidate], budget: arachne.Budget) -> tuple[int | None, Luck]:
     """Choose a point by a rule."""
     repairing = [n for n, p in enumerate(points) if p.selection_outcome.repair.count and p.seen.repair.count]
-    if rule == "luck":
-        index, _, luck = select_carefully(points, repairing, budget, None)
+    if rule != "margin":
+        lead = LEAD_OF_A_MATRIX if rule == "lead" else 0.0
+        index, _, luck = select_carefully(points, repairing, budget, None, lead=lead)
         return index, luck
     within = [n for n in repairing if keeps_budget(points[n], budget)]
     outcomes = [point.selection_outcome for point in points]

@@ -35,6 +35,13 @@ Each run of `low-rank` has directions of its own, and their mean breaks fewer in
 0.84 of them, over 139 candidates for the study's deciding faults, where other searchers had 0.90 to 1.
 """
 
+LEAD_OF_A_MATRIX = 1.0
+"""A patch of whole directions has to be ahead of single weights by this many deviations of a repair rate.
+
+A few weights can be read in a review, a matrix of thousands cannot; so a lead that may be chance does not buy one. On
+the study's deciding faults the rule costs nothing (`python -m benchmarks.choosing --print`).
+"""
+
 CLOSE_REPAIR_RATE = 0.02
 """Repair rates this close to the best count as equal; among these points, the one that breaks least is taken."""
 
@@ -50,22 +57,28 @@ class Points:
         shares: The share of the inputs broken where it is judged that each point itself is expected to break.
         fitted: The share that it breaks of inputs it was fitted to; 0 where it is judged out of fold.
         order: Who comes first among equals: minimised points, then small changes.
+        leads: The deviations of its repair rate that each point has to be ahead of others by.
         total: How many inputs judge what they break.
+        negatives: How many inputs judge what they repair.
     """
 
     shares: Array
     fitted: Array
     order: Array
+    leads: Array
     total: int
+    negatives: int
 
     @classmethod
-    def of(cls, points: Sequence[MeasuredCandidate]) -> Points:
-        """Describe some points that are judged on the same inputs."""
+    def of(cls, points: Sequence[MeasuredCandidate], lead: float = LEAD_OF_A_MATRIX) -> Points:
+        """Describe some points that are judged on the same inputs; `lead` is asked of those of whole directions."""
         folded = [one.out_of_fold is not None for one in points]
         kept = [KEPT_BY_THE_MEAN.get(one.candidate.made_by, 1.0) for one in points]
         fitted = [0.0 if own else one.seen.breakage.value for one, own in zip(points, folded, strict=True)]
-        total = points[0].selection_outcome.breakage.total
-        return cls(np.where(folded, kept, 1.0), np.array(fitted), order_of(points), total)
+        leads = np.array([lead * (one.candidate.edit is not None) for one in points])
+        judged = points[0].selection_outcome
+        totals = judged.breakage.total, judged.repair.total
+        return cls(np.where(folded, kept, 1.0), np.array(fitted), order_of(points), leads, *totals)
 
     def within(self, broken: Array, limit: float) -> Array:
         """Tell which points break at most a share of all inputs, bool `(points,)`, by how many they break."""
@@ -77,11 +90,18 @@ class Points:
         within = np.flatnonzero(self.within(broken, limit) & (repair > 0))
         if not len(within):
             return None
+        share = np.clip(repair, 0.0, 1.0)
+        repair = repair - self.leads * np.sqrt(share * (1 - share) / max(1, self.negatives))
         return int(within[pick_best(repair[within], broken[within], self.order[within], CLOSE_REPAIR_RATE)])
 
 
 def select_carefully(
-    points: Sequence[MeasuredCandidate], allowed: Sequence[int], budget: Budget, objective: Objective | None
+    points: Sequence[MeasuredCandidate],
+    allowed: Sequence[int],
+    budget: Budget,
+    objective: Objective | None,
+    *,
+    lead: float = LEAD_OF_A_MATRIX,
 ) -> tuple[int | None, list[int], Luck]:
     """Select the best of some points that are safely within a budget.
 
@@ -98,7 +118,7 @@ def select_carefully(
         within = [n for n in allowed if keeps_budget(points[n], budget)]
         index = best_of(within, points, [one.selection_outcome for one in points], objective) if within else None
         return index, within, Luck()
-    rule, repair, broken = Points.of(chosen), drawn.repair[:, 0], drawn.broken[:, 0]
+    rule, repair, broken = Points.of(chosen, lead), drawn.repair[:, 0], drawn.broken[:, 0]
     for share in (*BUDGET_SHARES, 0.0):
         limit = share * budget.max_break
         taken = rule.pick(repair, broken, limit)

@@ -14,8 +14,6 @@ from arachne.errors import UsageError
 
 TARGET = "*:7"
 FILES = ("digits.onnx", "digits.npz")
-SINGLE_WEIGHTS = ("-O", "sparse=true")
-"""So that the demonstration ends in a few weights one can look at, and not in a whole matrix."""
 
 
 def _content(name: str) -> bytes:
@@ -70,6 +68,6 @@ def command(context: click.Context, out: Path, as_json: bool, quiet: bool, debug
     if not as_json:
         output.say(f"$ arachne scan {model} --data {data}\n")
         scan.main([model, "--data", data, *flags], standalone_mode=False)
-    wanted = [model, "--data", data, "--target", TARGET, "-o", str(out / "fix"), *SINGLE_WEIGHTS]
+    wanted = [model, "--data", data, "--target", TARGET, "-o", str(out / "fix")]
     output.say(f"\n$ arachne repair {shlex.join(wanted)}\n")
     repair.main([*wanted, *flags, *force], standalone_mode=False)

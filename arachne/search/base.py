@@ -278,7 +278,7 @@ class Searcher(Configured, ABC):
     """Whether it only works with one label for each input; other tasks are refused."""
 
     CHANGES_MATRICES: ClassVar[bool] = False
-    """Whether its candidates change whole matrices or kernels, by low-rank edits."""
+    """Whether its candidates change whole matrices or kernels: by low-rank edits, or every weight of them."""
 
     NEEDS_FIT: ClassVar[bool] = False
     """Whether it cannot run without `ModelBackend.fit`."""

@@ -48,6 +48,7 @@ class TuneAnchored(GradientSearch):
 
     USES_ALPHA = False
     NEEDS_SINGLE_LABEL = True
+    CHANGES_MATRICES = True
 
     steps: int = option(64, "Gradient steps of each run.", least=STEPS_PER_POINT)
     folds: int = option(3, "Runs, each over all seen inputs but a share of them.", least=2)

@@ -35,6 +35,10 @@ QUICK: dict[str, Any] = {"population": 30, "generations": 25}
 SHORT: dict[str, Any] = {"steps": 24, "folds": 2}
 
 
+FEW_WEIGHTS = ("bias", "last-layer", "erase", "margin", "margin@hidden", "margin@fisher", "low-rank")
+"""The default pool without members for other layers, and without those that change every weight."""
+
+
 def search_with(name: str, **options: Any) -> Settings:
     """A repair with one searcher within 5 % of damage."""
     return Settings(searcher=make_searcher(name, **options), budget=Budget(max_break=0.05))
@@ -87,7 +91,11 @@ CASES: dict[str, tuple[str, str, Settings]] = {
     ),
     "mlp-erase": ("mlp", "*:8", search_with("erase", strengths=16)),
     "mlp-low-rank": ("mlp", "*:8", search_with("low-rank", steps=64, folds=2)),
-    "mlp-rounds": ("mlp", "*:8", Settings(budget=Budget(max_break=0.05), rounds=2, seed=4)),
+    "mlp-rounds": (
+        "mlp",
+        "*:8",
+        Settings(searcher=make_searcher("auto", members=FEW_WEIGHTS), budget=Budget(max_break=0.05), rounds=2, seed=4),
+    ),
 }
 """Name of a repair: its network, target and settings."""
 

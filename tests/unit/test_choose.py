@@ -19,7 +19,9 @@ from arachne.model.values import Array
 from arachne.scoring.outcome import Baseline, Outcome
 from arachne.search import Candidate
 from arachne.search.measured import MeasuredCandidate, count_found
+from arachne.weights.edit import LowRankEdit
 from arachne.weights.selection import Selection
+from arachne.weights.storage import STORAGES
 
 NAMES = ("go", "slow", "stop")
 
@@ -58,6 +60,15 @@ def point(seen: Outcome, *, size: float = 1.0, never_broken: int = 0, **others: 
 
 def choose_point(points: Sequence[MeasuredCandidate], **budget: Any) -> int | None:
     return select_point(points, Budget(**budget), NAMES).index
+
+
+@pytest.mark.parametrize(("repaired", "wanted"), [(30, 0), (32, 0), (38, 1)])
+def test_a_matrix_has_to_be_ahead_of_single_weights_by_more_than_chance(repaired: int, wanted: int) -> None:
+    weights = point(make_outcome(30, 3), out_of_fold=make_outcome(30, 3))
+    matrix = point(make_outcome(repaired, 1), out_of_fold=make_outcome(repaired, 1))
+    edit = LowRankEdit("fc", "weight", np.ones((3, 1)), np.ones((4, 1)), STORAGES["float32"])
+    matrix = replace(matrix, candidate=replace(matrix.candidate, edit=edit))
+    assert choose_point([weights, matrix]) == wanted  # of 50, 0.6 has a deviation of 3.5
 
 
 def test_most_repaired_within_the_budget_is_taken() -> None:
