@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
+import arachne
 from arachne.decisions.losses import cross_entropy
 from arachne.errors import DataError, EnvironmentFaultError, ModelError, UsageError
 from arachne.model.values import Array
@@ -295,7 +296,7 @@ def test_a_model_without_any_layer_in_reach_is_refused() -> None:
     ]
     weights = {"fc.weight": numbers(12, 4), "s": np.array([-1, 3, 2, 2])}
     with pytest.raises(ModelError, match="no gradient passes Det, so these layers are out of reach: fc; none remains"):
-        OnnxBackend.load(build_model(nodes, weights))
+        arachne.load(build_model(nodes, weights))
 
 
 def test_tensors_that_layers_share_are_told() -> None:

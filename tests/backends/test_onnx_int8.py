@@ -216,13 +216,13 @@ def test_dynamic_quantisation_is_refused_with_its_reason(inputs: Array, tmp_path
     import onnx
     from onnxruntime.quantization import quantize_dynamic
 
+    import arachne
     from arachne.errors import ModelError
-    from arachne_onnx import OnnxBackend
 
     onnx.save(convolutional(inputs), tmp_path / "float.onnx")
     quantize_dynamic(tmp_path / "float.onnx", tmp_path / "dynamic.onnx")
     with pytest.raises(ModelError, match=r"stored as u?int8 without a scale of its own"):
-        OnnxBackend.load(tmp_path / "dynamic.onnx")
+        arachne.load(tmp_path / "dynamic.onnx")
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+import arachne
 from arachne.decisions.losses import cross_entropy
 from arachne.errors import EnvironmentFaultError, ModelError
 from arachne.model.values import Array
@@ -129,7 +130,7 @@ def test_a_branch_that_depends_on_the_number_of_inputs_is_left_and_its_weights_a
         node("Greater", ["n", "four"], ["asked"]),
     ]
     with pytest.raises(ModelError, match="and it is used in a branch of an 'If' whose condition is only"):
-        OnnxBackend.load(branching(before, {"first": np.array(0), "four": np.array(4)}))
+        arachne.load(branching(before, {"first": np.array(0), "four": np.array(4)}))
 
 
 def test_weights_inside_the_body_of_a_scan_of_any_length_are_told_to_be_out_of_reach() -> None:

@@ -16,6 +16,7 @@ from arachne.patch import patch as patch_module
 from arachne.patch.matching import match
 from arachne.patch.transfer import ModelWeights
 from arachne.testing import ReferenceBackend, mlp
+from arachne.weights.storage import IntegerGrid
 
 WIDTH = 8
 PER_TENSOR = 20
@@ -32,6 +33,9 @@ class Doubled(ModelWeights):
 
     def _dtype(self, layer: str, parameter: str) -> str:
         return super()._dtype(layer.removeprefix("other_"), parameter)
+
+    def grid(self, layer: str, parameter: str) -> IntegerGrid | None:
+        return super().grid(layer.removeprefix("other_"), parameter)
 
 
 @pytest.fixture

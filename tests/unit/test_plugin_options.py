@@ -38,6 +38,7 @@ OF_THE_COMMAND = (
     "junit",
     "tracks",
     "config",
+    "no_cache",
 )
 
 
