@@ -19,10 +19,10 @@ CAPTION = """Means over the faults that judge, a point for each budget; bars are
 from resampling faults."""
 
 TODAY = """`erase`, `low-rank` and `tune@anchored` are in the pool, and the choice allows for luck; its rule was decided
-on other faults (`python -m benchmarks.choosing --print`). One part of it came after a first run of these faults: a whole
-matrix has to be ahead of single weights by more than chance, so that patches can be read. Repaired @ broken, runs of
-which each budget was kept on held-out inputs, and processor seconds (median, on a loaded machine). Faults that end in
-`-c` were planted after the rest of the rule was made."""
+on other faults (`python -m benchmarks.choosing --print`). One part of it came after a first run of these faults: a
+whole matrix has to be ahead of single weights by more than chance, so that patches can be read. Repaired @ broken, runs
+of which each budget was kept on held-out inputs, and processor seconds (median, on a loaded machine). Faults that end
+in `-c` were planted after the rest of the rule was made."""
 
 CAME_OUT = """What is wanted was written down before anything here was measured. Means over the faults that judge, with
 95 % intervals from resampling faults; a fault counts once however many seeds it was run with."""
