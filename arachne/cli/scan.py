@@ -122,7 +122,7 @@ def command(
         _write(out, dumps(written) + "\n", output)
     output.result(ScanTable.of(found, shared), written)
     if found.forecast is not None:
-        output.say(f"{found.faults[0].target}: {found.forecast.sentence}")
+        output.say(found.forecast.sentence.replace("forecast:", f"forecast for {found.faults[0].target}:"))
     if page is not None:
         drawn = None
         with going_on_without("note: the page could not be drawn", output.say):
