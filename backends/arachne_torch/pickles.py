@@ -141,6 +141,9 @@ MAX_PICKLE_BYTES = 32 << 20
 MAX_DEPTH = 100
 """Modules inside modules that are followed."""
 
+MAX_MODULES = 100_000
+"""Modules that are visited: a pickle of a few bytes can hold one module inside others in any number of ways."""
+
 MAX_OPCODES = 2_000_000
 """How many instructions a pickle may have; each of them may make an object."""
 
@@ -296,25 +299,29 @@ def read_module(data: bytes, name: str) -> Mapping[str, Any] | None:
     with _readable(data, name):
         content = _Reader(_Counted(data), name, modules=True).load()
     found = [content, *content.values()] if isinstance(content, dict) else [content]
-    for one in found:
-        state = _module_state(one, "", 0)
-        if state:
-            return state
+    visits = iter(range(MAX_MODULES))
+    with _readable(data, name):
+        for one in found:
+            state = _module_state(one, "", 0, visits)
+            if state:
+                return state
     return None
 
 
-def _module_state(module: Any, prefix: str, depth: int) -> dict[str, Any]:
+def _module_state(module: Any, prefix: str, depth: int, visits: Iterator[int]) -> dict[str, Any]:
     """Collect the parameters and buffers of a module and of those inside it, under the names torch gives them."""
     state = module.state if isinstance(module, Inert) else None
     if not isinstance(state, dict) or depth > MAX_DEPTH:
         return {}
+    if next(visits, None) is None:
+        raise ModelError(f"it has more than {MAX_MODULES:,} modules inside each other")
     found: dict[str, Any] = {}
     for table in ("_parameters", "_buffers"):
         for name, value in (state.get(table) or {}).items():
             if isinstance(value, TensorRecord):
                 found[f"{prefix}{name}"] = value
     for name, inner in (state.get("_modules") or {}).items():
-        found |= _module_state(inner, f"{prefix}{name}.", depth + 1)
+        found |= _module_state(inner, f"{prefix}{name}.", depth + 1, visits)
     return found
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import arachne
-from arachne.errors import UnsafeModelError
+from arachne.errors import ModelError, UnsafeModelError
 
 pytestmark = pytest.mark.backend("torch")
 torch = pytest.importorskip("torch")
@@ -83,3 +83,12 @@ def test_nothing_of_python_itself_is_let_through(tmp_path: Path) -> None:
     with pytest.raises(UnsafeModelError, match="mkdir"):
         arachne.load(f"{__name__}:make", weights=tmp_path / "net.pt")
     assert not (tmp_path / "made").exists()
+
+
+def test_a_module_inside_others_in_countless_ways_is_refused(tmp_path: Path) -> None:
+    net = torch.nn.Linear(1, 1)
+    for _ in range(40):
+        net = torch.nn.ModuleList([net, net])
+    torch.save(net, tmp_path / "net.pt")
+    with pytest.raises(ModelError, match="more than 100,000 modules inside each other"):
+        arachne.load(f"{__name__}:make", weights=tmp_path / "net.pt")
