@@ -9,8 +9,6 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import Var, jaxpr_as_fun
 
-from arachne.errors import ModelError
-
 
 def without_output_head(function: Callable[..., tuple[Any, Any]], *arguments: Any) -> tuple[jax.Array, Any]:
     """Call a function whose first result may be probabilities, and return class scores instead.
@@ -20,10 +18,8 @@ def without_output_head(function: Callable[..., tuple[Any, Any]], *arguments: An
         *arguments: Its arguments.
 
     Returns:
-        Scores `(n, classes)`, and the other value. One sigmoid output z becomes the scores (0, z).
-
-    Raises:
-        ModelError: One output that is no probability.
+        Scores `(n, classes)`, and the other value. One sigmoid output z becomes the scores (0, z); one
+        raw output stays as it is, for a task to read.
     """
     program, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
     outputs = list(program.jaxpr.outvars)
@@ -32,9 +28,7 @@ def without_output_head(function: Callable[..., tuple[Any, Any]], *arguments: An
     changed = program.replace(jaxpr=program.jaxpr.replace(outvars=[scores, *outputs[1:]]))
     flat = jaxpr_as_fun(changed)(*jax.tree.leaves(arguments))
     found, others = jax.tree.unflatten(jax.tree.structure(shapes), flat)
-    if found.ndim == 2 and found.shape[1] == 1:
-        if not sigmoid:
-            raise ModelError("the model gives one number for each input, and no sigmoid; expected scores of classes")
+    if sigmoid and found.ndim == 2 and found.shape[1] == 1:
         found = jnp.concatenate([jnp.zeros_like(found), found], axis=1)
     return found.astype(jnp.float32), others
 
