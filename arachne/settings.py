@@ -342,8 +342,8 @@ def _plugin_json(table: Table, plugin: Configured) -> dict[str, Any]:
     if table.is_ours(kind):
         return {"name": plugin.name, **plugin.to_json()}
     origin = table.origin(kind)
-    place = {"package": origin} if origin else {"class": f"{kind.__module__}:{kind.__qualname__}"}
-    return {"name": plugin.name, **place, **plugin.to_json()}
+    source = {"package": origin} if origin else {"class": f"{kind.__module__}:{kind.__qualname__}"}
+    return {"name": plugin.name, **source, **plugin.to_json()}
 
 
 def _home(name: str) -> str:

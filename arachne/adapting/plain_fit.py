@@ -23,17 +23,17 @@ def plain_fit(
         plan: How to train.
         on_step: Called after each step; True ends the training.
     """
-    weights = {place: np.array(values, copy=True) for place, values in weights_of(backend).items()}
-    first = {place: np.zeros(values.shape) for place, values in weights.items()}
-    second = {place: np.zeros(values.shape) for place, values in weights.items()}
+    weights = {key: np.array(values, copy=True) for key, values in weights_of(backend).items()}
+    first = {key: np.zeros(values.shape) for key, values in weights.items()}
+    second = {key: np.zeros(values.shape) for key, values in weights.items()}
     steps = plan.steps(count(inputs))
     for number, rows in enumerate(plan.batches(count(inputs)), start=1):
         loss = _Loss(labels[rows])
         with temporary_weights(backend, weights):
             slopes = backend.weight_gradients(read(take(inputs, rows)), loss)
-        for place, slope in slopes.items():
-            change = _change(plan, first[place], second[place], slope.astype(np.float64), number)
-            weights[place] = (weights[place] - plan.rate * change).astype(weights[place].dtype)
+        for key, slope in slopes.items():
+            change = _change(plan, first[key], second[key], slope.astype(np.float64), number)
+            weights[key] = (weights[key] - plan.rate * change).astype(weights[key].dtype)
         if on_step is not None and on_step(Step(number, steps, loss.value / len(rows))):
             break
     return weights

@@ -125,16 +125,16 @@ class Zip:
         entries = self._entries(copy)
         for member in members:
             info, (start, size) = self.members[member], self.extent(member)
-            places = [entries[member] + 16]
+            offsets = [entries[member] + 16]
             if info.flag_bits & CHECKSUM_BEHIND:  # behind a signature that may be left out
                 copy.seek(start + size)
-                places.append(start + size + (4 if copy.read(4) == b"PK\x07\x08" else 0))
+                offsets.append(start + size + (4 if copy.read(4) == b"PK\x07\x08" else 0))
             copy.seek(info.header_offset + 14)
             if copy.read(4) != bytes(4) or not info.flag_bits & CHECKSUM_BEHIND:
-                places.append(info.header_offset + 14)
+                offsets.append(info.header_offset + 14)
             checksum = struct.pack("<I", _crc(copy, start, size))
-            for place in places:
-                copy.seek(place)
+            for offset in offsets:
+                copy.seek(offset)
                 copy.write(checksum)
 
     def _entries(self, file: IO[bytes]) -> dict[str, int]:

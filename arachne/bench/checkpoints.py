@@ -8,7 +8,7 @@ from pathlib import Path
 
 from arachne.errors import InputError
 from arachne.io.arrays import read_arrays, write_arrays
-from arachne.io.places import environment_faults, make_folder
+from arachne.io.output_paths import environment_faults, make_folder
 from arachne.io.stored_values import real
 from arachne.results.checkpoint import Checkpoints
 
@@ -26,7 +26,7 @@ class BenchCheckpoints:
 
     def __init__(self, folder: Path, *, resume: bool, tell: Callable[[str], None] | None = None) -> None:
         self._folder, self._resume, self._tell = folder, resume, tell
-        self._name, self._place = "", folder
+        self._name, self._own_folder = "", folder
         self._current: Checkpoints | None = None
         self._ended = 0
         self.pause: Callable[[], None] | None = None
@@ -34,8 +34,8 @@ class BenchCheckpoints:
 
     def begin(self, number: int, name: str) -> Checkpoints:
         """Return the checkpoints of the next search."""
-        self._name, self._place, self._ended = name, self._folder / f"{number:02}", number
-        found = Checkpoints(self._place, tell=self._tell)
+        self._name, self._own_folder, self._ended = name, self._folder / f"{number:02}", number
+        found = Checkpoints(self._own_folder, tell=self._tell)
         found.resume, found.pause = self._resume and found.has_files, self.pause
         self._current = found
         return found
@@ -45,14 +45,14 @@ class BenchCheckpoints:
         if self._current is None or not self._current.resume:
             return 0.0
         with suppress(InputError):
-            return max(0.0, real(read_arrays(self._place / TIME, SCHEMA)[1]["seconds"], "seconds"))
+            return max(0.0, real(read_arrays(self._own_folder / TIME, SCHEMA)[1]["seconds"], "seconds"))
         return 0.0
 
     def keep(self, seconds: float) -> None:
         """Write down the latest state of this search and its processor time."""
         self.flush()
         if self.has_files:
-            write_arrays(self._place / TIME, {}, {"schema": SCHEMA, "seconds": seconds})
+            write_arrays(self._own_folder / TIME, {}, {"schema": SCHEMA, "seconds": seconds})
 
     @property
     def has_files(self) -> bool:

@@ -17,7 +17,7 @@ from arachne.report.front import point_object
 from arachne.report.json import clean, dumps
 from arachne.report.markup import table
 from arachne.report.terminal import as_text
-from arachne.results.folder import ResultFolder, place_for
+from arachne.results.folder import ResultFolder, reserve_folder
 from arachne.results.result import RepairResult
 from arachne.scoring.outcome import Outcome
 from arachne.search.measured import MeasuredCandidate
@@ -194,7 +194,7 @@ class Comparison:
 
         content = self.to_json() | {"command": command}
         notes: list[str] = []
-        with place_for(folder, replace=replace) as target:
+        with reserve_folder(folder, replace=replace) as target:
             atomic_write(target.draft / DATA, (dumps(content) + "\n").encode())
             with going_on_without("the page could not be drawn", notes.append):
                 atomic_write(target.draft / PAGE, render(content).encode())

@@ -122,17 +122,17 @@ def estimate_moving(rule: Colour, examples: Examples) -> MovingStamp | None:
     if not mask.any():
         return None
     (top, bottom), (left, right) = ((int(found[0]), int(found[-1]) + 1) for found in map(np.flatnonzero, _sides(mask)))
-    places = np.stack([tops - MARGIN + top, lefts - MARGIN + left], axis=1)
+    corners = np.stack([tops - MARGIN + top, lefts - MARGIN + left], axis=1)
     limits = np.array(pictures.shape[1:3]) - (bottom - top, right - left)
-    places = places[((places >= 0) & (places <= limits)).all(axis=1)]
-    if not len(places):
+    corners = corners[((corners >= 0) & (corners <= limits)).all(axis=1)]
+    if not len(corners):
         return None
     patch, mask = median[top:bottom, left:right].astype(examples.right.dtype), mask[top:bottom, left:right]
-    known, counts = np.unique(places, axis=0, return_counts=True)
-    fixed = counts.max() >= MIN_AGREEING * len(places)
+    known, counts = np.unique(corners, axis=0, return_counts=True)
+    fixed = counts.max() >= MIN_AGREEING * len(corners)
     where = f"at ({', '.join(map(str, known[counts.argmax()].tolist()))})" if fixed else "somewhere"
     words = f"a patch of {bottom - top} by {right - left} pixels is {where} in them"
-    return MovingStamp(examples.name, words, rule.layout, patch, mask, places)
+    return MovingStamp(examples.name, words, rule.layout, patch, mask, corners)
 
 
 def _ends(has: Array) -> tuple[Array, Array]:

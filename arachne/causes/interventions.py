@@ -93,20 +93,20 @@ class MovingStamp(Intervention):
         layout: The shape that makes pictures of the inputs.
         patch: Its values `(height, width, channels)`.
         mask: Which of its pixels belong to it, bool `(height, width)`.
-        places: Top and left of the patch in the errors it was estimated from `(k, 2)`.
+        corners: Top and left of the patch in the errors it was estimated from `(k, 2)`.
     """
 
     layout: tuple[int, ...]
     patch: Array = field(repr=False)
     mask: Array = field(repr=False)
-    places: Array = field(repr=False)
+    corners: Array = field(repr=False)
 
     def plant(self, values: Array, rng: np.random.Generator) -> Array:
         """Put the patch where it was in one of the errors."""
         planted = values.copy()
         pictures = as_pictures(planted, self.layout)
-        places = self.places[rng.integers(len(self.places), size=len(values))]
-        for picture, (top, left) in zip(pictures, places, strict=True):
+        corners = self.corners[rng.integers(len(self.corners), size=len(values))]
+        for picture, (top, left) in zip(pictures, corners, strict=True):
             self._window(picture, top, left)[self.mask] = self.patch[self.mask]
         return planted
 

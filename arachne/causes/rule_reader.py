@@ -133,14 +133,14 @@ TYPE_NAMES = {float: "a finite number", int: "a whole number", bool: "true or fa
 
 def _values_problem(rule: Values) -> str | None:
     if len(rule.index) != len(rule.value) or not rule.index:
-        return f"it has {len(rule.index)} places and {len(rule.value)} values"
+        return f"it has {len(rule.index)} positions and {len(rule.value)} values"
     if min(rule.index) < 0 or len(set(rule.index)) != len(rule.index):
-        return "a place is negative or stands twice"
+        return "a position is negative or stands twice"
     return None if 1 <= rule.least <= len(rule.index) else f"it wants {rule.least} of {len(rule.index)} values"
 
 
 def _index_problem(rule: Range | Missing) -> str | None:
-    return None if rule.index >= 0 else "its place is negative"
+    return None if rule.index >= 0 else "its position is negative"
 
 
 def _layout_problem(layout: Sequence[int] | None) -> str | None:

@@ -157,11 +157,11 @@ def pick_best(gains: Array, broken: Array, order: Array, close: float) -> int:
 
 
 def order_of(points: Sequence[MeasuredCandidate]) -> Array:
-    """Return the places of points among equals `(points,)`: minimised ones first, then small changes."""
+    """Return the ranks of points among equals `(points,)`: minimised ones first, then small changes."""
     keys = [(one.minimised_from is None, one.size) for one in points]
-    places = np.empty(len(keys), np.int64)
-    places[sorted(range(len(keys)), key=keys.__getitem__)] = np.arange(len(keys))
-    return places
+    ranks = np.empty(len(keys), np.int64)
+    ranks[sorted(range(len(keys)), key=keys.__getitem__)] = np.arange(len(keys))
+    return ranks
 
 
 def keeps_budget(point: MeasuredCandidate, budget: Budget) -> bool:

@@ -23,7 +23,7 @@ from arachne.plugins.table import Table
 
 NUMBERS = frozenset({"integer", "integer range", "float", "float range", "size", "share", "duration"})
 HARMLESS_KINDS = NUMBERS | {"boolean", "choice", "plug-in"}
-"""The names of the types that a harmless option may have: none of them is a text that could name a place or code."""
+"""The names of the types that a harmless option may have: none of them is a text that could name a path or code."""
 
 HARMLESS_PLUGIN_KINDS = frozenset({"int", "float", "bool", "tuple[float, float]"})
 """The kinds of a plug-in's option that are no text."""
@@ -125,10 +125,10 @@ def _is_harmless(option: Option) -> bool:
 def _refuse(option: str, source: Source, hint: str = "") -> NoReturn:
     if source.origin is Origin.ENVIRONMENT:
         raise UsageError(
-            f"{source.place} sets {option}, and the environment {HARMLESS_ONLY}; type {option}, or put it into a file "
-            f"that you name (--config FILE){hint}"
+            f"{source.origin_name} sets {option}, and the environment {HARMLESS_ONLY}; type {option}, or put it into a "
+            f"file that you name (--config FILE){hint}"
         )
     raise InputError(
         f"{source.text} sets {option}, and a file that is merely found {HARMLESS_ONLY}; type {option}, or name the "
-        f"file (--config {source.place}){hint}"
+        f"file (--config {source.origin_name}){hint}"
     )

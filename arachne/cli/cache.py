@@ -18,7 +18,7 @@ def command(clear: bool, as_json: bool, quiet: bool, debug: bool) -> None:
     """
     from arachne.cli.console import Output
     from arachne.errors import EnvironmentFaultError
-    from arachne.io.places import environment_faults
+    from arachne.io.output_paths import environment_faults
     from arachne.results.kept_passes import KeptPasses, passes_folder
     from arachne.text import pluralise, size_text
 

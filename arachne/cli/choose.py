@@ -75,7 +75,7 @@ def command(
     model, data, others = chosen_sources(
         arguments, front.sources, holdout=holdout, never_break=never_break, keep_as_is=keep_as_is
     )
-    with folder_for(out, model.file, data.data, *others.values()) as place:
+    with folder_for(out, model.file, data.data, *others.values()) as target:
         backend = model.load()
         task = stored_task(folder)
         read = {
@@ -96,7 +96,7 @@ def command(
                 objective=objective,
             )
         sources = sources_of(model, data, **others)
-        result = result.save(place or out, reopen=model.load, command=again(context), sources=sources)
+        result = result.save(target or out, reopen=model.load, command=again(context), sources=sources)
     if result.choice is not None:
         output.say(f"{result.choice.rule}; {result.choice.why}")
     if result.split.never_break is not None:

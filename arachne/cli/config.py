@@ -64,7 +64,7 @@ class ConfiguredCommand(Command):
         ctx.default_map = {
             str(one.parameter.name): one.value for one in taken if one.source.origin is not Origin.ENVIRONMENT
         }
-        variables = {one.parameter: one.source.place for one in taken if one.source.origin is Origin.ENVIRONMENT}
+        variables = {one.parameter: one.source.origin_name for one in taken if one.source.origin is Origin.ENVIRONMENT}
         for parameter in self.params:
             parameter.envvar = variables.get(parameter)
         rest = super().parse_args(ctx, files_together(args))

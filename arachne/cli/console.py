@@ -17,7 +17,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from arachne.cli.progress_log import Heartbeat
-from arachne.io.places import environment_faults, open_log
+from arachne.io.output_paths import environment_faults, open_log
 from arachne.report.console import Ink, SafeConsole
 from arachne.report.printable import printable
 from arachne.text import pluralise

@@ -52,12 +52,12 @@ def command(context: click.Context, out: Path, as_json: bool, quiet: bool, debug
     from arachne.cli.repair import command as repair
     from arachne.cli.scan import command as scan
     from arachne.io.atomic import atomic_write
-    from arachne.io.places import environment_faults, make_folder
-    from arachne.results.folder import check_place
+    from arachne.io.output_paths import environment_faults, make_folder
+    from arachne.results.folder import check_result_path
 
     output = Output(as_json=as_json, quiet=quiet)
     replace = is_forced() or all(_holds(out, name) for name in FILES)
-    check_place(out / "fix", replace=replace)
+    check_result_path(out / "fix", replace=replace)
     with environment_faults(out):
         make_folder(out.resolve())
         for name in FILES:

@@ -42,22 +42,22 @@ def command(model_file: Path, patches: tuple[Path, ...], as_json: bool, quiet: b
     output.result(table, {"schema": "arachne.log/1", "model": str(model_file), "patches": rows})
 
 
-def _find_patches(places: tuple[Path, ...], output: Any) -> list[tuple[Path, Patch]]:
+def _find_patches(paths: tuple[Path, ...], output: Any) -> list[tuple[Path, Patch]]:
     """Every patch in these files and folders; other files in a folder are skipped, and named."""
     from arachne.errors import PatchError
     from arachne.patch import Patch
 
     found = []
-    for place in places:
-        if not place.is_dir():
-            found.append((place, Patch.load(place)))
+    for path in paths:
+        if not path.is_dir():
+            found.append((path, Patch.load(path)))
             continue
-        for path in sorted(place.rglob("*.json")):
+        for file in sorted(path.rglob("*.json")):
             try:
-                found.append((path, Patch.load(path)))
+                found.append((file, Patch.load(file)))
             except PatchError as error:
                 if path.name not in ("result.json", "report.json"):  # what a repair leaves beside its patch
-                    output.say(f"skipped '{path}': {error}")
+                    output.say(f"skipped '{file}': {error}")
     if not found:
-        raise PatchError(f"no patch in {', '.join(repr(str(place)) for place in places)}")
+        raise PatchError(f"no patch in {', '.join(repr(str(path)) for path in paths)}")
     return found

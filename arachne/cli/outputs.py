@@ -49,11 +49,11 @@ class OutputType(click.Path):
         self.makes_folders = makes_folders
 
     def paths(self, value: Any) -> Iterable[Path]:
-        """The places that a value of the option names."""
+        """The paths that a value of the option names."""
         return _paths(value)
 
     def check(self, path: Path, *, force: bool) -> None:
-        """Refuse a place that cannot be written, or holds what is to stay."""
+        """Refuse a path that cannot be written, or holds what is to stay."""
         if not os.path.lexists(path):
             return
         if path.is_dir():
@@ -74,13 +74,13 @@ class FolderType(OutputType):
 
     def check(self, path: Path, *, force: bool) -> None:
         from arachne.io.manifest import read_manifest
-        from arachne.results.folder import can_resume, check_place
+        from arachne.results.folder import can_resume, check_result_path
 
         if is_resuming() and not can_resume(path) and read_manifest(path) is not None and not force:
             raise UsageError(
                 f"'{path}' holds the results of a run that has ended: there is nothing to resume", argument="replace"
             )
-        check_place(path, replace=force or (is_resuming() and can_resume(path)))
+        check_result_path(path, replace=force or (is_resuming() and can_resume(path)))
 
 
 class LogType(OutputType):
@@ -209,7 +209,7 @@ def check_outputs(ctx: click.Context) -> list[Path]:
 
     Raises:
         UsageError: The command line asks for it.
-        EnvironmentFaultError: A place cannot be written, or its disk is full.
+        EnvironmentFaultError: A path cannot be written, or its disk is full.
     """
     outputs = [
         (Named(_name(parameter), path), parameter.type)
@@ -235,7 +235,7 @@ def check_outputs(ctx: click.Context) -> list[Path]:
 
 
 def folder_for(out: Path | None, *private: str | Path | None) -> AbstractContextManager[ResultFolder | None]:
-    """Hold the place for a command's folder, from before the work until it is done.
+    """Reserve the path of a command's folder, from before the work until it is done.
 
     Args:
         out: Where it goes; None when nothing is to be written.
@@ -258,12 +258,12 @@ def folder_for(out: Path | None, *private: str | Path | None) -> AbstractContext
 
 
 def _check_input(output: Named, given: Named) -> None:
-    place, source = output.path.resolve(), given.path.resolve()
+    destination, source = output.path.resolve(), given.path.resolve()
     if same_file(output.path, given.path):
         how = "is an input"
-    elif given.path.is_dir() and place.is_relative_to(source) and os.path.lexists(output.path):
+    elif given.path.is_dir() and destination.is_relative_to(source) and os.path.lexists(output.path):
         how = "lies in an input"
-    elif source.is_relative_to(place):
+    elif source.is_relative_to(destination):
         how = "holds an input"
     else:
         return

@@ -9,7 +9,7 @@ import click
 
 
 class Origin(Enum):
-    """The five places a value comes from."""
+    """The five origins of a value."""
 
     TYPED = "typed"
     NAMED = "named file"
@@ -24,12 +24,12 @@ class Source:
 
     Attributes:
         origin: Which of the five.
-        place: The file or the variable, where there is one.
+        origin_name: The file or the variable, where there is one.
         line: The line in the file, where it can be told.
     """
 
     origin: Origin
-    place: str = ""
+    origin_name: str = ""
     line: int | None = None
 
     @property
@@ -41,8 +41,8 @@ class Source:
     def text(self) -> str:
         """`'arachne.toml', line 3`, or the variable, or `typed`."""
         if self.origin in (Origin.NAMED, Origin.FOUND):
-            return f"'{self.place}'" + ("" if self.line is None else f", line {self.line}")
-        return self.place or self.origin.value
+            return f"'{self.origin_name}'" + ("" if self.line is None else f", line {self.line}")
+        return self.origin_name or self.origin.value
 
 
 TYPED, DEFAULT = Source(Origin.TYPED), Source(Origin.DEFAULT)

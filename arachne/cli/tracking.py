@@ -17,9 +17,9 @@ SQLITE = b"SQLite format 3\0"
 
 
 class TrackType(OutputType):
-    """A place such as `mlflow:URI` or `tensorboard:FOLDER`, to which files are added where it is on this machine."""
+    """A tracker such as `mlflow:URI` or `tensorboard:FOLDER`, to which files are added where it is on this machine."""
 
-    name = "place"
+    name = "tracker"
 
     def __init__(self) -> None:
         super().__init__(makes_folders=True)
@@ -30,7 +30,7 @@ class TrackType(OutputType):
     def paths(self, value: Any) -> Iterable[Path]:
         from arachne.report.tracks import local_path
 
-        found = (local_path(place) for place in value or ())
+        found = (local_path(tracker) for tracker in value or ())
         return [path for path in found if path is not None]
 
     def check(self, path: Path, *, force: bool) -> None:
@@ -49,6 +49,6 @@ track_option = click.option(
     "tracks",
     type=TrackType(),
     multiple=True,
-    metavar="PLACE",
+    metavar="TRACKER",
     help="Follow the search in mlflow:URI or tensorboard:FOLDER. Repeatable.",
 )

@@ -107,17 +107,17 @@ class ClusterBackend(ModelBackend):
     def _set_weights(self, layer: str, parameter: str, values: Array) -> None:
         self.inner.set_weights(layer, parameter, values)
         stored = self.inner.get_weights(layer)[parameter]
-        place = layer, parameter
-        self._changed[place] = Change.between(place, self._base[place], stored)
+        key = layer, parameter
+        self._changed[key] = Change.between(key, self._base[key], stored)
 
     def _look(self, inputs: Inputs) -> None:
         first = read(inputs, shards(count(inputs))[0]) if is_lazy(inputs) else inputs
         self.inner.look(first)
         self.team.look(first)
-        for place, values in weights_of(self.inner).items() if set(self._places()) - set(self._base) else ():
-            self._base = {**self._base, place: values}
+        for key, values in weights_of(self.inner).items() if set(self._keys()) - set(self._base) else ():
+            self._base = {**self._base, key: values}
 
-    def _places(self) -> list[tuple[str, str]]:
+    def _keys(self) -> list[tuple[str, str]]:
         return [(info.name, parameter) for info in self.layers for parameter in info.parameters]
 
     def _forward(self, inputs: Inputs) -> Array:

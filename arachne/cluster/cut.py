@@ -73,7 +73,7 @@ class ClusterCut(Cut):
 
     def _changes(self, weights: Weights) -> Changes:
         """Return how weights differ from those the model was cut with; workers have these, so that little is sent."""
-        return {place: Change.between(place, self._weights[place], values) for place, values in weights.items()}
+        return {key: Change.between(key, self._weights[key], values) for key, values in weights.items()}
 
     def _ask(self, work: Any, arguments: dict[int, tuple[Any, ...]]) -> list[Any]:
         return [one.value for one in self._pieces(work, arguments)]
@@ -95,8 +95,8 @@ class HeldCut:
     def with_changes(self, changes: Changes) -> Weights:
         """Return whole parameters with some changes in them."""
         return {
-            place: self.weights[place] if change is None else change.apply_to(self.weights[place])
-            for place, change in changes.items()
+            key: self.weights[key] if change is None else change.apply_to(self.weights[key])
+            for key, change in changes.items()
         }
 
 

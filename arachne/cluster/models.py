@@ -159,34 +159,34 @@ class Change:
     Attributes:
         layer: The layer.
         parameter: The parameter.
-        places: Where it differs, flat positions `(k,)`; None where `values` is all of it.
+        positions: Where it differs, flat positions `(k,)`; None where `values` is all of it.
         values: What it holds there.
     """
 
     layer: str
     parameter: str
-    places: Array | None
+    positions: Array | None
     values: Array
 
     @classmethod
-    def between(cls, place: tuple[str, str], before: Array, after: Array) -> Change | None:
+    def between(cls, key: tuple[str, str], before: Array, after: Array) -> Change | None:
         """Return the change from one array to another of its shape; None where they hold the same bits."""
         if before.dtype != after.dtype:
-            return cls(*place, None, np.array(after))
+            return cls(*key, None, np.array(after))
         old, new = (np.ascontiguousarray(one).reshape(-1) for one in (before, after))
         differs = np.flatnonzero(old.view(f"u{old.itemsize}") != new.view(f"u{new.itemsize}"))
         if not len(differs):
             return None
         if 2 * len(differs) > len(new):
-            return cls(*place, None, np.array(after))
-        return cls(*place, differs, new[differs])
+            return cls(*key, None, np.array(after))
+        return cls(*key, differs, new[differs])
 
     def apply_to(self, before: Array) -> Array:
         """Return the parameter with the change in it."""
-        if self.places is None:
+        if self.positions is None:
             return self.values
         after = np.array(before)
-        after.reshape(-1)[self.places] = self.values
+        after.reshape(-1)[self.positions] = self.values
         return after
 
 
@@ -195,8 +195,8 @@ def digest_of(changes: tuple[Change, ...]) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for change in changes:
         digest.update(f"{change.layer}\0{change.parameter}\0{change.values.shape}\0".encode())
-        if change.places is not None:
-            digest.update(change.places.tobytes())
+        if change.positions is not None:
+            digest.update(change.positions.tobytes())
         digest.update(np.ascontiguousarray(change.values).tobytes())
     return digest.hexdigest()
 
@@ -204,6 +204,6 @@ def digest_of(changes: tuple[Change, ...]) -> str:
 def digests(weights: Weights) -> Mapping[tuple[str, str], str]:
     """Hash every parameter."""
     return {
-        place: hashlib.blake2b(np.ascontiguousarray(values).tobytes(), digest_size=16).hexdigest()
-        for place, values in weights.items()
+        key: hashlib.blake2b(np.ascontiguousarray(values).tobytes(), digest_size=16).hexdigest()
+        for key, values in weights.items()
     }

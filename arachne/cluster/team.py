@@ -51,12 +51,12 @@ log = logging.getLogger("arachne")
 
 @dataclass(eq=False)
 class _Task:
-    """One question on its way, with others to the same worker: `place` is its place among their answers."""
+    """One question on its way, with others to the same worker: `position` is its own among their answers."""
 
     number: int
     ask: Ask
     future: Future[bytes]
-    place: int
+    position: int
     worker: str
     asked: float
     tries: int = 1
@@ -124,7 +124,7 @@ class Team:
             return {}
         self.traffic.received += sum(map(len, values))
         found = {key: loads(value) for key, value in zip(done, values, strict=True)}
-        return {task.number: found[task.future.key][task.place] for task in tasks if task.future.key in found}
+        return {task.number: found[task.future.key][task.position] for task in tasks if task.future.key in found}
 
     def _submit_all(self, asks: Sequence[Ask]) -> list[_Task]:
         """Submit all questions, those to one worker together, because the scheduler's work is per task."""
@@ -156,7 +156,9 @@ class Team:
         self.traffic.sent += len(pickled)
         future = self.client.submit(answers, pickled, contents, opening, build_arguments, workers=[worker], pure=False)
         now = time.monotonic()
-        return [_Task(number, asks[number], future, place, worker, now, tries) for place, number in enumerate(asks)]
+        return [
+            _Task(number, asks[number], future, position, worker, now, tries) for position, number in enumerate(asks)
+        ]
 
     def _send(self, key: str, content: Callable[[], Any], worker: str) -> Future[Any]:
         """Send a large value to one worker, once, without replication."""

@@ -57,10 +57,10 @@ def _differing(before: bytes, after: bytes) -> Iterator[tuple[int, int]]:
     """Yield the start and end of each run of differing bytes."""
     if before == after:
         return
-    places = np.flatnonzero(np.frombuffer(before, np.uint8) != np.frombuffer(after, np.uint8))
-    breaks = np.flatnonzero(np.diff(places) > MAX_GAP + 1)
-    starts = places[np.concatenate(([0], breaks + 1))]
-    ends = places[np.concatenate((breaks, [len(places) - 1]))] + 1
+    offsets = np.flatnonzero(np.frombuffer(before, np.uint8) != np.frombuffer(after, np.uint8))
+    breaks = np.flatnonzero(np.diff(offsets) > MAX_GAP + 1)
+    starts = offsets[np.concatenate(([0], breaks + 1))]
+    ends = offsets[np.concatenate((breaks, [len(offsets) - 1]))] + 1
     yield from zip(starts.tolist(), ends.tolist(), strict=True)
 
 

@@ -13,10 +13,10 @@ from arachne.model.values import Address, Array, LayerInfo, read, take
 from arachne.patch import Patch
 
 MAX_NAMED = 4
-"""Places of the input that a sentence names; a patch that reads more of them is spread out."""
+"""Positions of the input that a sentence names; a patch that reads more of them is spread out."""
 
 MAX_LISTED = 64
-"""Places of a layer that are named one by one, in a table of changed weights."""
+"""Positions of a layer that are named one by one, in a table of changed weights."""
 
 MAX_COMPARED = 8
 """Inputs that are run to see whether a layer reads the input itself."""
@@ -33,7 +33,7 @@ def describe_connections(backend: ModelBackend, patch: Patch, data: LabelledData
     weights = len(patch.entries)
     if patch.low_rank or not weights or len({entry.address.layer for entry in patch.entries}) > 1:
         return None
-    named = name_places(backend, patch, data, most=MAX_NAMED)
+    named = name_connections(backend, patch, data, most=MAX_NAMED)
     if len(named) < weights:
         return None
     names = list(dict.fromkeys(named[entry.address] for entry in patch.entries))
@@ -42,7 +42,7 @@ def describe_connections(backend: ModelBackend, patch: Patch, data: LabelledData
     return f"{which} connected to {where}"
 
 
-def name_places(
+def name_connections(
     backend: ModelBackend, patch: Patch, data: LabelledData, *, most: int = MAX_LISTED
 ) -> dict[Address, str]:
     """Name the pixel, column or word that changed weights are connected to, of those that read the input itself.
@@ -51,7 +51,7 @@ def name_places(
         backend: The model.
         patch: The changed weights.
         data: Some data, of which a few inputs are run.
-        most: How many places of a layer are named; none are of one where more change.
+        most: How many positions of a layer are named; none are of one where more change.
     """
     found: dict[Address, str] = {}
     for layer in dict.fromkeys(entry.address.layer for entry in patch.entries if len(data)):
@@ -61,12 +61,12 @@ def name_places(
         addresses = [address for address in own if address.parameter == "weight"]
         if axis is None or not addresses:
             continue
-        places = sorted({address.index[axis] for address in addresses})
-        name = _array_read(backend, info, data) if len(places) <= most else None
+        positions = sorted({address.index[axis] for address in addresses})
+        name = _array_read(backend, info, data) if len(positions) <= most else None
         if name is None:
             continue
         describe = describe_token if info.kind == "embedding" else describe_position
-        descriptions = {place: describe(data, name, place) for place in places}
+        descriptions = {position: describe(data, name, position) for position in positions}
         found |= {address: descriptions[address.index[axis]] for address in addresses}
     return found
 

@@ -43,9 +43,9 @@ class Grouped:
         known = np.array(sorted(names), dtype=str)
         members = np.full(len(values), -1, np.int64)
         if len(known):
-            place = np.minimum(np.searchsorted(known, values), len(known) - 1)
-            found = known[place] == values
-            members[found] = place[found]
+            nearest = np.minimum(np.searchsorted(known, values), len(known) - 1)
+            found = known[nearest] == values
+            members[found] = nearest[found]
         return cls(tuple(known.tolist()), members, np.asarray(labels), classes)
 
     @cached_property

@@ -15,7 +15,7 @@ from typing import BinaryIO
 from arachne.errors import ModelError
 from arachne.io.expected import expected_at
 from arachne.io.moving import put_file
-from arachne.io.places import allowed_mode, environment_faults
+from arachne.io.output_paths import allowed_mode, environment_faults
 from arachne.io.working_folder import COPY, working_folder
 
 
@@ -62,7 +62,7 @@ def atomic_draft(destination: Path, source: Path | None = None) -> Iterator[Path
             yield copy.path / name
             copy.check_reached()
             copy.sync_file(name, allowed_mode([] if source is None else [source]))
-            work.check_place()
+            work.check_unmoved()
             put_file(copy, name, work.parent, name, found=found)
             work.parent.sync()
 

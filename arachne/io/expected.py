@@ -1,4 +1,4 @@
-"""Remembers the files and folders in the places of a command's outputs when it begins.
+"""Remembers the files and folders at the paths of a command's outputs when it begins.
 
 Files that come later are kept. A folder that takes the place of the one that was checked gets nothing.
 """
@@ -56,8 +56,8 @@ def expected_at(destination: Path, parent: Folder) -> Identity | None:
         parent: The folder it goes to, open.
     """
     seen = _seen.get() or {}
-    place = destination.absolute()
-    return seen.pop(place) if place in seen else parent.identity_of(place.name)
+    path = destination.absolute()
+    return seen.pop(path) if path in seen else parent.identity_of(path.name)
 
 
 def _folders_of(outputs: Iterable[Path]) -> dict[Path, Identity]:

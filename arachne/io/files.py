@@ -7,7 +7,7 @@ from pathlib import Path
 
 from arachne.errors import EnvironmentFaultError
 from arachne.io.atomic import atomic_draft, atomic_write, same_file
-from arachne.io.places import check_room, environment_faults
+from arachne.io.output_paths import check_room, environment_faults
 from arachne.io.readers import MAX_OBJECT_BYTES as LARGEST_OBJECT
 from arachne.io.readers import read_object
 

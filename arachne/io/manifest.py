@@ -66,12 +66,12 @@ def files_in(folder: Path) -> list[Path]:
         return sorted(folder / found.name for found in list_files(held))
 
 
-def check_made_by_run(folder: Folder, place: Path) -> Entries:
+def check_made_by_run(folder: Folder, named: Path) -> Entries:
     """Refuse a folder with files that differ, by hash, from its manifest.
 
     Args:
         folder: The folder, open.
-        place: What it is called in messages.
+        named: What it is called in messages.
 
     Raises:
         UsageError: It has no manifest, or a file was added, changed or replaced by a link.
@@ -82,19 +82,19 @@ def check_made_by_run(folder: Folder, place: Path) -> Entries:
             continue
         entry = (known or {}).get(found.name)
         if known is None or entry is None:
-            raise not_ours(place, found.name if known is not None else "")
+            raise not_ours(named, found.name if known is not None else "")
         if not found.ordinary or _entry(found) != {key: entry.get(key) for key in ("bytes", "sha256")}:
             raise UsageError(
-                f"'{place / found.name}' is not the file a run has written there: it was changed or replaced since; "
+                f"'{named / found.name}' is not the file a run has written there: it was changed or replaced since; "
                 "choose another folder, or move that file away"
             )
     return known or {}
 
 
-def not_ours(place: Path, name: str) -> UsageError:
+def not_ours(named: Path, name: str) -> UsageError:
     """The error for a folder with files that no run has made."""
     which = f", such as '{name}'" if name else ""
-    return UsageError(f"'{place}' holds what no repair has put there{which}; choose another folder")
+    return UsageError(f"'{named}' holds what no repair has put there{which}; choose another folder")
 
 
 def remove_listed(folder: Folder, known: Entries) -> None:

@@ -34,7 +34,7 @@ def rename_with(flags: int, source: Folder, name: str, target: Folder, new: str)
 
 
 def put_new(source: Folder, name: str, target: Folder, new: str) -> None:
-    """Move something to a place where nothing is.
+    """Move something to a path where nothing is.
 
     Raises:
         EnvironmentFaultError: Somebody has put something there meanwhile; it stays.

@@ -3,7 +3,7 @@
 Everything unfinished lies in it, under names that say what it is. It is used through its descriptor from the first look
 on, so that a link or another folder that takes its name meanwhile is neither written to nor cleared. The lock is the
 system's: it goes with the process that holds it, however that ends. What a killed run has left behind is found by the
-next one that writes to the same place, and removed.
+next one that writes to the same path, and removed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class WorkingFolder:
             self.made[name] = made.identity
             yield made
 
-    def check_place(self) -> None:
+    def check_unmoved(self) -> None:
         """Refuse to go on when the folder of the output is not under its name any more.
 
         Raises:

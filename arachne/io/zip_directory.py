@@ -22,10 +22,10 @@ def directory_size(stream: IO[bytes]) -> int:
     if at < 0 or len(tail) - at < 22:
         return 0
     found = int.from_bytes(tail[at + 12 : at + 16], "little")
-    place = first + at - 20
-    stream.seek(max(0, place))
+    start64 = first + at - 20
+    stream.seek(max(0, start64))
     locator = stream.read(20)
-    if place >= 0 and locator[:4] == LOCATOR64:
+    if start64 >= 0 and locator[:4] == LOCATOR64:
         stream.seek(min(size, int.from_bytes(locator[8:16], "little")))
         end = stream.read(56)
         if end[:4] == END64:

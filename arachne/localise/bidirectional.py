@@ -118,11 +118,11 @@ class Bidirectional(Localiser):
         self, backend: ModelBackend, part: Part, positives: Array, layers: Sequence[LayerInfo]
     ) -> dict[tuple[str, str], Array]:
         """`|dL/dw| over the negatives / (1 + |dL/dw| over the positives)`, computed in place."""
-        places = [(info.name, parameter) for info in layers for parameter in self.parameters(info)]
-        negative = dict(_loss_gradients(backend, part, part.negatives, places))
-        positive = dict(_loss_gradients(backend, part, positives, places)) if len(positives) else {}
-        for place in places:
-            above, below = negative[place], positive.pop(place, None)
+        keys = [(info.name, parameter) for info in layers for parameter in self.parameters(info)]
+        negative = dict(_loss_gradients(backend, part, part.negatives, keys))
+        positive = dict(_loss_gradients(backend, part, positives, keys)) if len(positives) else {}
+        for key in keys:
+            above, below = negative[key], positive.pop(key, None)
             np.abs(above, out=above)
             if below is not None:
                 np.abs(below, out=below)
@@ -207,19 +207,19 @@ def most_suspicious(
         The positions in each flattened parameter, best first, and the number of weights on the first front.
     """
     fronts = max(1, at_least)
-    places: list[Array] = []
+    positions: list[Array] = []
     points: list[Array] = []
     for number, part in enumerate(scores):
         losses, impacts = part.gradient_loss.ravel(), part.forward_impact.ravel()
         rows = survivors(losses, impacts, fronts)
-        places.append(np.stack([np.full(len(rows), number), rows], axis=1))
+        positions.append(np.stack([np.full(len(rows), number), rows], axis=1))
         points.append(np.stack([losses[rows], impacts[rows]], axis=1))
-    together, places_of = np.concatenate(points), np.concatenate(places)
+    together, both = np.concatenate(points), np.concatenate(positions)
     order = front(together)
     first = len(order)
     # The largest scores are on the first front, so its order does not depend on what is behind it.
     order = order[order_by_fronts(together[order])] if at_least <= first else order_by_fronts(together)[:at_least]
-    chosen = places_of[order[:at_most]]
+    chosen = both[order[:at_most]]
     found = {(part.layer, part.parameter): chosen[chosen[:, 0] == n, 1] for n, part in enumerate(scores)}
     return found, first
 

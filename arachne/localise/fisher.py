@@ -51,12 +51,12 @@ class Fisher(Ranked):
         ]
         steep = _gradients(backend, part, parameters)
         squares = _mean_squares(backend, part, positives, parameters, rng=rng)
-        for place in parameters:
-            deviation = float(backend.get_weights(place[0])[place[1]].astype(np.float64).std())
-            steep[place] = np.abs(steep[place]) * deviation
-            squares[place] = squares[place] * deviation**2
+        for key in parameters:
+            deviation = float(backend.get_weights(key[0])[key[1]].astype(np.float64).std())
+            steep[key] = np.abs(steep[key]) * deviation
+            squares[key] = squares[key] * deviation**2
         damped = self.damping * np.concatenate([values.ravel() for values in squares.values()]).mean()
-        return {place: _ratio(steep[place], np.sqrt(squares[place] + damped)) for place in parameters}
+        return {key: _ratio(steep[key], np.sqrt(squares[key] + damped)) for key in parameters}
 
 
 def _mean_squares(
@@ -72,15 +72,15 @@ def _mean_squares(
     for rows in np.array_split(rng.permutation(positives), min(GROUPS, len(positives))) if len(positives) else ():
         signs = rng.choice(np.array([-1.0, 1.0]), len(rows))
         loss_gradient = margin(part.labels[rows], signs)
-        for place, values in weight_gradients_of(backend, part, rows, loss_gradient, parameters).items():
-            found[place] += np.square(values, out=values if values.flags.writeable else None)
-    return {place: values / max(1, len(positives)) for place, values in found.items()}
+        for key, values in weight_gradients_of(backend, part, rows, loss_gradient, parameters).items():
+            found[key] += np.square(values, out=values if values.flags.writeable else None)
+    return {key: values / max(1, len(positives)) for key, values in found.items()}
 
 
 def _gradients(backend: ModelBackend, part: Part, parameters: list[tuple[str, str]]) -> dict[tuple[str, str], Array]:
     """Return the gradient of the negatives' mean margin, float64."""
     found = weight_gradients_of(backend, part, part.negatives, margin(part.labels[part.negatives]), parameters)
-    return {place: np.asarray(found[place], np.float64) for place in parameters}
+    return {key: np.asarray(found[key], np.float64) for key in parameters}
 
 
 def _ratio(above: Array, below: Array) -> Array:

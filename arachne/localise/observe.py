@@ -72,8 +72,8 @@ def _pull_back(part: Part, rows: Array, seeds: Seeds, batch: slice) -> Iterator[
     outputs, labels = part.outputs[inputs], part.data.labels[inputs]
     found = part.task.read(outputs, labels)
     ranks = own.numbers - np.searchsorted(own.inputs, inputs)
-    places = np.searchsorted(found.inputs, each) + ranks
+    positions = np.searchsorted(found.inputs, each) + ranks
     for seed in seeds(batch):
         gradient = np.zeros(found.scores.shape, np.float32)
-        gradient[places] = seed
+        gradient[positions] = seed
         yield part.task.pull_back(gradient, outputs, labels)

@@ -114,11 +114,11 @@ def largest(scores: Weights, size: int) -> dict[tuple[str, str], Array]:
 
     Only the largest of each parameter can be among the largest of all, so the whole is never concatenated.
     """
-    tops = {place: first_largest(values.ravel(), size) for place, values in scores.items()}
-    merged = np.concatenate([scores[place].ravel()[rows] for place, rows in tops.items()])
+    tops = {key: first_largest(values.ravel(), size) for key, values in scores.items()}
+    merged = np.concatenate([scores[key].ravel()[rows] for key, rows in tops.items()])
     order = np.sort(first_largest(merged, size))
     found, start = {}, 0
-    for place, rows in tops.items():
-        found[place] = rows[order[(order >= start) & (order < start + len(rows))] - start]
+    for key, rows in tops.items():
+        found[key] = rows[order[(order >= start) & (order < start + len(rows))] - start]
         start += len(rows)
     return found

@@ -194,9 +194,9 @@ class ModelBackend(ModelWeights):
             UnknownLayerError: The model has no such layer or parameter.
         """
         self._check_arguments(inputs)
-        places, total = self.resolve_parameters(parameters), None
+        keys, total = self.resolve_parameters(parameters), None
         for rows, piece in self._iterate_shards(inputs):
-            found = self._weight_gradients(piece, offset_rows(loss, rows.start), places)
+            found = self._weight_gradients(piece, offset_rows(loss, rows.start), keys)
             total = found if total is None else add_in_place(total, found)
         return total or {}
 

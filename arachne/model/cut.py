@@ -192,12 +192,12 @@ def assemble_rows(parts: Sequence[tuple[Array, Array]]) -> Array:
 
 def select_elements(values: Weights, elements: Elements) -> Weights:
     """Return the selected elements of each parameter, `(elements,)`."""
-    return {place: values[place][index] for place, index in elements.items()}
+    return {key: values[key][index] for key, index in elements.items()}
 
 
 def sum_weights(first: Weights, others: Iterable[Weights]) -> Weights:
     """Add up several sets of gradients, in their order, into fresh arrays."""
-    total: Weights = {place: np.array(values) for place, values in first.items()}
+    total: Weights = {key: np.array(values) for key, values in first.items()}
     for more in others:
         total = add_in_place(total, more)
     return total
@@ -255,7 +255,7 @@ class PlainCut(Cut):
             return self._backend.forward(self._rows(rows))
 
     def _weight_gradients(self, weights: Weights, loss: LossGradient, rows: Array | None) -> Weights:
-        asked = [place for place in self._weights if place[0] in self.layers]
+        asked = [key for key in self._weights if key[0] in self.layers]
         with temporary_weights(self._backend, {**self._weights, **weights}):
             return self._backend.weight_gradients(self._rows(rows), loss, asked)
 

@@ -27,11 +27,11 @@ def interleave_groups(groups: Array) -> Array:
     Negatives come before positives. A step that looks at as many of both would find all its negatives in one shard,
     whose worker would do most of the work. A single shard stays as it is.
     """
-    places = np.arange(len(groups), dtype=np.float64)
+    positions = np.arange(len(groups), dtype=np.float64)
     for group in np.unique(groups) if len(shards(len(groups))) > 1 else ():
         rows = np.flatnonzero(groups == group)
-        places[rows] = (np.arange(len(rows)) + 0.5) / len(rows)
-    return np.argsort(places, kind="stable")
+        positions[rows] = (np.arange(len(rows)) + 0.5) / len(rows)
+    return np.argsort(positions, kind="stable")
 
 
 def read_shards(inputs: Inputs) -> Iterator[tuple[slice, Inputs]]:
@@ -68,8 +68,8 @@ def _join_use(parts: Sequence[Activation]) -> Activation:
 
 def add_in_place(total: Weights, more: Weights) -> Weights:
     """Add gradients to `total`, in its memory, and return it."""
-    for place, values in more.items():
-        np.add(total[place], values, out=total[place])
+    for key, values in more.items():
+        np.add(total[key], values, out=total[key])
     return total
 
 

@@ -225,13 +225,13 @@ def _put(values: Array, entries: Sequence[WeightChange], part: str) -> Array:
 
 
 def by_axis(index: Sequence[tuple[int, ...]]) -> tuple[Array, ...]:
-    """Places in an array, each a tuple, as one array of numbers per axis."""
+    """Indices into an array, each a tuple, as one array of numbers per axis."""
     return tuple(np.array(index, np.int64).T)
 
 
-def places(index: Sequence[tuple[int, ...]], shape: tuple[int, ...]) -> tuple[Array, ...] | None:
+def index_arrays(index: Sequence[tuple[int, ...]], shape: tuple[int, ...]) -> tuple[Array, ...] | None:
     """Turn indices into arrays as `by_axis` does; None if one is out of bounds or does not fit the shape."""
-    if not shape or math.prod(shape) >= 1 << 62 or {len(place) for place in index} != {len(shape)}:
+    if not shape or math.prod(shape) >= 1 << 62 or {len(one) for one in index} != {len(shape)}:
         return None
     try:
         found = by_axis(index)
@@ -263,7 +263,7 @@ def changes(base: PatchBase, entries: Sequence[WeightChange]) -> tuple[TensorCha
 
 def _fit(tensor: BaseTensor, entries: Sequence[WeightChange]) -> bool:
     """Whether many entries at once are seen to lie in a tensor, each once, and to be of its dtype."""
-    index = places([entry.address.index for entry in entries], tensor.shape) if entries else None
+    index = index_arrays([entry.address.index for entry in entries], tensor.shape) if entries else None
     if index is None or {entry.dtype for entry in entries} != {tensor.dtype}:
         return False
     return len(np.unique(np.ravel_multi_index(index, tensor.shape))) == len(entries)

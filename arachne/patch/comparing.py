@@ -135,8 +135,8 @@ def _changed_entries(first: WeightFile, key: tuple[str, str], values: Array) -> 
     if not (np.isfinite(before).all() and np.isfinite(after).all()):
         raise PatchError(f"'{'.'.join(key)}' holds a weight that is not finite, or out of range for {dtype}")
     return [
-        WeightChange(Address(*key, tuple(place)), dtype, old_bits, new_bits)
-        for place, old_bits, new_bits in zip(
+        WeightChange(Address(*key, tuple(index)), dtype, old_bits, new_bits)
+        for index, old_bits, new_bits in zip(
             where.tolist(), storage.bits_of(before), storage.bits_of(after), strict=True
         )
     ]

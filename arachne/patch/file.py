@@ -16,7 +16,7 @@ from arachne.io.expected import expected_at
 from arachne.io.files import CHUNK, same_file, sha256_of
 from arachne.io.folder import Folder, Identity
 from arachne.io.moving import put_file
-from arachne.io.places import allowed_mode, check_room, environment_faults, folders_above, remove
+from arachne.io.output_paths import allowed_mode, check_room, environment_faults, folders_above, remove
 from arachne.io.working_folder import COPY, WorkingFolder, working_folder
 from arachne.model.values import Array, Weights
 from arachne.model.weight_file import WeightFile
@@ -77,13 +77,13 @@ def write_changed(
         source.path.name, done,
     )  # fmt: skip
     opener = reopen or cast("Callable[[Path], WeightFile]", type(source))
-    place = destination.absolute()
+    absolute = destination.absolute()
     with ExitStack() as stack:
         with environment_faults(destination):
-            stack.enter_context(folders_above(place))
-            work = stack.enter_context(working_folder(place))
-            found = expected_at(place, work.parent)
-            check_room(place.parent, 2 * source.path.stat().st_size)
+            stack.enter_context(folders_above(absolute))
+            work = stack.enter_context(working_folder(absolute))
+            found = expected_at(absolute, work.parent)
+            check_room(absolute.parent, 2 * source.path.stat().st_size)
             copy = stack.enter_context(work.make(COPY))
             folder = copy.path
             draft = folder / destination.name
@@ -97,7 +97,7 @@ def write_changed(
             finish(draft)
         with environment_faults(destination):
             digest = sha256_of(draft)
-            _publish(work, copy, source.path, place.name, found)
+            _publish(work, copy, source.path, absolute.name, found)
     return Written(destination, digest, sum(change.weights for change in wanted), len(listed), changed)
 
 
@@ -196,7 +196,7 @@ def _publish(work: WorkingFolder, copy: Folder, source: Path, name: str, found: 
     """Move the finished copy to its place; the file that refers to the others comes last."""
     allowed = allowed_mode([source])
     copy.check_reached()
-    work.check_place()
+    work.check_unmoved()
     for path in _beside(copy.path, copy.path / name):
         with ExitStack() as stack:
             inside, outside = copy, work.parent

@@ -13,7 +13,7 @@ from arachne.errors import PatchError, UnknownLayerError
 from arachne.io.files import sha256_of
 from arachne.model.values import Address, Array, ParameterInfo
 from arachne.patch.base import PatchBase, content_of, tensor_sha256
-from arachne.patch.change import TensorChange, changed_weights, places
+from arachne.patch.change import TensorChange, changed_weights, index_arrays
 from arachne.patch.low_rank import LowRankChange
 from arachne.patch.weight_change import WeightChange
 from arachne.weights.edit import Edit, LowRankEdit, SparseEdit
@@ -87,9 +87,9 @@ def edit_of(change: TensorChange) -> Edit:
     tensor = change.tensor
     flat = np.ravel_multi_index(change.index, tensor.shape) if tensor.shape else np.zeros(1, np.int64)
     order = np.argsort(flat)
-    place = ParameterSlice(*change.key, tensor.shape, tensor.storage, slice(0, len(flat)), flat[order])
+    slice_ = ParameterSlice(*change.key, tensor.shape, tensor.storage, slice(0, len(flat)), flat[order])
     old, new = (np.array([getattr(one, name) for one in change.entries])[order] for name in ("old", "new"))
-    return SparseEdit(Selection((place,), old), new)
+    return SparseEdit(Selection((slice_,), old), new)
 
 
 def set_changed(backend: ModelBackend, wanted: Sequence[TensorChange], done: str) -> None:
@@ -149,7 +149,7 @@ def _changed_entries(
     values: Array, stored: ParameterInfo, pairs: Sequence[tuple[Address, float]]
 ) -> list[WeightChange]:
     """The entries of one parameter whose bits change, from its numbers in a file; vectorised if all are valid."""
-    dtype, index = stored.dtype, places([address.index for address, _ in pairs], values.shape)
+    dtype, index = stored.dtype, index_arrays([address.index for address, _ in pairs], values.shape)
     if index is not None:
         new = np.array([value for _, value in pairs], np.float64)
         if stored.grid is not None:

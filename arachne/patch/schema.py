@@ -53,7 +53,7 @@ def check_version(document: Any) -> None:
 
 
 def check(value: Any, rule: dict[str, Any] | None = None, where: str = "patch") -> None:
-    """Refuse a value that the schema does not allow, naming the place.
+    """Refuse a value that the schema does not allow, naming its path.
 
     Raises:
         PatchError: The first thing that is wrong.

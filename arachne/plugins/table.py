@@ -84,7 +84,7 @@ class Table:
 
     def is_ours(self, plugin: type[Any]) -> bool:
         """Whether a class comes with Arachne."""
-        return plugin.__module__.partition(".")[0] in {place.partition(".")[0] for place in self.ours.values()}
+        return plugin.__module__.partition(".")[0] in {path.partition(".")[0] for path in self.ours.values()}
 
     def _entries(self) -> dict[str, EntryPoint]:
         installed = _entry_points(self.group, tuple(sys.path))
@@ -97,7 +97,7 @@ class Table:
 
     @property
     def _modules(self) -> set[str]:
-        return {place.partition(":")[0] for place in self.ours.values()}
+        return {path.partition(":")[0] for path in self.ours.values()}
 
     def _explain(self, entry: EntryPoint, error: ImportError) -> ImportError:
         missing = (error.name or "").partition(".")[0]

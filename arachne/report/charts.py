@@ -110,12 +110,12 @@ def localisation_chart(found: Mapping[str, Any]) -> Markup:
         right, top = axes.at(x0 + column * width, y0 + row * height)
         shade = 0.15 + 0.7 * math.log1p(count) / math.log1p(most)
         drawing.add("rect", x=left, y=top, width=right - left, height=bottom - top, opacity=shade, cls="cloud")
-    places = {s["address"]: axes.at(_log(s["gradient_loss"], x0), _log(s["forward_impact"], y0)) for s in suspects}
-    drawing.line(sorted(places[s["address"]] for s in suspects if s["on_front"]), "front")
+    points = {s["address"]: axes.at(_log(s["gradient_loss"], x0), _log(s["forward_impact"], y0)) for s in suspects}
+    drawing.line(sorted(points[s["address"]] for s in suspects if s["on_front"]), "front")
     for suspect in suspects:
         label = f"{suspect['address']}: {suspect['gradient_loss']:.3g}, {suspect['forward_impact']:.3g}"
         drawing.dot(
-            *places[suspect["address"]], label, r=4, cls="suspect on-front" if suspect["on_front"] else "suspect"
+            *points[suspect["address"]], label, r=4, cls="suspect on-front" if suspect["on_front"] else "suspect"
         )
     return drawing.finish()
 

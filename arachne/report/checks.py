@@ -55,8 +55,8 @@ def _by_sentence(outcomes: Sequence[Outcome], state: str) -> list[str]:
         own = [outcome for outcome in chosen if outcome.sentence == sentence]
         lines.append(f"  {'FAILED' if state == FAILED else 'skipped'}: {sentence}")
         for outcome in own[:MOST_NETWORKS]:
-            place = f"on '{outcome.network}': " if outcome.network else ""
-            lines.append(f"    {place}{outcome.detail}")
+            network = f"on '{outcome.network}': " if outcome.network else ""
+            lines.append(f"    {network}{outcome.detail}")
         if len(own) > MOST_NETWORKS:
             lines.append(f"    and on {len(own) - MOST_NETWORKS} more")
     return lines

@@ -14,7 +14,7 @@ from arachne.io.atomic import atomic_write
 from arachne.io.folder import Identity, identity
 from arachne.io.manifest import MANIFEST, Entries, read_manifest, update_manifest
 from arachne.io.moving import put_file
-from arachne.io.places import allowed_mode, environment_faults
+from arachne.io.output_paths import allowed_mode, environment_faults
 from arachne.io.readers import hash_file, read_object, read_own
 from arachne.io.reading import error_text, parse_errors_as
 from arachne.io.working_folder import CHECKPOINTS, COPY, working_folder
@@ -140,21 +140,21 @@ def replace_page(folder: Path, html: bytes, *, read_from: Identity, force: bool)
     with (
         environment_faults(folder / PAGE),
         working_folder(real, wait=True, kept=(CHECKPOINTS,)) as work,
-        work.parent.enter(real.name) as place,
+        work.parent.enter(real.name) as held,
         work.make(COPY) as copy,
     ):
-        if place.identity != read_from:
+        if held.identity != read_from:
             raise EnvironmentFaultError(f"'{folder}' was replaced while its page was drawn; nothing was written")
-        found = place.stat(PAGE)
+        found = held.stat(PAGE)
         if found is not None and not stat.S_ISREG(found.st_mode):
             raise UsageError(f"'{folder / PAGE}' is a link or no ordinary file, and is not replaced; move it away")
-        known = read_manifest(place.path)
+        known = read_manifest(held.path)
         if found is not None and known is not None and not force:
-            _check_page(folder / PAGE, hash_file(place, PAGE), known, html)
+            _check_page(folder / PAGE, hash_file(held, PAGE), known, html)
         copy.write_file(PAGE, html, allowed_mode([folder / PAGE_DATA]))
-        put_file(copy, PAGE, place, PAGE, found=None if found is None else identity(found))
-        place.sync()
-        update_manifest(place.path, PAGE)
+        put_file(copy, PAGE, held, PAGE, found=None if found is None else identity(found))
+        held.sync()
+        update_manifest(held.path, PAGE)
 
 
 def _check_page(path: Path, digest: str, known: Entries, html: bytes) -> None:

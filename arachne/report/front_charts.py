@@ -61,9 +61,9 @@ def searchers_chart(rows: Sequence[Mapping[str, Any]], budget: float) -> Markup:
     axes = _axes(drawing, [point for row in drawn for point in row["points"]], budget)
     for row in drawn:
         colour = f"maker-{row['colour'] % COLOURS}"
-        places = [_at(axes, row["points"][number]) for number in row["curve"]]
-        if len(places) > 1:
-            drawing.line(places, f"line {colour}")
+        points = [_at(axes, row["points"][number]) for number in row["curve"]]
+        if len(points) > 1:
+            drawing.line(points, f"line {colour}")
         for number, point in enumerate(row["points"]):
             label = f"{row['searcher']}: {_counts_text(point)}"
             css = f"made {colour}" + ("" if number in row["curve"] else " faint")
@@ -102,9 +102,9 @@ def _apart(ticks: Mapping[float, str]) -> dict[float, str]:
     """Those ticks that leave room for their numbers."""
     room = max(ticks) / 8
     kept: dict[float, str] = {}
-    for place, text in sorted(ticks.items(), reverse=True):
-        if not kept or min(kept) - place >= room or place == 0:
-            kept[place] = text
+    for position, text in sorted(ticks.items(), reverse=True):
+        if not kept or min(kept) - position >= room or position == 0:
+            kept[position] = text
     return kept
 
 

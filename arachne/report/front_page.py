@@ -59,11 +59,11 @@ def front_object(
 def _select_points(points: Sequence[MeasuredCandidate], chosen: int | None) -> list[int]:
     """Which points to show, by rising damage: all, or so many at even distances, the chosen one among them."""
 
-    def place(number: int) -> tuple[float, float, int]:
+    def rank(number: int) -> tuple[float, float, int]:
         outcome = points[number].held_out or points[number].selection_outcome
         return outcome.breakage.value, outcome.repair.value, number
 
-    order = sorted(range(len(points)), key=place)
+    order = sorted(range(len(points)), key=rank)
     if len(order) <= MOST_POINTS:
         return order
     even = {order[round(k * (len(order) - 1) / (MOST_POINTS - 2))] for k in range(MOST_POINTS - 1)}

@@ -113,7 +113,7 @@ def flips_html(flips: Flips) -> str:
 
 
 def survival_html(survival: Survival) -> str:
-    """Compare a patch's effect in its own model and in the place that model ended up."""
+    """Compare a patch's effect in its own model and where that model ended up."""
     here, there = _cells(survival.here.held_out), _cells(survival.there.held_out)
     verdicts = ("verdict", survival.here.verdict.word, survival.there.verdict.word)
     rows = [verdicts, *((label, here[label], there[label]) for label in here)]

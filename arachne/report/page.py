@@ -54,7 +54,7 @@ def page_object(
     saliency: Sequence[Mapping[str, Any]] = (),
     command: str | None = None,
     model: str | None = None,
-    places: Mapping[Address, str] | None = None,
+    connections: Mapping[Address, str] | None = None,
 ) -> dict[str, Any]:
     """Everything the page shows, with nothing in it that is not JSON.
 
@@ -73,7 +73,7 @@ def page_object(
         saliency: Inputs with maps of what the model looks at, before and after.
         command: What to type to get the same again.
         model: The file the model came from.
-        places: The pixel, column or word that changed weights are connected to, as far as that is known.
+        connections: The pixel, column or word that changed weights are connected to, as far as that is known.
     """
     part = evidence.held_out
     page: dict[str, Any] = clean(
@@ -89,7 +89,7 @@ def page_object(
             "gallery": {"fixed": _gallery(part.fixed, held_out), "broken": _gallery(part.damaged, held_out)},
             "doubtful": [] if seen is None or doubtful is None else _doubtful(doubtful, seen),
             "saliency": list(saliency),
-            "weights": _weights(patch, localisation, places or {}),
+            "weights": _weights(patch, localisation, connections or {}),
             "layers": _layers(layers, patch),
             "localisation": None if localisation is None else _localisation(localisation),
             "search": None if search is None else _search(search),
@@ -200,7 +200,9 @@ def _doubtful(doubtful: LabelNoise, seen: Part) -> list[dict[str, Any]]:
     ]
 
 
-def _weights(patch: Patch | None, localisation: Localisation | None, places: Mapping[Address, str]) -> dict[str, Any]:
+def _weights(
+    patch: Patch | None, localisation: Localisation | None, connections: Mapping[Address, str]
+) -> dict[str, Any]:
     """The largest changes; of a long patch also how much changes in which rows."""
     changes = () if patch is None else patch.changes
     weights = [entry for change in changes for entry in change.entries]
@@ -209,7 +211,7 @@ def _weights(patch: Patch | None, localisation: Localisation | None, places: Map
         weights.sort(key=lambda entry: -abs(change_of(entry)))
     spread: dict[tuple[str, str], float] = {}
     if localisation is not None:
-        spread = {place.key: place.deviation for place in localisation.suspects.places}
+        spread = {slice_.key: slice_.deviation for slice_ in localisation.suspects.slices}
     shown: dict[str, Any] = {
         "total": total,
         "entries": [
@@ -219,7 +221,7 @@ def _weights(patch: Patch | None, localisation: Localisation | None, places: Map
                 "old": entry.old,
                 "new": entry.new,
                 "deviations": _in_deviations(entry, spread),
-                **({"place": places[entry.address]} if entry.address in places else {}),
+                **({"connection": connections[entry.address]} if entry.address in connections else {}),
             }
             for entry in weights[:MOST_WEIGHTS]
         ],

@@ -79,12 +79,12 @@ def first_by_size(changes: Sequence[TensorChange], most: int | None) -> list[tup
     if most is None or len(everything) <= most:
         return [(change, list(change.entries)) for change in changes]
     ranked = sorted(everything, key=lambda entry: -abs(change_of(entry)))[:most]
-    place = {entry.address: number for number, entry in enumerate(ranked)}
+    rank = {entry.address: number for number, entry in enumerate(ranked)}
     found = []
     for change in changes:
-        own = [entry for entry in change.entries if entry.address in place]
+        own = [entry for entry in change.entries if entry.address in rank]
         if own:
-            found.append((change, sorted(own, key=lambda entry: place[entry.address])))
+            found.append((change, sorted(own, key=lambda entry: rank[entry.address])))
     return found
 
 

@@ -49,7 +49,7 @@ def as_text(patch: Patch, *, most: int | None = MAX_LISTED_WEIGHTS, layer: str |
         lines += ["", "values:" if most is None or most >= weights else f"the {most} largest changes:"]
     for change, entries in first_by_size(changes, most):
         lines += ["", tensor_line(change) if weights <= MAX_LISTED_WEIGHTS else change.tensor.name]
-        rows = [(place(entry), *values(entry)) for entry in entries]
+        rows = [(format_index(entry), *values(entry)) for entry in entries]
         wide = [max(len(row[column]) for row in rows) for column in range(3)]
         lines += [f"  {a:<{wide[0]}}  {b:>{wide[1]}} → {c:>{wide[2]}}" for a, b, c in rows]
     if most is not None and weights > most:
@@ -97,7 +97,7 @@ def as_html(patch: Patch) -> str:
     """The patch as a fragment of HTML for notebooks."""
     above = f"Patch: {headline(patch.changes)}"
     rows = [
-        (change.tensor.name, place(entry), *values(entry))
+        (change.tensor.name, format_index(entry), *values(entry))
         for change, entries in first_by_size([change for change in patch.changes if change.entries], MAX_LISTED_WEIGHTS)
         for entry in entries
     ]
@@ -133,7 +133,7 @@ def tensor_line(change: TensorChange) -> str:
     return line if tensor.uses == 1 else f"{line}, used {tensor.uses} times: every use changes"
 
 
-def place(entry: WeightChange) -> str:
+def format_index(entry: WeightChange) -> str:
     """`[0, 13]`."""
     return f"[{', '.join(map(str, entry.address.index))}]"
 

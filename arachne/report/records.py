@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from arachne.errors import EnvironmentFaultError
-from arachne.io.places import create_file, environment_faults, make_folder
+from arachne.io.output_paths import create_file, environment_faults, make_folder
 
 if TYPE_CHECKING:
     from arachne.evidence import Evidence

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 KINDS = ("mlflow", "tensorboard")
 
 
-def local_path(place: str) -> Path | None:
-    """The local folder or file of a tracking place; None for a server.
+def local_path(tracker: str) -> Path | None:
+    """The local folder or file of a tracker; None for a server.
 
     Raises:
-        UsageError: The place is of another form.
+        UsageError: The tracker is of another form.
     """
-    kind, where = parse_place(place)
+    kind, where = parse_tracker(tracker)
     scheme, _, rest = where.partition(":")
     if kind == "tensorboard" or (where and not rest and scheme != "databricks"):
         return Path(where)
@@ -41,23 +41,23 @@ class Tracks:
     once and left out from then on: a repair does not end because nobody can watch it.
 
     Args:
-        places: Where to record, each `mlflow:URI`, `mlflow:` for MLflow's own choice, or `tensorboard:FOLDER`.
+        trackers: Where to record, each `mlflow:URI`, `mlflow:` for MLflow's own choice, or `tensorboard:FOLDER`.
         parameters: Settings to keep with the run.
         tell: Told what was opened, and what has stopped working.
 
     Raises:
-        UsageError: A place of another form.
-        EnvironmentFaultError: A package is not installed, or a place cannot be used.
+        UsageError: A tracker of another form.
+        EnvironmentFaultError: A package is not installed, or a tracker cannot be used.
     """
 
     def __init__(
         self,
-        places: Sequence[str],
+        trackers: Sequence[str],
         *,
         parameters: Mapping[str, Any] | None = None,
         tell: Callable[[str], None] = lambda text: None,
     ) -> None:
-        pairs = [parse_place(place) for place in places]
+        pairs = [parse_tracker(tracker) for tracker in trackers]
         self._tell = tell
         self._stack = ExitStack()
         self._open: list[Any] = []
@@ -102,15 +102,15 @@ class Tracks:
         self._tell(f"note: {what} records no more ({type(error).__name__}: {' '.join(str(error).split())})")
 
 
-def parse_place(place: str) -> tuple[str, str]:
-    """The kind of a place, and where it is.
+def parse_tracker(tracker: str) -> tuple[str, str]:
+    """The kind of a tracker, and where it is.
 
     Raises:
         UsageError: It is of another form.
     """
-    kind, colon, where = place.partition(":")
+    kind, colon, where = tracker.partition(":")
     if not colon or (kind == "tensorboard" and not where):
-        raise UsageError(f"a repair is tracked in 'mlflow:URI' or 'tensorboard:FOLDER', got '{place}'")
+        raise UsageError(f"a repair is tracked in 'mlflow:URI' or 'tensorboard:FOLDER', got '{tracker}'")
     if kind not in KINDS:
         raise UsageError(f"no tracking named '{kind}'" + did_you_mean(kind, KINDS))
     return kind, where

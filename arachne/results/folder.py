@@ -33,8 +33,8 @@ from arachne.io.manifest import (
     write_manifest,
 )
 from arachne.io.moving import ASIDE, exchange, exchange_back, put_new
+from arachne.io.output_paths import allowed_mode, check_room, environment_faults, folders_above
 from arachne.io.ownership import OPEN, check_ours_alone
-from arachne.io.places import allowed_mode, check_room, environment_faults, folders_above
 from arachne.io.working_folder import CHECKPOINTS, DRAFT, HIDDEN, WorkingFolder, hidden_beside, working_folder
 
 
@@ -66,7 +66,7 @@ class ResultFolder:
 
         Raises:
             UsageError: Somebody has put other files there meanwhile.
-            EnvironmentFaultError: The disk is full, or the place cannot be written.
+            EnvironmentFaultError: The disk is full, or the path cannot be written.
         """
         with environment_faults(self.path):
             self.held.check_reached()
@@ -74,7 +74,7 @@ class ResultFolder:
             write_manifest(self.draft)
             self._remove_working_folders()
             self.held.settle(self.allowed)
-            self.work.check_place()
+            self.work.check_unmoved()
             if self.work.folder.identity_of(DRAFT) != self.held.identity:
                 raise EnvironmentFaultError(f"the draft of '{self.path}' was replaced meanwhile; nothing was written")
             if self.work.parent.stat(self.path.name) is None:
@@ -92,7 +92,7 @@ class ResultFolder:
 
     def _replace(self) -> None:
         """Change places with an earlier result, which is looked at where nobody else can reach it, and removed."""
-        check_place(self.path, replace=True)
+        check_result_path(self.path, replace=True)
         work, name = self.work, self.path.name
         aside = exchange(work.folder, DRAFT, work.parent, name)
         try:
@@ -116,7 +116,7 @@ def result_folder(
     private: Iterable[Path] = (),
     room: int = 0,
 ) -> Iterator[ResultFolder]:
-    """Hold a place for a folder of results, and leave it as it was unless `publish` is called.
+    """Reserve the path of a folder of results, and leave it as it was unless `publish` is called.
 
     Args:
         path: Where the folder goes: nothing, an empty folder, or one that an earlier run has made.
@@ -128,28 +128,28 @@ def result_folder(
     Raises:
         UsageError: Something is there that may not be replaced.
         CheckpointError: A run is to go on from a folder that others may have filled.
-        EnvironmentFaultError: Another run writes there, or the place cannot be written, or has too little room.
+        EnvironmentFaultError: Another run writes there, or the path cannot be written, or has too little room.
     """
-    place = Path(path).resolve()
+    resolved = Path(path).resolve()
     with contextlib.ExitStack() as stack:
         with environment_faults(Path(path)):
-            check_place(Path(path), replace=True)  # before anything is made there, if only a folder above it
-            stack.enter_context(folders_above(place))
-            recover = partial(_recover, place=place)
-            work = stack.enter_context(working_folder(place, kept=(CHECKPOINTS,), recover=recover))
+            check_result_path(Path(path), replace=True)  # before anything is made there, if only a folder above it
+            stack.enter_context(folders_above(resolved))
+            recover = partial(_recover, path=resolved)
+            work = stack.enter_context(working_folder(resolved, kept=(CHECKPOINTS,), recover=recover))
             may_go = replace or (resume and _holds_folder(work.folder, CHECKPOINTS))
-            check_place(Path(path), replace=may_go, by_hash=True)
+            check_result_path(Path(path), replace=may_go, by_hash=True)
             _check_interrupted(work.folder, path, replace=replace, resume=resume)
-            check_room(place.parent, room)
+            check_room(resolved.parent, room)
             held = stack.enter_context(work.make(DRAFT))
         checkpoints = work.folder.path / CHECKPOINTS
-        yield ResultFolder(Path(path), place, held.path, checkpoints, allowed_mode(private), work, held)
+        yield ResultFolder(Path(path), resolved, held.path, checkpoints, allowed_mode(private), work, held)
 
 
-def place_for(
+def reserve_folder(
     folder: str | Path | ResultFolder, *, replace: bool = False, private: Iterable[Path] = ()
 ) -> contextlib.AbstractContextManager[ResultFolder]:
-    """A folder that is held already, or else hold the place for one."""
+    """A folder that is held already, or else reserve the path of one."""
     if isinstance(folder, ResultFolder):
         return contextlib.nullcontext(folder)
     return result_folder(folder, replace=replace, private=private)
@@ -162,39 +162,39 @@ def can_resume(path: Path) -> bool:
     return found.is_dir() and not hidden.is_symlink() and not found.is_symlink()
 
 
-def check_place(place: Path, *, replace: bool, by_hash: bool = False) -> None:
-    """Refuse a place that a folder of results may not take.
+def check_result_path(path: Path, *, replace: bool, by_hash: bool = False) -> None:
+    """Refuse a path that a folder of results may not take.
 
     Args:
-        place: The place.
+        path: Where the folder goes.
         replace: Whether an earlier result may be replaced.
         by_hash: Whether its files are compared with their hashes, not only with their names.
 
     Raises:
         UsageError: It is a file, a folder that others have written to, or an earlier result that is to stay.
     """
-    if not os.path.lexists(place):
+    if not os.path.lexists(path):
         return
-    if not place.is_dir():
-        raise UsageError(f"'{place}' is a file, expected a folder for the results")
-    real = place.resolve()
+    if not path.is_dir():
+        raise UsageError(f"'{path}' is a file, expected a folder for the results")
+    real = path.resolve()
     if real.is_mount() or Path.cwd().is_relative_to(real):
         what = "where a disk is mounted" if real.is_mount() else "the folder you are in"
-        raise UsageError(f"'{place}' is {what}, which cannot be put in place as a whole; name a folder in it")
-    if not any(place.iterdir()):
+        raise UsageError(f"'{path}' is {what}, which cannot be put in place as a whole; name a folder in it")
+    if not any(path.iterdir()):
         return
-    known = read_manifest(place)
-    found = {file.relative_to(place).as_posix() for file in files_in(place)}
+    known = read_manifest(path)
+    found = {file.relative_to(path).as_posix() for file in files_in(path)}
     others = sorted(found - {MANIFEST} - set(known or ()))
     if known is None or others:
-        raise not_ours(place, "".join(others[:1]))
+        raise not_ours(path, "".join(others[:1]))
     if not replace:
         raise UsageError(
-            f"'{place}' holds the results of an earlier run; choose another folder, or replace them", argument="replace"
+            f"'{path}' holds the results of an earlier run; choose another folder, or replace them", argument="replace"
         )
     if by_hash:
-        with Folder.open(place) as folder:
-            check_made_by_run(folder, place)
+        with Folder.open(path) as folder:
+            check_made_by_run(folder, path)
 
 
 def _holds_folder(folder: Folder, name: str) -> bool:
@@ -202,7 +202,7 @@ def _holds_folder(folder: Folder, name: str) -> bool:
     return found is not None and stat.S_ISDIR(found.st_mode)
 
 
-def _check_interrupted(work: Folder, place: str | Path, *, replace: bool, resume: bool) -> None:
+def _check_interrupted(work: Folder, path: str | Path, *, replace: bool, resume: bool) -> None:
     if work.stat(CHECKPOINTS) is None:
         return
     if resume:
@@ -215,12 +215,12 @@ def _check_interrupted(work: Folder, place: str | Path, *, replace: bool, resume
         check_ours_alone(work, forbidden=OPEN)
         return
     if not replace and _holds_folder(work, CHECKPOINTS):
-        raise UsageError(f"a run into '{place}' was interrupted and can go on from there", argument="resume")
+        raise UsageError(f"a run into '{path}' was interrupted and can go on from there", argument="resume")
     work.remove(CHECKPOINTS)
 
 
-def _recover(work: WorkingFolder, place: Path) -> None:
+def _recover(work: WorkingFolder, path: Path) -> None:
     """Finish an exchange that was stopped between its two renames: the new folder was whole by then."""
-    if _holds_folder(work.folder, ASIDE) and work.parent.stat(place.name) is None:
+    if _holds_folder(work.folder, ASIDE) and work.parent.stat(path.name) is None:
         whole = DRAFT if _holds_folder(work.folder, DRAFT) else ASIDE
-        put_new(work.folder, whole, work.parent, place.name)
+        put_new(work.folder, whole, work.parent, path.name)

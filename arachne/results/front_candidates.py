@@ -1,4 +1,4 @@
-"""The candidates of a front in its file: places and values of single weights, and vectors of whole matrices."""
+"""The candidates of a front in its file: positions and values of single weights, and vectors of whole matrices."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def candidate_arrays(candidates: Sequence[Candidate]) -> tuple[dict[str, Array],
         edits.append({"layer": edit.layer, "parameter": edit.parameter, "member": number})
     entries = []
     for number, (selection, members) in enumerate(groups.items()):
-        for at, place in enumerate(selection.places):
-            arrays[f"group{number}.index{at}"] = place.rows
+        for at, slice_ in enumerate(selection.slices):
+            arrays[f"group{number}.index{at}"] = slice_.rows
         arrays[f"group{number}.values"] = np.stack([candidates[member].values for member in members])
         entries.append({"parameters": selection.parameters, "members": members})
     return arrays, {"groups": entries, "edits": edits}
@@ -113,7 +113,7 @@ def _selection(arrays: Mapping[str, Array], number: int, parameters: Any) -> Sel
     for at, (layer, parameter) in enumerate(check_list(parameters, "parameters", MAX_WEIGHTS)):
         index = arrays[f"group{number}.index{at}"]
         if index.ndim != 2 or index.dtype.kind not in "iu" or index.shape[1] > MAX_AXES:
-            raise ValueError(f"the weights of group {number} are no places in a parameter")
+            raise ValueError(f"the weights of group {number} are no positions in a parameter")
         names.append((text(layer, "layer"), text(parameter, "parameter")))
         rows.append(index.astype(np.int64))
     return Selection.unread(names, rows)

@@ -25,9 +25,9 @@ from arachne.data.part import Part
 from arachne.errors import ArachneError
 from arachne.io.arrays import read_arrays, write_arrays
 from arachne.io.folder import Folder
+from arachne.io.output_paths import make_private_folder, remove_from, touch
 from arachne.io.own_key import read_own_key
 from arachne.io.ownership import OPEN, check_ours_alone
-from arachne.io.places import make_private_folder, remove_from, touch
 from arachne.model.backend import ModelBackend
 from arachne.model.lazy import is_lazy
 from arachne.model.values import Array, Inputs, count, take

@@ -274,7 +274,7 @@ def flips(model: Any, inputs: Any, patch: Patch | str | Path, *, preprocess: str
 
 
 def _survival(here: Measured, where: str, without: Scores | None, with_patch: Scores, note: str) -> Survival:
-    """Compare a patch's effect here and in another place; without scores there, with the model here."""
+    """Compare a patch's effect here and elsewhere; without scores there, with the model here."""
     inputs = here.part.data.inputs
     part = here.part if without is None else replace(here.part, outputs=_run_scores(without, inputs))
     there = Measured(part, _run_scores(with_patch, inputs), here.basis)

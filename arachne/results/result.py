@@ -17,13 +17,13 @@ from arachne.data.grouping import with_objective
 from arachne.data.split import Split
 from arachne.errors import ModelError, NothingWithinBudgetError, UsageError
 from arachne.evidence import Evidence, Gate, LabelNoise, SplitScores, compare, score
-from arachne.evidence.connections import describe_connections, name_places
+from arachne.evidence.connections import describe_connections, name_connections
 from arachne.evidence.forecast import Forecast
 from arachne.evidence.grade import NOTHING_WITHIN
 from arachne.fairness import Objective
 from arachne.io.atomic import atomic_write
 from arachne.io.identity import FileIdentity
-from arachne.io.places import remove
+from arachne.io.output_paths import remove
 from arachne.localise import Localisation
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Array, Inputs
@@ -35,7 +35,7 @@ from arachne.report.notebook import result_html
 from arachne.report.objects import doubtful_objects, gate_objects, outlook_objects, patch_evidence, result_object
 from arachne.report.terminal import EvidenceTable, as_text
 from arachne.results.finalise import build_patch
-from arachne.results.folder import ResultFolder, place_for
+from arachne.results.folder import ResultFolder, reserve_folder
 from arachne.results.front_file import FRONT, StoredFront, write_front
 from arachne.scoring.plain import forward_with
 from arachne.search import SearchResult
@@ -227,7 +227,7 @@ class RepairResult:
             saliency=saliency_objects(self.backend, self.patch, held_out, self.evidence.held_out) if maps else (),
             command=command,
             model=self.backend.describe().source,
-            places=name_places(self.backend, self.patch, self.split.seen.data),
+            connections=name_connections(self.backend, self.patch, self.split.seen.data),
         )
         if given is not None and folder is not None:
             page["next"] = self.next_steps(given, folder)
@@ -274,11 +274,11 @@ class RepairResult:
         """
         described = self.backend.describe()
         private = [] if described.source is None else [Path(described.source)]
-        with place_for(folder, replace=replace, private=private) as place:
-            result = self._save_and_measure(place.draft, reopen)
-            result._write(place.draft)
-            notes = result._write_rest(place, command, given, sources)
-            place.publish()
+        with reserve_folder(folder, replace=replace, private=private) as target:
+            result = self._save_and_measure(target.draft, reopen)
+            result._write(target.draft)
+            notes = result._write_rest(target, command, given, sources)
+            target.publish()
         return dataclasses.replace(result, notes=tuple(notes))
 
     def _save_and_measure(self, folder: Path, reopen: Callable[[Path], ModelBackend] | None) -> RepairResult:
@@ -302,7 +302,7 @@ class RepairResult:
         atomic_write(folder / "result.json", (dumps(self.to_json()) + "\n").encode())
 
     def _write_rest(
-        self, place: ResultFolder, command: str | None, given: Given | None, sources: Mapping[str, Any] | None
+        self, target: ResultFolder, command: str | None, given: Given | None, sources: Mapping[str, Any] | None
     ) -> list[str]:
         """Write the front, the card, the history and the page; return a sentence for each that failed."""
         from arachne.report.folder import going_on_without, write_extras, write_page
@@ -311,16 +311,16 @@ class RepairResult:
         if self.points:
             with going_on_without("the front could not be written", notes.append, "there is nothing to choose from"):
                 front = StoredFront(self.points, self.search, self.split.class_names, sources or self._sources())
-                write_front(place.draft / FRONT, front)
+                write_front(target.draft / FRONT, front)
         described = self.backend.describe()
         write_extras(
-            place.draft, clean(self.to_json()), self.patch, self.search, described, command=command, tell=notes.append
+            target.draft, clean(self.to_json()), self.patch, self.search, described, command=command, tell=notes.append
         )
         for maps in (True, False):
             what = "the page could not be drawn" + (" with maps of what the model looks at" if maps else "")
             with going_on_without(what, notes.append):
-                page = self.page(command, given=given, folder=place.named, maps=maps)
-                write_page(place.draft, page, named=place.named, tell=notes.append)
+                page = self.page(command, given=given, folder=target.named, maps=maps)
+                write_page(target.draft, page, named=target.named, tell=notes.append)
                 break
         return notes
 

@@ -96,11 +96,11 @@ class Apricot(Retraining):
         """Draw weights from their layers' Gaussians; set biases to zero, and keep normalisation scales."""
         suspects = problem.suspects
         found = suspects.values.copy()
-        for place in suspects.places:
-            if place.parameter in problem.backend.info(place.layer).weights:
-                found[place.numbers] = rng.normal(0.0, suspects.deviations[place.numbers])
-            elif place.parameter.startswith("bias"):
-                found[place.numbers] = 0.0
+        for slice_ in suspects.slices:
+            if slice_.parameter in problem.backend.info(slice_.layer).weights:
+                found[slice_.numbers] = rng.normal(0.0, suspects.deviations[slice_.numbers])
+            elif slice_.parameter.startswith("bias"):
+                found[slice_.numbers] = 0.0
         return found
 
 

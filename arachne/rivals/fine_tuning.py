@@ -128,7 +128,7 @@ class Ridge(CrossFitted):
         if problem.tail is None:
             raise UsageError(f"what enters the last layer, '{layer}', does not fit into memory; give less data")
         entering = problem.tail.entering(layer)[among].astype(np.float64)
-        has_bias = any(place.parameter == "bias" for place in problem.suspects.places)
+        has_bias = any(slice_.parameter == "bias" for slice_ in problem.suspects.slices)
         entering = np.column_stack([entering, np.full(len(entering), float(has_bias))])
         weighted = entering * problem.fitness_inputs.weights[among, None]
         values, vectors = np.linalg.eigh(weighted.T @ entering)
@@ -137,9 +137,9 @@ class Ridge(CrossFitted):
         for number, strength in enumerate(np.geomspace(STRONGEST, WEAKEST, self.points)):
             added = strength * max(float(values.mean()), 1e-300)
             change = (vectors @ (wanted / (np.maximum(values, 0) + added)[:, None])).T
-            for place in problem.suspects.places:
-                own = change[:, -1] if place.parameter == "bias" else change[:, :-1]
-                found[number, place.numbers] = own[place.index]
+            for slice_ in problem.suspects.slices:
+                own = change[:, -1] if slice_.parameter == "bias" else change[:, :-1]
+                found[number, slice_.numbers] = own[slice_.index]
         return found
 
 

@@ -156,9 +156,9 @@ def check_whole(problem: Problem, searcher: str) -> None:
     Raises:
         UsageError: Some are missing.
     """
-    places = {(place.layer, place.parameter): place.numbers for place in problem.suspects.places}
+    slices = {(slice_.layer, slice_.parameter): slice_.numbers for slice_ in problem.suspects.slices}
     for layer, parameter in problem.backend.resolve_parameters(None):
-        own = places.get((layer, parameter), slice(0, 0))
+        own = slices.get((layer, parameter), slice(0, 0))
         if own.stop - own.start != problem.backend.info(layer).parameters[parameter].size:
             raise UsageError(
                 f"the search '{searcher}' trains every weight of the model, and the localiser left out some of "
@@ -168,17 +168,17 @@ def check_whole(problem: Problem, searcher: str) -> None:
 
 def to_vector(problem: Problem, weights: Weights) -> Array:
     """Flatten whole parameters into a candidate vector, float64 `(k,)`."""
-    found = [weights[place.layer, place.parameter].ravel() for place in problem.suspects.places]
+    found = [weights[slice_.layer, slice_.parameter].ravel() for slice_ in problem.suspects.slices]
     return np.concatenate(found).astype(np.float64)
 
 
 def to_parameters(problem: Problem, values: Array) -> Weights:
     """Reshape a candidate vector `(k,)` into whole parameters."""
     return {
-        (place.layer, place.parameter): values[place.numbers].reshape(
-            problem.backend.info(place.layer).parameters[place.parameter].shape
+        (slice_.layer, slice_.parameter): values[slice_.numbers].reshape(
+            problem.backend.info(slice_.layer).parameters[slice_.parameter].shape
         )
-        for place in problem.suspects.places
+        for slice_ in problem.suspects.slices
     }
 
 

@@ -173,5 +173,5 @@ def _p_of(winnings: Array) -> float:
 
 def _by_input(owners: Array, values: Array) -> tuple[Array, Array]:
     """Return the sum of the values and the number of decisions of each input that has any, float64 `(n,)`."""
-    _, places, totals = np.unique(owners, return_inverse=True, return_counts=True)
-    return np.bincount(places, weights=values, minlength=len(totals)), totals.astype(np.float64)
+    _, groups, totals = np.unique(owners, return_inverse=True, return_counts=True)
+    return np.bincount(groups, weights=values, minlength=len(totals)), totals.astype(np.float64)

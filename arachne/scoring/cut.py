@@ -23,13 +23,13 @@ class Cuts:
         groups: The kind of each input `(n,)`; every shard gets its share of each kind.
 
     Attributes:
-        places: The position of each input in the order of the cuts, `(n,)`.
+        positions: The position of each input in the order of the cuts, `(n,)`.
     """
 
     def __init__(self, backend: ModelBackend, inputs: Inputs, groups: Array | None = None) -> None:
         self._backend, self._inputs = backend, inputs
         self._order = interleave_groups(np.zeros(count(inputs)) if groups is None else groups)
-        self.places = np.argsort(self._order)
+        self.positions = np.argsort(self._order)
         self._made: dict[tuple[str, ...], Cut] = {}
 
     def at(self, layers: Sequence[str]) -> Cut:
@@ -63,16 +63,16 @@ class CutScorer(Scorer):
 
     def __init__(self, backend: ModelBackend, cuts: Cuts, suspects: Selection, numbers: Array | None = None) -> None:
         self._suspects = suspects
-        self._places = cuts.places if numbers is None else cuts.places[numbers]
+        self._positions = cuts.positions if numbers is None else cuts.positions[numbers]
         self._cut = cuts.at(suspects.layers)
         self._original = suspects.whole_parameters(backend)
-        self._elements = {place.key: place.index for place in suspects.places}
+        self._elements = {slice_.key: slice_.index for slice_ in suspects.slices}
 
     def scores(self, values: Array, rows: Array) -> Array:
-        return self._cut.scores_by_shard(self._suspects.put(values, self._original), self._places[rows])
+        return self._cut.scores_by_shard(self._suspects.put(values, self._original), self._positions[rows])
 
     def gradients(self, values: Array, loss_gradient: LossGradient, rows: Array) -> Array:
         found = self._cut.gradients_by_shard(
-            self._suspects.put(values, self._original), loss_gradient, self._places[rows], self._elements
+            self._suspects.put(values, self._original), loss_gradient, self._positions[rows], self._elements
         )
         return np.concatenate(list(found.values())).astype(np.float64)

@@ -54,10 +54,10 @@ class ChangedWeights:
         """
         own = suspects.in_layer(layer)
         outputs, inputs = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-        for place in suspects.places:
-            if place.layer == layer:
-                outputs.append(place.index[0])
-                inputs.append(np.full(len(place), BIAS) if place.parameter == "bias" else source(place.index))
+        for slice_ in suspects.slices:
+            if slice_.layer == layer:
+                outputs.append(slice_.index[0])
+                inputs.append(np.full(len(slice_), BIAS) if slice_.parameter == "bias" else source(slice_.index))
         units, rows = np.unique(np.concatenate(outputs), return_inverse=True)
         sources, columns = np.unique(np.concatenate(inputs), return_inverse=True)
         return cls(units, sources, np.arange(own.start, own.stop), rows, columns, suspects.values[own])

@@ -91,17 +91,17 @@ class CutLowRankScorer(Scorer):
     ) -> None:
         self._key, self._right = key, right
         self._cut = cuts.at([key[0]])
-        self._places = cuts.places if numbers is None else cuts.places[numbers]
+        self._positions = cuts.positions if numbers is None else cuts.positions[numbers]
         self._original = np.asarray(backend.get_weights(key[0])[key[1]], np.float32)
 
     @ignore_overflow()
     def scores(self, values: Array, rows: Array) -> Array:
-        return self._cut.scores_by_shard(self._weights(values), self._places[rows])
+        return self._cut.scores_by_shard(self._weights(values), self._positions[rows])
 
     @ignore_overflow()
     def gradients(self, values: Array, loss_gradient: LossGradient, rows: Array) -> Array:
         whole = {self._key: (np.arange(len(self._original)),)}
-        found = self._cut.gradients_by_shard(self._weights(values), loss_gradient, self._places[rows], whole)
+        found = self._cut.gradients_by_shard(self._weights(values), loss_gradient, self._positions[rows], whole)
         gradient = found[self._key].reshape(len(self._original), -1).astype(np.float64)
         return np.asarray(gradient @ self._right).ravel()
 
@@ -147,7 +147,7 @@ def edited_scores(
         rows: Numbers of inputs.
         numbers: Where the inputs lie in the cuts, in order; None if these hold the same inputs.
     """
-    places = cuts.places if numbers is None else cuts.places[numbers]
+    positions = cuts.positions if numbers is None else cuts.positions[numbers]
     for key, group in groupby(edits, key=lambda edit: edit.key):
         own = list(group)
         if is_in_tail(tail, key):
@@ -160,4 +160,4 @@ def edited_scores(
         for edit in own:
             weights = {key: edit.add(np.asarray(backend.read_weights(key[0])[key[1]]))}
             with ignore_overflow():
-                yield cuts.at([key[0]]).scores_by_shard(weights, places[rows])
+                yield cuts.at([key[0]]).scores_by_shard(weights, positions[rows])

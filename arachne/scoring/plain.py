@@ -47,7 +47,7 @@ class PlainScorer(Scorer):
             found = self._backend.weight_gradients(
                 take(self._inputs, rows), loss_gradient, list(self._suspects.parameters)
             )
-        return np.concatenate([found[place.key][place.index] for place in self._suspects.places]).astype(np.float64)
+        return np.concatenate([found[slice_.key][slice_.index] for slice_ in self._suspects.slices]).astype(np.float64)
 
     def weights_with(self, values: Array) -> Weights:
         """Return the whole parameters that hold suspects, with these values `(k,)` in them."""

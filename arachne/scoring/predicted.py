@@ -82,7 +82,7 @@ def _predict_part(
     cuts: Cuts | None,
     edit: LowRankEdit | None = None,
 ) -> Array | None:
-    storages = {place.storage.name for place in suspects.places} if edit is None else {edit.storage.name}
+    storages = {slice_.storage.name for slice_ in suspects.slices} if edit is None else {edit.storage.name}
     if not part.task.SINGLE or not len(part) or not storages or not storages <= set(EXACT_STORAGES):
         return None
     if edit is not None:

@@ -98,10 +98,10 @@ class CrossFitted(Searcher):
         folds, path, right = state.arrays["folds"], state.arrays["path"].copy(), state.arrays["right"].copy()
         path[point] += carried["change"] / self.folds
         aside = np.flatnonzero(folds == fold)
-        for place, share in enumerate(CHANGE_SHARES):
+        for share_number, share in enumerate(CHANGE_SHARES):
             values = problem.suspects.values + share * carried["change"] * state.arrays["scale"]
             scores = problem.scorer.scores(values, aside)
-            right[point * len(CHANGE_SHARES) + place, aside] = problem.fitness_inputs.correct(scores, aside)
+            right[point * len(CHANGE_SHARES) + share_number, aside] = problem.fitness_inputs.correct(scores, aside)
         at = _generation(problem, state.history[-1], right, folds <= fold, evaluations + len(CHANGE_SHARES))
         point += 1
         if point == self.points:
@@ -119,9 +119,9 @@ class CrossFitted(Searcher):
         front = []
         costs = problem.objective_costs(right) if done and problem.has_objective else None
         for number in pareto(*outcomes(problem, right[:, judged], judged), costs):
-            point, place = divmod(number, len(CHANGE_SHARES))
+            point, share_number = divmod(number, len(CHANGE_SHARES))
             mean = state.arrays["path"][point] * (self.folds / runs[point])
-            change = np.rint(self.GRID * CHANGE_SHARES[place] * mean) / self.GRID
+            change = np.rint(self.GRID * CHANGE_SHARES[share_number] * mean) / self.GRID
             values = problem.round_to_storage(suspects.values + change * scale)
             own = right[number] if done else None
             front.append(problem.score(Candidate(suspects, values, None, self.name, own)))

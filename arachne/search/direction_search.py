@@ -1,7 +1,7 @@
 """The common base of the searches for directions: layer by layer, cross-fitted, judged by what each fit left out.
 
 For each layer, a search fits changes of rank r once without each fold, and counts what they do to the inputs of that
-fold. Layer and point (a strength, or a place along a path of training) are told apart by these counts alone.
+fold. Layer and point (a strength, or a point of a path of training) are told apart by these counts alone.
 """
 
 from __future__ import annotations
@@ -133,12 +133,12 @@ class DirectionSearch(Searcher):
         done = range(_at(state)[0])
         by_layer = [state.arrays[f"{number}: right"] for number in done]
         right = np.concatenate([problem.originally_right[None][:0], *by_layer])
-        places = [(number, point) for number in done for point in range(len(by_layer[number]))]
+        pairs = [(number, point) for number in done for point in range(len(by_layer[number]))]
         costs = problem.objective_costs(right) if problem.has_objective and len(right) else None
         edits: list[LowRankEdit] = []
         judged: list[Array] = []
         for row in pareto(*outcomes(problem, right), costs):
-            number, point = places[row]
+            number, point = pairs[row]
             prefix = f"{number}: "
             own = {key.removeprefix(prefix): one for key, one in state.arrays.items() if key.startswith(prefix)}
             edits.append(_edit(layers[number], *self.change(own, point)))

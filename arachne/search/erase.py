@@ -62,9 +62,9 @@ class Erase(DirectionSearch):
     def change(self, found: Mapping[str, Array], point: int) -> tuple[Array, Array]:
         last = self.folds - 1
         strengths, ranks = found[f"strengths {last}"], found[f"ranks {last}"]
-        number, place = divmod(point, len(strengths))
+        number, at = divmod(point, len(strengths))
         own = slice(int(ranks[:number].sum()), int(ranks[: number + 1].sum()))
-        return strengths[place] * found[f"left {last}"][:, own], found[f"right {last}"][:, own]
+        return strengths[at] * found[f"left {last}"][:, own], found[f"right {last}"][:, own]
 
     def _strengths(self, material: Material) -> Array:
         count = self.strengths if material.is_cheap else max(1, self.strengths // DEEP_SHARE)

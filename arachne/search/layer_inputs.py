@@ -145,6 +145,6 @@ def spread(rows: Array, most: int, offset: int = 0) -> Array:
     """Return at most so many of some rows, evenly spread; `offset` shifts which ones."""
     if len(rows) <= most:
         return rows
-    places = np.linspace(0, len(rows), most, endpoint=False).astype(np.int64)
-    found: Array = rows[np.sort((places + offset) % len(rows))]
+    positions = np.linspace(0, len(rows), most, endpoint=False).astype(np.int64)
+    found: Array = rows[np.sort((positions + offset) % len(rows))]
     return found

@@ -81,8 +81,8 @@ class LowRank(DirectionSearch):
         return (found if fold else {**found, "sizes": material.moments.sizes}), np.stack(right)
 
     def change(self, found: Mapping[str, Array], point: int) -> tuple[Array, Array]:
-        number, place = divmod(point, len(CHANGE_SHARES))
-        share = CHANGE_SHARES[place] / self.folds
+        number, share_number = divmod(point, len(CHANGE_SHARES))
+        share = CHANGE_SHARES[share_number] / self.folds
         left = np.hstack([share * found[f"left {fold}"][number] for fold in range(self.folds)])
         right = np.hstack([found[f"right {fold}"] for fold in range(self.folds)])
         return cut_rank(left, right, found["sizes 0"], MAX_RANK)

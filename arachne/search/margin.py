@@ -139,9 +139,9 @@ class MarginEmbeddings(MarginConv):
     def initial(self, problem: Problem, scale: Array) -> dict[str, Array]:
         """Start at the mean of all word vectors: where a single word decides, its own vector has no gradient."""
         start = super().initial(problem, scale)
-        (place,) = problem.suspects.places
-        table = problem.backend.get_weights(place.layer)["weight"]
-        means = table.mean(axis=0)[place.index[1]]
+        (slice_,) = problem.suspects.slices
+        table = problem.backend.get_weights(slice_.layer)["weight"]
+        means = table.mean(axis=0)[slice_.index[1]]
         start["change"] = np.divide(means - problem.suspects.values, scale, out=start["change"], where=scale > 0)
         return start
 

@@ -63,9 +63,9 @@ class DecisionRows:
     def read(self, outputs: Array, inputs: Array, rows: Array) -> Array:
         """Return class scores `(rows, classes)` of some of the decisions, from the outputs of their inputs."""
         found = self.task.read(outputs, self.labels[inputs])
-        return np.asarray(found.scores[self.places(found, inputs, rows)])
+        return np.asarray(found.scores[self.positions(found, inputs, rows)])
 
-    def places(self, found: Decisions, inputs: Array, rows: Array) -> Array:
+    def positions(self, found: Decisions, inputs: Array, rows: Array) -> Array:
         """Return where some of the decisions are among those that were read from the outputs of `inputs`, `(rows,)`."""
         position = np.zeros(len(self.labels), np.int64)
         position[inputs] = np.arange(len(inputs))
@@ -96,8 +96,8 @@ class OutputGradient:
         task, labels = decisions.task, decisions.labels[inputs]
         found = task.read(outputs, labels)
         asked = np.flatnonzero(np.isin(self._owners, inputs))
-        places = decisions.places(found, inputs, self._rows[asked])
+        positions = decisions.positions(found, inputs, self._rows[asked])
         gradient = np.zeros_like(found.scores)
         numbers: object = asked  # they index an array as a slice does
-        np.add.at(gradient, places, self._loss_gradient(found.scores[places], numbers))  # type: ignore[arg-type]
+        np.add.at(gradient, positions, self._loss_gradient(found.scores[positions], numbers))  # type: ignore[arg-type]
         return task.pull_back(gradient, outputs, labels)

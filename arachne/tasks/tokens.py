@@ -40,7 +40,7 @@ class Tokens(Task):
         return found
 
     def check(self, outputs: Array, labels: Array) -> None:
-        check_places(self, labels, outputs.shape[:2], self.n_classes(outputs))
+        check_label_shape(self, labels, outputs.shape[:2], self.n_classes(outputs))
 
     def n_classes(self, outputs: Array) -> int:
         if outputs.ndim != 3:
@@ -92,7 +92,7 @@ class Segmentation(Task):
     def check(self, outputs: Array, labels: Array) -> None:
         classes = self.n_classes(outputs)
         known = np.where(self._mark_known(labels), labels, IGNORED)
-        check_places(self, known, self._by_pixel(outputs).shape[:3], classes)
+        check_label_shape(self, known, self._by_pixel(outputs).shape[:3], classes)
 
     def n_classes(self, outputs: Array) -> int:
         return max(2, int(self._by_pixel(self._check_axes(outputs)).shape[-1]))
@@ -132,7 +132,7 @@ def whole_labels(labels: Array) -> Array:
     return labels.astype(np.int64)
 
 
-def check_places(task: Task, labels: Array, shape: Sequence[int], classes: int) -> None:
+def check_label_shape(task: Task, labels: Array, shape: Sequence[int], classes: int) -> None:
     """Refuse labels that are not one class for each token or pixel of the outputs.
 
     Raises:

@@ -123,8 +123,8 @@ class ReferenceBackend(ModelBackend):
         nodes = nodes_behind(self._network, layers)
         for values, gradients in self._passes(inputs, loss, nodes):
             found = weight_gradients(self._network, layers, values, gradients, self._weights)
-            for place, sums in total.items():
-                sums += found[place]
+            for key, sums in total.items():
+                sums += found[key]
         return total
 
     def _output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:

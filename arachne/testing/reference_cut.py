@@ -79,8 +79,8 @@ class ReferenceCut(Cut):
                 seed = compute_gradient(loss, values[scores], here).astype(values[scores].dtype, copy=False)
                 gradients = run_back(network, values, seed, changed, self._behind)
                 found = weight_gradients(network, self.layers, values, gradients, changed)
-                for place, sums in total.items():
-                    sums += found[place]
+                for key, sums in total.items():
+                    sums += found[key]
         return total
 
     def _weights_with(self, weights: Weights) -> ByLayer:

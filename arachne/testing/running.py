@@ -84,8 +84,8 @@ def weight_gradients(
         entering = [values[source] for source in node.sources]
         found = layer.weight_gradients(gradients[node.name], entering, weights[layer.name])
         for parameter, gradient in found.items():
-            place = layer.name, parameter
-            total[place] = total[place] + gradient if place in total else gradient
+            key = layer.name, parameter
+            total[key] = total[key] + gradient if key in total else gradient
     return total
 
 

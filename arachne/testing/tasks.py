@@ -30,11 +30,11 @@ class TaskConformance:
             seed = np.random.default_rng(0).normal(size=task.read(outputs, labels).scores.shape)
             found = task.pull_back(seed, outputs, labels)
             assert found.shape == outputs.shape
-            for place in np.ndindex(outputs.shape):
+            for index in np.ndindex(outputs.shape):
                 step = np.zeros_like(outputs)
-                step[place] = STEP
+                step[index] = STEP
                 up, down = (float((task.read(outputs + s * step, labels).scores * seed).sum()) for s in (1, -1))
-                np.testing.assert_allclose(found[place], (up - down) / (2 * STEP), atol=1e-6)
+                np.testing.assert_allclose(found[index], (up - down) / (2 * STEP), atol=1e-6)
 
     def test_decisions_come_input_after_input_and_depend_on_labels_alone(self) -> None:
         """Read inputs one by one and together, and with other outputs: the decisions are the same ones."""

@@ -64,5 +64,5 @@ class ParameterSlice:
 
 
 def unravel(flat: Array, shape: tuple[int, ...]) -> tuple[Array, ...]:
-    """Turn places in a flattened array into one array of numbers for each axis; none for a single number."""
+    """Turn positions in a flattened array into one array of numbers for each axis; none for a single number."""
     return np.unravel_index(flat, shape) if shape else ()

@@ -41,11 +41,11 @@ class Selection:
     are equal when they select the same weights, whatever the values of these are.
 
     Attributes:
-        places: The selected weights parameter by parameter, each parameter once.
+        slices: The selected weights parameter by parameter, each parameter once.
         values: What the weights are now, float64 `(k,)`.
     """
 
-    places: tuple[ParameterSlice, ...]
+    slices: tuple[ParameterSlice, ...]
     values: Array
 
     @classmethod
@@ -58,14 +58,14 @@ class Selection:
 
     @classmethod
     def at(cls, source: WeightSource, chosen: Mapping[tuple[str, str], Array]) -> Selection:
-        """Select weights by their places in flattened parameters, in any order. Each parameter is read once.
+        """Select weights by their positions in flattened parameters, in any order. Each parameter is read once.
 
         Args:
             source: The model.
             chosen: Whole numbers `(n,)` by `(layer, parameter)`.
         """
         number = {info.name: number for number, info in enumerate(source.layers)}
-        places: list[ParameterSlice] = []
+        slices: list[ParameterSlice] = []
         values = [np.zeros(0)]
         start = 0
         for layer, keys in groupby(sorted(chosen, key=lambda key: (number[key[0]], key[1])), key=lambda key: key[0]):
@@ -78,10 +78,10 @@ class Selection:
                     raise IndexError(f"'{'.'.join(key)}' has {whole.size:,} weights; there is none at {flat[[0, -1]]}")
                 numbers = slice(start, start + len(flat))
                 storage = info.parameters[key[1]].storage
-                places.append(ParameterSlice(*key, tuple(whole.shape), storage, numbers, flat, *_spread(whole)))
+                slices.append(ParameterSlice(*key, tuple(whole.shape), storage, numbers, flat, *_spread(whole)))
                 values.append(np.asarray(_at(whole, flat), np.float64))
                 start = numbers.stop
-        return cls(tuple(places), np.concatenate(values))
+        return cls(tuple(slices), np.concatenate(values))
 
     @classmethod
     def whole(cls, source: WeightSource, parameters: Iterable[tuple[str, str]]) -> Selection:
@@ -102,21 +102,21 @@ class Selection:
         Raises:
             ValueError: The numbers are none of weights or are not in ascending order, or a parameter stands twice.
         """
-        places: list[ParameterSlice] = []
+        slices: list[ParameterSlice] = []
         start = 0
         for (layer, parameter), own in zip(parameters, rows, strict=True):
             if own.ndim != 2 or own.dtype != np.int64 or not len(own) or (own < 0).any():
-                raise ValueError(f"the places of weights in '{layer}.{parameter}' are no rows of whole numbers")
+                raise ValueError(f"the positions of weights in '{layer}.{parameter}' are no rows of whole numbers")
             shape = tuple(int(size) + 1 for size in own.max(axis=0))
             flat = np.ravel_multi_index(tuple(own.T), shape) if shape else np.zeros(1, np.int64)
             if (np.diff(flat) <= 0).any():
-                raise ValueError(f"the places of weights in '{layer}.{parameter}' are not in ascending order")
+                raise ValueError(f"the positions of weights in '{layer}.{parameter}' are not in ascending order")
             numbers = slice(start, start + len(flat))
-            places.append(ParameterSlice(layer, parameter, shape, STORAGES["float32"], numbers, flat))
+            slices.append(ParameterSlice(layer, parameter, shape, STORAGES["float32"], numbers, flat))
             start = numbers.stop
-        if len({place.key for place in places}) < len(places):
+        if len({slice_.key for slice_ in slices}) < len(slices):
             raise ValueError("a parameter of the selected weights stands twice")
-        return cls(tuple(places), np.full(start, np.nan))
+        return cls(tuple(slices), np.full(start, np.nan))
 
     def read(self, source: WeightSource) -> Selection:
         """Select the same weights of a model, with its values.
@@ -125,9 +125,9 @@ class Selection:
             ValueError: They are not in the order of this model.
         """
         chosen = {}
-        for place in self.places:
-            rows = [tuple(row) for row in place.rows.tolist()]
-            chosen[place.key] = _ravel(source, place.key, rows)
+        for slice_ in self.slices:
+            rows = [tuple(row) for row in slice_.rows.tolist()]
+            chosen[slice_.key] = _ravel(source, slice_.key, rows)
         found = Selection.at(source, chosen)
         if found.parameters != self.parameters:
             raise ValueError("the selected weights are in another order than those of the model")
@@ -146,9 +146,9 @@ class Selection:
     def digest(self) -> str:
         """A hash of which weights are selected."""
         digest = hashlib.blake2b(digest_size=16)
-        for place in self.places:
-            digest.update(repr((place.layer, place.parameter, place.shape, len(place))).encode())
-            digest.update(np.ascontiguousarray(place.flat, np.int64).data)
+        for slice_ in self.slices:
+            digest.update(repr((slice_.layer, slice_.parameter, slice_.shape, len(slice_))).encode())
+            digest.update(np.ascontiguousarray(slice_.flat, np.int64).data)
         return digest.hexdigest()
 
     @cached_property
@@ -159,31 +159,31 @@ class Selection:
     def first_addresses(self, count: int) -> tuple[Address, ...]:
         """The addresses of the first `count` weights."""
         found: list[Address] = []
-        for place in self.places:
-            index = unravel(place.flat[: max(0, count - len(found))], place.shape)
+        for slice_ in self.slices:
+            index = unravel(slice_.flat[: max(0, count - len(found))], slice_.shape)
             rows = zip(*(axis.tolist() for axis in index), strict=True) if index else [()] * (count > len(found))
-            found += [Address(place.layer, place.parameter, row) for row in rows]
+            found += [Address(slice_.layer, slice_.parameter, row) for row in rows]
         return tuple(found)
 
     @property
     def parameters(self) -> tuple[tuple[str, str], ...]:
         """The `(layer, parameter)` pairs they lie in, each once."""
-        return tuple(place.key for place in self.places)
+        return tuple(slice_.key for slice_ in self.slices)
 
     @property
     def layers(self) -> tuple[str, ...]:
         """The layers they lie in, each once."""
-        return tuple(dict.fromkeys(place.layer for place in self.places))
+        return tuple(dict.fromkeys(slice_.layer for slice_ in self.slices))
 
     def in_layer(self, layer: str) -> slice:
         """Which elements of a candidate vector lie in a layer."""
-        own = [place.numbers for place in self.places if place.layer == layer]
+        own = [slice_.numbers for slice_ in self.slices if slice_.layer == layer]
         return slice(own[0].start, own[-1].stop) if own else slice(0, 0)
 
     @cached_property
     def parameter_numbers(self) -> Array:
-        """The number in `places` of each weight's parameter, int64 `(k,)`."""
-        return np.repeat(np.arange(len(self.places)), [len(place) for place in self.places])
+        """The number in `slices` of each weight's parameter, int64 `(k,)`."""
+        return np.repeat(np.arange(len(self.slices)), [len(slice_) for slice_ in self.slices])
 
     @cached_property
     def means(self) -> Array:
@@ -212,17 +212,17 @@ class Selection:
         return np.where(largest > 0, largest, 1.0)
 
     def _each(self, statistic: str) -> Array:
-        return np.array([getattr(place, statistic) for place in self.places], np.float64)[self.parameter_numbers]
+        return np.array([getattr(slice_, statistic) for slice_ in self.slices], np.float64)[self.parameter_numbers]
 
     def take(self, numbers: Array) -> Selection:
         """Select some of these weights, by their numbers in candidate vectors, ascending."""
-        places: list[ParameterSlice] = []
-        for place in self.places:
-            first, last = np.searchsorted(numbers, [place.numbers.start, place.numbers.stop])
+        slices: list[ParameterSlice] = []
+        for slice_ in self.slices:
+            first, last = np.searchsorted(numbers, [slice_.numbers.start, slice_.numbers.stop])
             if last > first:
-                flat = place.flat[numbers[first:last] - place.numbers.start]
-                places.append(replace(place, numbers=slice(int(first), int(last)), flat=flat))
-        return Selection(tuple(places), self.values[numbers])
+                flat = slice_.flat[numbers[first:last] - slice_.numbers.start]
+                slices.append(replace(slice_, numbers=slice(int(first), int(last)), flat=flat))
+        return Selection(tuple(slices), self.values[numbers])
 
     def numbers_of(self, addresses: Sequence[Address]) -> Array:
         """Where addresses of selected weights, in any order, stand in candidate vectors, int64 `(n,)`."""
@@ -231,33 +231,33 @@ class Selection:
 
     def union(self, other: Selection, source: WeightSource) -> Selection:
         """Select what either selects, with the values of a model."""
-        chosen: dict[tuple[str, str], Array] = {place.key: place.flat for place in self.places}
-        for place in other.places:
-            chosen[place.key] = np.concatenate([chosen.get(place.key, place.flat[:0]), place.flat])
+        chosen: dict[tuple[str, str], Array] = {slice_.key: slice_.flat for slice_ in self.slices}
+        for slice_ in other.slices:
+            chosen[slice_.key] = np.concatenate([chosen.get(slice_.key, slice_.flat[:0]), slice_.flat])
         return Selection.at(source, chosen)
 
     def numbers_in(self, other: Selection) -> Array:
         """Where these weights stand in the candidate vectors of another selection that has them all, int64 `(k,)`."""
         found = [np.zeros(0, np.int64)]
-        wider = {place.key: place for place in other.places}
-        for place in self.places:
-            found.append(np.searchsorted(wider[place.key].flat, place.flat) + wider[place.key].numbers.start)
+        wider = {slice_.key: slice_ for slice_ in other.slices}
+        for slice_ in self.slices:
+            found.append(np.searchsorted(wider[slice_.key].flat, slice_.flat) + wider[slice_.key].numbers.start)
         return np.concatenate(found)
 
     def round(self, values: Array) -> Array:
         """Round candidate vectors `(..., k)` to the nearest values the model can store, float64."""
         found = np.empty(values.shape)
-        for place in self.places:
-            found[..., place.numbers] = place.element_storage.round(values[..., place.numbers])
+        for slice_ in self.slices:
+            found[..., slice_.numbers] = slice_.element_storage.round(values[..., slice_.numbers])
         return found
 
     def put(self, values: Array, weights: Weights) -> dict[tuple[str, str], Array]:
         """Copy the whole parameters that the selection lies in, out of `weights`, and put these values `(k,)` in."""
         found = {}
-        for place in self.places:
-            whole = np.array(weights[place.key], order="C")
-            whole.reshape(-1)[place.flat] = values[place.numbers]
-            found[place.key] = whole
+        for slice_ in self.slices:
+            whole = np.array(weights[slice_.key], order="C")
+            whole.reshape(-1)[slice_.flat] = values[slice_.numbers]
+            found[slice_.key] = whole
         return found
 
     def whole_parameters(self, source: WeightSource) -> dict[tuple[str, str], Array]:
@@ -270,7 +270,7 @@ class Selection:
 
 
 def _ravel(source: WeightSource, key: tuple[str, str], index: Sequence[tuple[int, ...]]) -> Array:
-    """Turn the indices of weights of a parameter into their places in the flattened parameter."""
+    """Turn the indices of weights of a parameter into their positions in the flattened parameter."""
     layer, parameter = key
     if layer not in {info.name for info in source.layers}:
         raise KeyError(layer)
@@ -283,7 +283,7 @@ def _ravel(source: WeightSource, key: tuple[str, str], index: Sequence[tuple[int
 
 
 def _ascending(flat: Array) -> Array:
-    """Bring places into order, each once."""
+    """Bring positions into order, each once."""
     flat = np.asarray(flat, np.int64)
     return flat if (np.diff(flat) > 0).all() else np.unique(flat)
 

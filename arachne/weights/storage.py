@@ -58,7 +58,7 @@ class Storage(ABC):
         """Return the distance from each value, once stored, to the next storable one away from zero, in float64."""
 
     def at(self, flat: Array, shape: tuple[int, ...]) -> Storage:
-        """Return the storage of single elements of a parameter of this shape, by their places in the flattened one."""
+        """Return the storage of single elements of a parameter of this shape, by their positions once flattened."""
         return self
 
     def bits_of(self, values: Any) -> list[str]:

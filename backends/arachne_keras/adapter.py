@@ -124,8 +124,8 @@ class KerasBackend(RunnerBackend):
 
     def _weight_gradients(self, inputs: Inputs, loss: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
         """Take gradients on copies of the variables, and add up batches."""
-        places = {(layer, name): self._runner.layers[layer].stored[name] for layer, name in parameters}
-        wanted = {id(stored.variable): stored.variable for stored in places.values()}
+        slices = {(layer, name): self._runner.layers[layer].stored[name] for layer, name in parameters}
+        wanted = {id(stored.variable): stored.variable for stored in slices.values()}
         variables = self._variables()
         fixed = {id(variable): FRAMEWORK.snapshot(variable) for variable in variables}
 
@@ -136,7 +136,7 @@ class KerasBackend(RunnerBackend):
 
             return FRAMEWORK.pull_back(scores, [fixed[key] for key in wanted], seed)
 
-        return gradients_of(places, (pull_back(batch, seed) for batch, seed in self._batches_with_seeds(inputs, loss)))
+        return gradients_of(slices, (pull_back(batch, seed) for batch, seed in self._batches_with_seeds(inputs, loss)))
 
     def _output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
         """One pass and one backward pass per batch."""
@@ -151,8 +151,8 @@ class KerasBackend(RunnerBackend):
                 kind = keras.backend.standardize_dtype(tensor.dtype)
                 check_real(np.empty(0, "float32" if "float" in kind else kind))
 
-            def scores(tensors: Sequence[Any], places: Iterable[int] = tuple(given)) -> Any:
-                values = dict(zip(places, tensors, strict=True))
+            def scores(tensors: Sequence[Any], slots: Iterable[int] = tuple(given)) -> Any:
+                values = dict(zip(slots, tensors, strict=True))
                 return self._runner.scores_from(values, self._runner.graph.steps)
 
             found = FRAMEWORK.pull_back(scores, list(given.values()), seed)
@@ -165,10 +165,10 @@ class KerasBackend(RunnerBackend):
 
     def _fit(self, inputs: Inputs, labels: Array, plan: Plan, on_step: OnStep) -> Weights:
         """Train the variables with Keras' own training step, and restore their values afterwards."""
-        places = {
+        slices = {
             (layer, name): self._runner.layers[layer].stored[name] for layer, name in self.resolve_parameters(None)
         }
-        return fit_weights(self._runner, places, inputs, labels, plan, on_step)
+        return fit_weights(self._runner, slices, inputs, labels, plan, on_step)
 
     def _trace(self, inputs: Inputs, layers: Sequence[str]) -> KerasTrace:
         """Record one pass; every gradient is one backward pass."""

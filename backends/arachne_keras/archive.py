@@ -31,7 +31,7 @@ class Archive:
         path: The file.
         members: What the archive holds, by name.
         config: Its description of the model.
-        places: Where each tensor lies inside the HDF5 member.
+        locations: Where each tensor lies inside the HDF5 member.
     """
 
     def __init__(self, path: Path, *, trust_code: bool = False) -> None:
@@ -51,16 +51,16 @@ class Archive:
                 check_config(self.config, path.name)
             content = file.read(WEIGHTS)
         with open_hdf5(io.BytesIO(content), path.name) as weights:
-            self.places = locate_tensors(weights, path.name, len(content))
+            self.locations = locate_tensors(weights, path.name, len(content))
 
-    def tensor(self, place: HDF5Location) -> Any:
+    def tensor(self, location: HDF5Location) -> Any:
         """Read one tensor as it is stored; a contiguous tensor is read without the rest of the file."""
         info = self.members[WEIGHTS]
-        if place.offset is None or info.compress_type != zipfile.ZIP_STORED:
+        if location.offset is None or info.compress_type != zipfile.ZIP_STORED:
             with open_hdf5(io.BytesIO(self._weights()), self.path.name) as file:
-                return np.array(file[place.path])
+                return np.array(file[location.path])
         with self.path.open("rb") as raw:
-            return read_tensor(raw, self._zip.extent(WEIGHTS)[0] + place.offset, place)
+            return read_tensor(raw, self._zip.extent(WEIGHTS)[0] + location.offset, location)
 
     def _weights(self) -> bytes:
         with zipfile.ZipFile(self.path) as file:
@@ -73,7 +73,7 @@ class Archive:
         checksum change. Otherwise the HDF5 member is rewritten and every other member copied.
         """
         info = self.members[WEIGHTS]
-        whole = all(self.places[path].offset is not None for path in tensors)
+        whole = all(self.locations[path].offset is not None for path in tensors)
         if whole and info.compress_type == zipfile.ZIP_STORED:
             self._patch(destination, tensors)
         else:
@@ -85,7 +85,7 @@ class Archive:
             with temporary.open("r+b") as file:
                 start, _ = self._zip.extent(WEIGHTS)
                 for path, values in tensors.items():
-                    file.seek(start + (self.places[path].offset or 0))
+                    file.seek(start + (self.locations[path].offset or 0))
                     file.write(values.tobytes())
                 self._zip.set_checksums(file, [WEIGHTS])
 

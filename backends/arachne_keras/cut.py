@@ -85,7 +85,7 @@ class KerasCut(Cut):
     def _weight_gradients(self, weights: Weights, loss: LossGradient, rows: Array | None) -> Weights:
         """Run the steps behind the layers again, with weights that require gradients."""
         given = self._variable_tensors(weights)
-        places = {(name, key): s for name, layer in self._touched.items() for key, s in layer.stored.items()}
+        slices = {(name, key): s for name, layer in self._touched.items() for key, s in layer.stored.items()}
 
         def batches_of_rows() -> Iterator[Sequence[Any]]:
             done = 0
@@ -94,7 +94,7 @@ class KerasCut(Cut):
                 yield FRAMEWORK.pull_back(partial(self._behind_with, kept), given, seed_of(loss, done, n))
                 done += n
 
-        return gradients_of(places, batches_of_rows())
+        return gradients_of(slices, batches_of_rows())
 
     def _behind_with(self, kept: Sequence[Any], tensors: Sequence[Any]) -> Any:
         return self._with_weights(*kept, *tensors)
@@ -109,8 +109,8 @@ class KerasCut(Cut):
 
     def _tensors(self, values: Values) -> list[Any]:
         """List the crossing tensors, then their masks."""
-        places, masks = self._crossing.places, self._crossing.masked
-        return [values[place] for place in places] + [values[place]._keras_mask for place in masks]
+        slots, masks = self._crossing.slots, self._crossing.masked
+        return [values[slot] for slot in slots] + [values[slot]._keras_mask for slot in masks]
 
     def _call(self, what: str, values: Values, given: Sequence[Any]) -> Array:
         tensors = self._tensors(values)
@@ -134,10 +134,10 @@ class KerasCut(Cut):
             return self._runner.scores_from(self._values(tensors[:-n]), self._behind)
 
     def _values(self, tensors: Sequence[Any]) -> Values:
-        places = self._crossing.places
-        values = dict(zip(places, tensors[: len(places)], strict=True))
-        for place, mask in zip(self._crossing.masked, tensors[len(places) :], strict=True):
-            values[place]._keras_mask = mask
+        slots = self._crossing.slots
+        values = dict(zip(slots, tensors[: len(slots)], strict=True))
+        for slot, mask in zip(self._crossing.masked, tensors[len(slots) :], strict=True):
+            values[slot]._keras_mask = mask
         return {**values, **self._crossing.constant}
 
 
@@ -146,8 +146,8 @@ class _CrossingTensors:
 
     Attributes:
         behind: The steps behind the cut.
-        places: The places whose values cross it, one row per input.
-        masked: The places with a Keras mask.
+        slots: The slots whose values cross it, one row per input.
+        masked: The slots with a Keras mask.
         constant: Values that cross it and do not depend on the inputs.
     """
 
@@ -156,27 +156,27 @@ class _CrossingTensors:
         self._n = count(inputs)
         self.behind = _steps_behind(runner.graph, first)
         before = [step for step in runner.graph.steps if step not in self.behind]
-        made = {place for step in self.behind for place in step.gives}
-        crossing = {place for step in self.behind for place in step.takes.values()} - made
-        parts: dict[int, list[Any]] = {place: [] for place in sorted(crossing)}
+        made = {slot for step in self.behind for slot in step.gives}
+        crossing = {slot for step in self.behind for slot in step.takes.values()} - made
+        parts: dict[int, list[Any]] = {slot: [] for slot in sorted(crossing)}
         masks: dict[int, list[Any]] = {}
         self.constant: Values = {}
         for batch in runner.batches(inputs):
             with FRAMEWORK.no_gradients(), runner.faults():
                 values = runner.graph.run(runner.graph_inputs(batch), before, keep=crossing)
             full = runner.fixed or max(count(batch), 1)
-            for place in parts:
-                if len(values[place].shape) == 0 or values[place].shape[0] != full:
-                    self.constant[place] = values[place]
+            for slot in parts:
+                if len(values[slot].shape) == 0 or values[slot].shape[0] != full:
+                    self.constant[slot] = values[slot]
                     continue
-                parts[place].append(values[place][: count(batch)])
-                mask = getattr(values[place], "_keras_mask", None)
+                parts[slot].append(values[slot][: count(batch)])
+                mask = getattr(values[slot], "_keras_mask", None)
                 if mask is not None:
-                    masks.setdefault(place, []).append(mask[: count(batch)])
-        self.places = [place for place in parts if place not in self.constant]
+                    masks.setdefault(slot, []).append(mask[: count(batch)])
+        self.slots = [slot for slot in parts if slot not in self.constant]
         self.masked = list(masks)
-        self._tensors = {place: _concatenate(parts[place]) for place in self.places}
-        self._masks = {place: _concatenate(found) for place, found in masks.items()}
+        self._tensors = {slot: _concatenate(parts[slot]) for slot in self.slots}
+        self._masks = {slot: _concatenate(found) for slot, found in masks.items()}
 
     def batches(self, rows: Array | None, size: int) -> Sequence[tuple[Values, int]]:
         """Return the values of some rows batch by batch, each with its number of rows without padding."""
@@ -189,9 +189,9 @@ class _CrossingTensors:
             if rows is None and len(wanted) == self._n == len(filled):
                 values = dict(self._tensors)  # no copy for the common case
             else:
-                values = {place: self._take_rows(tensor, filled) for place, tensor in self._tensors.items()}
-            for place, mask in self._masks.items():
-                values[place]._keras_mask = self._take_rows(mask, filled)
+                values = {slot: self._take_rows(tensor, filled) for slot, tensor in self._tensors.items()}
+            for slot, mask in self._masks.items():
+                values[slot]._keras_mask = self._take_rows(mask, filled)
             found.append((values, len(wanted)))
         return found
 

@@ -20,14 +20,14 @@ from arachne_keras.running import Runner
 
 def fit_weights(
     runner: Runner,
-    places: Mapping[tuple[str, str], ParameterSlice],
+    slices: Mapping[tuple[str, str], ParameterSlice],
     inputs: Inputs,
     labels: Array,
     plan: Plan,
     on_step: OnStep,
 ) -> Weights:
     """Train and return the weights in the canonical layout; every batch has the same number of rows."""
-    variables = list({id(stored.variable): stored.variable for stored in places.values()}.values())
+    variables = list({id(stored.variable): stored.variable for stored in slices.values()}.values())
     wanted = [variable for variable in variables if variable.trainable]
     if not wanted:
         raise UsageError("every weight of the model is frozen (trainable=False), so there is nothing to train")
@@ -40,7 +40,7 @@ def fit_weights(
                 loss = trainer.step(inputs, labels, rows, runner.fixed or plan.batch)
                 if on_step(Step(number, plan.steps(count(inputs)), loss)):
                     break
-        return {place: stored.get() for place, stored in places.items()}
+        return {key: stored.get() for key, stored in slices.items()}
     finally:
         for variable, values in zip(variables, kept, strict=True):
             variable.assign(values)

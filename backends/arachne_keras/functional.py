@@ -26,7 +26,7 @@ def input_names(graph: Any) -> tuple[str, ...]:
 def build_graph(source: Any, output: str | None) -> Graph:
     """Build the graph of a functional model."""
     graph = Graph()
-    graph.inputs = tuple(graph.new_place(tensor.shape) for tensor in source.inputs)
+    graph.inputs = tuple(graph.new_slot(tensor.shape) for tensor in source.inputs)
     outputs = graph.inline(source, graph.inputs, "")
     struct = getattr(source, "_outputs_struct", None)
     names = list(source.output_names) if hasattr(source, "output_names") else [str(i) for i in range(len(outputs))]
@@ -46,7 +46,7 @@ def opaque_graph(model: Any, output: str | None) -> Graph:
     if not model.built:
         raise ModelError(f"model '{model.name}' was never called, so it has no weights yet; call it on some data first")
     graph = Graph()
-    given, result = graph.new_place(), graph.new_place()
+    given, result = graph.new_slot(), graph.new_slot()
     graph.inputs, graph.output = (given,), result
     graph.steps = [WholeModelCall(model, None, {0: given}, (result,), names=None, output=output)]
     return graph
@@ -58,11 +58,11 @@ def with_inputs(graph: Graph, names: list[str] | None, many: int) -> Graph:
     named = None if names is None else tuple(names)
     if not isinstance(step, WholeModelCall) or (step.names == named and len(step.takes) == many):
         return graph
-    places = (*graph.inputs, *(graph.new_place() for _ in range(many - len(graph.inputs))))
+    slots = (*graph.inputs, *(graph.new_slot() for _ in range(many - len(graph.inputs))))
     return replace(
         graph,
-        inputs=places[:many],
-        steps=[replace(step, names=named, takes=dict(enumerate(places[:many])))],
+        inputs=slots[:many],
+        steps=[replace(step, names=named, takes=dict(enumerate(slots[:many])))],
     )
 
 

@@ -25,16 +25,16 @@ def seed_of(loss: LossGradient, start: int, n: int) -> Seed:
     return seed
 
 
-def gradients_of(places: Mapping[tuple[str, str], ParameterSlice], batches: Iterable[Sequence[Any]]) -> Weights:
+def gradients_of(slices: Mapping[tuple[str, str], ParameterSlice], batches: Iterable[Sequence[Any]]) -> Weights:
     """Gradients with respect to parameters, summed over batches, in the canonical layout.
 
     Args:
-        places: Where the parameters are stored.
+        slices: Where the parameters are stored.
         batches: For each batch a gradient for each variable, in the order in which the parameters name them.
     """
-    variables = {id(stored.variable): stored.variable for stored in places.values()}
+    variables = {id(stored.variable): stored.variable for stored in slices.values()}
     sums = {key: np.zeros(tuple(variable.shape), np.float32) for key, variable in variables.items()}
     for gradients in batches:
         for total, gradient in zip(sums.values(), gradients, strict=True):
             total += to_array(gradient)
-    return {place: stored.to_canonical(sums[id(stored.variable)]) for place, stored in places.items()}
+    return {key: stored.to_canonical(sums[id(stored.variable)]) for key, stored in slices.items()}

@@ -17,7 +17,7 @@ from arachne.errors import ModelError, UsageError, did_you_mean
 from arachne_keras.swapping import swap_attributes
 
 Values = dict[int, Any]
-"""Tensors by the number of their place in the graph."""
+"""Tensors by slot: the number of a tensor in the graph."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class OpCall:
     Attributes:
         operation: The layer or operation.
         arguments: Its arguments, with symbolic tensors in place of values; None for a model called with its inputs.
-        takes: The place of each symbolic tensor among the arguments, by the tensor's identity.
-        gives: The places of its results.
+        takes: The slot of each symbolic tensor among the arguments, by the tensor's identity.
+        gives: The slots of its results.
         prefix: The prefix of the names of its layers: the names of the nested models around it.
         bare: Whether it runs without its fused activation.
     """
@@ -45,7 +45,7 @@ class OpCall:
         if self.bare:
             with swap_attributes({(self.operation, "activation"): keras.activations.linear}):
                 return replace(self, bare=False).run(values)
-        args, kwargs = self.arguments.fill_in({key: values[place] for key, place in self.takes.items()})
+        args, kwargs = self.arguments.fill_in({key: values[slot] for key, slot in self.takes.items()})
         if "training" in getattr(self.operation, "_call_context_args", ()):
             kwargs = {**kwargs, "training": False}
         results = tree.flatten(self.operation(*args, **kwargs))
@@ -69,7 +69,7 @@ class WholeModelCall(OpCall):
 
     def run(self, values: Values) -> None:
         """One call."""
-        given = [values[place] for place in self.takes.values()]
+        given = [values[slot] for slot in self.takes.values()]
         inputs = given[0] if self.names is None else dict(zip(self.names, given, strict=True))
         with swap_attributes(self.ended):
             answer = self.operation(inputs, training=False)
@@ -92,10 +92,10 @@ class Graph:
     """Steps, and where inputs come in and scores go out.
 
     Attributes:
-        inputs: The places of the inputs.
+        inputs: The slots of the inputs.
         steps: In order of execution.
-        output: The place of the scores.
-        shapes: The symbolic shape at each place, where it is known.
+        output: The slot of the scores.
+        shapes: The symbolic shape at each slot, where it is known.
     """
 
     inputs: tuple[int, ...] = ()
@@ -106,53 +106,53 @@ class Graph:
     def run(self, values: Values, steps: Sequence[OpCall] | None = None, keep: Collection[int] = ()) -> Values:
         """Run steps (all by default) on these values; drop values after their last use, except output and `keep`."""
         steps = self.steps if steps is None else steps
-        last = {place: number for number, step in enumerate(steps) for place in step.takes.values()}
+        last = {slot: number for number, step in enumerate(steps) for slot in step.takes.values()}
         wanted = {self.output, *keep}
         values = dict(values)
         for number, step in enumerate(steps):
             step.run(values)
-            for place in step.takes.values():
-                if last[place] == number and place not in wanted:
-                    values.pop(place, None)
+            for slot in step.takes.values():
+                if last[slot] == number and slot not in wanted:
+                    values.pop(slot, None)
         return values
 
-    def takers(self, place: int) -> list[OpCall]:
-        """Return the steps that read a place."""
-        return [step for step in self.steps if place in step.takes.values()]
+    def takers(self, slot: int) -> list[OpCall]:
+        """Return the steps that read a slot."""
+        return [step for step in self.steps if slot in step.takes.values()]
 
-    def giver(self, place: int) -> OpCall | None:
-        """Return the step that writes a place; None for inputs."""
-        return next((step for step in self.steps if place in step.gives), None)
+    def giver(self, slot: int) -> OpCall | None:
+        """Return the step that writes a slot; None for inputs."""
+        return next((step for step in self.steps if slot in step.gives), None)
 
-    def new_place(self, shape: Sequence[int | None] | None = None) -> int:
-        """A place not used yet."""
-        place = len(self.shapes)
-        self.shapes[place] = () if shape is None else tuple(shape)
-        return place
+    def new_slot(self, shape: Sequence[int | None] | None = None) -> int:
+        """A slot not used yet."""
+        slot = len(self.shapes)
+        self.shapes[slot] = () if shape is None else tuple(shape)
+        return slot
 
     def inline(self, model: Any, given: Sequence[int], prefix: str) -> list[int]:
-        """Add the steps of a functional model with inputs at these places; return the places of its outputs."""
-        places = {id(tensor): place for tensor, place in zip(model.inputs, given, strict=True)}
+        """Add the steps of a functional model with inputs at these slots; return the slots of its outputs."""
+        slots = {id(tensor): slot for tensor, slot in zip(model.inputs, given, strict=True)}
         waiting = list(reversed(model.outputs))
         while waiting:
             tensor = waiting[-1]
             operation, number, _ = tensor._keras_history
             node = operation._inbound_nodes[number]
-            missing = [t for t in node.input_tensors if id(t) not in places]
-            if id(tensor) in places or missing:
-                waiting = waiting[:-1] if id(tensor) in places else [*waiting, *reversed(missing)]
+            missing = [t for t in node.input_tensors if id(t) not in slots]
+            if id(tensor) in slots or missing:
+                waiting = waiting[:-1] if id(tensor) in slots else [*waiting, *reversed(missing)]
                 continue
-            results = self._add(node, places, prefix)
-            places.update({id(t): place for t, place in zip(node.outputs, results, strict=True)})
-        return [places[id(tensor)] for tensor in model.outputs]
+            results = self._add(node, slots, prefix)
+            slots.update({id(t): slot for t, slot in zip(node.outputs, results, strict=True)})
+        return [slots[id(tensor)] for tensor in model.outputs]
 
-    def _add(self, node: Any, places: Mapping[int, int], prefix: str) -> list[int]:
-        takes = {id(tensor): places[id(tensor)] for tensor in node.input_tensors}
+    def _add(self, node: Any, slots: Mapping[int, int], prefix: str) -> list[int]:
+        takes = {id(tensor): slots[id(tensor)] for tensor in node.input_tensors}
         nested = functional(node.operation)
         if nested is not None and len(nested.inputs) == len(node.input_tensors):
-            given = [places[id(tensor)] for tensor in node.input_tensors]
+            given = [slots[id(tensor)] for tensor in node.input_tensors]
             return self.inline(nested, given, f"{prefix}{node.operation.name}/")
-        gives = [self.new_place(tensor.shape) for tensor in node.outputs]
+        gives = [self.new_slot(tensor.shape) for tensor in node.outputs]
         self.steps.append(OpCall(node.operation, node.arguments, takes, tuple(gives), prefix))
         return gives
 

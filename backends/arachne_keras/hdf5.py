@@ -52,7 +52,7 @@ def locate_tensors(file: Any, name: str, size: int) -> dict[str, HDF5Location]:
         ModelError: It is damaged.
     """
     try:
-        found = {place.path: place for place in _walk(file, "", name, set())}
+        found = {location.path: location for location in _walk(file, "", name, set())}
         total = sum(file[path].nbytes for path in found)
     except (OSError, KeyError, RuntimeError, ValueError, TypeError, OverflowError) as error:
         if isinstance(error, ModelError):
@@ -63,11 +63,11 @@ def locate_tensors(file: Any, name: str, size: int) -> dict[str, HDF5Location]:
     return found
 
 
-def read_tensor(file: Any, offset: int, place: HDF5Location) -> Array:
+def read_tensor(file: Any, offset: int, location: HDF5Location) -> Array:
     """Read a contiguous tensor from an open file, as a fresh array of its stored dtype."""
-    size = int(np.prod(place.shape)) * place.dtype.itemsize
+    size = int(np.prod(location.shape)) * location.dtype.itemsize
     file.seek(offset)
-    return np.frombuffer(bytearray(file.read(size)), place.dtype).reshape(place.shape)
+    return np.frombuffer(bytearray(file.read(size)), location.dtype).reshape(location.shape)
 
 
 def _walk(group: Any, path: str, name: str, seen: set[int]) -> Iterator[HDF5Location]:

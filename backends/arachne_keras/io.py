@@ -119,7 +119,7 @@ def _from_file(path: Path, device: str | None, trust_code: bool) -> LoadedModel:
     if suffix != ".keras":
         raise ModelError(f"'{path.name}' is no model of Keras; known endings: .keras, .weights.h5 with a factory")
     archive = Archive(path, trust_code=trust_code)
-    stored = sum(math.prod(place.shape) * place.dtype.itemsize for place in archive.places.values())
+    stored = sum(math.prod(location.shape) * location.dtype.itemsize for location in archive.locations.values())
     with limit_weights(stored, path.name):
         model = _load_model(path, trust_code)
     check_sizes(model, stored, path.name)

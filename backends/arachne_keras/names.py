@@ -27,21 +27,21 @@ GATES = {4: (0, 1, 2, 3), 3: (1, 0, 2), 1: (0,)}
 """The stored position of each canonical gate (i f g o, r z n), by the number of gates."""
 
 
-def addresses(file: Any, places: Mapping[str, HDF5Location], name: str) -> Parameters:
+def addresses(file: Any, locations: Mapping[str, HDF5Location], name: str) -> Parameters:
     """Every parameter whose layer the file names, in the file's order.
 
     Args:
         file: The open file, checked.
-        places: Its tensors.
+        locations: Its tensors.
         name: Its name, for the message.
 
     Raises:
         ModelError: It names none.
     """
     found: Parameters = {}
-    for path in dict.fromkeys(place.rpartition("/vars/")[0] for place in places if "/vars/" in place):
+    for path in dict.fromkeys(path.rpartition("/vars/")[0] for path in locations if "/vars/" in path):
         try:
-            layers = list(_read(file, places, path))
+            layers = list(_read(file, locations, path))
         except (IndexError, ValueError, KeyError, ZeroDivisionError) as error:
             raise ModelError(f"'{name}' does not hold '{path}' as Keras stores such a layer") from error
         for layer, parameter, stored in layers:
@@ -55,8 +55,8 @@ def addresses(file: Any, places: Mapping[str, HDF5Location], name: str) -> Param
     return found
 
 
-def _read(file: Any, places: Mapping[str, HDF5Location], path: str) -> Iterator[tuple[str, str, ParameterSlice]]:
-    tensors = [places[f"{path}/vars/{key}"] for key in sorted(file[f"{path}/vars"], key=int)]
+def _read(file: Any, locations: Mapping[str, HDF5Location], path: str) -> Iterator[tuple[str, str, ParameterSlice]]:
+    tensors = [locations[f"{path}/vars/{key}"] for key in sorted(file[f"{path}/vars"], key=int)]
     reading, owner = _reading(path)
     for part, parameter, stored in reading(tensors):
         if len(stored.layout.axes) != len(stored.variable.shape) - (stored.row is not None):

@@ -46,19 +46,19 @@ def find_output_head(graph: Graph) -> str:
         `softmax` or `sigmoid`: the graph now ends before it. `logits`: the last layer has no activation.
         Empty: unknown; the outputs have to be examined.
     """
-    place = graph.output
+    slot = graph.output
     while True:
-        step = graph.giver(place)
+        step = graph.giver(slot)
         if step is None or isinstance(step, WholeModelCall) or len(step.gives) != 1:
             return ""
         operation = step.operation
         if passes(operation) and len(step.takes) == 1:
-            place = next(iter(step.takes.values()))
+            slot = next(iter(step.takes.values()))
             continue
         found = ACTIVATIONS.get(getattr(operation, "activation", None))
-        if found is not None and len(graph.takers(place)) <= 1 and _used_once(graph, operation):
+        if found is not None and len(graph.takers(slot)) <= 1 and _used_once(graph, operation):
             graph.steps[graph.steps.index(step)] = replace(step, bare=True)
-            graph.output = place
+            graph.output = slot
             return found
         found = "softmax" if isinstance(operation, kl.Softmax) else _operation(operation)
         if found and len(step.takes) == 1:

@@ -96,7 +96,7 @@ class Runner(BatchRunner):
             return finish(self.graph.run(values, steps)[self.graph.output], self.output_head)
 
     def graph_inputs(self, inputs: Inputs) -> Values:
-        """Return the inputs of one batch as tensors, by their places in the graph."""
+        """Return the inputs of one batch as tensors, by their slots in the graph."""
         arrays = [self.pad(array) for array in self.check_inputs(inputs)]
         dtypes = [tensor.dtype for tensor in self._tensors] or [None] * len(arrays)
         tensors = [ops.convert_to_tensor(a, dtype=d) for a, d in zip(arrays, dtypes, strict=True)]
@@ -235,7 +235,7 @@ class Runner(BatchRunner):
 
 def affordable(graph: Graph, steps: Sequence[OpCall], most: int = MAX_BATCH_ROWS) -> int:
     """Return the batch size that these steps have memory for."""
-    shapes = [graph.shapes[place] for step in steps for place in step.gives]
+    shapes = [graph.shapes[slot] for step in steps for slot in step.gives]
     numbers = sum(int(np.prod([64 if size is None else size for size in shape[1:]])) for shape in shapes)
     return max(1, min(most, MAX_BATCH_NUMBERS // max(numbers, 1)))
 

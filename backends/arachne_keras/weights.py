@@ -45,7 +45,7 @@ class KerasWeightFile(WeightFile):
         self.path = path
         self._archive = archive
         self._stored = stored
-        self._places = {place.path: place for _, place in stored.values()}
+        self._locations = {location.path: location for _, location in stored.values()}
 
     @classmethod
     def of_model(cls, path: Path, model: Any, layers: Mapping[str, Layer], archive: Archive | None = None) -> Self:
@@ -54,15 +54,15 @@ class KerasWeightFile(WeightFile):
             with open_hdf5(path, path.name) as file:
                 there = locate_tensors(file, path.name, path.stat().st_size)
         else:
-            there = archive.places
+            there = archive.locations
         paths = _paths(model)
         found = {}
         for name, layer in layers.items():
             for parameter, stored in layer.stored.items():
-                place = there.get(paths.get(id(stored.variable), ""))
-                if place is None or place.shape != tuple(stored.variable.shape):
+                location = there.get(paths.get(id(stored.variable), ""))
+                if location is None or location.shape != tuple(stored.variable.shape):
                     raise ModelError(f"'{path.name}' does not hold '{name}.{parameter}' where Keras would look for it")
-                found[name, parameter] = stored, place
+                found[name, parameter] = stored, location
         return cls(path, found, archive)
 
     @classmethod
@@ -79,8 +79,8 @@ class KerasWeightFile(WeightFile):
 
     def _read(self, layer: str, parameter: str) -> Array:
         """One parameter in the canonical layout."""
-        stored, place = self._stored[layer, parameter]
-        return stored.to_canonical(self._tensor(place))
+        stored, location = self._stored[layer, parameter]
+        return stored.to_canonical(self._tensor(location))
 
     def _dtype(self, layer: str, parameter: str) -> str:
         """The dtype it is stored in."""
@@ -90,10 +90,10 @@ class KerasWeightFile(WeightFile):
         """Copy the file, write the weights over their old bytes, and set the checksum right."""
         tensors: dict[str, Array] = {}
         for (layer, parameter), values in weights.items():
-            stored, place = self._stored[layer, parameter]
-            whole = tensors.get(place.path)
-            tensors[place.path] = stored.put(self._tensor(place) if whole is None else whole, np.asarray(values))
-        packed = {path: _to_stored(values, self._places[path]) for path, values in tensors.items()}
+            stored, location = self._stored[layer, parameter]
+            whole = tensors.get(location.path)
+            tensors[location.path] = stored.put(self._tensor(location) if whole is None else whole, np.asarray(values))
+        packed = {path: _to_stored(values, self._locations[path]) for path, values in tensors.items()}
         if self._archive is not None:
             self._archive.write_copy(destination, packed)
         else:
@@ -102,30 +102,30 @@ class KerasWeightFile(WeightFile):
     def _copy(self, destination: Path, tensors: Mapping[str, Array]) -> None:
         with atomic_draft(destination, self.path) as temporary:
             shutil.copyfile(self.path, temporary)
-            if any(self._places[path].offset is None for path in tensors):
+            if any(self._locations[path].offset is None for path in tensors):
                 with open_hdf5(temporary, self.path.name, "r+") as file:
                     for path, values in tensors.items():
                         file[path][...] = values
                 return
             with temporary.open("r+b") as raw:
                 for path, values in tensors.items():
-                    raw.seek(self._places[path].offset or 0)
+                    raw.seek(self._locations[path].offset or 0)
                     raw.write(values.tobytes())
 
-    def _tensor(self, place: HDF5Location) -> Array:
-        values = self._stored_tensor(place)
-        if place.name == "bfloat16":
+    def _tensor(self, location: HDF5Location) -> Array:
+        values = self._stored_tensor(location)
+        if location.name == "bfloat16":
             return BFLOAT16.to_float(values.view(np.uint16))
         return values.astype(values.dtype.newbyteorder("="), copy=False)
 
-    def _stored_tensor(self, place: HDF5Location) -> Array:
+    def _stored_tensor(self, location: HDF5Location) -> Array:
         if self._archive is not None:
-            return np.asarray(self._archive.tensor(place))
-        if place.offset is None:
+            return np.asarray(self._archive.tensor(location))
+        if location.offset is None:
             with open_hdf5(self.path, self.path.name) as file:
-                return np.array(file[place.path])
+                return np.array(file[location.path])
         with self.path.open("rb") as raw:
-            return read_tensor(raw, place.offset, place)
+            return read_tensor(raw, location.offset, location)
 
 
 class _Paths(saving_lib.H5IOStore):  # type: ignore[misc]  # Keras is untyped
@@ -154,8 +154,8 @@ def _paths(model: Any) -> dict[int, str]:
     return store.found
 
 
-def _to_stored(values: Array, place: HDF5Location) -> Array:
+def _to_stored(values: Array, location: HDF5Location) -> Array:
     """Convert values to the dtype of the file."""
-    if place.name == "bfloat16":
-        return BFLOAT16.to_stored(values).view(place.dtype)
-    return np.ascontiguousarray(values, dtype=place.dtype)
+    if location.name == "bfloat16":
+        return BFLOAT16.to_stored(values).view(location.dtype)
+    return np.ascontiguousarray(values, dtype=location.dtype)

@@ -90,7 +90,7 @@ class OnnxBackend(RunnerBackend):
         io.check_finite(found, graph.constants)
         lost, operators = out_of_reach(self._runner.deep, found)
         self._layers = {name: layer for name, layer in found.items() if name not in lost}
-        self._unreached = unreached_parameters(self._runner.graph, model.places, found, lost, operators)
+        self._unreached = unreached_parameters(self._runner.graph, model.locations, found, lost, operators)
         self._notes = io.shared_tensors(self._layers)
         if unused:
             self._notes.append(f"the scores do not depend on {_some(sorted(unused))}, which data need not hold")
@@ -147,7 +147,7 @@ class OnnxBackend(RunnerBackend):
     @property
     def unreachable_sizes(self) -> Mapping[str, int]:
         """Return the number of elements of every stored tensor that belongs to no layer."""
-        return {name: math.prod(self._model.places[name].shape) for name in self._unreached}
+        return {name: math.prod(self._model.locations[name].shape) for name in self._unreached}
 
     def _get_weights(self, layer: str) -> Mapping[str, Array]:
         """Copies in the canonical layout."""
@@ -156,17 +156,17 @@ class OnnxBackend(RunnerBackend):
     def _read_weights(self, layer: str) -> Mapping[str, Array]:
         """The stored arrays themselves, unless they have to be widened."""
         found = {}
-        for name, place in self._layers[layer].stored.items():
-            stored = self._runner.values[place.name]
-            found[name] = np.asarray(place.read(stored), carrier_of(str(stored.dtype)))
+        for name, slice_ in self._layers[layer].stored.items():
+            stored = self._runner.values[slice_.name]
+            found[name] = np.asarray(slice_.read(stored), carrier_of(str(stored.dtype)))
         return found
 
     def _set_weights(self, layer: str, parameter: str, values: Array) -> None:
         """Write into a copy of the stored tensor, rounded to its dtype; the next run takes it as an input."""
-        place = self._layers[layer].stored[parameter]
-        stored = np.array(self._runner.values[place.name])
-        place.write(stored, values)
-        self._runner.set(place.name, stored)
+        slice_ = self._layers[layer].stored[parameter]
+        stored = np.array(self._runner.values[slice_.name])
+        slice_.write(stored, values)
+        self._runner.set(slice_.name, stored)
 
     def _look(self, inputs: Inputs) -> None:
         """Run the model on the first inputs to find shapes, its output head and the batch axes of its tensors."""
@@ -183,15 +183,15 @@ class OnnxBackend(RunnerBackend):
 
     def _weight_gradients(self, inputs: Inputs, loss: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
         """The forward nodes, then the backward nodes of the chosen weights, batch by batch; batches add up."""
-        places = {(layer, name): self._layers[layer].stored[name] for layer, name in parameters}
-        names = sorted({place.name for place in places.values()})
+        slices = {(layer, name): self._layers[layer].stored[name] for layer, name in parameters}
+        names = sorted({slice_.name for slice_ in slices.values()})
         if parameters == self.resolve_parameters(None) and not self._runner.derivative(names).gradients:
             raise ModelError("no gradient of the scores reaches a weight, so they are no class scores to repair")
         totals = {name: np.zeros(self._runner.deep.constants[name].shape, np.float32) for name in names}
         for found, _ in self._runner.loss_gradients(inputs, names, loss):
             for name, gradient in found.items():
                 totals[name] += gradient
-        return gradients_of(places, totals)
+        return gradients_of(slices, totals)
 
     def _output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
         """One pass forward and one back per batch, down to the layer and no further."""
@@ -291,7 +291,7 @@ def _without_rule(operators: Sequence[str], lost: Sequence[str], left: Sequence[
 def _largest(reasons: Mapping[str, str], model: io.LoadedModel) -> str:
     if not reasons:
         return "no floating-point weights stand before its scores"
-    name = max(reasons, key=lambda name: math.prod(model.places[name].shape))
+    name = max(reasons, key=lambda name: math.prod(model.locations[name].shape))
     return f"its largest weight is '{name}', and {reasons[name]}"
 
 

@@ -45,7 +45,7 @@ class FewChannels:
     @staticmethod
     def serves(layer: Layer) -> bool:
         """Whether this works for a layer: a convolution of floats with one group, used once, any bias stored."""
-        if any(place.grid is not None for place in layer.stored.values()):
+        if any(slice_.grid is not None for slice_ in layer.stored.values()):
             return False
         geometry, node = layer.info.geometry, layer.uses[0].node
         whole = len(node.input) < 3 or "bias" in layer.stored

@@ -16,7 +16,7 @@ from arachne_onnx import OnnxBackend
 OPSET, IR_VERSION = 18, 10
 
 GATES: dict[type[nodes.Layer], tuple[int, ...]] = {nodes.Lstm: (0, 3, 1, 2), nodes.Gru: (1, 0, 2)}
-"""Which canonical gate (i f g o, r z n) stands at each place of ONNX's order (i o f g, z r n)."""
+"""Which canonical gate (i f g o, r z n) stands at each position of ONNX's order (i o f g, z r n)."""
 
 PLAIN: dict[type[nodes.Node], str] = {
     nodes.Relu: "Relu",
@@ -131,7 +131,7 @@ class Writer:
 def reorder_gates(values: Array, order: Sequence[int]) -> Array:
     """Reorder the gates of a recurrent layer's parameter."""
     gates = np.split(values, len(order))
-    return np.concatenate([gates[place] for place in order])
+    return np.concatenate([gates[gate] for gate in order])
 
 
 def model_of(

@@ -69,7 +69,7 @@ class OnnxCut(Cut):
         )
         made = {name for node in self._plan(self._matrices)[0] for name in node.output}
         self._step = max(1, MAX_BATCH_BYTES // max(1, sum(runner.bytes_per_row.get(name, 0) for name in made)))
-        self._first = {name: place.read(self._values[place.name]) for name, place in first.stored.items()}
+        self._first = {name: slice_.read(self._values[slice_.name]) for name, slice_ in first.stored.items()}
         serves = FewChannels.serves(first) and first.uses[0].node.input[0] in self._plan(self._matrices)[1]
         self._channels = FewChannels(runner.device, self._graph, first) if serves else None
 
@@ -114,13 +114,15 @@ class OnnxCut(Cut):
         changed: dict[str, Array] = {}
         for (layer, parameter), values in weights.items():
             values = np.asarray(values)
-            place = self._layers[layer].stored[parameter]
-            if not place.moves and place.grid is None:  # stored in canonical layout: no copy of a wide layer is needed
-                changed[place.name] = values.astype(self._values[place.name].dtype, copy=False)
+            slice_ = self._layers[layer].stored[parameter]
+            if (
+                not slice_.moves and slice_.grid is None
+            ):  # stored in canonical layout: no copy of a wide layer is needed
+                changed[slice_.name] = values.astype(self._values[slice_.name].dtype, copy=False)
                 continue
-            if place.name not in changed:
-                changed[place.name] = np.array(self._values[place.name])
-            place.write(changed[place.name], values)
+            if slice_.name not in changed:
+                changed[slice_.name] = np.array(self._values[slice_.name])
+            slice_.write(changed[slice_.name], values)
         return changed
 
     def _plan(self, tensors: frozenset[str]) -> tuple[list[NodeProto], list[str]]:

@@ -36,9 +36,9 @@ def _write_out(graph: Graph, node: NodeProto) -> list[NodeProto] | None:
     if PLAIN[node.op_type] == "MatMul":
         return _product(graph, node)
     kind, given = options.pop("activation", ""), [float(value) for value in options.pop("activation_params", [])]
-    for place, name in enumerate(("activation_alpha", "activation_beta", "activation_gamma")):  # as FusedGemm says it
+    for number, name in enumerate(("activation_alpha", "activation_beta", "activation_gamma")):  # as FusedGemm says it
         value = options.pop(name, None)
-        if value is not None and place == len(given):
+        if value is not None and number == len(given):
             given.append(float(value))
     if kind and (kind not in ACTIVATIONS or len(given) < ACTIVATIONS[kind]):
         return None

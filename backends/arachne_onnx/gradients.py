@@ -33,8 +33,8 @@ class CutGradients:
         self._runner = runner
         self._forward_cache = forward
         self._cache = CutCache(runner, runner.deep, forward.feeds, frozen)
-        self._places = {(name, key): place for name, layer in layers.items() for key, place in layer.stored.items()}
-        self._names = sorted({place.name for place in self._places.values()})
+        self._slices = {(name, key): slice_ for name, layer in layers.items() for key, slice_ in layer.stored.items()}
+        self._names = sorted({slice_.name for slice_ in self._slices.values()})
         self._plan: _Plan | None = None
 
     def at(self, values: Mapping[str, Array], loss: LossGradient, rows: Array | None, n: int) -> Weights:
@@ -51,7 +51,7 @@ class CutGradients:
         for found in self._plan.run(weights, loss, rows, n):
             for name, gradient in found.items():
                 totals[name] += gradient
-        return gradients_of(self._places, totals)
+        return gradients_of(self._slices, totals)
 
 
 class _Plan:
@@ -100,6 +100,6 @@ class _Plan:
         return self._backward
 
 
-def gradients_of(places: Mapping[tuple[str, str], ParameterSlice], gradients: Mapping[str, Array]) -> Weights:
+def gradients_of(slices: Mapping[tuple[str, str], ParameterSlice], gradients: Mapping[str, Array]) -> Weights:
     """Return the gradients of parameters, from those of the stored tensors, as fresh arrays."""
-    return {key: np.array(place.view(gradients[place.name]), np.float32, order="C") for key, place in places.items()}
+    return {key: np.array(slice_.view(gradients[slice_.name]), np.float32, order="C") for key, slice_ in slices.items()}

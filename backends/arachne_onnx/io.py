@@ -45,7 +45,7 @@ class LoadedModel:
         model: The message, external data read in.
         path: The file; None for an object.
         content: The serialised bytes of an object.
-        places: The location of every stored tensor.
+        locations: The location of every stored tensor.
         beside: The files beside the model that hold weights, by their names in the model.
         outside: Large tensors that do not fit into the message; memory-mapped, not read.
     """
@@ -53,7 +53,7 @@ class LoadedModel:
     model: ModelProto
     path: Path | None
     content: bytes | None
-    places: Mapping[str, TensorLocation]
+    locations: Mapping[str, TensorLocation]
     beside: Mapping[str, Path] = field(default_factory=dict)
     outside: Mapping[str, Array] = field(default_factory=dict)
 
@@ -67,8 +67,8 @@ class LoadedModel:
         """Return the names of the stored tensors that may be weights: floats, and whole numbers that are rewritable."""
         return frozenset(
             name
-            for name, place in self.places.items()
-            if place.element in RAW_ELEMENTS or (place.element in WHOLE_ELEMENTS and not place.varints)
+            for name, location in self.locations.items()
+            if location.element in RAW_ELEMENTS or (location.element in WHOLE_ELEMENTS and not location.varints)
         )
 
 
@@ -88,7 +88,7 @@ def open_model(source: Any) -> LoadedModel:
         model.CopyFrom(source)
         check_model(model)
         opened = LoadedModel(model, None, content, locate_tensors(content))
-        if any(place.external for place in opened.places.values()):
+        if any(location.external for location in opened.locations.values()):
             raise ModelError("the model keeps weights in files beside it, so open its file, not the object")
     elif isinstance(source, (str, Path)):
         opened = _open_file(Path(source))
@@ -112,11 +112,11 @@ def _open_file(path: Path) -> LoadedModel:
     if not model.graph.node or not model.opset_import:
         raise ModelError(f"'{path.name}' is no ONNX model, or it was cut short: it holds no graph")
     check_model(model)
-    places = locate_tensors(content)
+    locations = locate_tensors(content)
     beside, outside = _read_external(model.graph, path, len(content))
-    if not {place.external.get("location") for place in places.values() if place.external} <= set(beside):
+    if not {location.external.get("location") for location in locations.values() if location.external} <= set(beside):
         raise UnsafeModelError(f"'{path.name}' says in two ways which files beside it hold its weights")
-    return LoadedModel(model, path, None, places, beside, outside)
+    return LoadedModel(model, path, None, locations, beside, outside)
 
 
 def _check_size(size: int) -> None:
@@ -156,8 +156,8 @@ def _read_external(graph: GraphProto, path: Path, size: int) -> tuple[dict[str, 
             beside[location] = resolve_external(path.parent, location)
             files[beside[location]] = beside[location].stat().st_size
         file = beside[location]
-        place = TensorLocation(value.data_type, tuple(value.dims), external=entries)
-        spans.append((value, file, *external_span(place, files[file])))
+        location = TensorLocation(value.data_type, tuple(value.dims), external=entries)
+        spans.append((value, file, *external_span(location, files[file])))
     total = sum(length for *_, length in spans)
     if total > 2 * sum(files.values()) + ALWAYS_ALLOWED_BYTES:
         raise UnsafeModelError(f"the model reads {total:,} bytes out of files beside it that have far fewer")
@@ -265,9 +265,9 @@ def read_graph(opened: LoadedModel) -> Graph:
 def check_finite(layers: Mapping[str, Layer], constants: Mapping[str, Array]) -> None:
     """Refuse infinite weights; constants that are no weights may be infinite, as masks are."""
     for layer in layers.values():
-        for place in layer.stored.values():
-            if not np.isfinite(constants[place.name].astype(np.float32, copy=False)).all():
-                raise ModelError(f"the model's weight '{place.name}' holds a value that is not finite")
+        for slice_ in layer.stored.values():
+            if not np.isfinite(constants[slice_.name].astype(np.float32, copy=False)).all():
+                raise ModelError(f"the model's weight '{slice_.name}' holds a value that is not finite")
 
 
 def save(opened: LoadedModel, changed: Mapping[str, Array], path: Path) -> None:
@@ -325,9 +325,9 @@ def shared_tensors(layers: Mapping[str, Layer]) -> list[str]:
     """Describe stored tensors that several layers use, and layers that are used several times."""
     users: dict[str, list[str]] = {}
     for name, layer in layers.items():
-        for parameter, place in layer.stored.items():
-            if not place.is_part:
-                users.setdefault(place.name, []).append(f"{name}.{parameter}")
+        for parameter, slice_ in layer.stored.items():
+            if not slice_.is_part:
+                users.setdefault(slice_.name, []).append(f"{name}.{parameter}")
     notes = [
         f"{' and '.join(names)} are one stored tensor: a patch to one changes all of them"
         for names in users.values()

@@ -35,12 +35,12 @@ def _dense(
         parameters["bias"] = vector
     signals = [Signal(leaving)]
     entering, size = {"weight": Signal(node.input[0])}, reader.shape(weight)[0] // 3
-    if any(is_packed(place.name) for place in parameters.values()) and reader.shape(weight)[0] == 3 * size:
+    if any(is_packed(slice_.name) for slice_ in parameters.values()) and reader.shape(weight)[0] == 3 * size:
         signals = [Signal(leaving, part=(start, start + size)) for start in (0, size, 2 * size)]
     for signal, suffix in zip(signals, (".q", ".k", ".v"), strict=False):
         own = {
-            name: place if signal.part is None else place.then(("rows", signal.part))
-            for name, place in parameters.items()
+            name: slice_ if signal.part is None else slice_.then(("rows", signal.part))
+            for name, slice_ in parameters.items()
         }
         use = LayerUse(node, entering, signal, signal)
         yield FoundLayer("dense", own, use, suffix=suffix if signal.part else "")
@@ -99,22 +99,22 @@ def conv(reader: Reader, node: NodeProto) -> Iterator[FoundLayer]:
 
 def recurrent(reader: Reader, node: NodeProto) -> Iterator[FoundLayer]:
     """An LSTM, GRU or simple recurrent layer: one layer for each direction."""
-    places = [reader.source(name) if name else None for name in [*node.input, ""][1:4]]
-    if places[0] is None or places[1] is None:
+    slices = [reader.source(name) if name else None for name in [*node.input, ""][1:4]]
+    if slices[0] is None or slices[1] is None:
         return
     options = attributes(node)
     rows, order = GATES[node.op_type] * int(options["hidden_size"]), GATE_ORDER[node.op_type]
     ways = {"forward": [""], "reverse": ["_reverse"]}.get(options.get("direction", "forward"), ["", "_reverse"])
     for direction, suffix in enumerate(ways):
         parameters = {
-            name: place.then(("take", direction), ("blocks", order))
-            for name, place in zip(("weight_ih", "weight_hh"), places, strict=False)
-            if place is not None
+            name: slice_.then(("take", direction), ("blocks", order))
+            for name, slice_ in zip(("weight_ih", "weight_hh"), slices, strict=False)
+            if slice_ is not None
         }
-        if places[2] is not None:
+        if slices[2] is not None:
             for name, start in (("bias_ih", 0), ("bias_hh", rows)):
                 cut = ("rows", (start, start + rows))
-                parameters[name] = places[2].then(("take", direction), cut, ("blocks", order))
+                parameters[name] = slices[2].then(("take", direction), cut, ("blocks", order))
         names = unfolded_names(node, direction)
         use = LayerUse(
             node,

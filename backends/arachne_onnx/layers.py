@@ -57,9 +57,9 @@ def find_layers(graph: Graph, stored: Collection[str]) -> dict[str, Layer]:
 def _layer(name: str, group: Sequence[FoundLayer], reader: Reader) -> Layer:
     first = group[0]
     parameters = {
-        parameter: ParameterInfo(reader.shape(place), str(stored.dtype), place.canonical_grid(stored.shape))
-        for parameter, place in first.stored.items()
-        for stored in [reader.graph.constants[place.name]]
+        parameter: ParameterInfo(reader.shape(slice_), str(stored.dtype), slice_.canonical_grid(stored.shape))
+        for parameter, slice_ in first.stored.items()
+        for stored in [reader.graph.constants[slice_.name]]
     }
     alone = len(group) == 1 and first.use.leaving.part is None
     followed = _following_ops(reader, first.use.leaving.name) if alone else None

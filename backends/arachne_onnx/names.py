@@ -53,8 +53,8 @@ def layer_names(layers: Sequence[tuple[NodeProto, Sequence[ParameterSlice], str]
     """A unique name for each layer, from its node, its parameters and a suffix."""
     taken: set[str] = set()
     names = []
-    for node, places, suffix in layers:
-        stem = layer_name(node, [place.name for place in places]) + suffix
+    for node, slices, suffix in layers:
+        stem = layer_name(node, [slice_.name for slice_ in slices]) + suffix
         name, number = stem, 1
         while name in taken:
             name, number = f"{stem}_{number}", number + 1

@@ -35,7 +35,7 @@ class _Writer:
         self.nodes: list[NodeProto] = []
 
     def dequantise(self, tensor: int, scale: int, zero: int | None, axis: int = 1) -> str:
-        """Name the values of an input, given the places of its scale and zero point among the inputs."""
+        """Name the values of an input, given the positions of its scale and zero point among the inputs."""
         names = [self.inputs[tensor], self.inputs[scale], "" if zero is None else self.inputs[zero]]
         return self._add("DequantizeLinear", names, tensor, axis=axis)
 

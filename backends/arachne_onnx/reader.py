@@ -97,19 +97,19 @@ class Reader:
         before = self.source(node.input[0])
         return None if before is None else MOVERS[node.op_type](self, node, before)
 
-    def shape(self, place: ParameterSlice) -> tuple[int, ...]:
+    def shape(self, slice_: ParameterSlice) -> tuple[int, ...]:
         """The canonical shape of a stored parameter."""
-        return place.view(self.graph.constants[place.name]).shape
+        return slice_.view(self.graph.constants[slice_.name]).shape
 
     def vector(self, name: str | None, size: int) -> ParameterSlice | None:
         """Find a stored vector of `size` numbers, with any additional axes of length 1."""
-        place = self.source(name) if name else None
-        if place is None:
+        slice_ = self.source(name) if name else None
+        if slice_ is None:
             return None
-        shape = self.shape(place)
+        shape = self.shape(slice_)
         if int(np.prod(shape)) != size or max(shape, default=1) != size:
             return None
-        return place if shape == (size,) else place.then(("reshape", (size,)))
+        return slice_ if shape == (size,) else slice_.then(("reshape", (size,)))
 
     def find_added_bias(self, name: str, axes: int) -> tuple[str | None, str]:
         """Return the bias that the only node behind a tensor adds to its channels, and the result's name.
@@ -122,26 +122,26 @@ class Reader:
         if len(takers) != 1 or takers[0].op_type != "Add" or name == self.graph.scores:
             return None, name
         other = next((one for one in takers[0].input if one != name), None)
-        place = self.source(other) if other else None
-        shape = () if place is None else self.shape(place)
+        slice_ = self.source(other) if other else None
+        shape = () if slice_ is None else self.shape(slice_)
         channels = len(shape) > axes and all(size == 1 for size in shape[len(shape) - axes :])
-        return (other, takers[0].output[0]) if place is not None and channels else (None, name)
+        return (other, takers[0].output[0]) if slice_ is not None and channels else (None, name)
 
 
-def _transpose(reader: Reader, node: NodeProto, place: ParameterSlice) -> ParameterSlice:
-    rank = len(reader.shape(place))
-    return place.then(("transpose", tuple(attributes(node).get("perm", range(rank)[::-1]))))
+def _transpose(reader: Reader, node: NodeProto, slice_: ParameterSlice) -> ParameterSlice:
+    rank = len(reader.shape(slice_))
+    return slice_.then(("transpose", tuple(attributes(node).get("perm", range(rank)[::-1]))))
 
 
-def _reshape(reader: Reader, node: NodeProto, place: ParameterSlice) -> ParameterSlice | None:
+def _reshape(reader: Reader, node: NodeProto, slice_: ParameterSlice) -> ParameterSlice | None:
     kind = reader.graph.type_of(node.output[0])
     if kind is None or kind.shape is None or not all(isinstance(size, int) for size in kind.shape):
         return None
-    return place.then(("reshape", kind.shape))
+    return slice_.then(("reshape", kind.shape))
 
 
 MOVERS: Mapping[str, Callable[[Reader, NodeProto, ParameterSlice], ParameterSlice | None]] = {
-    **dict.fromkeys(("Identity", "Cast", "QuantizeLinear", "DequantizeLinear"), lambda reader, node, place: place),
+    **dict.fromkeys(("Identity", "Cast", "QuantizeLinear", "DequantizeLinear"), lambda reader, node, slice_: slice_),
     "Transpose": _transpose,
     **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze", "Flatten"), _reshape),
 }

@@ -73,12 +73,12 @@ def locate_tensors(content: bytes | memoryview) -> dict[str, TensorLocation]:
     Raises:
         ModelError: The bytes are no ONNX model, or it ends early.
     """
-    places: dict[str, TensorLocation] = {}
+    locations: dict[str, TensorLocation] = {}
     view = memoryview(content)
     for number, kind, start, end in fields(view, 0, len(view)):
         if number == GRAPH_IN_MODEL and kind == BYTES:
-            _graph(view, start, end, places)
-    return places
+            _graph(view, start, end, locations)
+    return locations
 
 
 def fields(view: memoryview, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
@@ -118,17 +118,17 @@ def varint(view: memoryview, at: int, end: int) -> tuple[int, int]:
     raise ModelError("the file is no whole ONNX model: it ends inside a number")
 
 
-def _graph(view: memoryview, start: int, end: int, places: dict[str, TensorLocation]) -> None:
+def _graph(view: memoryview, start: int, end: int, locations: dict[str, TensorLocation]) -> None:
     for number, kind, first, behind in fields(view, start, end):
         if kind != BYTES:
             continue
         if number == INITIALISERS:
-            _enter(places, *_tensor(view, first, behind))
+            _enter(locations, *_tensor(view, first, behind))
         elif number == NODES:
-            _node(view, first, behind, places)
+            _node(view, first, behind, locations)
 
 
-def _node(view: memoryview, start: int, end: int, places: dict[str, TensorLocation]) -> None:
+def _node(view: memoryview, start: int, end: int, locations: dict[str, TensorLocation]) -> None:
     outputs, attributes = [], []
     for number, kind, first, behind in fields(view, start, end):
         if kind == BYTES and number == OUTPUTS:
@@ -138,18 +138,18 @@ def _node(view: memoryview, start: int, end: int, places: dict[str, TensorLocati
     for first_attribute, end_attribute in attributes:
         for number, kind, first, behind in fields(view, first_attribute, end_attribute):
             if kind == BYTES and number == TENSOR and len(outputs) == 1:
-                _enter(places, outputs[0], _tensor(view, first, behind)[1])
+                _enter(locations, outputs[0], _tensor(view, first, behind)[1])
             elif kind == BYTES and number in (BODY, BODIES):
-                _graph(view, first, behind, places)
+                _graph(view, first, behind, locations)
 
 
-def _enter(places: dict[str, TensorLocation], name: str, place: TensorLocation) -> None:
+def _enter(locations: dict[str, TensorLocation], name: str, location: TensorLocation) -> None:
     # Two bodies may store different tensors under one name: an address could mean either, so it means none.
-    places[name] = replace(place, element=TensorProto.UNDEFINED) if name in places else place
+    locations[name] = replace(location, element=TensorProto.UNDEFINED) if name in locations else location
 
 
 def _tensor(view: memoryview, start: int, end: int) -> tuple[str, TensorLocation]:
-    place, name, shape = TensorLocation(), "", []
+    location, name, shape = TensorLocation(), "", []
     for number, kind, first, behind in fields(view, start, end):
         if number == DIMS and kind == VARINT:
             shape.append(varint(view, first, behind)[0])
@@ -159,41 +159,41 @@ def _tensor(view: memoryview, start: int, end: int) -> tuple[str, TensorLocation
                 size, at = varint(view, at, behind)
                 shape.append(size)
         elif number == TYPE and kind == VARINT:
-            place.element = varint(view, first, behind)[0]
+            location.element = varint(view, first, behind)[0]
         elif number == NAME and kind == BYTES:
             name = bytes(view[first:behind]).decode("utf-8", "replace")
         elif number in (RAW, FLOATS, DOUBLES) and kind in (BYTES, FIXED32, FIXED64):
-            place.starts.append((first, behind - first))
+            location.starts.append((first, behind - first))
         elif number == INTS:
             at = first
             while at < behind:
                 _, after = varint(view, at, behind)
-                place.varints.append((at, after - at))
+                location.varints.append((at, after - at))
                 at = after
         elif number == EXTERNAL and kind == BYTES:
             entry = {n: bytes(view[f:b]).decode("utf-8", "replace") for n, k, f, b in fields(view, first, behind)}
-            place.external[entry.get(1, "")] = entry.get(2, "")
-    place.shape = tuple(shape)
-    return name, place
+            location.external[entry.get(1, "")] = entry.get(2, "")
+    location.shape = tuple(shape)
+    return name, location
 
 
-def write_tensor(content: bytearray, place: TensorLocation, values: Array, name: str) -> None:
+def write_tensor(content: bytearray, location: TensorLocation, values: Array, name: str) -> None:
     """Write a tensor's numbers into a copy of the file."""
-    stored = np.ascontiguousarray(values.astype(place.dtype, copy=False))
+    stored = np.ascontiguousarray(values.astype(location.dtype, copy=False))
     data = (
         stored.astype(stored.dtype.newbyteorder("<"), copy=False).tobytes()
         if stored.dtype.kind in "fiu"
         else stored.tobytes()
     )
-    if place.varints:
+    if location.varints:
         bits = np.frombuffer(data, "<u2")
-        for (start, length), value in zip(place.varints, bits.tolist(), strict=True):
+        for (start, length), value in zip(location.varints, bits.tolist(), strict=True):
             content[start : start + length] = _encode_varint(value, length, name)
         return
-    if sum(length for _, length in place.starts) != len(data):
+    if sum(length for _, length in location.starts) != len(data):
         raise ModelError(f"weight '{name}' takes {len(data)} bytes, the file has another number of them for it")
     done = 0
-    for start, length in place.starts:
+    for start, length in location.starts:
         content[start : start + length] = data[done : done + length]
         done += length
 
@@ -213,16 +213,16 @@ def _encode_varint(value: int, length: int, name: str) -> bytes:
     return bytes(digits)
 
 
-def external_span(place: TensorLocation, size: int) -> tuple[int, int]:
+def external_span(location: TensorLocation, size: int) -> tuple[int, int]:
     """Offset and length of an external tensor's numbers in a file of `size` bytes."""
     try:
-        offset = int(place.external.get("offset") or 0)
-        length = int(place.external.get("length") or size - offset)
+        offset = int(location.external.get("offset") or 0)
+        length = int(location.external.get("length") or size - offset)
     except ValueError as error:
         raise ModelError("an external tensor's offset or length is no number") from error
-    wanted = math.prod(place.shape) * place.dtype.itemsize
+    wanted = math.prod(location.shape) * location.dtype.itemsize
     if offset < 0 or length < 0 or offset + length > size or length < wanted:
-        raise ModelError(f"an external tensor lies outside its file '{place.external.get('location', '')}'")
+        raise ModelError(f"an external tensor lies outside its file '{location.external.get('location', '')}'")
     return offset, wanted
 
 
@@ -238,18 +238,18 @@ def rewrite(
         tensors: The new values, by name.
     """
     content = bytearray(source if isinstance(source, bytes) else source.read_bytes())
-    places = locate_tensors(bytes(content))
-    data = {location: bytearray(file.read_bytes()) for location, file in beside.items()}
+    locations = locate_tensors(bytes(content))
+    data = {name: bytearray(file.read_bytes()) for name, file in beside.items()}
     for name, values in tensors.items():
-        place = places[name]
-        location = place.external.get("location")
-        if location is None:
-            write_tensor(content, place, values, name)
+        location = locations[name]
+        file = location.external.get("location")
+        if file is None:
+            write_tensor(content, location, values, name)
         else:
-            offset, length = external_span(place, len(data[location]))
-            stored = np.ascontiguousarray(values.astype(place.dtype, copy=False)).tobytes()
-            data[location][offset : offset + length] = stored
-    files = {destination.parent / location: bytes(changed) for location, changed in data.items()}
+            offset, length = external_span(location, len(data[file]))
+            stored = np.ascontiguousarray(values.astype(location.dtype, copy=False)).tobytes()
+            data[file][offset : offset + length] = stored
+    files = {destination.parent / file: bytes(changed) for file, changed in data.items()}
     return {**files, destination: bytes(content)}
 
 

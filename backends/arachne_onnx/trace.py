@@ -36,9 +36,9 @@ class OnnxTrace(Trace):
         self._layers = layers
         self._then = dict(runner.values), set(runner.touched)  # the weights as they are now
         self.n = count(inputs)
-        places = sorted({use.gradient.name for layer in layers.values() for use in layer.uses})
+        tensors = sorted({use.gradient.name for layer in layers.values() for use in layer.uses})
         key = tuple(layers)
-        self._derivative = runner.derivative(places) if gradients else None
+        self._derivative = runner.derivative(tensors) if gradients else None
         graph = _with_norms(runner.deep if self._derivative is None else self._derivative.graph, layers, runner.deep)
         signals = {signal.name for layer in layers.values() for use in layer.uses for signal in _signals(use)}
         saved = [] if self._derivative is None else self._derivative.saved

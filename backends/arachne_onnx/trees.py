@@ -52,15 +52,15 @@ def _is_sound(values: Mapping[str, Any], columns: int) -> bool:
         return False
     if not all(0 <= feature < columns for feature in lists[1]):
         return False
-    places = {(tree, number): at for at, (tree, number) in enumerate(zip(trees, lists[0], strict=True))}
-    if len(places) < len(trees):
+    rows = {(tree, number): at for at, (tree, number) in enumerate(zip(trees, lists[0], strict=True))}
+    if len(rows) < len(trees):
         return False
-    if not all(pair in places for pair in zip(leaves[0], leaves[1], strict=True)):
+    if not all(pair in rows for pair in zip(leaves[0], leaves[1], strict=True)):
         return False
-    return _are_trees(trees, lists, places)
+    return _are_trees(trees, lists, rows)
 
 
-def _are_trees(trees: Sequence[int], lists: Sequence[Any], places: Mapping[tuple[int, int], int]) -> bool:
+def _are_trees(trees: Sequence[int], lists: Sequence[Any], rows: Mapping[tuple[int, int], int]) -> bool:
     """Whether every node but the first of each tree is the child of exactly one node that stands before it."""
     modes, below, beside = lists[2], lists[3], lists[4]
     parents = [0] * len(trees)
@@ -68,11 +68,11 @@ def _are_trees(trees: Sequence[int], lists: Sequence[Any], places: Mapping[tuple
         if modes[at] == b"LEAF":
             continue
         for child in (below[at], beside[at]):
-            place = places.get((tree, child))
-            if place is None or place <= at:
+            row = rows.get((tree, child))
+            if row is None or row <= at:
                 return False
-            parents[place] += 1
-    first = {tree: places[tree, number] for tree, number in reversed(list(places))}
+            parents[row] += 1
+    first = {tree: rows[tree, number] for tree, number in reversed(list(rows))}
     roots = set(first.values())
     return all(count == (0 if at in roots else 1) for at, count in enumerate(parents))
 

@@ -93,8 +93,8 @@ class _KnownValues:
             return None
         kind = self._graph.type_of(shape.input[0])
         sizes = () if kind is None or kind.shape is None else kind.shape[attributes(shape).get("start", 0) :]
-        place = int(index.reshape(-1)[0])
-        size = sizes[place] if -len(sizes) <= place < len(sizes) else None
+        number = int(index.reshape(-1)[0])
+        size = sizes[number] if -len(sizes) <= number < len(sizes) else None
         return np.full(index.shape, size, np.int64) if isinstance(size, int) and size > 0 else None
 
     def evaluate(self, node: NodeProto, given: Sequence[Array | None]) -> Array | None:
@@ -217,9 +217,9 @@ class _Writer:
             raise StaysError
         return size
 
-    def _element(self, name: str, axis: int, place: int) -> str:
+    def _element(self, name: str, axis: int, number: int) -> str:
         result = f"{self.stem}/element/{len(self.nodes)}"
-        index = self._constant(f"step/{place}", np.array(place, np.int64))
+        index = self._constant(f"step/{number}", np.array(number, np.int64))
         self.nodes.append(helper.make_node("Gather", [name, index], [result], axis=axis))
         return result
 
@@ -265,10 +265,10 @@ class _Writer:
             if not result:
                 continue
             parts = [row[position] for row in (reversed(rows) if turned else rows)]
-            place = self._constant(f"axis/{axis}", np.array([axis], np.int64))
+            axes = self._constant(f"axis/{axis}", np.array([axis], np.int64))
             lifted = [f"{result}/arachne/part/{number}" for number in range(len(parts))]
             self.nodes += [
-                helper.make_node("Unsqueeze", [part, place], [whole]) for part, whole in zip(parts, lifted, strict=True)
+                helper.make_node("Unsqueeze", [part, axes], [whole]) for part, whole in zip(parts, lifted, strict=True)
             ]
             self.nodes.append(helper.make_node("Concat", lifted, [result], axis=axis))
         return self.nodes

@@ -34,7 +34,7 @@ def out_of_reach(graph: Graph, layers: Mapping[str, Layer]) -> tuple[list[str], 
     lost = [
         name
         for name, layer in layers.items()
-        if any(place.name in before for place in layer.stored.values())
+        if any(location.name in before for location in layer.stored.values())
         or any(use.gradient.name in before for use in layer.uses)
     ]
     return lost, operators if lost else []
@@ -63,7 +63,7 @@ def _carries(graph: Graph, name: str) -> bool:
 
 def unreached_parameters(
     graph: Graph,
-    places: Mapping[str, TensorLocation],
+    locations: Mapping[str, TensorLocation],
     layers: Mapping[str, Layer],
     lost: Sequence[str],
     operators: Sequence[str],
@@ -72,36 +72,36 @@ def unreached_parameters(
 
     Args:
         graph: The forward graph, up to the scores.
-        places: The stored tensors.
+        locations: The stored tensors.
         layers: All layers that were found.
         lost: The layers that no gradient reaches.
         operators: The operators without a rule that block the gradients.
     """
-    reached = {place.name: name for name, layer in layers.items() for place in layer.stored.values()}
+    reached = {location.name: name for name, layer in layers.items() for location in layer.stored.values()}
     users: dict[str, User] = {}
     _enter_users(graph.nodes, None, users)
     reasons = {}
-    for name, place in places.items():
-        if math.prod(place.shape) < 2:
+    for name, location in locations.items():
+        if math.prod(location.shape) < 2:
             continue
         if name in reached:
             if reached[name] in lost:
                 reasons[name] = f"no gradient passes {', '.join(operators)} behind its layer"
-        elif place.element in RAW_ELEMENTS or place.element in INTEGERS:
-            reason = _reason(place, _user(users, name))
+        elif location.element in RAW_ELEMENTS or location.element in INTEGERS:
+            reason = _reason(location, _user(users, name))
             if reason is not None:
                 reasons[name] = reason
     return reasons
 
 
-def _reason(place: TensorLocation, user: User | None) -> str | None:
+def _reason(location: TensorLocation, user: User | None) -> str | None:
     if user is None:
-        return UNUSED if place.element in RAW_ELEMENTS else None
+        return UNUSED if location.element in RAW_ELEMENTS else None
     node, index, body = user
     if index >= SETTINGS.get(node.op_type, index + 1):
         return None
-    if place.element in INTEGERS:
-        stored = INTEGERS[place.element]
+    if location.element in INTEGERS:
+        stored = INTEGERS[location.element]
         return f"it is stored as {stored} without a scale of its own in the file; quantise after the repair"
     if body == "If":
         return BRANCH

@@ -34,8 +34,8 @@ class OnnxWeightFile(WeightFile):
 
     def grid(self, layer: str, parameter: str) -> IntegerGrid | None:
         """Return the grid of a quantised parameter."""
-        place = self._layers[layer].stored[parameter]
-        return place.canonical_grid(self._constants[place.name].shape)
+        slice_ = self._layers[layer].stored[parameter]
+        return slice_.canonical_grid(self._constants[slice_.name].shape)
 
     def name_patch(self, copy: Path, digest: str) -> None:
         """Append an entry to the model's metadata at the end of the file; all bytes before it stay unchanged."""
@@ -52,9 +52,9 @@ class OnnxWeightFile(WeightFile):
 
     def _read(self, layer: str, parameter: str) -> Array:
         """A copy in the canonical layout."""
-        place = self._layers[layer].stored[parameter]
-        stored = self._constants[place.name]
-        return np.array(place.view(stored), carrier_of(str(stored.dtype)), order="C")
+        slice_ = self._layers[layer].stored[parameter]
+        stored = self._constants[slice_.name]
+        return np.array(slice_.view(stored), carrier_of(str(stored.dtype)), order="C")
 
     def _dtype(self, layer: str, parameter: str) -> str:
         """The dtype in the file."""
@@ -64,8 +64,8 @@ class OnnxWeightFile(WeightFile):
         """Write a copy in which only the bytes of these weights differ, in the model or in the file beside it."""
         changed: dict[str, Array] = {}
         for (layer, parameter), values in weights.items():
-            place = self._layers[layer].stored[parameter]
-            if place.name not in changed:
-                changed[place.name] = np.array(self._constants[place.name])
-            place.put(changed[place.name], np.asarray(values).astype(changed[place.name].dtype))
+            slice_ = self._layers[layer].stored[parameter]
+            if slice_.name not in changed:
+                changed[slice_.name] = np.array(self._constants[slice_.name])
+            slice_.put(changed[slice_.name], np.asarray(values).astype(changed[slice_.name].dtype))
         io.save(self._opened, changed, Path(destination))

@@ -1,7 +1,7 @@
 """The TFLite backend: LiteRT gives the scores that decide, a translation to ONNX the gradients and the candidates.
 
 `flatbuffer` reads a file within bounds, by the tables of `schema`; `io` opens and saves. `translate` writes the file's
-graph as ONNX, whose weights keep their place in the file, by the rules of `translations`. `adapter` is the
+graph as ONNX, whose weights keep their location in the file, by the rules of `translations`. `adapter` is the
 backend: the ONNX one, with the scores of `running`.
 """
 

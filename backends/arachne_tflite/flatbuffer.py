@@ -32,11 +32,11 @@ SIZES = {kind: np.dtype(code).itemsize for kind, code in NUMBERS.items()}
 
 
 class Table(dict[str, Any]):
-    """The fields of a table that was read, by name; `place` is where it begins, `slots` where its fields begin."""
+    """The fields of a table that was read, by name; `position` is where it begins, `slots` where its fields begin."""
 
-    def __init__(self, place: int) -> None:
+    def __init__(self, position: int) -> None:
         super().__init__()
-        self.place = place
+        self.position = position
         self.slots: dict[str, int] = {}
 
 
@@ -55,17 +55,17 @@ class Reader:
         """
         return self.table(self.follow(0), kind)
 
-    def table(self, place: int, kind: str) -> Table:
+    def table(self, position: int, kind: str) -> Table:
         """Read a table and all behind it."""
         self.left -= 1
         if self.left < 0:
             raise ModelError(f"'{self.name}' has more than {MAX_TABLES:,} tables")
         known = TABLES[kind]
-        start = place - self._number("<i", place, 4)
+        start = position - self._number("<i", position, 4)
         length, size = self._number("<H", start, 2), self._number("<H", start + 2, 2)
-        if length < 4 or length % 2 or start + length > len(self.content) or place + size > len(self.content):
+        if length < 4 or length % 2 or start + length > len(self.content) or position + size > len(self.content):
             raise self.error(f"a table of kind {kind} lies outside the file")
-        found = Table(place)
+        found = Table(position)
         slots = struct.unpack_from(f"<{(length - 4) // 2}H", self.content, start + 4)
         for number, offset in enumerate(slots):
             if not offset:
@@ -77,57 +77,57 @@ class Reader:
             width = SIZES.get(known[number][1], 4)
             if offset < 4 or offset + width > size:
                 raise self.error(f"a field of {kind} lies outside its table")
-            found.slots[known[number][0]] = place + offset
+            found.slots[known[number][0]] = position + offset
         for name, what, default in known:
             found[name] = self._field(found, name, what) if name in found.slots else default
         return found
 
     def _field(self, table: Table, name: str, kind: str) -> Any:
-        place = table.slots[name]
+        position = table.slots[name]
         if kind in NUMBERS:
-            return np.frombuffer(self.content, NUMBERS[kind], 1, place)[0].item()
+            return np.frombuffer(self.content, NUMBERS[kind], 1, position)[0].item()
         if kind in ("None", "[None]"):
-            if kind == "[None]" and not self._number("<I", self.follow(place), 4):
+            if kind == "[None]" and not self._number("<I", self.follow(position), 4):
                 return []
             raise ModelError(f"'{self.name}' has {UNREAD[name]}, which Arachne does not read")
         if kind == "union":
             wanted = OPTIONS.get(table[f"{name}_type"])
             if wanted is None:
                 return None  # of an operator that is refused by its name
-            return self.table(self.follow(place), wanted)
-        return self._behind(self.follow(place), kind)
+            return self.table(self.follow(position), wanted)
+        return self._behind(self.follow(position), kind)
 
-    def _behind(self, place: int, kind: str) -> Any:
+    def _behind(self, position: int, kind: str) -> Any:
         """Read what an offset leads to: a text, a vector or a table."""
         if kind == "text":
-            return self._text(place)
+            return self._text(position)
         if not kind.startswith("["):
-            return self.table(place, kind)
+            return self.table(position, kind)
         inner = kind[1:-1]
-        count = self._number("<I", place, 4)
-        if place + 4 + count * SIZES.get(inner, 4) > len(self.content):
+        count = self._number("<I", position, 4)
+        if position + 4 + count * SIZES.get(inner, 4) > len(self.content):
             raise self.error(f"a vector of {count:,} entries lies outside the file")
         if inner in NUMBERS:
-            return np.frombuffer(self.content, NUMBERS[inner], count, place + 4)
+            return np.frombuffer(self.content, NUMBERS[inner], count, position + 4)
         if count > self.left:
             raise ModelError(f"'{self.name}' has more than {MAX_TABLES:,} tables")
-        return [self.table(self.follow(place + 4 + 4 * number), inner) for number in range(count)]
+        return [self.table(self.follow(position + 4 + 4 * number), inner) for number in range(count)]
 
-    def _text(self, place: int) -> str:
-        count = self._number("<I", place, 4)
-        end = place + 4 + count
+    def _text(self, position: int) -> str:
+        count = self._number("<I", position, 4)
+        end = position + 4 + count
         if end >= len(self.content) or self.content[end]:
             raise self.error("a text lies outside the file, or has no end")
-        return self.content[place + 4 : end].decode("utf-8", "replace")
+        return self.content[position + 4 : end].decode("utf-8", "replace")
 
-    def follow(self, place: int) -> int:
+    def follow(self, position: int) -> int:
         """Return where an offset leads."""
-        return place + self._number("<I", place, 4)
+        return position + self._number("<I", position, 4)
 
-    def _number(self, code: str, place: int, size: int) -> int:
-        if place < 0 or place + size > len(self.content):
+    def _number(self, code: str, position: int, size: int) -> int:
+        if position < 0 or position + size > len(self.content):
             raise self.error("an offset leads outside the file")
-        return int(struct.unpack_from(code, self.content, place)[0])
+        return int(struct.unpack_from(code, self.content, position)[0])
 
     def error(self, reason: str) -> ModelError:
         """Return the error that says why the bytes are no model."""

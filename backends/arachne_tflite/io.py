@@ -46,7 +46,7 @@ class LoadedModel:
         """Return the file's bytes with other numbers in some stored tensors."""
         content = bytearray(self.file.content)
         for name, values in changed.items():
-            write_tensor(content, self.onnx.places[name], values, name)
+            write_tensor(content, self.onnx.locations[name], values, name)
         return bytes(content)
 
 
@@ -73,7 +73,7 @@ def open_model(source: Any) -> LoadedModel:
 def _open(content: bytes, name: str, path: Path | None) -> LoadedModel:
     file = TfliteFile.read(content, name)
     translation = translate(file)
-    opened = onnx_io.LoadedModel(translation.model, path, content, translation.places)
+    opened = onnx_io.LoadedModel(translation.model, path, content, translation.locations)
     return LoadedModel(path, file, translation, opened)
 
 

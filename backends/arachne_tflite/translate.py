@@ -37,13 +37,13 @@ class Translation:
 
     Attributes:
         model: The ONNX model.
-        places: Where the numbers of each stored tensor are in the TFLite file.
+        locations: Where the numbers of each stored tensor are in the TFLite file.
         tensors: The number of the file's tensor and its layout, by the name of an ONNX tensor.
         shapes: The sizes that the file says a tensor has, by the name of the ONNX tensor.
     """
 
     model: ModelProto
-    places: Mapping[str, TensorLocation]
+    locations: Mapping[str, TensorLocation]
     tensors: Mapping[str, tuple[int, str]]
     shapes: Mapping[str, tuple[int, ...]]
 
@@ -75,7 +75,7 @@ class Writer:
     file: TfliteFile
     nodes: list[NodeProto] = field(default_factory=list)
     constants: dict[str, Array] = field(default_factory=dict)
-    places: dict[str, TensorLocation] = field(default_factory=dict)
+    locations: dict[str, TensorLocation] = field(default_factory=dict)
     tensors: dict[str, tuple[int, str]] = field(default_factory=dict)
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     padded: dict[int, tuple[Tensor, Sequence[int]]] = field(default_factory=dict)
@@ -252,7 +252,7 @@ class Writer:
             element = helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))
             # Bytes that are read in two ways are no weight: a new value of one would be another value of the other.
             alone = len(self._shared[tensor.buffer]) == 1
-            self.places[name] = TensorLocation(
+            self.locations[name] = TensorLocation(
                 element if alone else TensorProto.UNDEFINED, tensor.shape, [(tensor.start, tensor.values.nbytes)]
             )
         return self._stored[key]
@@ -296,7 +296,7 @@ class Writer:
         graph = helper.make_graph(self.nodes, "tflite", inputs, outputs, stored)
         imports = [helper.make_opsetid("", OPSET_WITH_INT16 if wide else OPSET)]
         model = helper.make_model(graph, opset_imports=imports, ir_version=IR_VERSION)
-        return Translation(model, self.places, self.tensors, self.shapes)
+        return Translation(model, self.locations, self.tensors, self.shapes)
 
 
 def _element(tensor: Tensor) -> int:

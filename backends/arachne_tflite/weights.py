@@ -14,7 +14,7 @@ from arachne_tflite import io
 
 
 class TfliteWeightFile(OnnxWeightFile):
-    """The weights of a TFLite file, by address: those of its translation, whose places are in the file."""
+    """The weights of a TFLite file, by address: those of its translation, whose locations are in the file."""
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
@@ -34,8 +34,8 @@ class TfliteWeightFile(OnnxWeightFile):
         """Write a copy in which only the bytes of these weights differ."""
         changed: dict[str, Array] = {}
         for (layer, parameter), values in weights.items():
-            place = self._layers[layer].stored[parameter]
-            if place.name not in changed:
-                changed[place.name] = np.array(self._constants[place.name])
-            place.put(changed[place.name], np.asarray(values).astype(changed[place.name].dtype))
+            slice_ = self._layers[layer].stored[parameter]
+            if slice_.name not in changed:
+                changed[slice_.name] = np.array(self._constants[slice_.name])
+            slice_.put(changed[slice_.name], np.asarray(values).astype(changed[slice_.name].dtype))
         io.save(self._file, changed, Path(destination))

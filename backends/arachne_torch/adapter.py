@@ -132,17 +132,17 @@ class TorchBackend(RunnerBackend):
     def _get_weights(self, layer: str) -> Mapping[str, Array]:
         """Copies in the canonical layout."""
         stored = self._layers[layer].stored
-        return {name: to_array(place.view(self._parameters[place.name])) for name, place in stored.items()}
+        return {name: to_array(slice_.view(self._parameters[slice_.name])) for name, slice_ in stored.items()}
 
     def _read_weights(self, layer: str) -> Mapping[str, Array]:
         """The tensors' own memory, on the CPU."""
         stored = self._layers[layer].stored
-        return {name: as_view(place.view(self._parameters[place.name])) for name, place in stored.items()}
+        return {name: as_view(slice_.view(self._parameters[slice_.name])) for name, slice_ in stored.items()}
 
     def _set_weights(self, layer: str, parameter: str, values: Array) -> None:
         """Written into the stored tensor, rounded to its dtype."""
-        place = self._layers[layer].stored[parameter]
-        self._runner.put(place.name, lambda stored: place.view(stored).copy_(as_tensor(values)))
+        slice_ = self._layers[layer].stored[parameter]
+        self._runner.put(slice_.name, lambda stored: slice_.view(stored).copy_(as_tensor(values)))
 
     @one_thread()
     def _look(self, inputs: Inputs) -> None:
@@ -170,15 +170,15 @@ class TorchBackend(RunnerBackend):
     @one_thread()
     def _weight_gradients(self, inputs: Inputs, loss: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
         """Batches add up in one set of buffers, as large as the chosen weights, which become the arrays."""
-        places = {(layer, name): self._layers[layer].stored[name] for layer, name in parameters}
+        slices = {(layer, name): self._layers[layer].stored[name] for layer, name in parameters}
         leaves = {name: tensor.detach() for name, tensor in self._parameters.items()}
-        wanted = {place.name: leaves[place.name].requires_grad_() for place in places.values()}
+        wanted = {slice_.name: leaves[slice_.name].requires_grad_() for slice_ in slices.values()}
         done = 0
         with self._runner.swap_parameters(leaves), torch.enable_grad():
             for batch in self._runner.batches(inputs, gradients=True):
                 pull_back(self._runner.scores(batch), loss, done, list(wanted.values()))
                 done += count(batch)
-        return gradients_of(places, wanted)
+        return gradients_of(slices, wanted)
 
     @one_thread()
     def _output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
@@ -206,8 +206,8 @@ class TorchBackend(RunnerBackend):
     @one_thread()
     def _fit(self, inputs: Inputs, labels: Array, plan: Plan, on_step: OnStep) -> Weights:
         """Train copies of the parameters with an optimiser of torch."""
-        places = {(layer, name): self._layers[layer].stored[name] for layer, name in self.resolve_parameters(None)}
-        return fit_weights(self._runner, places, inputs, labels, plan, on_step)
+        slices = {(layer, name): self._layers[layer].stored[name] for layer, name in self.resolve_parameters(None)}
+        return fit_weights(self._runner, slices, inputs, labels, plan, on_step)
 
     @one_thread()
     def _trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
@@ -271,4 +271,4 @@ class TorchBackend(RunnerBackend):
             fine = False
         if not fine:
             dropped = self._layers.pop(layer)
-            self._runner.unreached |= {place.name: SAME for place in dropped.stored.values()}
+            self._runner.unreached |= {slice_.name: SAME for slice_ in dropped.stored.values()}

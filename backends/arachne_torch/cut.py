@@ -75,7 +75,7 @@ class TorchCut(Cut):
         super().__init__(layer, infos, continues_from_outputs=self._batch_axis is not None)
         self._inputs = inputs
         self._then = {} if self._batch_axis else runner.snapshot()
-        touched = {tape.named[place.name] for layer in layers.values() for place in layer.stored.values()}
+        touched = {tape.named[slice_.name] for layer in layers.values() for slice_ in layer.stored.values()}
         before, behind = _split_steps(tape, at, touched)
         self._all = _select_needed(behind, {tape.output})
         self._up_to_head = _select_needed(behind[: behind.index(head) + 1], {self._leaving})
@@ -131,8 +131,8 @@ class TorchCut(Cut):
         changed: dict[int, Tensor] = {}
         for (layer, parameter), values in weights.items():
             self._change(changed, layer, parameter, values)
-        places = {(layer, name): place for layer, own in self._layers.items() for name, place in own.stored.items()}
-        numbers = {place.name: self._tape.named[place.name] for place in places.values()}
+        slices = {(layer, name): slice_ for layer, own in self._layers.items() for name, slice_ in own.stored.items()}
+        numbers = {slice_.name: self._tape.named[slice_.name] for slice_ in slices.values()}
         leaves = {
             name: changed.get(number, self._own[number]).detach().requires_grad_() for name, number in numbers.items()
         }
@@ -149,7 +149,7 @@ class TorchCut(Cut):
         whole = np.arange(self._n) if rows is None else rows
         if done < len(whole):
             self._pull_where_needed(loss, whole, done, given, wanted)
-        return gradients_of(places, leaves)
+        return gradients_of(slices, leaves)
 
     def _pull_where_needed(
         self, loss: LossGradient, rows: Array, start: int, given: Mapping[int, Tensor], wanted: Sequence[Tensor]
@@ -189,14 +189,14 @@ class TorchCut(Cut):
 
     def _change(self, changed: dict[int, Tensor], layer: str, parameter: str, values: Array) -> None:
         """Put values into the slot of the tensor they are stored in, which may hold other parameters too."""
-        place = self._layers[layer].stored[parameter]
-        number = self._tape.named[place.name]
+        slice_ = self._layers[layer].stored[parameter]
+        number = self._tape.named[slice_.name]
         given = as_tensor(values).to(self._runner.device, self._own[number].dtype)
-        if place.rows is None:
-            changed[number] = place.view(given)
+        if slice_.rows is None:
+            changed[number] = slice_.view(given)
         else:
             whole = changed.setdefault(number, self._own[number].clone())
-            place.view(whole).copy_(given)
+            slice_.view(whole).copy_(given)
 
     def _tensor(self, array: Array) -> Tensor:
         tensor = as_tensor(array).to(self._runner.device, self._runner.dtype)

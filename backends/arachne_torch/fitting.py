@@ -17,7 +17,7 @@ from arachne_torch.running import Runner, as_tensor, to_array
 
 def fit_weights(
     runner: Runner,
-    places: Mapping[tuple[str, str], ParameterSlice],
+    slices: Mapping[tuple[str, str], ParameterSlice],
     inputs: Inputs,
     labels: Array,
     plan: Plan,
@@ -25,7 +25,7 @@ def fit_weights(
 ) -> Weights:
     """Train and return the weights in the canonical layout; a batch too large for memory is run in parts."""
     leaves = {name: tensor.detach().clone() for name, tensor in runner.parameters.items()}
-    wanted = {place.name for place in places.values()} - _frozen(runner)
+    wanted = {slice_.name for slice_ in slices.values()} - _frozen(runner)
     if not wanted:
         raise UsageError("every weight of the model is frozen (requires_grad=False), so there is nothing to train")
     optimiser = _optimiser([leaves[name].requires_grad_() for name in leaves if name in wanted], plan)
@@ -42,7 +42,7 @@ def fit_weights(
             optimiser.step()
             if on_step(Step(number, steps, loss)):
                 break
-    return {place: to_array(stored.view(leaves[stored.name].detach())) for place, stored in places.items()}
+    return {key: to_array(stored.view(leaves[stored.name].detach())) for key, stored in slices.items()}
 
 
 def _optimiser(tensors: list[Tensor], plan: Plan) -> torch.optim.Optimizer:

@@ -33,10 +33,10 @@ def push(scores: Tensor, seed: Array, wanted: Sequence[Tensor]) -> None:
         scores.backward(as_tensor(seed).to(scores), inputs=list(wanted))  # type: ignore[no-untyped-call]
 
 
-def gradients_of(places: Mapping[tuple[str, str], ParameterSlice], leaves: Mapping[str, Tensor]) -> Weights:
+def gradients_of(slices: Mapping[tuple[str, str], ParameterSlice], leaves: Mapping[str, Tensor]) -> Weights:
     """Return the accumulated gradient of each parameter as an array; leaves are given by tensor name."""
     gradients = {name: gradient(leaf) for name, leaf in leaves.items()}
-    return {parameter: place.view(gradients[place.name]).numpy() for parameter, place in places.items()}
+    return {parameter: slice_.view(gradients[slice_.name]).numpy() for parameter, slice_ in slices.items()}
 
 
 def gradient(leaf: Tensor) -> Tensor:

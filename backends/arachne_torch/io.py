@@ -126,9 +126,9 @@ def _from_file(path: Path, trust_code: bool) -> LoadedModel:
 
 
 def _load_weights(module: nn.Module, file: TorchWeightFile) -> nn.Module:
-    names = {place: name for name, place in file.places.items()}
-    read = {place: torch.from_numpy(file.tensor(name)) for place, name in names.items()}  # once, under many names
-    state = {name: read[place] for name, place in file.places.items()}
+    names = {location: name for name, location in file.locations.items()}
+    read = {location: torch.from_numpy(file.tensor(name)) for location, name in names.items()}  # once, under many names
+    state = {name: read[location] for name, location in file.locations.items()}
     wanted = module.state_dict()
     tied = _tied(module)
     missing = [name for name in wanted if name not in state and not tied.get(name, set()) & state.keys()]
@@ -186,7 +186,7 @@ def _on_device(opened: LoadedModel, device: str) -> LoadedModel:
 def _save_copy(file: TorchWeightFile, state: dict[str, Any], path: Path) -> None:
     """Only tensors whose stored bits differ from the model's are written."""
     changed = {}
-    for name in file.places:
+    for name in file.locations:
         values = state.get(name)
         if isinstance(values, Tensor) and values.is_floating_point():
             array = (

@@ -115,9 +115,9 @@ def gather(uses: Iterable[LayerUse], tensors: Mapping[str, Tensor]) -> dict[str,
         if seen is not None:
             layers[use.layer] = replace(seen, info=replace(seen.info, uses=seen.info.uses + 1))
             continue
-        stored = {name: place for name, place in use.owned.items() if (place.name, place.rows) not in taken}
-        taken.update((place.name, place.rows) for place in stored.values())
-        parameters = {name: parameter_info(place, tensors[place.name]) for name, place in stored.items()}
+        stored = {name: slice_ for name, slice_ in use.owned.items() if (slice_.name, slice_.rows) not in taken}
+        taken.update((slice_.name, slice_.rows) for slice_ in stored.values())
+        parameters = {name: parameter_info(slice_, tensors[slice_.name]) for name, slice_ in stored.items()}
         info = LayerInfo(use.layer, use.kind.name, parameters, use.kind.geometry(use.bound))
         layers[use.layer] = Layer(info, stored)
     return layers

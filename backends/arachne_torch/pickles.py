@@ -136,7 +136,7 @@ ALLOWED: Mapping[tuple[str, str], Callable[..., Any] | str] = {
 
 
 MAX_PICKLE_BYTES = 32 << 20
-"""Bytes of a pickle that are read: some hundred thousand tensors' places."""
+"""Bytes of a pickle that are read: some hundred thousand tensors' locations."""
 
 MAX_DEPTH = 100
 """Modules inside modules that are followed."""

@@ -180,15 +180,15 @@ def _switch_off_training(module: fx.GraphModule) -> tuple[str, ...]:
 
 
 def _tensors(file: TorchWeightFile) -> dict[str, Tensor]:
-    """The tensors of a table as torch wants them; names of one place share one tensor."""
+    """The tensors of a table as torch wants them; names of one location share one tensor."""
     made: dict[Any, Tensor] = {}
-    for name, place in file.places.items():
-        if place not in made:
+    for name, location in file.locations.items():
+        if location not in made:
             tensor = torch.from_numpy(file.tensor(name))
-            made[place] = tensor.bfloat16() if place.dtype == "bfloat16" else tensor
+            made[location] = tensor.bfloat16() if location.dtype == "bfloat16" else tensor
             if name in file.trainable:
-                made[place] = nn.Parameter(made[place])
-    return {name: made[place] for name, place in file.places.items()}
+                made[location] = nn.Parameter(made[location])
+    return {name: made[location] for name, location in file.locations.items()}
 
 
 def _without_notes(value: Any) -> Any:

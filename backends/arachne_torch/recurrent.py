@@ -68,8 +68,8 @@ class Cell(Kind):
 
     def find(self, call: Callable[..., Any], bound: Bound, tensor_ids: TensorIds) -> tuple[LayerUse, ...]:
         """The four tensors by name."""
-        places = {name: tensor_ids.slice_of(bound.get(name)) for name in PARAMETERS}
-        owned = {name: place for name, place in places.items() if place is not None and place.rows is None}
+        slices = {name: tensor_ids.slice_of(bound.get(name)) for name in PARAMETERS}
+        owned = {name: slice_ for name, slice_ in slices.items() if slice_ is not None and slice_.rows is None}
         if not {"weight_ih", "weight_hh"} <= owned.keys():
             return ()
         return (LayerUse(self, layer_name(owned["weight_ih"].name), owned, call, bound),)
@@ -108,10 +108,10 @@ class Recurrent(Kind):
         if getattr(bound["input"], "ndim", 3) == 2 and "batch_sizes" not in bound:
             return ()  # a single sequence, so the batch is its steps
         for way, parameters in enumerate(groups(bound)):
-            places = [tensor_ids.slice_of(parameter) for parameter in parameters.values()]
-            if any(place is None or place.rows is not None for place in places):
+            slices = [tensor_ids.slice_of(parameter) for parameter in parameters.values()]
+            if any(slice_ is None or slice_.rows is not None for slice_ in slices):
                 return ()
-            owned = {name: place for name, place in zip(parameters, places, strict=True) if place is not None}
+            owned = {name: slice_ for name, slice_ in zip(parameters, slices, strict=True) if slice_ is not None}
             projection = owned.pop("weight_hr", None)
             found.append(LayerUse(self, layer_name(owned["weight_ih"].name), owned, call, bound, way=way))
             if projection is not None:

@@ -40,7 +40,7 @@ def unreached_parameters(
         mixed: Layers that were found and cannot be repaired.
         derived: The weights that are computed from parameters and can be set.
     """
-    reached = {place.name for name, layer in layers.items() if name not in mixed for place in layer.stored.values()}
+    reached = {slice_.name for name, layer in layers.items() if name not in mixed for slice_ in layer.stored.values()}
     reached |= {name for weight, found in (derived or {}).items() if weight in reached for name in found.originals}
     named, buffers = dict(module.named_parameters()), dict(module.named_buffers())
     users: dict[int, str] = {}
@@ -48,7 +48,7 @@ def unreached_parameters(
         for tensor in tensors_in((call.args, call.kwargs)):
             if next(tensors_in(call.result), None) is not None:
                 users.setdefault(id(tensor), call.name)
-    in_mixed = {place.name for name in mixed for place in layers[name].stored.values()}
+    in_mixed = {slice_.name for name in mixed for slice_ in layers[name].stored.values()}
     reasons = {}
     for name, tensor in named.items():
         member = name.rpartition(".")[2]

@@ -1,6 +1,6 @@
 """Byte-surgical weight files: a patched copy differs from its source only in the changed weights (and checksums).
 
-`.safetensors`, `.pt`/`.pth` and `.pt2` all end in the same table, the place of every tensor in the file; reading and
+`.safetensors`, `.pt`/`.pth` and `.pt2` all end in the same table, the location of every tensor in the file; reading and
 writing need nothing else. No code from a file runs, and torch is not asked to read it.
 """
 
@@ -122,7 +122,7 @@ class TorchWeightFile(WeightFile):
 
     Args:
         path: The file.
-        places: Where each tensor lies, in the file's order.
+        locations: Where each tensor lies, in the file's order.
         archive: The zip archive around them, whose checksums have to follow.
         trainable: The names of those that are parameters, where the file tells.
         scripted: Whether the file is TorchScript.
@@ -131,7 +131,7 @@ class TorchWeightFile(WeightFile):
     def __init__(
         self,
         path: Path,
-        places: Mapping[str, TensorLocation],
+        locations: Mapping[str, TensorLocation],
         archive: Archive | None = None,
         trainable: Collection[str] = (),
         *,
@@ -140,10 +140,10 @@ class TorchWeightFile(WeightFile):
         self.path = path
         self.scripted = scripted
         self.trainable = frozenset(trainable)
-        self.places = dict(places)
+        self.locations = dict(locations)
         self._archive = archive
-        floats = {name: place.shape for name, place in places.items() if place.dtype in FLOATS}
-        self._normed = normed_pairs({name: shape for name, shape in floats.items() if places[name].dtype in EXACT})
+        floats = {name: location.shape for name, location in locations.items() if location.dtype in FLOATS}
+        self._normed = normed_pairs({name: shape for name, shape in floats.items() if locations[name].dtype in EXACT})
         made = {part: name for name, pair in self._normed.items() for part in pair}
         shapes = {}
         for name in floats:
@@ -174,7 +174,7 @@ class TorchWeightFile(WeightFile):
     def _dtype(self, layer: str, parameter: str) -> str:
         """The dtype it is stored in."""
         name = self._stored[layer, parameter].name
-        return self.places[self._normed.get(name, (name,))[-1]].dtype
+        return self.locations[self._normed.get(name, (name,))[-1]].dtype
 
     def _rewrite(self, destination: Path, weights: Weights) -> None:
         """Copy the file, write the weights over their old bytes, and set the checksums of an archive right."""
@@ -192,31 +192,31 @@ class TorchWeightFile(WeightFile):
 
     def tensor(self, name: str) -> Array:
         """One tensor by its name in the state dict, as a fresh array."""
-        place = self.places[name]
+        location = self.locations[name]
         with self.path.open("rb") as file:
-            file.seek(place.offset)
-            stored = place.over(bytearray(file.read(place.span)))
-        return BFLOAT16.to_float(stored) if place.dtype == "bfloat16" else np.array(stored, order="C")
+            file.seek(location.offset)
+            stored = location.over(bytearray(file.read(location.span)))
+        return BFLOAT16.to_float(stored) if location.dtype == "bfloat16" else np.array(stored, order="C")
 
     def rewrite_tensors(self, destination: Path, tensors: Mapping[str, Array]) -> None:
         """Write a copy of the file with other values of some tensors, by their names in the state dict."""
         edits: dict[int, bytearray] = {}
         for name, values in tensors.items():
-            place = self.places[name]
-            self._check(name, place, values)
+            location = self.locations[name]
+            self._check(name, location, values)
             with self.path.open("rb") as file:
-                file.seek(place.offset)
-                data = bytearray(file.read(place.span))
-            place.over(data)[...] = BFLOAT16.to_stored(values) if place.dtype == "bfloat16" else values
-            if edits.setdefault(place.offset, data) != data:
+                file.seek(location.offset)
+                data = bytearray(file.read(location.span))
+            location.over(data)[...] = BFLOAT16.to_stored(values) if location.dtype == "bfloat16" else values
+            if edits.setdefault(location.offset, data) != data:
                 raise ModelError(f"'{name}' shares its bytes with another weight that is given another value")
         write_copy(self.path, destination, edits, self._archive)
 
-    def _check(self, name: str, place: TensorLocation, values: Array) -> None:
-        if values.shape != place.shape:
-            raise WeightShapeError(f"'{name}' has shape {place.shape}, got values of shape {values.shape}")
+    def _check(self, name: str, location: TensorLocation, values: Array) -> None:
+        if values.shape != location.shape:
+            raise WeightShapeError(f"'{name}' has shape {location.shape}, got values of shape {values.shape}")
         # An axis longer than 1 with stride 0: one stored number stands for many.
-        if any(size > 1 and stride == 0 for size, stride in zip(place.shape, place.strides, strict=True)):
+        if any(size > 1 and stride == 0 for size, stride in zip(location.shape, location.strides, strict=True)):
             raise ModelError(f"'{name}' stores one number for many weights, so they cannot be changed one by one")
 
 
@@ -232,14 +232,14 @@ def open_safetensors(path: Path) -> TorchWeightFile:
         header = parse_json(text)
         with safetensors.safe_open(path, "numpy"):
             pass
-        places = {
+        locations = {
             name: _locate_safetensor(name, entry, 8 + length)
             for name, entry in header.items()
             if name != "__metadata__"
         }
     except (SafetensorError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(f"'{path.name}' is no safetensors file: {str(error)[:160]}") from error
-    return TorchWeightFile(path, places)
+    return TorchWeightFile(path, locations)
 
 
 def _locate_safetensor(name: str, entry: Mapping[str, Any], start: int) -> TensorLocation:
@@ -249,10 +249,10 @@ def _locate_safetensor(name: str, entry: Mapping[str, Any], start: int) -> Tenso
         raise ValueError(f"tensor '{name}' has {len(entry['shape']):,} axes, expected {MAX_AXES} at most")
     shape = tuple(int(size) for size in entry["shape"])
     begin, end = (int(value) for value in entry["data_offsets"])
-    place = TensorLocation(SAFETENSORS[entry["dtype"]], shape, _contiguous(shape), start + begin)
-    if end - begin != place.span:
+    location = TensorLocation(SAFETENSORS[entry["dtype"]], shape, _contiguous(shape), start + begin)
+    if end - begin != location.span:
         raise ValueError(f"tensor '{name}' does not lie where the header says")
-    return place
+    return location
 
 
 def _read_state(data: bytes, path: Path, modules: bool) -> Mapping[str, Any] | None:
@@ -272,7 +272,7 @@ def open_module_weights(path: Path) -> TorchWeightFile:
 
 
 def open_state_dict(path: Path, *, modules: bool = False) -> TorchWeightFile:
-    """Read the pickle of a `.pt` file with an interpreter that builds tensors' places and nothing else.
+    """Read the pickle of a `.pt` file with an interpreter that builds tensors' locations and nothing else.
 
     Args:
         path: The file.
@@ -287,10 +287,10 @@ def open_state_dict(path: Path, *, modules: bool = False) -> TorchWeightFile:
     archive.require_little_endian()
     scripted = is_script(archive)
     content = read_script(archive) if scripted else _read_state(archive.read(f"{root}/data.pkl"), path, modules)
-    places = _locate_tensors(
+    locations = _locate_tensors(
         path, _require_records(content, path), lambda record: archive.extent(f"{root}/data/{record.key}")
     )
-    return TorchWeightFile(path, places, archive, scripted=scripted)
+    return TorchWeightFile(path, locations, archive, scripted=scripted)
 
 
 def _require_records(records: Mapping[str, Any] | None, path: Path) -> Mapping[str, Any]:
@@ -317,8 +317,8 @@ def open_program(path: Path, part: str = "weights") -> TorchWeightFile:
         trainable = {name for name, entry in config["config"].items() if entry["is_param"]}
     except (LookupError, TypeError, AttributeError) as error:
         raise ModelError(f"'{path.name}' has a table of {part} that cannot be read: {str(error)[:160]}") from error
-    places = _locate_tensors(path, records, lambda record: archive.extent(f"{root}/data/{part}/{record.key}"))
-    return TorchWeightFile(path, places, archive, trainable)
+    locations = _locate_tensors(path, records, lambda record: archive.extent(f"{root}/data/{part}/{record.key}"))
+    return TorchWeightFile(path, locations, archive, trainable)
 
 
 def _program_record(entry: Mapping[str, Any]) -> TensorRecord:
@@ -360,7 +360,7 @@ def _locate_tensors(
     path: Path, records: Mapping[str, Any], extent: Callable[[TensorRecord], tuple[int, int]]
 ) -> dict[str, TensorLocation]:
     """Locate the tensors and check that each lies inside its storage."""
-    places = {}
+    locations = {}
     for name, record in records.items():
         if not isinstance(record, TensorRecord) or record.dtype not in DTYPES:
             continue
@@ -368,25 +368,25 @@ def _locate_tensors(
         offset = start + record.offset * np.dtype(DTYPES[record.dtype]).itemsize
         negative = record.offset < 0 or min((*record.shape, *record.strides), default=0) < 0
         try:
-            places[name] = TensorLocation(record.dtype, record.shape, record.strides, offset)
-            outside = negative or offset + places[name].span > start + size
+            locations[name] = TensorLocation(record.dtype, record.shape, record.strides, offset)
+            outside = negative or offset + locations[name].span > start + size
         except ValueError:
             outside = True
         if outside:
             raise ModelError(f"'{path.name}' says that tensor '{name}' lies outside its storage")
-    _check_total(places, path)
-    return places
+    _check_total(locations, path)
+    return locations
 
 
-def _check_total(places: Mapping[str, TensorLocation], path: Path) -> None:
+def _check_total(locations: Mapping[str, TensorLocation], path: Path) -> None:
     """Refuse tensors that take far more memory than the file: one number repeated, one range under many names.
 
     Raises:
         UnsafeModelError: They do.
     """
     size = path.stat().st_size
-    once = sum(place.nbytes for place in set(places.values()))
-    total = sum(place.nbytes for place in places.values())
+    once = sum(location.nbytes for location in set(locations.values()))
+    total = sum(location.nbytes for location in locations.values())
     if once > 2 * size + ALWAYS_ALLOWED_BYTES or total > 8 * size + ALWAYS_ALLOWED_BYTES:
         raise UnsafeModelError(f"'{path.name}' has {size:,} bytes, its tensors would take {max(once, total):,}")
 

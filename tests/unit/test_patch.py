@@ -184,8 +184,8 @@ def test_many_weights_at_once_give_the_entries_of_one_after_the_other(monkeypatc
     values = np.where(rng.random(len(addresses)) < 0.2, 0.0, rng.normal(size=len(addresses)))
     at_once = Patch.between(backend, addresses, values)
     with monkeypatch.context() as patched:
-        patched.setattr("arachne.patch.in_memory.places", lambda index, shape: None)
-        patched.setattr("arachne.patch.change.places", lambda index, shape: None)
+        patched.setattr("arachne.patch.in_memory.index_arrays", lambda index, shape: None)
+        patched.setattr("arachne.patch.change.index_arrays", lambda index, shape: None)
         assert Patch.between(backend, addresses, values).to_json() == at_once.to_json()
 
 

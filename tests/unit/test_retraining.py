@@ -325,7 +325,7 @@ def all_wrong(part: Part) -> Part:
 def test_reduced_models_may_start_from_random_weights(model: ReferenceBackend, parts: Parts) -> None:
     problem = problem_of(model, parts)
     own = Apricot(fresh=True)._random(problem, rng=np.random.default_rng(0))
-    for place in problem.suspects.places:
+    for place in problem.suspects.slices:
         assert np.all(own[place.numbers] != problem.suspects.values[place.numbers])
         if place.parameter == "bias":
             assert not own[place.numbers].any()

@@ -86,7 +86,7 @@ def test_scores_are_those_of_the_changed_model(backend: ReferenceBackend) -> Non
     inputs, suspects = random_inputs(NETWORK, 40, seed=1), Selection.of(backend, ADDRESSES)
     values = suspects.values + 0.1
     changed = ReferenceBackend(NETWORK)
-    for place in suspects.places:
+    for place in suspects.slices:
         whole = changed.get_weights(place.layer)[place.parameter]
         whole[place.index] = values[place.numbers]
         changed.set_weights(place.layer, place.parameter, whole)

@@ -71,7 +71,7 @@ def test_numbers_are_those_of_the_plain_definition_bit_for_bit() -> None:
     found = (suspects.values, suspects.means, suspects.deviations, suspects.lowest, suspects.highest)
     assert suspects.addresses == tuple(ordered)
     assert all(column.tobytes() == np.ascontiguousarray(rows[:, n]).tobytes() for n, column in enumerate(found))
-    assert {place.storage.name for place in suspects.places} == {"float32"}
+    assert {place.storage.name for place in suspects.slices} == {"float32"}
 
 
 def test_each_tensor_is_read_and_summarised_once() -> None:
@@ -101,7 +101,7 @@ def test_places_put_a_candidate_vector_where_its_addresses_say() -> None:
     suspects = Selection.of(backend, _addresses(backend, 40))
     trial = np.arange(1.0, len(suspects) + 1)
     written = {(info.name, p): np.zeros(shape.shape) for info in backend.layers for p, shape in info.parameters.items()}
-    for place in suspects.places:
+    for place in suspects.slices:
         written[place.layer, place.parameter][place.index] = trial[place.numbers]
     assert [written[a.layer, a.parameter][a.index] for a in suspects.addresses] == trial.tolist()
     assert sum(np.count_nonzero(values) for values in written.values()) == len(suspects)
@@ -154,7 +154,7 @@ def test_values_are_put_into_copies_of_whole_parameters() -> None:
     selection = Selection.of(backend, _addresses(backend, 20))
     before = selection.whole_parameters(backend)
     after = selection.put(selection.values + 1, before)
-    for place in selection.places:
+    for place in selection.slices:
         own = backend.get_weights(place.layer)[place.parameter]
         np.testing.assert_array_equal(before[place.key], own)
         own[place.index] = selection.values[place.numbers] + 1
@@ -165,20 +165,20 @@ def test_values_are_put_into_copies_of_whole_parameters() -> None:
 def test_values_are_rounded_to_what_each_parameter_stores() -> None:
     backend = _backend()
     selection = Selection.whole(backend, [("fc1", "weight")])
-    half = replace(selection.places[0], storage=STORAGES["bfloat16"])
+    half = replace(selection.slices[0], storage=STORAGES["bfloat16"])
     values = np.random.default_rng(0).normal(size=(3, len(selection)))
     np.testing.assert_array_equal(selection.round(values), values.astype(np.float32))
     np.testing.assert_array_equal(
         Selection((half,), selection.values).round(values), STORAGES["bfloat16"].round(values)
     )
-    grid = replace(selection.places[0], storage=IntegerGrid(np.full((8, 1), 0.25)))
+    grid = replace(selection.slices[0], storage=IntegerGrid(np.full((8, 1), 0.25)))
     assert set((Selection((grid,), selection.values).round(values) * 4 % 1).ravel()) == {0.0}
 
 
 def test_a_stored_selection_is_completed_by_its_model() -> None:
     backend = _backend()
     whole = Selection.of(backend, _addresses(backend, 30))
-    stored = Selection.unread(whole.parameters, [place.rows for place in whole.places])
+    stored = Selection.unread(whole.parameters, [place.rows for place in whole.slices])
     assert stored.addresses == whole.addresses
     assert np.isnan(stored.values).all()
     found = stored.read(backend)

@@ -22,13 +22,13 @@ PARTS = ("images", "annotations", "categories")
 def find_coco_file(folder: Path) -> Path | None:
     """Return the one JSON file beside pictures or `images`, or in `annotations`; None in a folder of class folders."""
     beside = os.path.isdir(folder / "images") or any(path.suffix.lower() in SUFFIXES for path in folder.iterdir())
-    for place in ([folder] if beside else []) + [folder / "annotations"]:
-        found = sorted(place.glob("*.json")) if os.path.isdir(place) else []
+    for parent in ([folder] if beside else []) + [folder / "annotations"]:
+        found = sorted(parent.glob("*.json")) if os.path.isdir(parent) else []
         if len(found) == 1:
             return found[0]
         if found:
             listed = ", ".join(path.name for path in found[:5])
-            raise DataError(f"'{place}' has several files of annotations ({listed}); name one of them")
+            raise DataError(f"'{parent}' has several files of annotations ({listed}); name one of them")
     return None
 
 
@@ -69,12 +69,12 @@ def read_coco(path: Path, preprocess: Preprocess, limit: int | None, memory: int
 
 
 def _classes(categories: Sequence[Mapping[str, Any]], path: Path) -> tuple[dict[int, int], tuple[str, ...]]:
-    """Return the place of each category by its id, and their names, in the order of ids."""
+    """Return the position of each category by its id, and their names, in the order of ids."""
     found = {_key(category, "id", path): category.get("name") for category in categories}
     names = tuple(name for number in sorted(found) if isinstance(name := found[number], str) and name)
     if not names or len(set(names)) != len(categories):
         raise DataError(f"'{path}' has {len(categories)} categories, expected some, with a name each of its own")
-    return {number: place for place, number in enumerate(sorted(found))}, names
+    return {number: position for position, number in enumerate(sorted(found))}, names
 
 
 def _key(entry: Mapping[str, Any], name: str, path: Path) -> int:
@@ -117,8 +117,8 @@ def _find(image: Mapping[str, Any], size: tuple[int, int], path: Path) -> Path:
     if not isinstance(name, str) or not name or os.path.isabs(name) or ".." in Path(name).parts or "\0" in name:
         raise DataError(f"'{path}' has the file name {str(name)[:60]!r}, expected one below its folder")
     above = path.absolute().parent.parent
-    for place in (path.parent, path.parent / "images", above, above / "images"):
-        found = place / name
+    for parent in (path.parent, path.parent / "images", above, above / "images"):
+        found = parent / name
         if os.path.isfile(found):
             if picture_size(found) != size:
                 real = "x".join(map(str, picture_size(found)))

@@ -108,9 +108,9 @@ def write_localisation(path: Path, found: Localisation, random: RandomState, fie
     arrays: dict[str, Array] = {}
     parameters: list[list[str]] = []
     scores: list[list[str]] = []
-    for place in found.suspects.places:
-        arrays[f"index{len(parameters)}"] = place.rows
-        parameters.append([place.layer, place.parameter])
+    for slice_ in found.suspects.slices:
+        arrays[f"index{len(parameters)}"] = slice_.rows
+        parameters.append([slice_.layer, slice_.parameter])
     for number, one in enumerate(found.scores):
         arrays[f"gradient_loss{number}"] = one.gradient_loss
         arrays[f"forward_impact{number}"] = one.forward_impact

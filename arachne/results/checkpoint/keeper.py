@@ -14,9 +14,9 @@ import numpy as np
 
 from arachne.errors import ArachneError, CheckpointError, EnvironmentFaultError, InputError
 from arachne.io.folder import HELD, Folder, plain_path
+from arachne.io.output_paths import environment_faults, make_folder, remove_from, remove_if_empty
 from arachne.io.own_key import read_own_key
 from arachne.io.ownership import check_ours_alone
-from arachne.io.places import environment_faults, make_folder, remove_from, remove_if_empty
 from arachne.localise import Localisation
 from arachne.model.backend import ModelBackend
 from arachne.results.checkpoint.fields import check_fields
@@ -66,7 +66,7 @@ class Checkpoints:
     ) -> None:
         held = str(folder).startswith(HELD)
         self.folder = plain_path(Path(folder))
-        self._place = Path(folder) if held else Path(folder).resolve()
+        self._path = Path(folder) if held else Path(folder).resolve()
         self.resume = resume
         self.pause: Callable[[], None] | None = None
         """Called after every state; what it raises ends the search, which can be gone on with from that state."""
@@ -87,7 +87,7 @@ class Checkpoints:
     @property
     def has_files(self) -> bool:
         """Whether there is something on the disk to go on from."""
-        return bool(self._by_number()) or (self._place / LOCALISED).is_file()
+        return bool(self._by_number()) or (self._path / LOCALISED).is_file()
 
     @property
     def seconds_writing(self) -> float:
@@ -122,7 +122,7 @@ class Checkpoints:
                 argument="resume",
             )
         if self.has_files:
-            with Folder.open(self._place) as folder:
+            with Folder.open(self._path) as folder:
                 check_ours_alone(folder)
         saved = self._read(found) if found else None
         if saved is not None:
@@ -139,7 +139,7 @@ class Checkpoints:
 
     def localisation(self, backend: ModelBackend, rng: np.random.Generator) -> Localisation | None:
         """A localisation that had been finished; `rng` is then as it was after it."""
-        path = self._place / LOCALISED
+        path = self._path / LOCALISED
         if not path.is_file():
             return None
         try:
@@ -206,7 +206,7 @@ class Checkpoints:
     def forget(self) -> None:
         """Forget everything: the repair has ended."""
         self._remove([*self._names(NAME), *self._names(LEFT_BEHIND), LOCALISED])
-        remove_if_empty(self._place)
+        remove_if_empty(self._path)
 
     def _read(self, found: Mapping[int, Path]) -> Saved:
         wrong: list[str] = []
@@ -230,24 +230,24 @@ class Checkpoints:
 
     def _write(self) -> None:
         self._make_folder()
-        if self._localised is not None and not (self._place / LOCALISED).is_file():
-            write_localisation(self._place / LOCALISED, *self._localised, self._fields)
+        if self._localised is not None and not (self._path / LOCALISED).is_file():
+            write_localisation(self._path / LOCALISED, *self._localised, self._fields)
         if self._latest is not None:
             self._write_state(*self._latest)
         self._written = True
 
     def _write_state(self, state: SearchState, random: Mapping[str, Any]) -> None:
         number = self._number + 1
-        write_saved(self._place / f"search-{number:06}.npz", Saved(self._fields, state, random, self.seconds()))
+        write_saved(self._path / f"search-{number:06}.npz", Saved(self._fields, state, random, self.seconds()))
         self._number = number
         for old, path in self._by_number().items():
             if old <= number - KEPT:
                 with suppress(OSError):  # one more than needed is no reason to end a run
-                    remove_from(self._place, [path.name])
+                    remove_from(self._path, [path.name])
 
     def _make_folder(self) -> None:
         with environment_faults(self.folder):
-            make_folder(self._place)
+            make_folder(self._path)
 
     def _time_write(self, write: Callable[[], None]) -> None:
         start = time.monotonic()
@@ -260,20 +260,20 @@ class Checkpoints:
 
     def _by_number(self) -> dict[int, Path]:
         """The checkpoints by their numbers."""
-        return {int(name[7:-4]): self._place / name for name in self._names(NAME)}
+        return {int(name[7:-4]): self._path / name for name in self._names(NAME)}
 
     def _names(self, pattern: re.Pattern[str]) -> list[str]:
-        if self._place.is_symlink() or not self._place.is_dir():
+        if self._path.is_symlink() or not self._path.is_dir():
             return []
-        return sorted(path.name for path in self._place.iterdir() if pattern.fullmatch(path.name))
+        return sorted(path.name for path in self._path.iterdir() if pattern.fullmatch(path.name))
 
     def _remove(self, names: Iterable[str]) -> None:
         with environment_faults(self.folder):
-            remove_from(self._place, names)
+            remove_from(self._path, names)
 
     def _public_text(self, error: InputError) -> str:
         """The text of an error about a file, with the path that people know."""
-        return str(error).replace(str(self._place), str(self.folder))
+        return str(error).replace(str(self._path), str(self.folder))
 
     def _say(self, text: str) -> None:
         if self._tell is not None:

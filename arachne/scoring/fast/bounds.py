@@ -235,12 +235,12 @@ class _PartialRun:
     """The sums of candidates after the first runs of inputs."""
 
     def __init__(self, trials: Array, sums: _Sums, done: int, band: ErrorBand) -> None:
-        self._places = {key_of(trial): number for number, trial in enumerate(trials)}
+        self._numbers = {key_of(trial): number for number, trial in enumerate(trials)}
         self._sums, self._done, self._width = sums, done, (band.seen, band.seen_share)
 
     def resume(self, trials: Array, band: ErrorBand) -> tuple[_Sums, int] | None:
         """Return the sums of some candidates and their number of runs; None if one is new or the band is wider."""
-        places = [self._places.get(key_of(trial)) for trial in trials]
-        if None in places or self._width != (band.seen, band.seen_share):
+        numbers = [self._numbers.get(key_of(trial)) for trial in trials]
+        if None in numbers or self._width != (band.seen, band.seen_share):
             return None
-        return self._sums.take(np.array(places)), self._done
+        return self._sums.take(np.array(numbers)), self._done

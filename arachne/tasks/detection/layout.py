@@ -45,7 +45,7 @@ class Layout:
 
     @property
     def first_class(self) -> int:
-        """The place of the first class among an anchor's values."""
+        """The position of the first class among an anchor's values."""
         return BOX_VALUES + (self.objectness or self.background)
 
     def by_anchor(self, outputs: Array) -> Array:

@@ -16,7 +16,7 @@ from arachne.tasks.detection.boxes import ANCHOR, BACKGROUND, BOX, CLASS, COLUMN
 from arachne.tasks.detection.candidates import add_candidates, keep_decisions
 from arachne.tasks.detection.layout import BOX_VALUES, Layout, find_layout
 from arachne.tasks.detection.measures import detect, tabulate_detections
-from arachne.tasks.detection.places import find_places
+from arachne.tasks.detection.sources import find_sources
 from arachne.tasks.figures import Figures
 from arachne.tasks.multilabel import parse_threshold
 
@@ -102,17 +102,17 @@ class Detection(Task):
         return keep_decisions(self.known_layout, outputs, self.limits)
 
     def read(self, outputs: Array, labels: Array) -> Decisions:
-        places = find_places(self.known_layout, outputs, labels)
-        logits = self.known_layout.class_logits(outputs, places.inputs, places.anchors)
+        sources = find_sources(self.known_layout, outputs, labels)
+        logits = self.known_layout.class_logits(outputs, sources.inputs, sources.anchors)
         limits = np.log(self.limits / (1 - self.limits)).astype(logits.dtype)
-        own = places.collect(logits) - limits
+        own = sources.collect(logits) - limits
         background = np.zeros((len(own), 1), logits.dtype)
-        return Decisions(np.concatenate([background, own], axis=1), places.labels, places.owners)
+        return Decisions(np.concatenate([background, own], axis=1), sources.labels, sources.owners)
 
     def pull_back(self, gradient: Array, outputs: Array, labels: Array) -> Array:
-        places = find_places(self.known_layout, outputs, labels)
-        spread = places.spread(gradient[:, 1:])
-        return self.known_layout.pull_back(spread, outputs, places.inputs, places.anchors)
+        sources = find_sources(self.known_layout, outputs, labels)
+        spread = sources.spread(gradient[:, 1:])
+        return self.known_layout.pull_back(spread, outputs, sources.inputs, sources.anchors)
 
     def check(self, outputs: Array, labels: Array) -> None:
         if labels.ndim != 3 or labels.shape[2] != COLUMNS:
@@ -151,14 +151,14 @@ class Detection(Task):
         return spared
 
     def frame(self, outputs: Array, labels: Array, decisions: Array, inputs: Any) -> Array | None:
-        places = find_places(self.known_layout, outputs, labels)
-        of_anchor = np.full(len(places.owners), -1)
-        alone = places.classes < 0
-        of_anchor[places.decisions[alone]] = np.flatnonzero(alone)
+        sources = find_sources(self.known_layout, outputs, labels)
+        of_anchor = np.full(len(sources.owners), -1)
+        alone = sources.classes < 0
+        of_anchor[sources.decisions[alone]] = np.flatnonzero(alone)
         known = of_anchor[decisions] >= 0
         chosen = of_anchor[decisions[known]]
         found = np.full((len(decisions), BOX_VALUES), np.nan)
-        found[known] = self.known_layout.boxes(outputs)[places.inputs[chosen], places.anchors[chosen]]
+        found[known] = self.known_layout.boxes(outputs)[sources.inputs[chosen], sources.anchors[chosen]]
         if self.known_layout.in_pixels:
             height, width = picture_sides(inputs)
             found /= (width, height, width, height)

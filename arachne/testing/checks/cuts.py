@@ -155,7 +155,7 @@ class CutChecks(Suite):
         """A cut has the weights the model had when it was cut, also those that were set then and are not now."""
         backend, layers = specimen.backend, specimen.layers
         original = specimen.all_weights()
-        changed = {place: values for layer in layers for place, values in specimen.other_weights(layer).items()}
+        changed = {key: values for layer in layers for key, values in specimen.other_weights(layer).items()}
         for (layer, parameter), values in changed.items():
             backend.set_weights(layer, parameter, values)
         expected = backend.forward(specimen.inputs)
@@ -240,16 +240,16 @@ class CutChecks(Suite):
                 for of, parameter, direction in directions(specimen):
                     if of != layer:
                         continue
-                    place = layer, parameter
+                    key = layer, parameter
                     sides = [
                         loss.value(
-                            cut.scores_with({**weights, place: (weights[place] + step * direction).astype(np.float32)})
+                            cut.scores_with({**weights, key: (weights[key] + step * direction).astype(np.float32)})
                         )
                         for step in (STEP, -STEP)
                     ]
-                    along = float((found[place] * direction).sum())
+                    along = float((found[key] * direction).sum())
                     slope = (sides[0] - sides[1]) / (2 * STEP)
-                    assert along == pytest.approx(slope, rel=5e-3, abs=3e-4), f"{loss.name}, {place}"
+                    assert along == pytest.approx(slope, rel=5e-3, abs=3e-4), f"{loss.name}, {key}"
 
     def test_gradients_of_a_cut_are_those_of_the_default(self, specimen: Specimen) -> None:
         """Gradients behind a cut are overridden for speed alone: the slow default of `ModelBackend` gives the same."""
@@ -263,28 +263,28 @@ class CutChecks(Suite):
                 expected = default.weight_gradients(weights, loss.gradient)
                 found = cut.weight_gradients(weights, loss.gradient)
                 assert set(found) == set(expected) == {p for p in specimen.all_weights() if p[0] in touched}
-                for place, values in expected.items():
-                    assert_close(found[place], values, f"{loss.name}, {place}")
+                for key, values in expected.items():
+                    assert_close(found[key], values, f"{loss.name}, {key}")
             of_some = specimen.cross_entropy(SOME_ROWS)
             some = default.weight_gradients(weights, of_some, SOME_ROWS)
-            for place, values in cut.weight_gradients(weights, of_some, SOME_ROWS).items():
-                assert_close(values, some[place], f"{place}, some rows")
+            for key, values in cut.weight_gradients(weights, of_some, SOME_ROWS).items():
+                assert_close(values, some[key], f"{key}, some rows")
 
     def test_gradients_of_a_cut_keep_model_and_cut_as_they_are(self, specimen: Specimen) -> None:
         """Weights of the model, of the cut and of the caller stay; the same question has the same answer."""
         self.needs_gradients(specimen.backend)
         before, layer = specimen.all_weights(), specimen.layers[0]
         cut, weights = specimen.backend.cut(specimen.inputs, [layer]), specimen.other_weights(layer)
-        kept = {place: values.copy() for place, values in weights.items()}
+        kept = {key: values.copy() for key, values in weights.items()}
         first = cut.weight_gradients(weights, specimen.cross_entropy())
-        copies = {place: values.copy() for place, values in first.items()}
+        copies = {key: values.copy() for key, values in first.items()}
         for values in first.values():
             values *= 0
-        for place, values in specimen.other_weights(specimen.layers[-1]).items():
-            specimen.backend.set_weights(*place, values)
+        for key, values in specimen.other_weights(specimen.layers[-1]).items():
+            specimen.backend.set_weights(*key, values)
         assert_same_weights(cut.weight_gradients(weights, specimen.cross_entropy()), copies)
-        for place, values in before.items():
-            specimen.backend.set_weights(*place, values)
+        for key, values in before.items():
+            specimen.backend.set_weights(*key, values)
         assert_same_weights(weights, kept)
         assert_same_weights(specimen.all_weights(), before)
         assert_close(cut.scores_with({}), specimen.backend.forward(specimen.inputs))

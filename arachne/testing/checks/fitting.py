@@ -41,8 +41,8 @@ class FitChecks(Suite):
         found = specimen.backend.fit(specimen.inputs, specimen.labels, PLAN)
         expected = plain_fit(specimen.backend, specimen.inputs, specimen.labels, PLAN)
         assert list(found) == specimen.backend.resolve_parameters(None)
-        for place, values in expected.items():
-            assert_close(found[place], values, str(place), rtol=1e-3, atol=1e-4)
+        for key, values in expected.items():
+            assert_close(found[key], values, str(key), rtol=1e-3, atol=1e-4)
 
     def test_both_optimisers_lower_the_loss(self, make_backend: MakeBackend) -> None:
         """Each optimiser of a plan trains, and every step tells its batch's loss before it."""
@@ -80,7 +80,7 @@ class FitChecks(Suite):
 
         ended = specimen.backend.fit(specimen.inputs, specimen.labels, PLAN, on_step=enough)
         assert len(steps) == 2
-        assert any(np.any(ended[place] != values) for place, values in before.items())
+        assert any(np.any(ended[key] != values) for key, values in before.items())
 
         def fail(step: Step) -> bool:
             raise KeyboardInterrupt

@@ -68,8 +68,8 @@ class GradientChecks(Suite):
         for chosen in ([(specimen.layers[-1], "weight")], list(whole)[1::2], list(whole)[::-1], []):
             found = specimen.backend.weight_gradients(specimen.inputs, loss, chosen)
             assert list(found) == chosen
-            for place, values in found.items():
-                assert_close(values, whole[place], str(place))
+            for key, values in found.items():
+                assert_close(values, whole[key], str(key))
         with pytest.raises(UnknownLayerError, match="no_such_layer"):
             specimen.backend.weight_gradients(specimen.inputs, loss, [("no_such_layer", "weight")])
         with pytest.raises(UnknownLayerError, match="wait"):
@@ -147,7 +147,7 @@ class GradientChecks(Suite):
         """The arrays belong to the caller, who may overwrite them; the same question has the same answer."""
         self.needs_gradients(specimen.backend)
         first = specimen.backend.weight_gradients(specimen.inputs, specimen.cross_entropy())
-        kept = {place: values.copy() for place, values in first.items()}
+        kept = {key: values.copy() for key, values in first.items()}
         for values in first.values():
             values *= 0
         again = specimen.backend.weight_gradients(specimen.inputs, specimen.cross_entropy())
@@ -255,7 +255,7 @@ class GradientChecks(Suite):
         """A trace has the weights the model had when it was traced, whether they were set before or are set after."""
         self.needs_gradients(specimen.backend)
         original = specimen.all_weights()
-        changed = {place: values for name in specimen.layers for place, values in specimen.other_weights(name).items()}
+        changed = {key: values for name in specimen.layers for key, values in specimen.other_weights(name).items()}
         for now, then in ((original, changed), (changed, original)):
             _set(specimen.backend, now)
             expected = specimen.backend.trace(specimen.inputs, specimen.layers).output_gradients(specimen.seed())
@@ -289,8 +289,8 @@ def _assert_weight_gradients(specimen: Specimen) -> None:
     """The backend's weight gradients are the reference's."""
     found = specimen.backend.weight_gradients(specimen.inputs, specimen.cross_entropy())
     expected = specimen.reference.weight_gradients(specimen.inputs, as_outputs(cross_entropy(specimen.labels)))
-    for place, values in expected.items():
-        assert_close(found[place], values, str(place))
+    for key, values in expected.items():
+        assert_close(found[key], values, str(key))
 
 
 class _Shown(ActivationAccumulator):

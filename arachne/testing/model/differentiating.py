@@ -21,8 +21,8 @@ from arachne.testing.model.subject import COARSE_DTYPES, NotHereError, Subject, 
 def gradients_are_slopes(subject: Subject) -> None:
     """Gradients with respect to weights agree with finite differences of the scores."""
     subject.needs_gradients()
-    places = [(info.name, parameter) for info, parameter in subject.fine()]
-    found = subject.backend.weight_gradients(subject.inputs, cross_entropy(subject.labels), places)
+    keys = [(info.name, parameter) for info, parameter in subject.fine()]
+    found = subject.backend.weight_gradients(subject.inputs, cross_entropy(subject.labels), keys)
     judged = 0
     for (layer, parameter), gradient in found.items():
 
@@ -45,8 +45,8 @@ def chosen_gradients_are_those_among_all(subject: Subject) -> None:
     for chosen in (list(whole)[-1:], list(whole)[::2]):
         found = subject.backend.weight_gradients(subject.inputs, loss, chosen)
         expect(list(found) == chosen, f"asked for {chosen}, got {list(found)}")
-        for place, values in found.items():
-            same(values, whole[place], ".".join(place))
+        for key, values in found.items():
+            same(values, whole[key], ".".join(key))
 
 
 def a_loss_sees_each_row_once(subject: Subject) -> None:
@@ -89,12 +89,12 @@ def output_gradients_sum_to_those_of_a_bias(subject: Subject) -> None:
     for info in subject.layers:
         if info.kind not in ("dense", "conv", "conv_transpose") or "bias" not in info.parameters:
             continue
-        place = (info.name, "bias")
-        found = subject.backend.weight_gradients(subject.inputs, lambda scores, rows: seed[rows], [place])
+        key = (info.name, "bias")
+        found = subject.backend.weight_gradients(subject.inputs, lambda scores, rows: seed[rows], [key])
         gradients = subject.backend.output_gradients(subject.inputs, info.name, seed)
         axis = -1 if info.kind == "dense" else 1
         total = sum(np.moveaxis(each, axis, -1).reshape(-1, each.shape[axis]).sum(axis=0) for each in gradients)
-        same(np.asarray(total), found[place], f"'{info.name}'")
+        same(np.asarray(total), found[key], f"'{info.name}'")
         judged += 1
     if not judged:
         raise NotHereError("no layer of this model has a bias")
@@ -124,7 +124,7 @@ def training_is_gradient_steps(subject: Subject) -> None:
     if any(shape.dtype in COARSE_DTYPES for info in subject.backend.layers for shape in info.parameters.values()):
         raise NotHereError("the weights are half precision, too coarse for small steps")
     plan = Plan(batch=4, rate=0.05, optimiser="sgd")
-    before = {place: values.copy() for place, values in weights_of(subject.backend).items()}
+    before = {key: values.copy() for key, values in weights_of(subject.backend).items()}
     found = subject.backend.fit(subject.inputs, subject.labels, plan)
     expected = plain_fit(subject.backend, subject.inputs, subject.labels, plan)
     for (layer, parameter), values in weights_of(subject.backend).items():

@@ -46,8 +46,8 @@ def gradients_behind_a_cut_are_the_models(subject: Subject) -> None:
         found = subject.backend.cut(subject.inputs, [info.name]).weight_gradients(weights, loss)
         expected = PlainCut(subject.backend, subject.inputs, [info.name]).weight_gradients(weights, loss)
         expect(set(found) == set(expected), f"behind '{info.name}' there are gradients of {sorted(found)}")
-        for place, values in expected.items():
-            same(found[place], values, ".".join(place))
+        for key, values in expected.items():
+            same(found[key], values, ".".join(key))
 
 
 def a_saved_model_is_the_model(subject: Subject) -> None:
@@ -74,7 +74,7 @@ def a_file_holds_the_weights(subject: Subject) -> None:
         weights = subject.perturb(subject.layers[-1].name)
         there, back = path.with_name(f"there{path.suffix}"), path.with_name(f"back{path.suffix}")
         file.rewrite(there, weights)
-        type(subject.backend).weight_file(there).rewrite(back, {place: file.read(*place) for place in weights})
+        type(subject.backend).weight_file(there).rewrite(back, {key: file.read(*key) for key in weights})
         expect(there.read_bytes() != path.read_bytes(), "other weights leave the file as it was")
         expect(back.read_bytes() == path.read_bytes(), "with the old weights back the file has other bytes")
 

@@ -36,7 +36,7 @@ class Subject:
         self.n = count(inputs)
         self.scores = np.array(backend.forward(inputs))
         self.labels = np.random.default_rng(1).integers(0, self.scores.shape[1], self.n)
-        self._weights = {place: values.copy() for place, values in weights_of(backend).items()}
+        self._weights = {key: values.copy() for key, values in weights_of(backend).items()}
 
     @property
     def layers(self) -> list[LayerInfo]:

@@ -234,9 +234,9 @@ def _kernel_by_products(tape: Tape, step: BackwardStep, x: str, g: str, shape: t
     reach = tape.op("Sub", tape.op("Shape", g, start=2), tape.constant([1] * axes))
     reach = tape.op("Add", tape.op("Mul", reach, tape.constant(strides)), tape.constant([1] * axes))
     products = []
-    for place in np.ndindex(*shape[2:]):
+    for number in np.ndindex(*shape[2:]):
         offset = tape.constant(
-            [number * dilation for number, dilation in zip(place, options["dilations"], strict=True)]
+            [number * dilation for number, dilation in zip(number, options["dilations"], strict=True)]
         )
         ends = tape.op("Add", reach, offset)
         seen = tape.op("Slice", x, offset, ends, tape.constant(spatial), tape.constant(strides))
@@ -253,8 +253,8 @@ def einsum(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     terms, output = _terms(tape, step)
 
     def factor(index: int) -> str:
-        others = [name for place, name in enumerate(step.inputs) if place != index]
-        letters = [term for place, term in enumerate(terms) if place != index]
+        others = [name for number, name in enumerate(step.inputs) if number != index]
+        letters = [term for number, term in enumerate(terms) if number != index]
         reachable = set(output).union(*letters)
         kept = "".join(letter for letter in terms[index] if letter in reachable)
         found = tape.op("Einsum", step.gradient, *others, equation=",".join([output, *letters]) + "->" + kept)

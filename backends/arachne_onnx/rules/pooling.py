@@ -133,11 +133,11 @@ def _ceiling(
         if size < 0:
             raise UnknownShapeError(step.inputs[0])
         room = size + pads[axis] + pads[axes + axis] - dilations[axis] * (kernel[axis] - 1) - 1
-        places = ceil(room / strides[axis])
+        windows = ceil(room / strides[axis])
         # A window that would start in the padding at the end is dropped.
-        if places * strides[axis] >= size + pads[axis]:
-            places -= 1
-        extra.append(max(0, places * strides[axis] - room))
+        if windows * strides[axis] >= size + pads[axis]:
+            windows -= 1
+        extra.append(max(0, windows * strides[axis] - room))
     return extra
 
 

@@ -66,8 +66,8 @@ def slice_(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
 
     def back() -> str:
         if starts is None or not plain or (step.input(3) is not None and axes is None):
-            places = tape.op("Slice", tape.positions(x), *step.inputs[1:])
-            return tape.scatter_flat(x, places, step.gradient)
+            positions = tape.op("Slice", tape.positions(x), *step.inputs[1:])
+            return tape.scatter_flat(x, positions, step.gradient)
         chosen = [int(axis) for axis in (range(len(starts)) if axes is None else axes)]
         begins = []
         for start, axis in zip(starts.tolist(), chosen, strict=True):
@@ -95,8 +95,8 @@ def pad(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     def back() -> str:
         if step.get("mode", "constant") == "constant":
             return tape.op("Pad", step.gradient, tape.op("Neg", pads), tape.number(0, x), axes)
-        places = tape.op("Pad", tape.positions(x), pads, None, axes, mode=step.get("mode"))
-        return tape.scatter_flat(x, places, step.gradient)
+        positions = tape.op("Pad", tape.positions(x), pads, None, axes, mode=step.get("mode"))
+        return tape.scatter_flat(x, positions, step.gradient)
 
     return [back]
 
@@ -134,23 +134,23 @@ def gather(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
 
     def input_gradient() -> str:
         rank = tape.rank(data)
-        place = axis % rank
-        front = tape.op("Shape", data, end=place)
-        back = tape.op("Shape", data, start=place + 1)
+        axis_ = axis % rank
+        front = tape.op("Shape", data, end=axis_)
+        back = tape.op("Shape", data, start=axis_ + 1)
         # ScatterND takes only 64-bit indices.
         flat = tape.op("Cast", tape.op("Reshape", indices, tape.constant([-1])), to=TensorProto.INT64)
         g = tape.op("Reshape", step.gradient, tape.op("Concat", front, tape.op("Shape", flat), back, axis=0))
-        order = [place, *(other for other in range(rank) if other != place)]
-        if place:
+        order = [axis_, *(other for other in range(rank) if other != axis_)]
+        if axis_:
             g = tape.op("Transpose", g, perm=order)
         empty = tape.op(
             "Expand",
             tape.number(0, data),
-            tape.op("Concat", tape.op("Shape", data, start=place, end=place + 1), front, back, axis=0),
+            tape.op("Concat", tape.op("Shape", data, start=axis_, end=axis_ + 1), front, back, axis=0),
         )
-        places = tape.op("Unsqueeze", flat, tape.constant([1]))
-        filled = tape.op("ScatterND", empty, places, g, reduction="add")
-        return tape.op("Transpose", filled, perm=[int(i) for i in np.argsort(order)]) if place else filled
+        positions = tape.op("Unsqueeze", flat, tape.constant([1]))
+        filled = tape.op("ScatterND", empty, positions, g, reduction="add")
+        return tape.op("Transpose", filled, perm=[int(i) for i in np.argsort(order)]) if axis_ else filled
 
     return [input_gradient, None]
 
@@ -169,15 +169,15 @@ def gather_elements(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
 
 @rule("GatherND")
 def gather_nd(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
-    """Each gradient added to the place it was taken from."""
+    """Each gradient added to the position it was taken from."""
     data, indices = step.inputs
 
     def input_gradient() -> str:
         batch = step.get("batch_dims", 0)
         if not batch:
             return tape.op("ScatterND", tape.zeros(data), indices, step.gradient, reduction="add")
-        places = tape.op("GatherND", tape.positions(data), indices, batch_dims=batch)
-        return tape.scatter_flat(data, places, step.gradient)
+        positions = tape.op("GatherND", tape.positions(data), indices, batch_dims=batch)
+        return tape.scatter_flat(data, positions, step.gradient)
 
     return [input_gradient, None]
 
@@ -216,7 +216,7 @@ def scatter_elements(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
 
 @rule("TopK")
 def top_k(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
-    """Back to the places the values came from."""
+    """Back to the positions the values came from."""
     x = step.inputs[0]
     return [
         lambda: tape.op(
@@ -237,8 +237,8 @@ def rearrange(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
         if operator == "DepthToSpace":
             if step.get("mode", "DCR") == "DCR":
                 return tape.op("SpaceToDepth", step.gradient, blocksize=step.get("blocksize"))
-            places = tape.op("DepthToSpace", tape.positions(step.inputs[0], floating=True), **step.attributes)
-            return tape.scatter_flat(step.inputs[0], tape.op("Cast", places, to=TensorProto.INT64), step.gradient)
+            positions = tape.op("DepthToSpace", tape.positions(step.inputs[0], floating=True), **step.attributes)
+            return tape.scatter_flat(step.inputs[0], tape.op("Cast", positions, to=TensorProto.INT64), step.gradient)
         return tape.op(operator, step.gradient, *step.inputs[1:], **step.attributes)
 
     return [back]

@@ -235,16 +235,16 @@ class Tape:
     def positions(self, name: str, *, floating: bool = False) -> str:
         """The flat index of every element, in the tensor's shape."""
         end = self.op("Size", name)
-        places = self.op("Range", self.constant(0), end, self.constant(1))
+        positions = self.op("Range", self.constant(0), end, self.constant(1))
         if floating:
-            places = self.op("Cast", places, to=onnx.TensorProto.DOUBLE)
-        return self.op("Reshape", places, self.op("Shape", name))
+            positions = self.op("Cast", positions, to=onnx.TensorProto.DOUBLE)
+        return self.op("Reshape", positions, self.op("Shape", name))
 
-    def scatter_flat(self, like: str, places: str, gradient: str) -> str:
+    def scatter_flat(self, like: str, positions: str, gradient: str) -> str:
         """Zeros of the shape of `like`, with every element of a gradient added at its flat index."""
         line = self.constant([-1])
         empty = self.op("Expand", self.number(0, like), self.op("Reshape", self.op("Size", like), self.constant([1])))
-        flat = (self.op("Reshape", places, line), self.op("Reshape", gradient, line))
+        flat = (self.op("Reshape", positions, line), self.op("Reshape", gradient, line))
         return self.op(
             "Reshape", self.op("ScatterElements", empty, *flat, axis=0, reduction="add"), self.op("Shape", like)
         )

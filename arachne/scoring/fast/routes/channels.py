@@ -124,12 +124,12 @@ class Planes:
         """Return the planes of some inputs, `(sources, rows * positions)`."""
         found = np.ones((len(sources), len(rows), *self.positions), np.float32)
         chosen = self.entering[rows]
-        for plane, place in zip(found, self.places(sources), strict=True):
-            if place is not None:
-                plane[...] = chosen[(slice(None), *place)]
+        for plane, window in zip(found, self.windows(sources), strict=True):
+            if window is not None:
+                plane[...] = chosen[(slice(None), *window)]
         return found.reshape(len(sources), -1)
 
-    def places(self, sources: Array) -> list[tuple[int | slice, ...] | None]:
+    def windows(self, sources: Array) -> list[tuple[int | slice, ...] | None]:
         """Return the index of each plane in one input's `entering`, channel and window; None for the bias."""
         kernel, geometry = self._info.parameters["weight"].shape[2:], geometry_of(self._info)
         found: list[tuple[int | slice, ...] | None] = []
@@ -162,7 +162,7 @@ def touched_channels(info: LayerInfo, suspects: Selection) -> tuple[Array, Chang
     def channel(index: tuple[Array, ...]) -> Array:
         return np.asarray(index[0] // outputs_per_group * per_group + index[1])
 
-    used = [channel(place.index) for place in suspects.places if place.key == (info.name, "weight")]
+    used = [channel(slice_.index) for slice_ in suspects.slices if slice_.key == (info.name, "weight")]
     channels = np.unique(used[0] if used else np.zeros(1, np.int64))
     size = (1 + int(channels[-1]), *shape[2:])
     touched = ChangedWeights.of(

@@ -53,11 +53,11 @@ class OriginalPlanes:
     activated: Array
     second: Array
 
-    def reorder(self, places: Array) -> None:
+    def reorder(self, order: Array) -> None:
         """Reorder the inputs, given by their present positions; in place, because copies would be large."""
         for array in (self.entering, self.leaving, self.activated, self.second):
             for part in array:
-                part[...] = np.take(part, places, axis=-1)
+                part[...] = np.take(part, order, axis=-1)
 
 
 class NextConvolution:
@@ -148,7 +148,7 @@ class NextConvolutionRoute(CutRoute):
         self.order = np.arange(len(plain.fitness_inputs.labels))
         self._touched = channels.touched
         self.block = block_size(self.block, [channels.touched])
-        self._windows = channels.planes.places(channels.touched.sources)
+        self._windows = channels.planes.windows(channels.touched.sources)
         self._planes = planes
         self._features = features
         self._following = following
@@ -157,10 +157,10 @@ class NextConvolutionRoute(CutRoute):
         super().__init__(plain, cuts, original)
 
     def reorder(self, order: Array) -> Array:
-        place = np.empty_like(self.order)
-        place[self.order] = np.arange(len(order))
+        position = np.empty_like(self.order)
+        position[self.order] = np.arange(len(order))
         order = super().reorder(order)
-        self._planes.reorder(place[order])
+        self._planes.reorder(position[order])
         return order
 
     def scores_of(self, trials: Array, rows: Array) -> Array:
@@ -196,9 +196,9 @@ class NextConvolutionRoute(CutRoute):
         """Return the changes of the next convolution's inputs, `(units, candidates, *padded, rows)`."""
         leaving = np.ascontiguousarray(self._planes.leaving[..., rows])
         planes = np.ones((len(self._windows), *leaving.shape[1:]), np.float32)
-        for plane, place in zip(planes, self._windows, strict=True):
-            if place is not None:
-                plane[...] = self._planes.entering[..., rows][place]
+        for plane, window in zip(planes, self._windows, strict=True):
+            if window is not None:
+                plane[...] = self._planes.entering[..., rows][window]
         new = shared_product(change, planes.reshape(len(planes), -1)).reshape(len(leaving), -1, *leaving.shape[1:])
         new += leaving[:, None]
         old = np.ascontiguousarray(self._planes.activated[..., rows])

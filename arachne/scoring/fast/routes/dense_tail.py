@@ -98,7 +98,7 @@ class TailBlock(Block):
         self._labels = labels
         self._changes = [layer.touched.change(trials) for layer in layers]
         self._features = self._find_features()
-        self._place = {feature: number for number, feature in enumerate(self._features.tolist())}
+        self._position = {feature: number for number, feature in enumerate(self._features.tolist())}
         self._added = added_rounding(self._movements(), self._features, layers, tail, self._changes)
         self._widest = max([len(self._features), *(len(layer.weight) for layer in layers[1:])])
 
@@ -135,8 +135,8 @@ class TailBlock(Block):
         if len(layer.touched):
             entering = np.repeat(tail.sources[:, None, rows], z.shape[1], axis=1)
             for number, feature in enumerate(layer.touched.sources.tolist()):
-                if feature in self._place:
-                    entering[number] = activated[self._place[feature]]
+                if feature in self._position:
+                    entering[number] = activated[self._position[feature]]
             _add_own_products(z, layer.touched, self._changes[1], entering)
         for before, layer, change in zip(self._layers[1:], self._layers[2:], self._changes[2:], strict=False):
             a = apply(before.functions, z)

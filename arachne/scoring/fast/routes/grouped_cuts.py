@@ -51,10 +51,10 @@ class GroupedCuts:
         size = n if size >= n else max(1, size // 2)
         self._groups = [order[start : start + size] for start in range(0, n, size)] if size < n else [np.arange(n)]
         self.group_of = np.empty(n, np.int64)
-        self._place = np.empty(n, np.int64)
+        self._position = np.empty(n, np.int64)
         for number, rows in enumerate(self._groups):
             self.group_of[rows] = number
-            self._place[rows] = np.arange(len(rows))
+            self._position[rows] = np.arange(len(rows))
         self._open: OrderedDict[int, Cut] = OrderedDict()
         self.made = 0
         """The number of cuts made so far."""
@@ -69,18 +69,21 @@ class GroupedCuts:
 
     def outputs(self, rows: Array) -> Array:
         """Return the outputs of the cut's layer, `(rows, ...)`."""
-        return np.concatenate([self._cut(g).outputs(self._place[rows[part]]) for g, part in self._parts(rows)])
+        return np.concatenate([self._cut(g).outputs(self._position[rows[part]]) for g, part in self._parts(rows)])
 
     def scores_from_outputs(self, outputs: Array, rows: Array) -> Array:
         """Return scores `(rows, classes)` for other outputs of the layer."""
         return np.concatenate(
-            [self._cut(g).scores_from_outputs(outputs[part], self._place[rows[part]]) for g, part in self._parts(rows)]
+            [
+                self._cut(g).scores_from_outputs(outputs[part], self._position[rows[part]])
+                for g, part in self._parts(rows)
+            ]
         )
 
     def scores_with(self, weights: Weights, rows: Array) -> Array:
         """Return scores `(rows, classes)` with other weights."""
         return np.concatenate(
-            [self._cut(g).scores_with(weights, self._place[rows[part]]) for g, part in self._parts(rows)]
+            [self._cut(g).scores_with(weights, self._position[rows[part]]) for g, part in self._parts(rows)]
         )
 
     def _parts(self, rows: Array) -> list[tuple[int, slice]]:

@@ -1,4 +1,4 @@
-"""Places: which anchors of a detector's outputs the scores of each decision come from."""
+"""AnchorSources: which anchors of a detector's outputs the scores of each decision come from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from arachne.tasks.detection.layout import Layout
 
 
 @dataclass(frozen=True, eq=False)
-class Places:
+class AnchorSources:
     """The anchors behind the decisions of some pictures.
 
     A decision about one anchor has the scores of that anchor. A decision about the rest of a picture has the highest
@@ -51,7 +51,7 @@ class Places:
         return found
 
 
-def find_places(layout: Layout, outputs: Array, labels: Array) -> Places:
+def find_sources(layout: Layout, outputs: Array, labels: Array) -> AnchorSources:
     """Return the anchors behind the decisions that label rows `(n, k, COLUMNS)` tell, given the outputs `(n, ...)`."""
     anchors, kinds = labels[..., ANCHOR].astype(np.int64), labels[..., CLASS].astype(np.int64)
     owners, rows = np.nonzero((anchors == REST) | ((anchors > 0) & (kinds >= 0)))
@@ -60,7 +60,7 @@ def find_places(layout: Layout, outputs: Array, labels: Array) -> Places:
     pictures = owners[rest]
     highest = layout.highest_anchors(outputs[pictures], _open_anchors(layout, outputs, anchors, kinds, pictures))
     objects = layout.n_objects(outputs)
-    return Places(
+    return AnchorSources(
         owners=owners,
         labels=kinds[owners, rows],
         inputs=np.concatenate([owners[alone], np.repeat(pictures, objects)]),
@@ -75,8 +75,8 @@ def _open_anchors(layout: Layout, outputs: Array, anchors: Array, kinds: Array, 
     n_anchors, objects = layout.by_anchor(outputs).shape[1], layout.n_objects(outputs)
     found = np.ones((len(pictures), n_anchors, objects), bool)
     which, rows = np.nonzero(anchors[pictures] > 0)
-    places, own = anchors[pictures[which], rows] - 1, kinds[pictures[which], rows]
+    positions, own = anchors[pictures[which], rows] - 1, kinds[pictures[which], rows]
     taken = (own >= 0) | (own == ANY_CLASS)
-    found[which[taken], places[taken]] = False
-    found[which[~taken], places[~taken], -own[~taken] - 1] = False
+    found[which[taken], positions[taken]] = False
+    found[which[~taken], positions[~taken], -own[~taken] - 1] = False
     return found

@@ -36,10 +36,10 @@ def allowed_mode(private: Iterable[Path]) -> int:
 
 
 @contextlib.contextmanager
-def folders_above(place: Path) -> Iterator[None]:
-    """Make the folders a place lies in, and take those away again in which nothing was put."""
-    missing = [parent for parent in place.parents if not parent.exists()]
-    place.parent.mkdir(parents=True, exist_ok=True)
+def folders_above(path: Path) -> Iterator[None]:
+    """Make the folders a path lies in, and take those away again in which nothing was put."""
+    missing = [parent for parent in path.parents if not parent.exists()]
+    path.parent.mkdir(parents=True, exist_ok=True)
     try:
         yield
     finally:
