@@ -277,8 +277,7 @@ class OnnxBackend(RunnerBackend):
         return self._forward_program().providers[0]
 
     def _forward_program(self) -> Program:
-        graph = self._runner.graph
-        return self._runner.program("scores", lambda: self._runner.whole(graph, [graph.scores]))
+        return self._runner.score_program()
 
 
 def _without_rule(operators: Sequence[str], lost: Sequence[str], left: Sequence[str]) -> str:

@@ -63,6 +63,7 @@ class Graph:
         opsets: Version of each operator set, by domain.
         types: Types found by static inference or by a run, by tensor.
         scores: The tensor that holds the class scores.
+        as_written: The nodes of the file that compute scores, one input at a time, where `nodes` are only near them.
     """
 
     nodes: list[NodeProto]
@@ -71,6 +72,7 @@ class Graph:
     opsets: dict[str, int]
     types: dict[str, TensorType] = field(default_factory=dict)
     scores: str = ""
+    as_written: list[NodeProto] | None = None
 
     def type_of(self, name: str) -> TensorType | None:
         """Element type and shape of a tensor, where known."""

@@ -20,6 +20,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 
 from arachne.errors import ModelError
 from arachne.model.values import Array
+from arachne_onnx.dynamic import write_out_dynamic
 from arachne_onnx.fused import write_out_fused
 from arachne_onnx.graph import (
     FREE_SIZE,
@@ -77,6 +78,7 @@ def normalise(model: ModelProto, outside: Mapping[str, Array] | None = None) -> 
             raise ModelError(f"the model's opset {version} cannot be brought to {OPSET}: {reason[:160]}") from error
     graph = _graph(copy, outside)
     write_out_qoperators(graph)
+    write_out_dynamic(graph)
     infer_types(graph)
     write_out_fused(graph)
     take_constant_branches(graph)

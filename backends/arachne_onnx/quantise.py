@@ -1,6 +1,6 @@
 """Scores of quantised copies of a model, by onnxruntime's own quantisation: does a repair survive it?
 
-Quantised weights are not repairable, so such a copy is only ever run.
+Such a copy is only ever run; a quantised file of one's own is repaired like any other.
 """
 
 from __future__ import annotations

@@ -63,9 +63,20 @@ class Runner(BatchRunner):
         self.graph = replace(self._bare, nodes=list(self._bare.nodes), types=dict(self._bare.types))
         append_scores(self.graph, self.output_head)
         infer_types(self.graph)
+        self.score_graph = self._as_written()
         self.deep = differentiable(self.graph)
         self._programs.clear()
         self._derivatives.clear()
+
+    def _as_written(self) -> Graph:
+        """Return the graph that scores are computed by: that of the file, where the one for gradients only is near."""
+        graph = self.graph
+        if graph.as_written is None:
+            return graph
+        made = {name for node in graph.as_written for name in node.output}
+        return replace(
+            graph, nodes=[*graph.as_written, *(node for node in graph.nodes if made.isdisjoint(node.output))]
+        )
 
     def with_fixed(self, values: Mapping[str, Array]) -> Graph:
         """The model's graph with constants for some of its inputs.
@@ -185,10 +196,14 @@ class Runner(BatchRunner):
         if changed:
             program, weights = self._constant_program(sorted(changed)), {}
         else:
-            program = self.program("scores", lambda: self.whole(self.graph, [name]))
-            weights = self.weights_for(self.graph)
-        parts = [program.run({**feeds, **weights})[name][:n] for feeds, n in self.batches(inputs)]
+            program, weights = self.score_program(), self.weights_for(self.graph)
+        rows = None if self.graph.as_written is None else self.fixed or 1
+        parts = [program.run({**feeds, **weights})[name][:n] for feeds, n in self.batches(inputs, rows)]
         return np.concatenate(parts)
+
+    def score_program(self) -> Program:
+        """Return the session that computes the scores."""
+        return self.program("scores", lambda: self.whole(self.score_graph, [self.graph.scores]))
 
     def _constant_program(self, changed: Sequence[str]) -> Program:
         """Return a session with changed whole numbers as constants, whose scores are those of a saved copy.
@@ -196,7 +211,7 @@ class Runner(BatchRunner):
         onnxruntime chooses other kernels, which round differently, where they are inputs of a session.
         """
         digest = hashlib.sha256(b"".join(np.ascontiguousarray(self.values[name]).data for name in sorted(self.touched)))
-        graph = self.graph
+        graph = self.score_graph
         nodes = graph.select_nodes([graph.scores])
         read = {name for node in nodes for name in reads(node)}
         inputs = {name: kind for name, kind in graph.inputs.items() if name in read}
