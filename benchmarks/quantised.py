@@ -1,23 +1,25 @@
 """Repair quantised copies of a network directly, beside the repair of the float network.
 
-    python -m benchmarks.quantised                     # measure what benchmarks/results has not, and print the table
+    python -m benchmarks.quantised                     # measure what benchmarks/results has not, and print the tables
     python -m benchmarks.quantised --only fm-trigger-b # one fault
-    python -m benchmarks.quantised --print             # print the table alone
+    python -m benchmarks.quantised --print             # print the tables alone
 
 The networks and faults are the study's (`examples/study`), as far as they are trained: planted causes and natural
-confusions. Each network is exported to ONNX and quantised by onnxruntime (static QDQ per channel, QOperator), and
-written in Keras, converted to TFLite, and converted in whole numbers from end to end. Every copy is repaired by default
-with a budget of 0.5 %; repaired and broken are of held-out inputs, judged by the runtime of that format.
+confusions. Each network is exported to ONNX and quantised by onnxruntime (static QDQ per channel, QOperator, dynamic),
+and written in Keras, converted to TFLite, and converted in whole numbers from end to end. Every copy is repaired by
+default with a budget of 0.5 %; repaired and broken are of held-out inputs, judged by the runtime of that format. Two
+rows are of patches found elsewhere: that of the float network in its int8 copy, that of Keras in the float TFLite file.
+For each copy: is the accuracy the one that a plain session of the runtime has, do only weights differ in the saved
+file, does `revert` give back the file as it was?
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from arachne.data.labelled import LabelledData
 from arachne.model.values import Array
 from benchmarks.ported import as_keras
 from examples.study.cases import Case, cases, open_network
+from examples.study.subjects import cache_folder
 
 RESULTS = Path(__file__).parent / "results" / "quantised.json"
 
@@ -48,29 +51,34 @@ FAULTS = (
 )
 """Planted and natural faults of each network; those that are not trained are left out, and the table says so."""
 
-Made = tuple[Path, LabelledData]
+Maker = Callable[[Any, LabelledData, Path], None]
 
 
-def float_onnx(module: Any, data: LabelledData, folder: Path) -> Made:
+def pictures_last(data: LabelledData) -> LabelledData:
+    """Put channels last, as Keras and TFLite take pictures."""
+    inputs = np.asarray(data.inputs)
+    return replace(data, inputs=np.ascontiguousarray(np.moveaxis(inputs, 1, -1))) if inputs.ndim == 4 else data
+
+
+def float_onnx(module: Any, data: LabelledData, path: Path) -> None:
     """Export to ONNX."""
     import torch
 
     torch.onnx.export(
         module.eval(),
         (torch.from_numpy(np.asarray(data.inputs)[:2]),),
-        str(folder / "float.onnx"),
+        str(path),
         dynamo=False,
         input_names=["input"],
         output_names=["scores"],
         dynamic_axes={"input": {0: "n"}, "scores": {0: "n"}},
     )
-    return folder / "float.onnx", data
 
 
-def static_onnx(form: str) -> Callable[[Any, LabelledData, Path], Made]:
+def static_onnx(form: str) -> Maker:
     """Quantise with onnxruntime's static quantiser, in QDQ or QOperator form."""
 
-    def make(module: Any, data: LabelledData, folder: Path) -> Made:
+    def make(module: Any, data: LabelledData, path: Path) -> None:
         from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
         class Reader(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no types
@@ -81,100 +89,295 @@ def static_onnx(form: str) -> Callable[[Any, LabelledData, Path], Made]:
                 row = next(self.rows, None)
                 return None if row is None else {"input": row[None]}
 
-        source, _ = float_onnx(module, data, folder)
         quantize_static(
-            source,
-            folder / f"{form}.onnx",
+            path.with_name("float.onnx"),
+            path,
             Reader(),
             quant_format=QuantFormat[form],
             per_channel=form == "QDQ",
             weight_type=QuantType.QInt8,
         )
-        return folder / f"{form}.onnx", data
 
     return make
 
 
-def tflite(whole: bool) -> Callable[[Any, LabelledData, Path], Made]:
-    """Write in Keras and convert, in whole numbers or in floats."""
+def dynamic_onnx(module: Any, data: LabelledData, path: Path) -> None:
+    """Quantise the weights with onnxruntime's dynamic quantiser, which leaves the activations to each run."""
+    from onnxruntime.quantization import quantize_dynamic
 
-    def make(module: Any, data: LabelledData, folder: Path) -> Made:
+    quantize_dynamic(path.with_name("float.onnx"), path)
+
+
+def keras(module: Any, data: LabelledData, path: Path) -> None:
+    """Write in Keras."""
+    as_keras(module, data)[0].native.save(path)
+
+
+def tflite(whole: bool) -> Maker:
+    """Convert the Keras network, in whole numbers or in floats."""
+
+    def make(module: Any, data: LabelledData, path: Path) -> None:
         import tensorflow as tf
 
-        backend, last = as_keras(module, data)
-        last = replace(data, inputs=last.inputs)
-        converter = tf.lite.TFLiteConverter.from_keras_model(backend.native)
+        converter = tf.lite.TFLiteConverter.from_keras_model(as_keras(module, data)[0].native)
         if whole:
+            rows = np.asarray(pictures_last(data).inputs)[:CALIBRATED]
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
-            converter.representative_dataset = lambda: ([row[None]] for row in np.asarray(last.inputs)[:CALIBRATED])
+            converter.representative_dataset = lambda: ([row[None]] for row in rows)
             converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
             converter.inference_input_type = converter.inference_output_type = tf.int8
-        path = folder / ("int8.tflite" if whole else "float.tflite")
         path.write_bytes(converter.convert())
-        return path, last
 
     return make
 
 
-FORMS: dict[str, Callable[[Any, LabelledData, Path], Made]] = {
-    "float onnx": float_onnx,
-    "int8 onnx, QDQ per channel": static_onnx("QDQ"),
-    "int8 onnx, QOperator": static_onnx("QOperator"),
-    "float tflite": tflite(whole=False),
-    "int8 tflite": tflite(whole=True),
+FORMS: dict[str, tuple[str, Maker]] = {
+    "float onnx": ("float.onnx", float_onnx),
+    "int8 onnx, QDQ per channel": ("qdq.onnx", static_onnx("QDQ")),
+    "int8 onnx, QOperator": ("qoperator.onnx", static_onnx("QOperator")),
+    "int8 onnx, dynamic": ("dynamic.onnx", dynamic_onnx),
+    "keras": ("model.keras", keras),
+    "float tflite": ("float.tflite", tflite(whole=False)),
+    "int8 tflite": ("int8.tflite", tflite(whole=True)),
 }
-"""The copies, the float one first."""
+"""The copies with their files and makers, the float one first."""
+
+CARRIED = {
+    "int8 onnx, patch of float onnx": ("float onnx", "int8 onnx, QDQ per channel"),
+    "float tflite, patch of keras": ("keras", "float tflite"),
+}
+"""Patches that are found on one copy and applied to another."""
 
 
-def measure(case: Case, form: str) -> dict[str, Any]:
-    """Repair one fault of one copy."""
-    backend, data = open_network(case.network)
-    data = data.take(np.arange(min(JUDGED, len(data.labels))))
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+class Copies:
+    """The copies of one network and the patches found on them, in a folder of the cache."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.folder = cache_folder() / "quantised" / case.network
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.backend, data = open_network(case.network)
+        self.data = data.take(np.arange(min(JUDGED, len(data.labels))))
+
+    def file(self, form: str) -> Path:
+        """Make a copy, unless it is there."""
+        name, make = FORMS[form]
+        path = self.folder / name
+        if not path.exists():
+            if name.endswith(".onnx") and name != "float.onnx":
+                self.file("float onnx")
+            make(self.backend.native, self.data, path)
+        return path
+
+    def data_for(self, form: str) -> LabelledData:
+        """Return the inputs as a copy takes them."""
+        return self.data if "onnx" in form else pictures_last(self.data)
+
+    def patch(self, form: str) -> Path:
+        """Name the file of the patch that was found on a copy."""
+        return self.folder / f"{self.case.name}.{FORMS[form][0]}.json"
+
+
+def measure(case: Case, row: str) -> dict[str, Any]:
+    """Repair one fault of one copy, or carry a patch over."""
+    copies = Copies(case)
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        path, given = FORMS[form](backend.native, data, Path(folder))
-        began = time.process_time()
-        result = arachne.repair(path, given, case.target, max_break=BUDGET, seed=0)
-        found = result.evidence.held_out
-        return {
-            "negatives": found.negatives,
-            "repaired": found.repaired,
-            "positives": found.positives,
-            "broken": found.broken,
-            "accuracy": round(found.accuracy_before, 4),
-            "weights": len(result.patch),
-            "seconds": round(time.process_time() - began, 1),
-        }
+        return carry(copies, *CARRIED[row]) if row in CARRIED else repair(copies, row)
+
+
+def repair(copies: Copies, form: str) -> dict[str, Any]:
+    """Repair one copy, and look at the saved file."""
+    path, data = copies.file(form), copies.data_for(form)
+    began = time.process_time()
+    result = arachne.repair(path, data, copies.case.target, max_break=BUDGET, seed=0)
+    seconds = time.process_time() - began
+    result.patch.save(copies.patch(form))
+    after, back = (copies.folder / f"{end}{path.suffix}" for end in ("after", "back"))
+    result.model.save(after)
+    arachne.revert(result.patch, after, back)
+    found = {
+        **counts(result.evidence.held_out),
+        "weights": len(result.patch),
+        "seconds": round(seconds, 1),
+        "reverts": path.read_bytes() == back.read_bytes() if path.suffix != ".keras" else None,
+    }
+    if path.suffix != ".keras":
+        found["differing"] = differing(path, after)
+        found["right"] = round(arachne.scan(path, data).accuracy * len(data.labels))
+        found["right_by_runtime"] = int(
+            np.sum(OWN_DECISIONS[path.suffix](path, np.asarray(data.inputs)) == data.labels)
+        )
+    for file in (after, back):
+        file.unlink()
+    return found
+
+
+def carry(copies: Copies, source: str, form: str) -> dict[str, Any]:
+    """Apply the patch of one copy to another, and measure on the inputs that the repair has not seen."""
+    if not copies.patch(source).exists():
+        repair(copies, source)
+    try:
+        evidence = arachne.measure(copies.file(form), copies.data_for(form), patch=copies.patch(source))
+    except arachne.ArachneError as error:
+        return {"refused": str(error)}
+    return counts(evidence.held_out)
+
+
+def counts(part: Any) -> dict[str, Any]:
+    """Return what was repaired and broken."""
+    return {
+        "negatives": part.negatives,
+        "repaired": part.repaired,
+        "positives": part.positives,
+        "broken": part.broken,
+    }
+
+
+def differing(before: Path, after: Path) -> str:
+    """Tell which tensors of two files differ, by dtype, after checking that nothing else does."""
+    stored = [STORED[path.suffix](path) for path in (before, after)]
+    if stored[0][0] != stored[1][0] or stored[0][1].keys() != stored[1][1].keys():
+        return "more than weights"
+    found = [one.dtype for name, one in stored[0][1].items() if not np.array_equal(one, stored[1][1][name])]
+    return ", ".join(sorted({str(dtype) for dtype in found}))
+
+
+def stored_onnx(path: Path) -> tuple[bytes, dict[str, Array]]:
+    """Return a file without its stored tensors, and these."""
+    import onnx
+
+    model = onnx.load(path)
+    tensors = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    for tensor in model.graph.initializer:
+        tensor.ClearField("raw_data")
+        tensor.ClearField("float_data")
+        tensor.ClearField("int32_data")
+    return model.SerializeToString(deterministic=True), tensors
+
+
+def stored_tflite(path: Path) -> tuple[bytes, dict[str, Array]]:
+    """Return a file's bytes without its stored tensors, and these, read by TensorFlow's own schema."""
+    from tensorflow.lite.python import schema_py_generated as schema
+
+    content = bytearray(path.read_bytes())
+    model = schema.Model.GetRootAs(bytes(content), 0)
+    kinds = {0: "float32", 1: "float16", 2: "int32", 3: "uint8", 9: "int8"}
+    tensors = {}
+    for number in range(model.SubgraphsLength()):
+        graph = model.Subgraphs(number)
+        for index in range(graph.TensorsLength()):
+            tensor = graph.Tensors(index)
+            table = model.Buffers(tensor.Buffer())._tab
+            if field := table.Offset(4):
+                start, size = table.Vector(field), table.VectorLen(field)
+                held = np.frombuffer(model._tab.Bytes, np.uint8, size, start)
+                tensors[f"{number}.{index}"] = held.view(kinds.get(tensor.Type(), "uint8"))
+                content[start : start + size] = bytes(size)
+    return bytes(content), tensors
+
+
+STORED: Mapping[str, Callable[[Path], tuple[bytes, dict[str, Array]]]] = {
+    ".onnx": stored_onnx,
+    ".tflite": stored_tflite,
+}
+
+
+def decided_by_onnxruntime(path: Path, inputs: Array) -> Array:
+    """Decisions of a plain session."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path)
+    rows = 1 if path.name == "dynamic.onnx" else 500
+    parts = [session.run(None, {"input": inputs[start : start + rows]})[0] for start in range(0, len(inputs), rows)]
+    found: Array = np.concatenate(parts)
+    return np.asarray(found.argmax(axis=1))
+
+
+def decided_by_litert(path: Path, inputs: Array) -> Array:
+    """Decisions of a plain interpreter, one input at a time."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    lite = Interpreter(str(path))
+    lite.allocate_tensors()
+    given, made = lite.get_input_details()[0], lite.get_output_details()[0]
+    scale, zero = given["quantization"]
+    found = []
+    for row in inputs:
+        values = np.clip(np.round(row / scale) + zero, -128, 127) if scale else row
+        lite.set_tensor(given["index"], values[None].astype(given["dtype"]))
+        lite.invoke()
+        found.append(int(lite.get_tensor(made["index"])[0].argmax()))
+    return np.array(found)
+
+
+OWN_DECISIONS = {".onnx": decided_by_onnxruntime, ".tflite": decided_by_litert}
 
 
 def missing(known: dict[str, Any], only: str) -> Iterator[tuple[Case, str]]:
     """Yield what is still to be measured."""
     found = {case.name: case for case in cases(("decide", "judge"))}
     for name in FAULTS:
-        if name in found and only in name:
-            yield from ((found[name], form) for form in FORMS if f"{name} | {form}" not in known)
+        if name in found:
+            rows = {row: f"{name} | {row}" for row in (*FORMS, *CARRIED)}
+            yield from ((found[name], row) for row, key in rows.items() if key not in known and only in key)
 
 
-def print_table(known: dict[str, Any]) -> None:
-    """Print repaired and broken of each copy, and its share of the float repair."""
-    print("| fault | copy | repaired | broken | of the float repair |\n|---|---|---|---|---|")
+def print_tables(known: dict[str, Any]) -> None:
+    """Print repaired and broken of each copy with its share of the float repair, together and by fault."""
+    faults = [name for name in FAULTS if f"{name} | float onnx" in known]
+    print("| copy | repaired | broken | of the float repair | accuracy as the runtime's | only weights | reverts |")
+    print("|---|---|---|---|---|---|---|")
+    for row in (*FORMS, *CARRIED):
+        names = [name for name in faults if "negatives" in known.get(f"{name} | {row}", {})]
+        if names:
+            found = [known[f"{name} | {row}"] for name in names]
+            base = [known[f"{name} | float onnx"] for name in names]
+            total, float_total = ({key: sum(one[key] for one in some) for key in COUNTS} for some in (found, base))
+            cells = [*shares(total, float_total), *(tally(found, check) for check in CHECKS)]
+            print(f"| {row} ({len(names)} of {len(faults)} faults) | {' | '.join(cells)} |")
+    print("\n| fault | copy | repaired | broken | of the float repair |\n|---|---|---|---|---|")
     for name in FAULTS:
-        rows = {form: known[f"{name} | {form}"] for form in FORMS if f"{name} | {form}" in known}
+        rows = {row: known[f"{name} | {row}"] for row in (*FORMS, *CARRIED) if f"{name} | {row}" in known}
         if not rows:
             print(f"| {name} | not measured: its network is not trained | | | |")
-        for form, row in rows.items():
-            rate = row["repaired"] / max(1, row["negatives"])
-            base = rows.get("float onnx")
-            reached = base and base["repaired"] / max(1, base["negatives"])
-            share = f"{rate / reached:.0%}" if reached else ""
-            broken = f"{row['broken']} of {row['positives']} ({row['broken'] / max(1, row['positives']):.2%})"
-            print(f"| {name} | {form} | {row['repaired']} of {row['negatives']} | {broken} | {share} |")
+        for row, found_here in rows.items():
+            refused = found_here.get("refused")
+            cells = [f"refused: {refused}", "", ""] if refused else shares(found_here, rows["float onnx"])
+            print(f"| {name} | {row} | {' | '.join(cells)} |")
+
+
+WEIGHTS = ("float32", "int8", "int32", "int32, int8", "float32, int8")
+"""The dtypes of weights and biases that may differ."""
+
+COUNTS = ("negatives", "repaired", "positives", "broken")
+
+CHECKS: tuple[Callable[[dict[str, Any]], bool | None], ...] = (
+    lambda row: row["right"] == row["right_by_runtime"] if "right" in row else None,
+    lambda row: row["differing"] in WEIGHTS if "differing" in row else None,
+    lambda row: row.get("reverts"),
+)
+"""Is the accuracy that of the runtime, do only weights differ, does the patch revert; None where nobody asked."""
+
+
+def shares(row: dict[str, Any], base: dict[str, Any]) -> list[str]:
+    """Write what was repaired and broken, and the share of what the float repair repaired."""
+    rates = [one["repaired"] / max(1, one["negatives"]) for one in (row, base)]
+    share = f"{rates[0] / rates[1]:.0%}" if rates[1] else ""
+    broken = f"{row['broken']} of {row['positives']} ({row['broken'] / max(1, row['positives']):.2%})"
+    return [f"{row['repaired']} of {row['negatives']} ({rates[0]:.0%})", broken, share]
+
+
+def tally(rows: list[dict[str, Any]], check: Callable[[dict[str, Any]], bool | None]) -> str:
+    """Write of how many rows something holds."""
+    found = [answer for row in rows if (answer := check(row)) is not None]
+    return f"{sum(found)} of {len(found)}" if found else ""
 
 
 def main() -> None:
-    """Measure what is missing, and print the table."""
+    """Measure what is missing, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="Faults whose names contain this.")
+    parser.add_argument("--only", default="", help="Rows that contain this, such as 'fm-trigger-b | int8'.")
     parser.add_argument("--print", action="store_true", help="Measure nothing.")
     asked = parser.parse_args()
     known: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
@@ -182,7 +385,7 @@ def main() -> None:
         known[f"{case.name} | {form}"] = measure(case, form)
         RESULTS.write_text(json.dumps(known, indent=1) + "\n")
         print(f"{case.name} | {form}: {known[f'{case.name} | {form}']}", flush=True)
-    print_table(known)
+    print_tables(known)
 
 
 if __name__ == "__main__":
