@@ -94,6 +94,7 @@ OWN: Mapping[str, tuple[str, str]] = {
     "translations": ("tflite", "one rule for each operator: how ONNX writes it"),
     "schema": ("tflite", "the tables of the format"),
     "translate": ("tflite", "the graph of a file as ONNX"),
+    "dynamic": ("onnx", "onnxruntime rounds activations while it runs, by the batch"),
     "fused": ("onnx", "onnxruntime fuses operators, and writes the result into files"),
     "grids": ("onnx", "stored whole numbers that stand for weights"),
     "qoperators": ("onnx", "operators on whole numbers, written as float operators between quantisations"),
