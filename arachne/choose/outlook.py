@@ -1,8 +1,8 @@
 """Tell early in a search what it will come to: by what its first, quick members reach out of fold.
 
 A shift of biases, a tuned last layer and the closed form of `erase` take a small part of the time of the default
-search. What may be chosen of their candidates at a budget, with luck allowed for, is close to what the whole search
-comes to (`python -m benchmarks.forecast`).
+search. What may be chosen of their candidates at a budget, with luck allowed for, is what the whole search comes to at
+least, give or take chance (`python -m benchmarks.forecast`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import numpy as np
 
 from arachne.choose.budget import Budget
 from arachne.choose.careful import select_carefully
-from arachne.evidence.forecast import BUDGETS, MIN_NEGATIVES, Forecast, frequent_class
+from arachne.data.part import Part
+from arachne.evidence.forecast import BUDGETS, LITTLE, MIN_NEGATIVES, SAID, Forecast, forecast, frequent_class
+from arachne.model.backend import ModelBackend
 from arachne.scoring.outcome import Baseline, Outcome
 from arachne.search import Candidate, Pool, Problem, Searcher
 from arachne.search.measured import MeasuredCandidate
@@ -73,4 +75,14 @@ def forecast_from(problem: Problem, front: Sequence[Candidate]) -> Forecast:
     for budget in BUDGETS:
         index, _, luck = select_carefully(points, repairing, Budget(budget), None)
         reach.append(0.0 if index is None else max(0.0, points[index].seen.repair.value - luck.repair))
-    return Forecast(len(part.negatives), tuple(np.maximum.accumulate(reach).tolist()), frequent_class(part))
+    shares = tuple(np.maximum.accumulate(reach).tolist())
+    alike = shares[BUDGETS.index(SAID[0])] < LITTLE and look_alike(problem.backend, part)
+    return Forecast(len(part.negatives), shares, frequent_class(part), searched=True, look_alike=alike)
+
+
+def look_alike(backend: ModelBackend, part: Part) -> bool:
+    """Tell whether the last layer hardly tells the targets' inputs from right ones; a known cause tells them apart."""
+    if any(target.membership is not None for target in part.targets):
+        return False
+    by_features = forecast(backend, part)
+    return by_features is not None and by_features.look_alike

@@ -41,7 +41,10 @@ CAUTION = 0.7
 """A choice keeps broken + 0.7 √broken within the budget, so the forecast does too."""
 
 LITTLE = 0.25
-"""Below this share at 0.5 %, a forecast says what would help more than a repair."""
+"""Below this share at 0.5 %, inputs of the target look like right ones, and more data would help more than a repair."""
+
+MOST_OF_IT = 0.75
+"""From this share at 0.5 % on, nobody needs to be told that slower searches may reach more."""
 
 SAID = (0.005, 0.02)
 """The budgets that the sentence names."""
@@ -61,22 +64,31 @@ class Forecast:
         negatives: Inputs that show the target.
         reach: Shares of them that a repair may be expected to put right, one for each of `BUDGETS`.
         mostly: The true class of most of them, by name; None where they are of many.
+        searched: Whether quick searches have reached these shares, so that slower ones may reach more.
+        look_alike: Whether the model's last layer hardly tells these inputs from right ones.
     """
 
     negatives: int
     reach: tuple[float, ...]
     mostly: str | None = None
+    searched: bool = False
+    look_alike: bool = False
 
     @property
     def sentence(self) -> str:
         """The forecast in one line."""
         first, *others = SAID
-        said = f"{self._range(first)} of the fault can be repaired if {100 * first:g} % of what is right may break"
+        said = (
+            "rough forecast: a repair may reach about" if not self.searched else "forecast: quick searches reach about"
+        )
+        said += f" {self._range(first)} of the fault if {100 * first:g} % of what is right may break"
         said += "".join(f", {self._range(budget)} if {100 * budget:g} % may" for budget in others)
-        if self.reach[BUDGETS.index(first)] < LITTLE:
+        if self.look_alike:
             whose = "such inputs" if self.mostly is None else f"inputs of class {self.mostly}"
             said += f"; the model hardly tells these inputs from right ones, training with more {whose} would help more"
-        return f"forecast: about {said}"
+        elif self.searched and self.reach[BUDGETS.index(first)] < MOST_OF_IT:
+            said += "; slower ones often reach more"
+        return said
 
     def _range(self, budget: float) -> str:
         """Return the share at a budget, give or take a deviation of its count: `10-15 %`, or `45 %`."""
@@ -120,7 +132,8 @@ def forecast(backend: ModelBackend, part: Part, *, seed: int = 0) -> Forecast | 
     reach = trade_off(np.concatenate(caught), np.concatenate(fixable), np.concatenate(lost), len(part.positives))
     shares = [max(second, usual_accuracy(part, wanted) * above) for second, above in reach]
     found = np.maximum.accumulate([share * len(wanted) / len(part.negatives) for share in shares])
-    return Forecast(len(part.negatives), tuple(found.tolist()), frequent_class(part))
+    alike = bool(found[BUDGETS.index(SAID[0])] < LITTLE)
+    return Forecast(len(part.negatives), tuple(found.tolist()), frequent_class(part), look_alike=alike)
 
 
 def usual_accuracy(part: Part, rows: Array) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,9 @@ import pytest
 
 import arachne
 from arachne import engine
+from arachne.causes.rules import Range
+from arachne.causes.targets import CauseMembership
+from arachne.choose.outlook import look_alike
 from arachne.data.labelled import LabelledData
 from arachne.data.part import Part
 from arachne.data.run import whole_part
@@ -52,7 +56,8 @@ def test_a_target_that_lies_apart_is_within_reach_at_any_budget() -> None:
     assert found.reach == pytest.approx([1.0] * len(BUDGETS), abs=0.05)
     assert found.negatives == len(part_of(backend, data, "1:0").negatives)
     assert found.sentence == (
-        "forecast: about 100 % of the fault can be repaired if 0.5 % of what is right may break, 100 % if 2 % may"
+        "rough forecast: a repair may reach about 100 % of the fault if 0.5 % of what is right may break, "
+        "100 % if 2 % may"
     )
 
 
@@ -67,11 +72,31 @@ def test_labels_that_are_wrong_by_chance_are_out_of_reach_and_it_says_so() -> No
 
 
 def test_shares_are_said_as_ranges_of_whole_steps() -> None:
-    few, many = (Forecast(negatives, (0.0, 0.13, 0.3, 0.45)) for negatives in (30, 3000))
-    assert "about 5-20 % of the fault can be repaired if 0.5 % of what is right may break" in few.sentence
+    few, many = (Forecast(negatives, (0.0, 0.13, 0.3, 0.45), look_alike=True) for negatives in (30, 3000))
+    assert "about 5-20 % of the fault if 0.5 % of what is right may break" in few.sentence
     assert "about 10-15 % of the fault" in many.sentence
     assert ", 45 % if 2 % may; the model hardly tells" in many.sentence
     assert many.sentence.endswith("training with more such inputs would help more")
+
+
+def test_quick_searches_that_reach_little_discourage_nobody_unless_the_inputs_look_alike() -> None:
+    found = Forecast(100, (0.0, 0.1, 0.1, 0.1), searched=True)
+    assert found.sentence.startswith("forecast: quick searches reach about 5-15 % of the fault")
+    assert found.sentence.endswith("; slower ones often reach more")
+    assert not replace(found, reach=(0.9,) * 4).sentence.endswith("more")
+    assert "hardly tells" in replace(found, look_alike=True).sentence
+
+
+@pytest.mark.parametrize(("cause", "alike"), [(False, True), (True, False)])
+def test_a_target_with_a_known_cause_never_counts_as_look_alike(cause: bool, alike: bool) -> None:
+    backend, data = make_data(shift=0.0)
+    rng = np.random.default_rng(1)
+    labels = np.where((data.labels == 0) & (rng.random(len(data)) < 0.2), 2, data.labels)
+    part = part_of(backend, LabelledData(data.inputs, labels), "2:0")
+    if cause:
+        known = CauseMembership(Range("inputs", 0, low=0.0, high=None), backend)
+        part = replace(part, targets=tuple(replace(one, membership=known) for one in part.targets))
+    assert look_alike(backend, part) is alike
 
 
 def test_the_reach_never_falls_with_the_budget() -> None:
