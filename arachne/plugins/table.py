@@ -143,7 +143,7 @@ WEIGHT_FILES = Table(
         "keras": "arachne_keras.io:open_weights",
         "onnx": "arachne_onnx.weights:OnnxWeightFile",
         "tflite": "arachne_tflite.weights:TfliteWeightFile",
-        "torch": "arachne_torch.weights:open_module_weights",
+        "torch": "arachne_torch.weight_readers:open_module_weights",
     },
     extras=BACKENDS.extras,
     unavailable=BackendUnavailableError,

@@ -61,7 +61,7 @@ from arachne_torch.tape import NotRecordableError
 from arachne_torch.threads import one_thread
 from arachne_torch.trace import TorchTrace, observe
 from arachne_torch.unsupported import SAME, unreached_parameters
-from arachne_torch.weights import open_module_weights
+from arachne_torch.weight_readers import open_module_weights
 
 
 class TorchBackend(RunnerBackend):

@@ -18,7 +18,8 @@ from arachne.io.files import atomic_draft
 from arachne.io.user_code import call_factory, current_directory_importable, user_code
 from arachne_torch.program import Program, load_program, runnable
 from arachne_torch.replay import Replay, load_script
-from arachne_torch.weights import TorchWeightFile, open_module_weights, open_weights
+from arachne_torch.weight_readers import open_module_weights, open_weights
+from arachne_torch.weights import TorchWeightFile
 
 STATE_DICTS = (".safetensors", ".pt", ".pth")
 

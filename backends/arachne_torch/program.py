@@ -29,7 +29,8 @@ from arachne_torch.bounds import ALWAYS_ALLOWED_BYTES, MAX_PROGRAM_ROWS
 from arachne_torch.expressions import is_quick
 from arachne_torch.operators import is_allowed
 from arachne_torch.tensor_ids import operation
-from arachne_torch.weights import TorchWeightFile, open_program
+from arachne_torch.weight_readers import open_program
+from arachne_torch.weights import TorchWeightFile
 
 MEMBERS = re.compile(
     r"models/model\.json|archive_format|archive_version|byteorder|version|\.format_version|\.storage_alignment|\.data/\w+"
