@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from arachne.decisions.decisions import Array
+from arachne.decisions.decisions import Array, decide
 from arachne.tasks.detection.boxes import (
     ANCHOR,
     ANY_CLASS,
@@ -65,7 +65,7 @@ def keep_decisions(layout: Layout, outputs: Array, thresholds: Array) -> Array:
     for probabilities in layout.probabilities(outputs):
         shares = probabilities / thresholds
         highest = shares.max(axis=1, initial=0)
-        decided = np.where(highest > 1, shares.argmax(axis=1) + 1, 0)
+        decided = np.where(highest > 1, decide(shares) + 1, 0)
         wanted = np.where(highest >= FLOOR, decided, -1)
         rows.append(_decision_rows(wanted, np.zeros(len(wanted), np.int64), probabilities, thresholds))
     return pad_rows(rows)
