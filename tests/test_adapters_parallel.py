@@ -103,6 +103,7 @@ OWN: Mapping[str, tuple[str, str]] = {
     "reader": ("onnx", "weights stand behind nodes that only move them"),
     "replay": ("torch", "TorchScript computes where no call can be watched, so its graph is walked through"),
     "rules": ("onnx", "ONNX has no gradients: one rule for each operator"),
+    "weight_readers": ("torch", "formats of weights that torch and its users have written"),
     "script": ("torch", "TorchScript files, whose tensors are read and whose code is not"),
     "sessions": ("onnx", "onnxruntime's sessions and devices"),
     "surgery": ("onnx", "a protobuf message changed byte by byte"),
