@@ -316,6 +316,18 @@ class Searcher(Configured, ABC):
             )
         return None
 
+    def passes(self, problem: Problem) -> float:
+        """Return how many passes over the seen inputs it takes (`arachne.search.effort`); 0 if it runs no model.
+
+        Raises:
+            UsageError: It cannot run on this problem.
+        """
+        return 0.0
+
+    def within(self, problem: Problem, most: float) -> Searcher | None:
+        """Return a variant that takes at most so many passes, itself if it does; None if there is none."""
+        return self if self.passes(problem) <= most else None
+
     @abstractmethod
     def begin(self, problem: Problem, *, rng: np.random.Generator) -> SearchState:
         """Make the state before the first step. Called once per search, after localisation.

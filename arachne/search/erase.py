@@ -10,7 +10,8 @@ and right inputs of their class. It enters a convolution along a few, the patche
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from arachne.plugins.options import option
 from arachne.search.base import Problem
 from arachne.search.direction_search import DirectionSearch, Material
 from arachne.search.directions import cut_rank, find_directions, on_grid
+from arachne.search.effort import MEASURED, share_behind
 
 WEAKEST, STRONGEST = 1 / 32, 2.0
 """The first and the last strength f: at 1 the layer does not see the directions at all."""
@@ -36,11 +38,26 @@ class Erase(DirectionSearch):
 
     Attributes:
         strengths: How many strengths to try.
+        deep_share: Of these, one in so many is tried where each trial runs a part of the model.
     """
 
     name = "erase"
 
     strengths: int = option(48, "How many strengths to try.", least=1)
+
+    deep_share: int = option(DEEP_SHARE, "Of the strengths, one in this many is tried behind a cut.", least=1)
+
+    def passes(self, problem: Problem) -> float:
+        behind = sum(share_behind(problem, [info.name]) for info in self.layers(problem))
+        return behind * MEASURED * len(DEEP_RANKS) * self._deep_strengths
+
+    def within(self, problem: Problem, most: float) -> Self | None:
+        variants = (replace(self, deep_share=self.deep_share * 2**times) for times in range(3))
+        return next((one for one in variants if one.passes(problem) <= most), None)
+
+    @property
+    def _deep_strengths(self) -> int:
+        return max(1, self.strengths // self.deep_share)
 
     def fit(
         self, problem: Problem, material: Material, fold: int, *, rng: np.random.Generator
@@ -67,7 +84,7 @@ class Erase(DirectionSearch):
         return strengths[at] * found[f"left {last}"][:, own], found[f"right {last}"][:, own]
 
     def _strengths(self, material: Material) -> Array:
-        count = self.strengths if material.is_cheap else max(1, self.strengths // DEEP_SHARE)
+        count = self.strengths if material.is_cheap else self._deep_strengths
         return np.geomspace(WEAKEST, STRONGEST, count).astype(np.float32)
 
 

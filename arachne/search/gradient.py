@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -13,7 +13,8 @@ from arachne.model.values import Array
 from arachne.plugins.options import option
 from arachne.scoring.cut import CutScorer
 from arachne.search.base import Problem
-from arachne.search.cross_fit import CrossFitted
+from arachne.search.cross_fit import CHANGE_SHARES, CrossFitted
+from arachne.search.effort import path_passes, share_behind, share_of_rows
 from arachne.search.folds import Batch, draw_batch, rows_by_kind
 from arachne.search.influence import influence_scale
 from arachne.search.state import SearchState
@@ -26,6 +27,9 @@ STEP_RATE, WARM_UP_STEPS = 0.05, 16
 
 CARRIED_ARRAYS = ("change", "first", "second")
 """The arrays that a run carries from step to step: the change of the weights, and the two moments of Adam."""
+
+MIN_STEPS, MAX_PACE = 16, 4.0
+"""How few steps a run may be cut down to, and how much longer each of these may be for it."""
 
 MAX_BATCH_BEHIND_CUT = 200
 """The largest batch of negatives, and of positives, of a step that runs more than dense layers."""
@@ -41,6 +45,7 @@ class GradientSearch(CrossFitted):
             that runs more of the model than dense layers uses at most `MAX_BATCH_BEHIND_CUT` of each.
         step_size: The unit of a weight's steps: its layer's `influence` on margins, or the `deviation` of its layer's
             weights.
+        pace: How much longer than usual a step is: fewer and longer steps cover the same ground.
     """
 
     STEPS_PER_POINT: ClassVar[int] = STEPS_PER_POINT
@@ -48,6 +53,23 @@ class GradientSearch(CrossFitted):
     steps: int = option(128, "Gradient steps of each run.", least=STEPS_PER_POINT)
     batch: int = option(1000, "Negatives, and positives, that one step looks at.", least=1)
     step_size: str = option("influence", "What a step is measured in.", choices=("influence", "deviation"))
+    pace: float = option(1.0, "How much longer than usual a step is.", least=0.01, most=100.0)
+
+    def passes(self, problem: Problem) -> float:
+        problem = self.select_weights(problem)
+        behind = share_behind(problem, problem.suspects.layers)
+        rows = share_of_rows(problem, min(self.batch, MAX_BATCH_BEHIND_CUT), self.folds) if behind else 0.0
+        points = len(CHANGE_SHARES) * self.points
+        return path_passes(problem, self.steps, self.folds, points, behind=behind, rows=rows)
+
+    def within(self, problem: Problem, most: float) -> Self | None:
+        for folds in dict.fromkeys((self.folds, 2)):
+            for steps in range(self.steps, min(MIN_STEPS, self.steps) - 1, -self.STEPS_PER_POINT):
+                pace = self.pace * min(MAX_PACE, self.steps / steps)
+                fewer = replace(self, steps=steps, folds=folds, pace=pace)
+                if fewer.passes(problem) <= most:
+                    return fewer
+        return None
 
     @property
     def points(self) -> int:
@@ -77,7 +99,7 @@ class GradientSearch(CrossFitted):
         """Take the next `STEPS_PER_POINT` gradient steps; return the change and both of its moments."""
         carried = {name: state.arrays[name].copy() for name in CARRIED_ARRAYS}
         change, scale = carried["change"], state.arrays["scale"]
-        rate = STEP_RATE * min(1.0, (1000 / len(change)) ** 0.5)
+        rate = self.pace * STEP_RATE * min(1.0, (1000 / len(change)) ** 0.5)
         most = min(self.batch, MAX_BATCH_BEHIND_CUT) if isinstance(problem.scorer, CutScorer) else self.batch
         numbers = range(point * self.STEPS_PER_POINT, min(self.steps, (point + 1) * self.STEPS_PER_POINT))
         by_kind = rows_by_kind(problem, state.arrays["folds"] != fold)

@@ -10,7 +10,8 @@ cut to a few directions: the rest of it does nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -21,8 +22,14 @@ from arachne.search.base import Problem
 from arachne.search.cross_fit import CHANGE_SHARES
 from arachne.search.direction_search import DirectionSearch, Material
 from arachne.search.directions import cut_rank, find_directions, on_grid, whiten_each
+from arachne.search.effort import path_passes, share_behind, share_of_rows
 from arachne.search.folds import draw_batch, rows_by_kind
-from arachne.search.gradient import MAX_BATCH_BEHIND_CUT, STEP_RATE, STEPS_PER_POINT, take_adam_step
+from arachne.search.gradient import (
+    MAX_BATCH_BEHIND_CUT,
+    STEP_RATE,
+    STEPS_PER_POINT,
+    take_adam_step,
+)
 from arachne.search.influence import layer_scale, rounded_scale
 from arachne.search.margin import margin_loss
 from arachne.search.state import SearchState
@@ -41,12 +48,29 @@ class LowRank(DirectionSearch):
     Attributes:
         steps: The number of gradient steps of each run.
         batch: The largest number of negatives, and of positives, that one step uses; each step draws them anew.
+        deep_share: Where a step runs a part of the model, there is one for so many elsewhere, and it is as much longer.
     """
 
     name = "low-rank"
 
     steps: int = option(128, "Gradient steps of each run.", least=STEPS_PER_POINT)
     batch: int = option(400, "Negatives, and positives, that one step looks at.", least=1)
+    deep_share: int = option(DEEP_SHARE, "Of the steps, one in this many is taken where it runs the model.", least=1)
+
+    def passes(self, problem: Problem) -> float:
+        steps, most = self._deep_steps, min(self.batch, MAX_BATCH_BEHIND_CUT)
+        behind = sum(share_behind(problem, [info.name]) for info in self.layers(problem))
+        rows = share_of_rows(problem, most, self.folds) if behind else 0.0
+        points = len(CHANGE_SHARES) * (steps // STEPS_PER_POINT)
+        return path_passes(problem, steps, self.folds, points, behind=behind, rows=rows, runs=self.folds)
+
+    def within(self, problem: Problem, most: float) -> Self | None:
+        variants = (replace(self, deep_share=self.deep_share * 2**times) for times in range(3))
+        return next((one for one in variants if one.passes(problem) <= most), None)
+
+    @property
+    def _deep_steps(self) -> int:
+        return max(STEPS_PER_POINT, self.steps // self.deep_share)
 
     def begin(self, problem: Problem, *, rng: np.random.Generator) -> SearchState:
         if not problem.backend.SUPPORTS_GRADIENTS:
@@ -63,7 +87,8 @@ class LowRank(DirectionSearch):
         size = len(change)
         scale = float(rounded_scale(np.array([layer_scale(problem, scorer, change, rng=rng)]))[0])
         rate = STEP_RATE * min(1.0, (1000 / size) ** 0.5) * max(1.0, (300 / size) ** 0.5)
-        steps = self.steps if material.is_cheap else max(STEPS_PER_POINT, self.steps // DEEP_SHARE)
+        rate *= 1.0 if material.is_cheap else self.deep_share / DEEP_SHARE
+        steps = self.steps if material.is_cheap else self._deep_steps
         most = self.batch if material.is_cheap else min(self.batch, MAX_BATCH_BEHIND_CUT)
         by_kind = rows_by_kind(problem, material.folds != fold)
         path, right = [], []

@@ -14,6 +14,7 @@ from arachne.plugins.table import SEARCHERS
 from arachne.scoring.cut import CutScorer
 from arachne.search.base import Problem, Searcher
 from arachne.search.cross_fit import outcomes
+from arachne.search.effort import EFFORTS, MEMBER_SHARE, allowance
 from arachne.search.erase import Erase
 from arachne.search.low_rank import LowRank
 from arachne.search.margin import MarginConv, MarginEmbeddings, MarginFisher, MarginHidden, MarginSearch
@@ -33,6 +34,9 @@ QUICK = ("bias", "last-layer", Erase.name)
 SUFFICIENT_REPAIR = {MarginEmbeddings.name: 0.5, MarginConv.name: 0.25, TuneAnchored.name: 0.5}
 """Slow members, which are skipped if the members before them already repair this share of the negatives."""
 
+SPENT, MOST = "passes of ", "most passes of "
+"""The beginnings of the names under which a state holds the passes of each member, and what one may take of them."""
+
 MAX_TRAINED = 100_000
 """The largest number of weights that members train on unasked; with training data, `tune` says how many."""
 
@@ -48,6 +52,8 @@ class Pool(Searcher):
 
     Attributes:
         members: Searchers by name, in the order in which they run.
+        effort: How much the members may run the model, by name of `EFFORTS`: one that would run it more takes fewer
+            steps, or is left out. Small models are searched in full.
         sparse: Whether members that change whole matrices are left out, for who wants a patch of single weights.
     """
 
@@ -75,6 +81,8 @@ class Pool(Searcher):
         "Searchers to run, by name.",
         metavar="NAME",
     )
+
+    effort: str = option("normal", "How much members may run the model.", choices=tuple(EFFORTS))
 
     sparse: bool = option(False, "Change single weights alone, no whole matrices.")
 
@@ -113,14 +121,10 @@ class Pool(Searcher):
         name, own = list(state.members.items())[-1]
         if own.stopped is not None:
             return self._begin_next(problem, state, rng=rng)
-        return _with_member(state, name, self._searcher(name, problem).step(problem, own, rng=rng))
+        return _with_member(state, name, self._searcher(name, problem, state).step(problem, own, rng=rng))
 
     def result(self, problem: Problem, state: SearchState) -> SearchResult:
-        found = {
-            name: self._searcher(name, problem).result(problem, own)
-            for name, own in state.members.items()
-            if own.history
-        }
+        found = {name: self._member_result(name, problem, state) for name, own in state.members.items() if own.history}
         front = [
             replace(candidate, made_by=candidate.made_by or name)
             for name, one in found.items()
@@ -149,7 +153,8 @@ class Pool(Searcher):
                 break
             try:
                 self._check_needed(problem, state, name)
-                return _with_member(state, name, self._searcher(name, problem).begin(problem, rng=rng))
+                state = self._with_passes(problem, state, name)
+                return _with_member(state, name, self._searcher(name, problem, state).begin(problem, rng=rng))
             except UsageError as error:
                 state = _with_member(state, name, SearchState({}, stopped=f"left out: {error}"))
         return replace(state, stopped="all members are done")
@@ -162,6 +167,8 @@ class Pool(Searcher):
         """
         if self.sparse and self.searchers[name].CHANGES_MATRICES:
             raise UsageError("it changes whole matrices, and the repair is to change single weights alone")
+        if self.searchers[name].NEEDS_TRAINING and problem.training is None:
+            raise UsageError("there are no training inputs")
         last = problem.backend.layers[-1]
         ends_dense = last.kind == "dense"
         if name == MarginFisher.name and not (ends_dense and problem.allowed.allows(last.name)):
@@ -203,7 +210,41 @@ class Pool(Searcher):
         negatives, positives = (problem.fitness_inputs.of_kind(kind).sum() for kind in ("negative", "positive"))
         return bool(np.any((repaired >= share * negatives) & (broken <= MAX_BROKEN_SHARE * positives)))
 
-    def _searcher(self, name: str, problem: Problem) -> Searcher:
+    def _with_passes(self, problem: Problem, state: SearchState, name: str) -> SearchState:
+        """Note in the state how many passes a member takes that runs the model, and how many it may take.
+
+        Raises:
+            UsageError: It would take more than it may, however few steps it takes.
+        """
+        whole = self._whole_searcher(name, problem)
+        if not (wanted := whole.passes(problem)):
+            return state
+        spent = sum(float(value or 0) for key, value in state.values.items() if key.startswith(SPENT))
+        allowed = allowance(problem, self.effort)
+        most = min(MEMBER_SHARE * allowed, allowed - spent)
+        found = whole if wanted <= most else whole.within(problem, most)
+        if found is None:
+            raise UsageError(
+                f"it would run the model {wanted:.0f} times over the seen inputs, where {most:.1f} are left at the "
+                f"effort '{self.effort}'"
+            )
+        taken = {f"{SPENT}{name}": found.passes(problem)} | ({} if found is whole else {f"{MOST}{name}": most})
+        return replace(state, values={**state.values, **taken})
+
+    def _member_result(self, name: str, problem: Problem, state: SearchState) -> SearchResult:
+        """Return what a member has found; that of one that is done is computed once."""
+        own, kept = state.members[name], problem.shared.setdefault("results of members", {})
+        if name not in kept or kept[name][0] is not own:
+            kept[name] = own, self._searcher(name, problem, state).result(problem, own)
+        found: SearchResult = kept[name][1]
+        return found
+
+    def _searcher(self, name: str, problem: Problem, state: SearchState) -> Searcher:
+        """Return a member as it runs here: with fewer steps if it may not run the model as often as it would."""
+        whole, most = self._whole_searcher(name, problem), state.values.get(f"{MOST}{name}")
+        return whole if most is None else whole.within(problem, float(most)) or whole
+
+    def _whole_searcher(self, name: str, problem: Problem) -> Searcher:
         """Return a member; `margin` takes fewer steps where suspects outside the dense tail make them costly."""
         if name == MarginSearch.name and isinstance(problem.scorer, CutScorer):
             return self._margin_behind_cut

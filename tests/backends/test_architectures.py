@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +15,13 @@ import torch
 from torch import nn
 
 import arachne
+from arachne.data.labelled import LabelledData
+from arachne.errors import NothingWithinBudgetError
+from arachne.model.cut import Cut
 from arachne.model.values import take
-from arachne.search import DifferentialEvolution
+from arachne.search import DifferentialEvolution, Pool, Problem, SearchResult, effort
+from arachne.search.pool import SPENT
+from arachne.search.state import SearchState
 from arachne_torch import TorchBackend
 from tests.backends.architectures import data, images, sequences
 from tests.backends.layer_checks import (
@@ -129,3 +136,39 @@ def test_a_short_repair_improves_the_target(name: str) -> None:
     for layer, weights in before.items():
         for parameter, values in weights.items():
             np.testing.assert_array_equal(backend.get_weights(layer)[parameter], values)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_default_repair_stays_within_its_passes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend, task = train_network(name)
+    found: list[tuple[Problem, SearchState]] = []
+    runs: list[tuple[tuple[str, ...], int]] = []
+    monkeypatch.setattr(effort, "FREE_MULTIPLICATIONS", 0.0)  # small as it is, the network is held to 12 passes
+    monkeypatch.setattr(Cut, "scores_with", count_rows(Cut.scores_with, runs, 1))
+    monkeypatch.setattr(Cut, "weight_gradients", count_rows(Cut.weight_gradients, runs, 2))
+
+    def result(pool: Pool, problem: Problem, state: SearchState) -> SearchResult:
+        found.append((problem, state))
+        return own(pool, problem, state)
+
+    own = Pool.result
+    monkeypatch.setattr(Pool, "result", result)
+    with contextlib.suppress(NothingWithinBudgetError):
+        arachne.repair(backend, LabelledData(task.inputs, task.labels), "top:1", max_break=0.05)
+    problem, state = found[-1]
+    spent = sum(effort.share_behind(problem, layers) * rows for layers, rows in runs) / len(problem.split.seen)
+    counted = sum(float(value or 0) for key, value in state.values.items() if key.startswith(SPENT))
+    assert counted <= effort.allowance(problem, "normal") == effort.EFFORTS["normal"]
+    # Points are measured once more on held-out inputs; one more pass is the original's scores, one checks the cuts.
+    assert spent <= 2 * counted + 2
+
+
+def count_rows(run: Callable[..., Any], runs: list[tuple[tuple[str, ...], int]], times: int) -> Callable[..., Any]:
+    """Wrap an operation of a cut, so that it notes its layers, and how many rows it runs."""
+
+    def counting(cut: Cut, *given: Any) -> Any:
+        rows = given[-1] if isinstance(given[-1], np.ndarray) else np.arange(cut.n)
+        runs.append((tuple(cut.layers), times * len(rows)))
+        return run(cut, *given)
+
+    return counting

@@ -161,8 +161,8 @@ def test_convolutions_are_repaired_behind_a_cut() -> None:
 def test_the_pool_takes_fewer_steps_where_each_runs_convolutions(problem: Problem) -> None:
     fault, deep = convolutional(), MarginConv()
     convolutions = replace(fault, suspects=deep.select_weights(fault).suspects)
-    assert Pool()._searcher("margin", convolutions) == MarginSearch(steps=deep.steps, folds=deep.folds)
-    assert Pool()._searcher("margin", problem) == MarginSearch()
+    assert Pool()._whole_searcher("margin", convolutions) == MarginSearch(steps=deep.steps, folds=deep.folds)
+    assert Pool()._whole_searcher("margin", problem) == MarginSearch()
 
 
 def test_the_pool_goes_deep_only_where_no_hidden_dense_layer_is_reached(problem: Problem) -> None:
