@@ -1,0 +1,1 @@
+"""Repairs that once took minutes, each measured by one command."""
