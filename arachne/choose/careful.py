@@ -13,6 +13,7 @@ from arachne.choose.budget import Budget
 from arachne.choose.luck import Luck, Resamples
 from arachne.fairness import Objective
 from arachne.model.values import Array
+from arachne.plugins.table import SEARCHERS
 from arachne.scoring.outcome import Outcome
 from arachne.scoring.statistics import Drop, Rate
 from arachne.search.measured import MeasuredCandidate
@@ -27,13 +28,6 @@ docs/repairs-at-equal-damage.md shows how often points selected by this rule kee
 
 BUDGET_SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 """Shares of a budget that points are picked within, until the pick keeps the whole of it with its luck and margin."""
-
-KEPT_BY_THE_MEAN = {"low-rank": 0.85}
-"""The share of inputs broken out of fold that the patch itself breaks, by searcher, where that is clearly below 1.
-
-Each run of `low-rank` has directions of its own, and their mean breaks fewer inputs than the runs it was judged by:
-0.84 of them, over 139 candidates for the study's deciding faults, where other searchers had 0.90 to 1.
-"""
 
 LEAD_OF_A_MATRIX = 1.0
 """A patch of whole directions has to be ahead of single weights by this many deviations of a repair rate.
@@ -73,7 +67,7 @@ class Points:
     def of(cls, points: Sequence[MeasuredCandidate], lead: float = LEAD_OF_A_MATRIX) -> Points:
         """Describe some points that are judged on the same inputs; `lead` is asked of those of whole directions."""
         folded = [one.out_of_fold is not None for one in points]
-        kept = [KEPT_BY_THE_MEAN.get(one.candidate.made_by, 1.0) for one in points]
+        kept = [_kept_by_the_mean(one) for one in points]
         fitted = [0.0 if own else one.seen.breakage.value for one, own in zip(points, folded, strict=True)]
         leads = np.array([lead * (one.candidate.edit is not None) for one in points])
         judged = points[0].selection_outcome
@@ -167,11 +161,17 @@ def order_of(points: Sequence[MeasuredCandidate]) -> Array:
 def keeps_budget(point: MeasuredCandidate, budget: Budget) -> bool:
     """Tell whether a point keeps the budget with a margin, both where it is judged and on the seen inputs."""
     both = (point.selection_outcome, point.seen if point.out_of_fold is None else point.selection_outcome)
-    share = 1.0 if point.out_of_fold is None else KEPT_BY_THE_MEAN.get(point.candidate.made_by, 1.0)
+    share = 1.0 if point.out_of_fold is None else _kept_by_the_mean(point)
     breaks = not budget.limits_breaks or all(
         cautious_count(one.breakage, share) <= budget.max_break * one.breakage.total + 1e-9 for one in both
     )
     return breaks and (budget.max_drop is None or all(_cautious_drop(one.drop) <= budget.max_drop for one in both))
+
+
+def _kept_by_the_mean(point: MeasuredCandidate) -> float:
+    """Return what the searcher of a point says of its patches; 1 for others than ours, which a name does not import."""
+    name = point.candidate.made_by
+    return float(SEARCHERS.get(name).KEPT_BY_THE_MEAN) if name in SEARCHERS.ours else 1.0
 
 
 def _cautious_drop(drop: Drop) -> float:

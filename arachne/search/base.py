@@ -280,6 +280,9 @@ class Searcher(Configured, ABC):
     CHANGES_MATRICES: ClassVar[bool] = False
     """Whether its candidates change whole matrices or kernels: by low-rank edits, or every weight of them."""
 
+    KEPT_BY_THE_MEAN: ClassVar[float] = 1.0
+    """The share of inputs broken out of fold that the patch itself breaks, if clearly below 1. Asked of ours alone."""
+
     NEEDS_FIT: ClassVar[bool] = False
     """Whether it cannot run without `ModelBackend.fit`."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -52,6 +52,10 @@ class LowRank(DirectionSearch):
     """
 
     name = "low-rank"
+
+    KEPT_BY_THE_MEAN: ClassVar[float] = 0.85
+    """Each run has directions of its own, and their mean breaks fewer inputs than the runs it was judged by: 0.84 of
+    them, over 139 candidates for the study's deciding faults, where other searchers had 0.90 to 1."""
 
     steps: int = option(128, "Gradient steps of each run.", least=STEPS_PER_POINT)
     batch: int = option(400, "Negatives, and positives, that one step looks at.", least=1)
