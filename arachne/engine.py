@@ -132,7 +132,7 @@ def repair(
     settings = replace(settings, objective=split.objective).with_task(split.seen.task)
     provenance = make_provenance(backend, sources, split, settings)
     run.resume(run_fields(backend, split, provenance))
-    with run.flush_on_exit(), memory_faults():
+    with run.flush_on_exit(), run.keeping_passes_of(backend), memory_faults():
         localisation = localise(run, backend, split, settings)
         problem, found, expected = search(run, backend, split, localisation, sources, settings)
         chosen = choose_candidate(run, problem, found, settings)
@@ -218,7 +218,7 @@ def localise(run: Run, backend: ModelBackend, split: Split, settings: Settings) 
         found = None if run.checkpoint is None else run.checkpoint.localisation(backend, run.rng)
         if found is None:
             work = partial(settings.known_localiser.localise, backend, split.seen, rng=run.rng)
-            found = run.fit_memory(backend, work)
+            found = run.fit_memory(backend, work, keep="localise")
         if run.checkpoint is not None:
             run.checkpoint.keep_localisation(found, run.rng)
     return found

@@ -12,10 +12,13 @@ from scipy import sparse
 from arachne.localise.linear_maps import LINEAR, Entering, Flow, Linear
 from arachne.model.backend import ActivationAccumulator, ModelBackend
 from arachne.model.memory import release_freed_memory
+from arachne.model.passes import PassState
 from arachne.model.values import Activation, Array, LayerInfo
 
 RETURN_INTERVAL_BYTES, LARGE_MODEL_WEIGHTS = 16 << 20, 1 << 24
 """Models with more than `LARGE_MODEL_WEIGHTS` weights return freed memory after this many bytes of activations."""
+
+EMPTY = np.empty(0)
 
 
 class Averages(ActivationAccumulator):
@@ -63,6 +66,27 @@ class Averages(ActivationAccumulator):
     def take(self, layer: str) -> list[Flow]:
         """Remove and return the averages of one layer's uses."""
         return self._layers.pop(layer).flows()
+
+    def state(self) -> PassState:
+        return {
+            f"{number}/{name}": values
+            for number, own in enumerate(self._layers.values())
+            for name, values in own.state().items()
+        }
+
+    def restore(self, state: PassState) -> bool:
+        found = {name: own.split() for name, own in self._layers.items()}
+        by_layer: dict[str, dict[str, Array]] = {str(number): {} for number in range(len(found))}
+        try:
+            for name, values in state.items():
+                number, _, own = name.partition("/")
+                by_layer[number][own] = values
+            for layer, own_state in zip(found.values(), by_layer.values(), strict=True):
+                layer.restore(own_state)
+        except (KeyError, ValueError, TypeError, IndexError):
+            return False
+        self._layers = found if state else self._layers
+        return bool(state)
 
     @property
     def nbytes(self) -> int:
@@ -122,6 +146,43 @@ class _Layer:
             total = values[0].astype(np.float64) if len(values) == 1 else values.sum(axis=0, dtype=np.float64)
             self._gradients[use, piece] = self._plus(self._gradients.get((use, piece)), total, share)
 
+    def state(self) -> dict[str, Array]:
+        """Return the averages as arrays, by use, piece and what they are of."""
+        found = {f"uses/{use}": np.array(last) for use, last in self._channels_last.items()}
+        for (use, piece), entering in self._entering.items():
+            own = f"{use}/{piece}"
+            found[f"{own}/transposed"] = np.array(self._transposed[use, piece])
+            found[f"{own}/leaving"] = np.array(self._leaving[use, piece], np.int64)
+            for parameter, values in entering.items():
+                found |= {f"{own}/entering/{parameter}{end}": one for end, one in _as_arrays(values).items()}
+            if (use, piece) in self._gradients:
+                found[f"{own}/gradient"] = self._gradients[use, piece]
+        return found
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        """Take over what `state` returned."""
+        sparse_parts: dict[tuple[int, int, str], dict[str, Array]] = {}
+        for name, values in state.items():
+            first, second, *rest = name.split("/", 3)
+            if first == "uses":
+                self._channels_last[int(second)] = bool(values)
+                continue
+            key = int(first), int(second)
+            if rest[0] == "transposed":
+                self._transposed[key] = bool(values)
+            elif rest[0] == "leaving":
+                self._leaving[key] = tuple(values.tolist())
+            elif rest[0] == "gradient":
+                self._gradients[key] = values
+            else:
+                parameter, _, end = rest[1].partition(":")
+                sparse_parts.setdefault((*key, parameter), {})[f":{end}" if end else ""] = values
+        for (use, piece, parameter), parts in sparse_parts.items():
+            self._entering.setdefault((use, piece), {})[parameter] = _from_arrays(parts)
+        for key in self._entering:
+            if key not in self._transposed or self._gradients.get(key, EMPTY).shape not in ((0,), self._leaving[key]):
+                raise ValueError("it lacks something, or has gradients of another shape")
+
     def flows(self) -> list[Flow]:
         """Return the averages; gradients that were never added are zero."""
         found = []
@@ -165,6 +226,24 @@ def add_padded(total: Entering, more: Entering) -> Entering:
     for one in (total, more):
         joined[tuple(map(slice, one.shape))] += one
     return joined
+
+
+def _as_arrays(values: Entering) -> dict[str, Array]:
+    """Return an array or a sparse matrix as arrays, by the end of their names."""
+    if not sparse.issparse(values):
+        return {"": values}
+    columns = values.tocsc()
+    parts = {":data": columns.data, ":rows": columns.indices, ":starts": columns.indptr}
+    return {**parts, ":shape": np.array(columns.shape, np.int64)}
+
+
+def _from_arrays(parts: Mapping[str, Array]) -> Entering:
+    """Return what `_as_arrays` was given."""
+    if "" in parts:
+        return parts[""]
+    found = sparse.csc_matrix((parts[":data"], parts[":rows"], parts[":starts"]), tuple(parts[":shape"].tolist()))
+    found.check_format(full_check=True)
+    return found
 
 
 def magnitudes(flows: Sequence[Flow]) -> list[Flow]:

@@ -14,21 +14,23 @@ last layer are the classes themselves, so they are left out unless the user name
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
 from arachne.data.part import Part
 from arachne.errors import UsageError
+from arachne.localise.observe import observe_part
 from arachne.localise.ranked import Ranked
-from arachne.model.backend import ModelBackend
-from arachne.model.values import Array, LayerInfo, Weights, batches
+from arachne.model.backend import ActivationAccumulator, ModelBackend
+from arachne.model.passes import PassState
+from arachne.model.values import Activation, Array, LayerInfo, Weights
 from arachne.plugins.options import option
 
 NEURON_KINDS = ("dense", "conv", "conv_transpose")
-INPUTS_AT_ONCE = 256
+EMPTY = np.empty(0)
 POWER = 3
 """The exponent of D*."""
 
@@ -80,23 +82,59 @@ class Spectrum(Ranked):
             layers = layers[:-1]
         if not layers:
             raise UsageError("the model has no dense or convolutional layer whose neurons could be counted")
+        failing, passing = (self._active(backend, part, rows, layers) for rows in (part.negatives, positives))
         found: dict[tuple[str, str], Array] = {}
         for info in layers:
-            failing, passing = (self._active(backend, part, rows, info) for rows in (part.negatives, positives))
-            suspicious = FORMULAS[self.formula](failing, passing, len(part.negatives), len(positives))
+            counts = failing.counts[info.name], passing.counts[info.name]
+            suspicious = FORMULAS[self.formula](*counts, len(part.negatives), len(positives))
             for own in sorted(self.parameters(info)):
                 found[info.name, own] = _spread_to_weights(suspicious, backend.get_weights(info.name)[own])
         return found
 
-    def _active(self, backend: ModelBackend, part: Part, rows: Array, info: LayerInfo) -> Array:
-        """Count the inputs on which each neuron of a layer is active, float64 `(out,)`."""
-        count = np.zeros(info.parameters["weight"].shape[0])
-        for some in batches(len(rows), INPUTS_AT_ONCE):
-            for use in backend.activations(part.data.take(rows[some]).inputs, info.name):
-                axis = use.leaving.ndim - 1 if info.kind == "dense" else 1
-                others = tuple(number for number in range(1, use.leaving.ndim) if number != axis)
-                count += (use.leaving.mean(axis=others) > self.active_above).sum(axis=0)
-        return count
+    def _active(self, backend: ModelBackend, part: Part, rows: Array, layers: Sequence[LayerInfo]) -> ActiveCounts:
+        """Count the inputs on which each neuron is active."""
+        found = ActiveCounts({info.name: info for info in layers}, self.active_above)
+        if len(rows):
+            observe_part(backend, part, rows, list(found.counts), found)
+        return found
+
+
+class ActiveCounts(ActivationAccumulator):
+    """The number of inputs on which each neuron of some layers is active, float64 `(out,)` by layer.
+
+    Args:
+        layers: The layers by name.
+        above: A neuron is active if its value is above this.
+    """
+
+    def __init__(self, layers: Mapping[str, LayerInfo], above: float) -> None:
+        self._layers, self._above = layers, above
+        self.counts = {name: np.zeros(info.parameters["weight"].shape[0]) for name, info in layers.items()}
+
+    def activation(self, layer: str, use: int, activation: Activation) -> None:
+        leaving = activation.leaving
+        axis = leaving.ndim - 1 if self._layers[layer].kind == "dense" else 1
+        others = tuple(number for number in range(1, leaving.ndim) if number != axis)
+        self.counts[layer] += (leaving.mean(axis=others) > self._above).sum(axis=0)
+
+    def gradient(self, layer: str, use: int, gradient: Array) -> None:
+        """Gradients do not count."""
+
+    def split(self) -> Self:
+        return type(self)(self._layers, self._above)
+
+    def merge(self, other: Self) -> None:
+        for name, own in other.counts.items():
+            self.counts[name] += own
+
+    def state(self) -> PassState:
+        return {str(number): own for number, own in enumerate(self.counts.values())}
+
+    def restore(self, state: PassState) -> bool:
+        found = {name: state.get(str(number), EMPTY) for number, name in enumerate(self.counts)}
+        fits = all(found[name].shape == own.shape for name, own in self.counts.items())
+        self.counts = found if fits else self.counts
+        return fits
 
 
 def _spread_to_weights(suspicious: Array, weights: Array) -> Array:

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Self
 
+from arachne.model.passes import PassState
 from arachne.model.trace import Trace
 from arachne.model.values import Activation, Array
 
@@ -44,6 +45,14 @@ class ActivationAccumulator(ABC):
     def merge(self, other: Self) -> None:
         """Add the contents of an accumulator that `split` returned. Shards are merged in their order."""
         raise NotImplementedError(f"'{type(self).__name__}' splits, but does not define merge")
+
+    def state(self) -> PassState | None:
+        """Return the contents as arrays, from which another run can go on; None if they are not kept."""
+        return None
+
+    def restore(self, state: PassState) -> bool:
+        """Take over what `state` returned in another run; False, with nothing changed, if it does not fit."""
+        return False
 
 
 def show(trace: Trace, observer: ActivationAccumulator, seeds: Iterable[Array] = ()) -> None:

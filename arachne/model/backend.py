@@ -10,7 +10,8 @@ for `forward`. An implementation is only ever called with layers, parameters and
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -28,6 +29,7 @@ from arachne.model.cut import (
 )
 from arachne.model.fitting import OnStep, Plan
 from arachne.model.lazy import is_lazy
+from arachne.model.passes import PassKeeper, PassState, state_of, weights_in
 from arachne.model.remote import RemoteExecutor
 from arachne.model.sharding import SHARD, add_in_place, join_rows, join_uses, offset_rows, read_shards, shards
 from arachne.model.trace import PlainTrace, Trace
@@ -80,6 +82,9 @@ class ModelBackend(ModelWeights):
     HANDLES_SHARDING: ClassVar[bool] = False
     """Whether its implementations get all inputs at once, lazy ones too, and go over the shards themselves."""
 
+    pass_keeper: PassKeeper | None = None
+    """Keeps what the passes of a localisation have added up, while a repair runs; None keeps nothing."""
+
     SUPPORTS_FIT: ClassVar[bool] = False
     """Whether `fit` works: the backend can train, with its framework's own gradients, training step and optimiser."""
 
@@ -125,9 +130,20 @@ class ModelBackend(ModelWeights):
             self.info(layer)
 
     @final
-    def _iterate_shards(self, inputs: Inputs) -> Iterator[tuple[slice, Inputs]]:
-        """Yield `(rows, inputs)` for each call of an adapter's implementation."""
-        return iter([(slice(0, count(inputs)), inputs)]) if self.HANDLES_SHARDING else read_shards(inputs)
+    def _iterate_shards(self, inputs: Inputs, done: int = 0) -> Iterator[tuple[slice, Inputs]]:
+        """Yield `(rows, inputs)` for each call of an adapter's implementation, but for the first `done` ones."""
+        if self.HANDLES_SHARDING:
+            return iter([(slice(0, count(inputs)), inputs)][done:])
+        return read_shards(inputs, done)
+
+    def _begin_pass(self, kind: str, inputs: Inputs, names: Sequence[object]) -> tuple[int, PassState]:
+        """Return how many shards of a pass an earlier run had done, and what it had added up."""
+        keeper = self.pass_keeper
+        return (0, {}) if keeper is None or keeper.block is None else keeper.begin(kind, inputs, names)
+
+    def _keep_pass(self, done: int, state: Callable[[], PassState | None]) -> None:
+        if self.pass_keeper is not None and self.pass_keeper.block is not None:
+            self.pass_keeper.keep(done, state)
 
     @final
     def look(self, inputs: Inputs) -> None:
@@ -194,11 +210,16 @@ class ModelBackend(ModelWeights):
             UnknownLayerError: The model has no such layer or parameter.
         """
         self._check_arguments(inputs)
-        keys, total = self.resolve_parameters(parameters), None
-        for rows, piece in self._iterate_shards(inputs):
+        keys = self.resolve_parameters(parameters)
+        done, state = self._begin_pass("weight_gradients", inputs, keys)
+        shapes = [self.info(layer).parameters[name].shape for layer, name in keys] if done else []
+        total: Weights = weights_in(state, keys, shapes)
+        done = done if total else 0
+        for number, (rows, piece) in enumerate(self._iterate_shards(inputs, done), done + 1):
             found = self._weight_gradients(piece, offset_rows(loss, rows.start), keys)
-            total = found if total is None else add_in_place(total, found)
-        return total or {}
+            total = found if number == 1 else add_in_place(total, found)
+            self._keep_pass(number, partial(state_of, total, keys))
+        return total
 
     @abstractmethod
     def _weight_gradients(self, inputs: Inputs, loss: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
@@ -317,11 +338,14 @@ class ModelBackend(ModelWeights):
         """
         self._check_arguments(inputs, layers)
         several = not self.HANDLES_SHARDING and len(shards(count(inputs))) > 1
-        for rows, piece in self._iterate_shards(inputs):
+        done, state = self._begin_pass("observe", inputs, layers)
+        done = done if observer.restore(state) else 0
+        for number, (rows, piece) in enumerate(self._iterate_shards(inputs, done), done + 1):
             own = observer.split() if several else None
             self._observe(piece, layers, own or observer, None if seeds is None else seeds_from(seeds, rows.start))
             if own is not None:
                 observer.merge(own)
+            self._keep_pass(number, observer.state)
 
     def _observe(
         self, inputs: Inputs, layers: Sequence[str], observer: ActivationAccumulator, seeds: Seeds | None

@@ -34,10 +34,10 @@ def interleave_groups(groups: Array) -> Array:
     return np.argsort(positions, kind="stable")
 
 
-def read_shards(inputs: Inputs) -> Iterator[tuple[slice, Inputs]]:
-    """Yield the rows and the inputs of one shard after the other, as plain arrays."""
+def read_shards(inputs: Inputs, done: int = 0) -> Iterator[tuple[slice, Inputs]]:
+    """Yield the rows and the inputs of one shard after the other, as plain arrays, but for the first `done` shards."""
     parts = shards(count(inputs))
-    for rows in parts:
+    for rows in parts[done:]:
         yield rows, read(inputs) if len(parts) == 1 else read(inputs, rows)
 
 

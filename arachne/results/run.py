@@ -11,6 +11,7 @@ import numpy as np
 
 from arachne.model.backend import ModelBackend
 from arachne.model.memory import in_batches_that_fit
+from arachne.model.passes import keeping_passes
 from arachne.results.checkpoint import Checkpoints, Saved
 from arachne.search import SearchState
 from arachne.search.state import OnGeneration, OnState, each_generation
@@ -62,9 +63,34 @@ class Run:
         self.seconds[name] = self._total(name, start)
         self._current = None
 
-    def fit_memory(self, backend: ModelBackend, work: Callable[[], T]) -> T:
-        """Do some work with the model, in ever smaller batches while memory does not suffice."""
-        return in_batches_that_fit(backend, work, rng=self.rng, tell=self.note)
+    def fit_memory(self, backend: ModelBackend, work: Callable[[], T], *, keep: str | None = None) -> T:
+        """Do some work with the model, in ever smaller batches while memory does not suffice.
+
+        Args:
+            backend: The model.
+            work: What to do.
+            keep: A name for passes that a next run goes on from; those of smaller batches are not kept.
+        """
+        names = iter([] if keep is None else [keep])
+
+        def attempt() -> T:
+            name = next(names, None)
+            with nullcontext() if name is None else keeping_passes(backend, name):
+                return work()
+
+        return in_batches_that_fit(backend, attempt, rng=self.rng, tell=self.note)
+
+    @contextmanager
+    def keeping_passes_of(self, backend: ModelBackend) -> Iterator[None]:
+        """Open a block in which passes of the model are kept among the checkpoints, where they have a name."""
+        if self.checkpoint is None:
+            yield
+            return
+        backend.pass_keeper = self.checkpoint.passes
+        try:
+            yield
+        finally:
+            backend.pass_keeper = None
 
     def resume(self, fields: Mapping[str, Any]) -> None:
         """Go on from the checkpoint of an earlier run, if there is one.

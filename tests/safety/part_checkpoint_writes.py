@@ -10,7 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from arachne.errors import InputError
+from arachne.io.arrays import read_arrays
 from arachne.results.checkpoint.files import read_saved
+from arachne.results.checkpoint.passes import PASS
 from tests.safety import faults
 from tests.safety.kept import Kept, Trial
 from tests.safety.resumed import SHORT, Repair, repair
@@ -72,9 +74,9 @@ def strike(one: Repair, fault: str, number: int) -> tuple[int, list[str]]:
         wrong.append(f"exit {ended.code}, expected to be killed")
     elif fault != "SIGKILL" and ended.code not in (0, 4):
         wrong.append(f"exit {ended.code}: {ended.err.strip()[-300:]}")
-    for path in one.checkpoints(name).glob("search-*.npz"):
+    for path in one.checkpoints(name).glob("[sp]*.npz"):
         try:
-            read_saved(path)
+            read_saved(path) if path.name.startswith("search-") else read_arrays(path, PASS)
         except InputError as error:
             wrong.append(f"no whole checkpoint: {error}")
     if not (one.folder / name).exists() or one.checkpoints(name).exists():

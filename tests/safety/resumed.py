@@ -27,7 +27,7 @@ SEARCHES = {
 }
 """The searches that are ended, by name; each takes a second or two."""
 
-SHORT = ("--search", "de", "-O", "population=8", "-O", "generations=2")
+SHORT = ("--search", "de", "--localiser", "bl", "-O", "population=8", "-O", "generations=2")
 POOL = ("--search", "auto", "-O", "members=bias,ridge")
 """Options for a few runs, and for a sample."""
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from tests.safety import faults
 from tests.safety import part_checkpoint_writes as writes
 from tests.safety.compared import run_comparison
 from tests.safety.part_kills import killed_and_resumed
@@ -96,6 +97,23 @@ def test_whatever_call_fails_while_a_checkpoint_is_written_nothing_is_lost(short
     for number in np.random.default_rng(list(fault.encode())).choice(calls, 2, replace=False).tolist():
         _, wrong = writes.strike(short, fault, number + 1)
         assert wrong == []
+
+
+def test_a_run_that_is_killed_in_its_localisation_goes_on_from_there(short: Repair) -> None:
+    if short.runs.library is None:
+        pytest.skip("there is no C compiler to make faults with")
+    resumed = 0
+    for number in (30, 60, 90):
+        name = short.new()
+        fault = (short.checkpoints(name), number, faults.KILL, False)
+        assert short.runs.run([*short.argv, "-o", name], short.folder, fault=fault).code == -signal.SIGKILL
+        passes = list(short.checkpoints(name).glob("pass-*.npz"))
+        ended = short.resume(name)
+        assert ("resumed in the localisation" in ended.err) == bool(passes)
+        assert short.wrong(name, ended) == []
+        short.remove(name)
+        resumed += bool(passes)
+    assert resumed > 1
 
 
 def test_another_setting_does_not_go_on(de: Repair) -> None:

@@ -19,6 +19,7 @@ from arachne.io.own_key import read_own_key
 from arachne.io.ownership import check_ours_alone
 from arachne.localise import Localisation
 from arachne.model.backend import ModelBackend
+from arachne.model.passes import PassKeeper, PassState
 from arachne.results.checkpoint.fields import check_fields
 from arachne.results.checkpoint.files import (
     Saved,
@@ -27,6 +28,7 @@ from arachne.results.checkpoint.files import (
     write_localisation,
     write_saved,
 )
+from arachne.results.checkpoint.passes import KeptPasses
 from arachne.search.state import SearchState
 
 KEPT = 2
@@ -40,7 +42,8 @@ FIRST_GUESS = 0.05
 
 LOCALISED = "localised.npz"
 NAME = re.compile(r"search-(\d{6,12})\.npz")
-LEFT_BEHIND = re.compile(r"\.([^.]+\.)?(search-\d{6,12}|localised)\.npz(\.arachne)?")
+PASS_NAME = re.compile(r"pass-[0-9a-f]{16}\.npz")
+LEFT_BEHIND = re.compile(r"\.([^.]+\.)?(search-\d{6,12}|pass-[0-9a-f]{16}|localised)\.npz(\.arachne)?")
 """Names of files that a killed run was writing."""
 
 
@@ -74,11 +77,14 @@ class Checkpoints:
         """The time spent so far, by step."""
         self._tell = tell
         self._share = SHARE if share is None else share
-        self._fields: Mapping[str, Any] = {}
+        self.fields: Mapping[str, Any] = {}
+        """What the run depends on, `run_fields`."""
+        self.passes: PassKeeper = KeptPasses(self)
+        """Keeps the passes of localisations that are not finished."""
         self._localised: tuple[Localisation, Mapping[str, Any]] | None = None
         self._latest: tuple[SearchState, Mapping[str, Any]] | None = None
         self._written = True
-        self._advanced = False
+        self._advanced = self._told_of_passes = False
         self._number = 0
         self._began = time.monotonic()
         self._spent, self._guess = 0.0, FIRST_GUESS
@@ -87,7 +93,7 @@ class Checkpoints:
     @property
     def has_files(self) -> bool:
         """Whether there is something on the disk to go on from."""
-        return bool(self._by_number()) or (self._path / LOCALISED).is_file()
+        return bool(self._by_number() or self._names(PASS_NAME)) or (self._path / LOCALISED).is_file()
 
     @property
     def seconds_writing(self) -> float:
@@ -102,6 +108,8 @@ class Checkpoints:
     @property
     def progress(self) -> str:
         """The point to go on from, such as `generation 57`."""
+        if self._latest is None and self._localised is None:
+            return "a part of the localisation"
         return "localisation" if self._latest is None else Saved({}, *self._latest, {}).progress
 
     def open(self, fields: Mapping[str, Any]) -> Saved | None:
@@ -114,7 +122,7 @@ class Checkpoints:
             CheckpointError: There are checkpoints of another run, or of one nobody asked to resume, or all are damaged,
                 or others can write to their folder.
         """
-        self._fields = fields
+        self.fields = fields
         found = self._by_number()
         if not self.resume and self.has_files:
             raise CheckpointError(
@@ -143,7 +151,7 @@ class Checkpoints:
         if not path.is_file():
             return None
         try:
-            found, random = read_localisation(path, backend, self._fields)
+            found, random = read_localisation(path, backend, self.fields)
         except InputError as error:
             self._say(f"{self._public_text(error)}; the weights are localised again")
             return None
@@ -159,6 +167,36 @@ class Checkpoints:
             if self._due():
                 self.flush()
         self._began, self._spent = time.monotonic(), 0.0
+
+    def read_pass(self, name: str, read: Callable[[Path], tuple[int, PassState]]) -> tuple[int, PassState]:
+        """Read how far a pass had got; `(0, {})` where it begins."""
+        if not self.resume or not (self._path / name).is_file():
+            return 0, {}
+        try:
+            done, state = read(self._path / name)
+        except InputError as error:
+            self._say(f"{self._public_text(error)}; this pass begins anew")
+            return 0, {}
+        if not self._told_of_passes:
+            self._say("resumed in the localisation")
+        self._told_of_passes = True
+        return done, state
+
+    def keep_pass(self, name: str, write: Callable[[Path], None]) -> None:
+        """Write how far a pass has got, if that is due or the run is to end here."""
+
+        def write_file() -> None:
+            self._make_folder()
+            write(self._path / name)
+
+        try:
+            if self.pause is not None:
+                self.pause()
+        except BaseException:
+            write_file()
+            raise
+        if self._due():
+            self._time_write(write_file)
 
     def at(self, state: SearchState, rng: np.random.Generator) -> None:
         """Keep a state, and write it if that is due."""
@@ -191,7 +229,8 @@ class Checkpoints:
             self.flush()
             raise
         except Exception as error:
-            if self.resume and self._latest is not None and not self._advanced and not isinstance(error, MemoryError):
+            begun = self._told_of_passes or self._latest is not None
+            if self.resume and begun and not self._advanced and not isinstance(error, MemoryError):
                 reason = f"{type(error).__name__}: {error}"
                 raise CheckpointError(
                     f"'{self.folder}' holds a checkpoint that does not fit the search ({reason}); start over",
@@ -205,7 +244,7 @@ class Checkpoints:
 
     def forget(self) -> None:
         """Forget everything: the repair has ended."""
-        self._remove([*self._names(NAME), *self._names(LEFT_BEHIND), LOCALISED])
+        self._remove([*self._names(NAME), *self._names(PASS_NAME), *self._names(LEFT_BEHIND), LOCALISED])
         remove_if_empty(self._path)
 
     def _read(self, found: Mapping[int, Path]) -> Saved:
@@ -231,14 +270,15 @@ class Checkpoints:
     def _write(self) -> None:
         self._make_folder()
         if self._localised is not None and not (self._path / LOCALISED).is_file():
-            write_localisation(self._path / LOCALISED, *self._localised, self._fields)
+            write_localisation(self._path / LOCALISED, *self._localised, self.fields)
+            self._remove(self._names(PASS_NAME))
         if self._latest is not None:
             self._write_state(*self._latest)
         self._written = True
 
     def _write_state(self, state: SearchState, random: Mapping[str, Any]) -> None:
         number = self._number + 1
-        write_saved(self._path / f"search-{number:06}.npz", Saved(self._fields, state, random, self.seconds()))
+        write_saved(self._path / f"search-{number:06}.npz", Saved(self.fields, state, random, self.seconds()))
         self._number = number
         for old, path in self._by_number().items():
             if old <= number - KEPT:
