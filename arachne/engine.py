@@ -45,7 +45,7 @@ from arachne.scoring.cut import Cuts
 from arachne.scoring.evaluators import make_evaluator
 from arachne.scoring.outcome import Baseline
 from arachne.scoring.threads import one_thread
-from arachne.search import Pool, Problem, SearchResult
+from arachne.search import Norms, Pool, Problem, SearchResult
 from arachne.search.build import build_problem
 from arachne.search.measured import MeasuredCandidate, measure_front, with_held_out
 from arachne.search.rounds import another_round
@@ -178,8 +178,10 @@ def split_data(
         labelled = split.seen.labelled_part
         if not settings.accept_near_chance and labelled.task.NEEDS_LABELS:
             check_class_order(labelled)
-            check_accuracy(backend, labelled, raw=sources.raw)
-            for sentence in examine(backend, labelled.data.inputs).sentences:
+            health = examine(backend, labelled.data.inputs)
+            if not (health.mendable and isinstance(settings.searcher, Norms)):
+                check_accuracy(backend, labelled, raw=sources.raw, signs=health.sentences)
+            for sentence in health.sentences:
                 run.note(f"warning: {sentence}")
         tell_breaches(split, run.note)
         doubtful = find_label_noise(labelled)

@@ -86,7 +86,7 @@ def command(
     order = other_order(found.data.labels, found.predictions, found.n_classes) if found.task.SINGLE else None
     if order is not None:
         output.say(f"note: {order.describe(found.data)}")
-    sick = _examine(found, backend, data) if found.task.SINGLE else ()
+    sick, mendable = _examine(found, backend, data) if found.task.SINGLE else ((), False)
     for sentence in sick:
         output.say(f"warning: {sentence}")
     unsteady = found.batch_dependent
@@ -132,17 +132,23 @@ def command(
     elif backend.only_scores is not None:
         output.say(f"note: {backend.only_scores}; --page scan.html shows the inputs behind this")
     elif found.faults and causes and found.left_out is None:
-        output.say(tell_next(given_sources(context), (shared or found.faults)[0].target))
+        output.say(tell_next(given_sources(context), (shared or found.faults)[0].target, mendable))
 
 
-def tell_next(given: Given, target: str) -> str:
-    """Say what can be done with a scan: see its inputs, repair one of its targets."""
-    repair = shlex.join(["arachne", "repair", *given.model, *given.data, "--target", target, "-o", "fix"])
-    return f"--page scan.html shows the inputs behind this; to repair one of them:\n  {repair}"
+def tell_next(given: Given, target: str, mendable: bool = False) -> str:
+    """Say what can be done with a scan: see its inputs, repair one of its targets, or estimate statistics again."""
+    wanted = ["--target", "*:*", "--search", "norms", "--max-break", "5%"] if mendable else ["--target", target]
+    repair = shlex.join(["arachne", "repair", *given.model, *given.data, *wanted, "-o", "fix"])
+    what = "estimate the statistics of normalisations again" if mendable else "repair one of them"
+    return f"--page scan.html shows the inputs behind this; to {what}:\n  {repair}"
 
 
-def _examine(found: Scan, backend: ModelBackend, data: DataChoice) -> tuple[str, ...]:
-    """Say what looks sick: inputs that are not read as the model was trained, normalisation, dead layers."""
+def _examine(found: Scan, backend: ModelBackend, data: DataChoice) -> tuple[tuple[str, ...], bool]:
+    """Say what looks sick: inputs that are not read as the model was trained, normalisation, dead layers.
+
+    Returns:
+        A sentence for each sign, and whether statistics of normalisations can be estimated again.
+    """
     import numpy as np
 
     from arachne.data.chance import MIN_INPUTS, find_misreading
@@ -150,13 +156,14 @@ def _examine(found: Scan, backend: ModelBackend, data: DataChoice) -> tuple[str,
     from arachne.data.part import Part
 
     if found.scores is None or len(found.data) < MIN_INPUTS:
-        return ()
+        return (), False
     part = Part(found.data, np.arange(len(found.data)), found.scores, ())
     misread = find_misreading(backend, part, found.accuracy, lambda: data.raw(backend))
     said = () if misread is None else ("\n".join((misread.sentence, *misread.table)),)
+    health = examine(backend, found.data.inputs)
     if misread is not None and misread.cured:
-        return said
-    return (*examine(backend, found.data.inputs).sentences, *said)
+        return (*said, *health.sentences), False
+    return (*health.sentences, *said), health.mendable
 
 
 def _write(path: Path, text: str, output: Output) -> None:

@@ -52,13 +52,20 @@ def near_chance(accuracy: float, n_classes: int) -> bool:
     return accuracy <= min(2 * chance, chance + 0.1 * (1 - chance))
 
 
-def check_accuracy(backend: ModelBackend, part: Part, *, raw: Callable[[], tuple[Inputs, Array]] | None = None) -> None:
+def check_accuracy(
+    backend: ModelBackend,
+    part: Part,
+    *,
+    raw: Callable[[], tuple[Inputs, Array]] | None = None,
+    signs: Sequence[str] = (),
+) -> None:
     """Stop when the model does no better than guessing, and show how it does under the common preprocessings.
 
     Args:
         backend: The original model.
         part: The inputs it was run on.
         raw: Returns the inputs before preprocessing and their labels; called only if they are needed.
+        signs: What else looks sick, told below the table.
 
     Raises:
         DataError: Accuracy near chance; the message ends in a table.
@@ -68,7 +75,7 @@ def check_accuracy(backend: ModelBackend, part: Part, *, raw: Callable[[], tuple
     accuracy = len(part.positives) / max(1, len(part.decisions))
     found = find_misreading(backend, part, accuracy, raw)
     if found is not None:
-        raise DataError(found.sentence, below=found.table)
+        raise DataError(found.sentence, below=[*found.table, *signs])
 
 
 @dataclass(frozen=True)

@@ -196,6 +196,7 @@ SEARCHERS = Table(
         "margin@hidden": "arachne.search:MarginHidden",
         "margin@wide": "arachne.search:MarginWide",
         "mode": "arachne.rivals:Mode",
+        "norms": "arachne.search:Norms",
         "ridge": "arachne.rivals:Ridge",
         "rt": "arachne.rivals:Retrain",
         "tune": "arachne.rivals:Tune",

@@ -17,6 +17,7 @@ from arachne.search.margin import (
     MarginSearch,
     MarginWide,
 )
+from arachne.search.norms import Norms
 from arachne.search.pool import Pool
 from arachne.search.state import Candidate, Generation, SearchResult, SearchState
 from arachne.search.train_on import TuneAnchored, TuneTraining
@@ -36,6 +37,7 @@ __all__ = [
     "MarginHidden",
     "MarginSearch",
     "MarginWide",
+    "Norms",
     "Pool",
     "Problem",
     "SearchResult",

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from arachne.data.health import examine
 from arachne.errors import UsageError
 from arachne.localise.ranked import DEEP_KINDS
 from arachne.plugins.options import option
@@ -18,6 +19,7 @@ from arachne.search.effort import EFFORTS, MEMBER_SHARE, allowance
 from arachne.search.erase import Erase
 from arachne.search.low_rank import LowRank
 from arachne.search.margin import MarginConv, MarginEmbeddings, MarginFisher, MarginHidden, MarginSearch
+from arachne.search.norms import Norms
 from arachne.search.state import Candidate, SearchResult, SearchState
 from arachne.search.train_on import TuneAnchored
 from arachne.search.weight_choice import hidden_dense
@@ -66,6 +68,7 @@ class Pool(Searcher):
 
     members: tuple[str, ...] = option(
         (
+            "norms",
             "bias",
             "last-layer",
             "erase",
@@ -169,6 +172,8 @@ class Pool(Searcher):
             raise UsageError("it changes whole matrices, and the repair is to change single weights alone")
         if self.searchers[name].NEEDS_TRAINING and problem.training is None:
             raise UsageError("there are no training inputs")
+        if name == Norms.name and not examine(problem.backend, problem.split.seen.data.inputs).mendable:
+            raise UsageError("no normalisation stores statistics that do not fit these inputs")
         last = problem.backend.layers[-1]
         ends_dense = last.kind == "dense"
         if name == MarginFisher.name and not (ends_dense and problem.allowed.allows(last.name)):

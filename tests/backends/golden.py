@@ -26,7 +26,7 @@ from arachne.search import DifferentialEvolution
 from arachne.settings import Settings, make_localiser, make_searcher
 from arachne.testing import Network, ReferenceBackend
 from arachne.testing.networks import conv, dense
-from arachne.testing.nodes import Embedding, Flatten, MaxPool, Relu
+from arachne.testing.nodes import BatchNorm, Embedding, Flatten, MaxPool, Relu
 
 FILE = Path(__file__).with_name("golden_patches.json")
 
@@ -91,6 +91,7 @@ CASES: dict[str, tuple[str, str, Settings]] = {
     ),
     "mlp-erase": ("mlp", "*:8", search_with("erase", strengths=16)),
     "mlp-low-rank": ("mlp", "*:8", search_with("low-rank", steps=64, folds=2)),
+    "sick-norms": ("sick", "*:*", search_with("norms")),
     "mlp-rounds": (
         "mlp",
         "*:8",
@@ -118,7 +119,7 @@ def data_for(kind: str) -> LabelledData:
 
 
 def network(kind: str) -> Network:
-    """A network that knows digits; `mlp`, `cnn` or `words`."""
+    """A network that knows digits; `mlp`, `cnn`, `words`, or `sick`, whose batch normalisations store nonsense."""
     data, rng = data_for(kind), np.random.default_rng(5)
     body = {
         "mlp": [Flatten("flat", "input"), dense("first", "flat", 64, 24, rng), Relu("act", "first")],
@@ -132,18 +133,41 @@ def network(kind: str) -> Network:
             Embedding("table", "input", rng.standard_normal((17, 3)).astype(np.float32)),
             Flatten("flat", "table"),
         ],
+        "sick": [
+            conv("first", "input", 1, 6, (3, 3), rng),
+            batch_norm("norm1", "first", 6),
+            Relu("act1", "norm1"),
+            conv("second", "act1", 6, 6, (3, 3), rng),
+            batch_norm("norm2", "second", 6),
+            Relu("act2", "norm2"),
+            Flatten("flat", "act2"),
+        ],
     }[kind]
-    width = {"mlp": 24, "cnn": 54, "words": 192}[kind]
+    width = {"mlp": 24, "cnn": 54, "sick": 96, "words": 192}[kind]
     last = body[-1].name
     whole = Network({"input": np.asarray(data.inputs).shape[1:]}, (*body, dense("head", last, width, 10, rng)))
     backend = ReferenceBackend(whole)
+    norms = [node for node in whole.nodes if isinstance(node, BatchNorm)]
+    for node in norms:
+        entering = backend.activations(data.inputs, node.name)[0].entering["scale"]
+        node.mean[...], node.variance[...] = (one((0, 2, 3)).round(3) for one in (entering.mean, entering.var))
     features = backend.activations(data.inputs, "head")[0].entering["weight"].astype(np.float64)
     wanted = 10.0 * (np.arange(10) == data.labels[:, None])
     fitted = np.linalg.lstsq(np.hstack([features, np.ones((len(data), 1))]), wanted, rcond=None)[0].round(3)
     head = whole.layers["head"].parameters
     head["weight"][...] = fitted[:-1].T
     head["bias"][...] = fitted[-1]
+    for node in norms:
+        node.mean[...] += (-1.0) ** np.arange(len(node.mean)) * np.sqrt(node.variance)
+        node.variance[...] *= np.geomspace(0.3, 2, len(node.variance))
     return whole
+
+
+def batch_norm(name: str, source: str, channels: int) -> BatchNorm:
+    """Build a batch normalisation with scales other than 1 and biases other than 0."""
+    scale = np.linspace(0.5, 1.5, channels, dtype=np.float32)
+    flat = np.zeros(channels, np.float32)
+    return BatchNorm(name, source, scale, 0.2 * scale, flat, flat + 1)
 
 
 def patch_of(case: str, build: Callable[[Network], ModelBackend]) -> list[list[Any]]:

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.backend("torch")
 
 TRIGGER = "digits-trigger-a.0.auto.json"
 
-LEFT_OUT = ("margin@wide", "margin@conv", "margin@embeddings", "tune@anchored", "tune@training")
+LEFT_OUT = ("norms", "margin@wide", "margin@conv", "margin@embeddings", "tune@anchored", "tune@training")
 """Members that find nothing to do in a small network for digits, or that others leave too little to do."""
 
 
