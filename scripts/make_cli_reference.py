@@ -1,4 +1,4 @@
-"""Write the part of docs/reference/cli.md that lists commands, plug-ins and options, from those themselves.
+"""Write the part of docs/reference/cli.md that lists commands and plug-ins, from those themselves.
 
 python scripts/make_cli_reference.py
 """
@@ -25,9 +25,6 @@ and a localiser both have one of that name, and `-O de.NAME=VALUE` for one of se
 Options of finders are set in Python.
 """
 
-MOST_NAMED = 5
-"""Commands that are named beside an option they take; of more it is said that most take it."""
-
 BEGIN, END = "<!-- begin: made by scripts/make_cli_reference.py -->\n", "<!-- end -->\n"
 
 
@@ -44,40 +41,20 @@ def fill_page(page: str) -> str:
 
 
 def reference() -> Iterable[str]:
-    """The lines of all sections: the commands, each option once, then the plug-ins."""
-    commands = {name: importlib.import_module(f"arachne.cli.{name}").command for name in COMMANDS}
+    """The lines of all sections: the commands, then the plug-ins."""
     yield "## Commands\n"
-    for name, command in commands.items():
-        yield from _section(name, command)
-    yield "## Options\n"
-    yield "Each option once, by name; `arachne COMMAND --help` groups those of one command.\n"
-    yield from _options(commands)
+    yield "`arachne COMMAND --help` has the options of one, with their meanings and defaults.\n"
+    yield "| command | what it does |\n|---|---|"
+    for name in COMMANDS:
+        command = importlib.import_module(f"arachne.cli.{name}").command
+        arguments = (_metavar(one) for one in command.params if isinstance(one, click.Argument))
+        summary = inspect.cleandoc(command.help or "").split("\n\n")[0]
+        yield f"| `{' '.join(['arachne', name, *arguments])}` | {_escape(' '.join(summary.split()))} |"
+    yield ""
     yield "## Plug-ins\n"
     yield PLUGINS
     for table in (SEARCHERS, LOCALISERS, OBJECTIVES, FINDERS):
         yield from _plugins(table)
-
-
-def _section(name: str, command: click.Command) -> Iterable[str]:
-    """One command: how it is called, and what it does."""
-    yield f"### arachne {name}\n"
-    usage = " ".join(["arachne", name, *(_metavar(p) for p in command.params if isinstance(p, click.Argument))])
-    yield f"```text\n{usage} [OPTIONS]\n```\n"
-    yield inspect.cleandoc(command.help or "") + "\n"
-
-
-def _options(commands: dict[str, click.Command]) -> Iterable[str]:
-    """Every option with its meaning; one that means something else in another command has a row for each."""
-    owners: dict[tuple[str, str], list[str]] = {}
-    for name, command in commands.items():
-        for option in command.params:
-            if isinstance(option, click.Option):
-                owners.setdefault((_write_option(option), _meaning(option)), []).append(name)
-    yield "| option | meaning | of |\n|---|---|---|"
-    for (written, meaning), names in sorted(owners.items(), key=lambda item: item[0][0].split("`--")[-1].lower()):
-        of = "most commands" if len(names) > MOST_NAMED else ", ".join(names)
-        yield f"| {written} | {meaning} | {of} |"
-    yield ""
 
 
 def _plugins(table: Table) -> Iterable[str]:
@@ -91,32 +68,6 @@ def _plugins(table: Table) -> Iterable[str]:
 
 def _escape(text: str) -> str:
     return text.replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
-
-
-def _write_option(option: click.Option) -> str:
-    names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
-    if option.is_flag:
-        return names
-    value = option.metavar or (
-        "\\|".join(map(str, option.type.choices))
-        if isinstance(option.type, click.Choice)
-        else {"integer": "NUMBER", "integer range": "NUMBER", "float": "NUMBER"}.get(
-            option.type.name, option.type.name.upper()
-        )
-    )
-    return f"{names} `{value}`" if "|" not in value else f"{names} {value}"
-
-
-def _meaning(option: click.Option) -> str:
-    text = _escape(option.help or "")
-    if option.required:
-        text = f"{text} Required."
-    elif isinstance(option.show_default, str):
-        text = f"{text} Default: {option.show_default}."
-    elif option.show_default:
-        default = option.default if isinstance(option.default, tuple) else (option.default,)
-        text = f"{text} Default: {' '.join(map(str, default))}."
-    return text.strip()
 
 
 def _metavar(parameter: click.Parameter) -> str:

@@ -1,4 +1,4 @@
-"""Make docs/on-paper.md of what benchmarks/cluster.py has measured.
+"""Make reports/on-paper.md of what benchmarks/cluster.py has measured.
 
 python -m benchmarks.cluster --out benchmarks/results/cluster.json
 python scripts/make_on_paper.py
@@ -13,7 +13,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "cluster.json"
-PAGE = ROOT / "docs" / "on-paper.md"
+PAGE = ROOT / "reports" / "on-paper.md"
 
 SHARD = 1024
 INPUTS = 10**8

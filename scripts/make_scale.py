@@ -1,4 +1,4 @@
-"""Fill docs/scale.md with what `python -m benchmarks.real_sizes` measured.
+"""Fill reports/scale.md with what `python -m benchmarks.real_sizes` measured.
 
 python scripts/make_scale.py
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "scale.md"
+PAGE = ROOT / "reports" / "scale.md"
 RESULTS = ROOT / "benchmarks" / "results" / "real_sizes.json"
 TITLES = {
     "resnet50": "ResNet-50, 224²",

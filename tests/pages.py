@@ -1,4 +1,4 @@
-"""README.md and the pages of docs/ as tests see them: fenced blocks with the marks above them, links, and anchors.
+"""README.md, docs/ and reports/ as tests see them: fenced blocks with the marks above them, links, and anchors.
 
 A mark is a comment on the line above a block; readers do not see it:
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "reports").glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 REASONS = {
     "installs packages": "what is tested is what is installed already",

@@ -1,4 +1,4 @@
-"""The tables of docs/scale.md are those of the committed results."""
+"""The tables of reports/scale.md are those of the committed results."""
 
 from __future__ import annotations
 

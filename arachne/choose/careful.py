@@ -23,7 +23,7 @@ SAFETY_DEVIATIONS, DEVIATIONS_BEYOND_LUCK = 0.7, 0.35
 
 The best of many similar candidates was partly lucky, so it breaks more of new inputs than of those it was judged on.
 Where that luck is measured (`arachne.choose.luck`) it is added to the count, and the margin is half as large.
-docs/repairs-at-equal-damage.md shows how often points selected by this rule keep their budgets on held-out inputs.
+reports/repairs-at-equal-damage.md shows how often points selected by this rule keep their budgets on held-out inputs.
 """
 
 BUDGET_SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)

@@ -4,7 +4,7 @@
     python -m benchmarks.real_sizes localise --only resnet50 vit --rows contrast bl
     python -m benchmarks.real_sizes repair --only fm-lstm --rows auto keep
     python -m benchmarks.real_sizes ranking --again
-    python scripts/make_scale.py                                     docs/scale.md from the results
+    python scripts/make_scale.py                                     reports/scale.md from the results
 
 Each row is measured in a process of its own and written to `benchmarks/results/real_sizes.json` as soon as it is
 there, so a run can be stopped and gone on with.

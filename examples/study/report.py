@@ -18,7 +18,7 @@ from examples.study.sources import PROJECT
 from examples.study.summary import groups_of, made_by, searchers_of, shared_runs, summarise
 from examples.study.wanted import came_out
 
-PAGE = PROJECT / "docs" / "repairs-at-equal-damage.md"
+PAGE = PROJECT / "reports" / "repairs-at-equal-damage.md"
 FIGURE = "pictures/repairs-at-equal-damage.svg"
 
 PRESENT = "present"

@@ -9,7 +9,7 @@ Broken can exceed the budget; how often it does is part of the result.
 
 `auto` is the default search as it was before `erase` and `low-rank` joined it, `margin@wide` left and the choice
 allowed for luck; [today's](#todays-default) was measured on some of the faults. Rows of its members ([what each
-does](reference/cli.md#searchers)) are their own candidates in the same run.
+does](../docs/reference/cli.md#searchers)) are their own candidates in the same run.
 
 In the tables: repaired (95 % interval of the mean over faults) @ broken, by budget; *kept*, the share of runs that keep
 0.5 % on held-out inputs; *weights* changed there (median). *Within reach* is the most that any one candidate of `auto`

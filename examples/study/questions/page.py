@@ -17,7 +17,7 @@ from examples.study.questions.tell_rivals import rq5
 from examples.study.questions.wanted import wanted_table
 from examples.study.sources import PROJECT
 
-PAGE = PROJECT / "docs" / "reproducing-the-paper.md"
+PAGE = PROJECT / "reports" / "reproducing-the-paper.md"
 PICTURES = "pictures"
 NEED_BOTH = ("rq6",)
 """Their figures need the paper's repair and the default."""

@@ -79,9 +79,9 @@ paper's class a gains 18.8 points, though the inputs that its RQ3 repairs of `6:
 errors of that class must have gone, too."""
 
 RQ5 = """The three most frequent confusions of each larger network. `gl` and `rs` are the paper's search after other
-localisers; [the other ways](reference/cli.md#searchers) are Arachne's searchers. `apricot`, `mode` (with real inputs in
-place of its GAN) and `deepfault` train, and are given 10,000 training inputs; Apricot trains 6 reduced models for an
-epoch each, where the paper has 20 models and 5 epochs.
+localisers; [the other ways](../docs/reference/cli.md#searchers) are Arachne's searchers. `apricot`, `mode` (with real
+inputs in place of its GAN) and `deepfault` train, and are given 10,000 training inputs; Apricot trains 6 reduced
+models for an epoch each, where the paper has 20 models and 5 epochs.
 
 Faithful, `gl` and `rs` hand back one patch. All others are read three times: where they may break no more of the seen
 half than faithful did (*repaired @ broken*, *errors left*, *accuracy*), where they break as much of the held-out half
@@ -144,9 +144,9 @@ the test inputs carries the fault and every label is right; column `planted` say
 SAME = """## What is the same, and what is not
 
 `--faithful` is the paper's text with its misprints corrected: [where it departs from the
-paper](how-it-works.md#where-it-departs-from-the-paper). The confusions of this page are look-alike classes (shirt and
-T-shirt, cat and dog): what is repaired is paid for with inputs that were right. A mistake with a cause of its own costs
-far less."""
+paper](../docs/how-it-works.md#where-it-departs-from-the-paper). The confusions of this page are look-alike classes
+(shirt and T-shirt, cat and dog): what is repaired is paid for with inputs that were right. A mistake with a cause of
+its own costs far less."""
 
 OWN_STUDY = """## Your own study
 
