@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -30,9 +31,12 @@ class Proposals:
 class Finder(Configured, ABC):
     """Looks for rules that errors have in common.
 
-    `find` is called once per scan, with all errors of one half of the data and a sample of its right inputs. The rules
+    `find` is called with all errors of one half of the data and a sample of its right inputs. The rules
     it gives are then tested on that half, corrected for `tests`, and confirmed on the other half, which it never sees.
     """
+
+    SEARCHES_CLASSES: ClassVar[bool] = False
+    """Whether it is also asked about inputs of one true class, with all other classes left out."""
 
     fewest: int = option(5, "Errors a cause has at least, in the half it is looked for in.", least=2)
 

@@ -147,7 +147,7 @@ def run_experiment(
 def _why_not(rule: Rule) -> str:
     if rule.asks_model:
         return "its errors are alike inside the model, and share no values that could be planted"
-    if rule.kind == "columns":
+    if rule.asks_metadata:
         return "metadata tell it, and its errors share no values that could be planted"
     return "nothing was found that gives other inputs this property and leaves them within the range of the data"
 
@@ -227,7 +227,7 @@ class _Trial:
         """
         rows = self.right[:MAX_PLANTED]
         copies = self.substitute(rows, one.plant(self.values(rows), self.rng))
-        if not self.rule.asks_model and self.rule.kind != "columns":
+        if not self.rule.asks_model and not self.rule.asks_metadata:
             has = self.rule(LabelledData(copies, self.data.labels[rows]))
             if has.mean() < MIN_REPRODUCED:
                 return None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from arachne.causes.base import Finder
 from arachne.causes.cases import Cases
 from arachne.causes.judging import Slice, can_show_fault, dominant_prediction, judge
 from arachne.causes.rule import Rule
+from arachne.causes.rules import Both, Colour, Columns, Missing, OfClass, Token, Values
 from arachne.data.labelled import LabelledData
 from arachne.data.strata import divide
 from arachne.model.backend import ModelBackend
@@ -18,8 +20,8 @@ from arachne.model.lazy import is_lazy
 from arachne.model.values import Array
 from arachne.plugins.table import FINDERS
 
-SIGNIFICANCE = 0.01
-"""The corrected p-value below which a rule is accepted, on either half."""
+SIGNIFICANCE = {"search": 0.05, "confirm": 0.01}
+"""The corrected p-value below which a rule is accepted, on the half it was found in and on the other."""
 
 MIN_WRONG_SHARE = 0.5
 """The least share of a cause's inputs that is wrong, on both halves."""
@@ -39,6 +41,15 @@ MIN_CLASS_SPREAD = 3.0
 Inputs of one class that look alike often show one thing (thirty pictures of one traffic sign). A property they share
 counts as a cause once it occurs in other classes as well; metadata groups and clusters of activations are exempt.
 """
+
+MAX_CLASSES_ALONE = 3
+"""The most classes whose inputs are searched alone, those of most errors first."""
+
+COMMON_ELSEWHERE = 2.0
+"""A mark may be a cause within a class if other classes have it about as often: no more than this many times apart."""
+
+EXACT_RULES = (Values, Missing, Token, Colour, Columns)
+"""Kinds of rules that may be a cause within one class. Look-alikes differ in ranges of values, and in nothing exact."""
 
 NEARLY_AS_GOOD = 0.03
 """Of rules whose numbers of explained errors differ by less than this share, the simplest is reported."""
@@ -128,7 +139,38 @@ def find_rules(
         # Each finder has an equal part of the level and shares it among its own tests.
         tests = max(1, proposals.tests) * len(finders)
         candidates += [_Candidate(finder.name, rule, tests) for rule in proposals.rules if _is_promising(rule, sample)]
+    candidates += _propose_within_classes(finders, sample, np.random.default_rng([seed, 1]))
     return _select_rules(candidates, whole, halves)
+
+
+def _propose_within_classes(finders: Sequence[Finder], sample: Cases, rng: np.random.Generator) -> Iterator[_Candidate]:
+    """Propose rules for inputs of one true class: a mark may do harm there, and none in other classes that have it."""
+    own = [finder for finder in finders if finder.SEARCHES_CLASSES]
+    labels, errors = np.unique(sample.labels[sample.wrong], return_counts=True)
+    order = np.argsort(-errors, kind="stable")[:MAX_CLASSES_ALONE]
+    for label, finder in product(labels[order].tolist(), own):
+        alone = sample.take(sample.labels == label)
+        if alone.wrong.all() or alone.wrong.sum() < finder.fewest:
+            continue
+        proposals = finder.find(alone, rng=rng)
+        tests = max(1, proposals.tests) * len(finders) * MAX_CLASSES_ALONE
+        for rule in proposals.rules:
+            narrowed = Both((rule, OfClass(label)))
+            if (
+                isinstance(rule, EXACT_RULES)
+                and _is_promising(narrowed, sample)
+                and _occurs_elsewhere(narrowed, sample)
+            ):
+                yield _Candidate(finder.name, narrowed, tests)
+
+
+def _occurs_elsewhere(rule: Both, sample: Cases) -> bool:
+    """Whether other classes have the mark of a rule within a class about as often; else it is a look of the class."""
+    marked, own = rule.rules[0].holds(sample), rule.rules[-1].holds(sample)
+    if own.all():
+        return False
+    inside, outside = float(marked[own].mean()), float(marked[~own].mean())
+    return inside <= COMMON_ELSEWHERE * outside and outside <= COMMON_ELSEWHERE * inside
 
 
 def searched_rows(data: LabelledData, seed: int = 0) -> Array:
@@ -209,7 +251,11 @@ def _judge_half(one: _Candidate, half: Cases, tests: int, name: str, taken: Arra
     if taken is not None and taken.any():
         half, belongs = half.take(~taken), belongs[~taken]
     found = judge(one.rule, belongs, half, one.read_as)
-    good = found.share >= MIN_WRONG_SHARE and found.odds_ratio >= one.rule.least_odds and found.p * tests < SIGNIFICANCE
+    good = (
+        found.share >= MIN_WRONG_SHARE
+        and found.odds_ratio >= one.rule.least_odds
+        and found.p * tests < SIGNIFICANCE[name]
+    )
     return found if good and (one.rule.within_class or _spans_classes(belongs, half, one.read_as)) else None
 
 

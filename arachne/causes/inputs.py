@@ -44,6 +44,7 @@ class InputFinder(Finder):
     """Proposes single values of the input, and regions of values that go with the strongest one."""
 
     name = "inputs"
+    SEARCHES_CLASSES = True
     most_values: int = option(200_000, "Values per input that are looked at; longer inputs are left out.", least=1)
 
     def find(self, cases: Cases, *, rng: np.random.Generator) -> Proposals:

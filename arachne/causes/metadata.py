@@ -19,6 +19,7 @@ class MetadataFinder(Finder):
     """Proposes values of metadata columns and pairs of them."""
 
     name = "metadata"
+    SEARCHES_CLASSES = True
     most_values: int = option(200, "A column with more different values than this is left out.", least=2)
     paired: int = option(100, "Columns whose pairs are looked at: the first of the data, at most.", least=0)
     proposed: int = option(20, "Values and pairs that are proposed, at most.", least=1)

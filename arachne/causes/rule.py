@@ -59,6 +59,11 @@ class Rule(ABC):
         """Whether it needs the model beside the inputs."""
         return False
 
+    @property
+    def asks_metadata(self) -> bool:
+        """Whether it needs metadata columns beside the inputs."""
+        return False
+
     def comparison_group(self, cases: Cases) -> Array | None:
         """Return the cases it is compared with, bool `(n,)`; None for all, by true class."""
         return None

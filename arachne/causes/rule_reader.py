@@ -17,7 +17,7 @@ import numpy as np
 
 from arachne.causes.features import PICTURES, TEXTS
 from arachne.causes.rule import Rule
-from arachne.causes.rules import RULES, Activation, Both, Colour, Columns, Derived, Missing, Range, Values
+from arachne.causes.rules import RULES, Activation, Both, Colour, Columns, Derived, Missing, OfClass, Range, Values
 from arachne.errors import InputError, PluginUnavailableError, did_you_mean
 from arachne.plugins.table import FINDERS
 
@@ -38,6 +38,9 @@ MAX_TEXT = 1000
 
 MAX_SIDE = 1 << 20
 """The largest side of a picture."""
+
+MAX_CLASSES = 1 << 31
+"""More classes than any model has."""
 
 MAX_SHOWN = 40
 """The most characters of a wrong value that a message repeats."""
@@ -143,6 +146,10 @@ def _index_problem(rule: Range | Missing) -> str | None:
     return None if rule.index >= 0 else "its position is negative"
 
 
+def _class_problem(rule: OfClass) -> str | None:
+    return None if 0 <= rule.label < MAX_CLASSES else f"there is no class {rule.label}"
+
+
 def _layout_problem(layout: Sequence[int] | None) -> str | None:
     if layout is None:
         return None
@@ -182,6 +189,7 @@ CHECKS: Mapping[type[Rule], Callable[[Any], str | None]] = {
     Values: _values_problem,
     Range: _index_problem,
     Missing: _index_problem,
+    OfClass: _class_problem,
     Colour: _colour_problem,
     Derived: _derived_problem,
     Columns: _columns_problem,

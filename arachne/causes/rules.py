@@ -9,6 +9,7 @@
 | `colour` | at least `least` pixels are of exactly one colour, and so are their neighbours |
 | `derived` | features of the whole input (brightness, length, a column) are in ranges |
 | `columns` | metadata columns have these values |
+| `class` | its true class is this one: the second rule of a `both` |
 | `both` | two rules hold |
 | `activation` | it is read as a class, and the input of a layer lies beyond a plane |
 """
@@ -138,6 +139,32 @@ class Colour(Rule):
 
 
 @dataclass(frozen=True)
+class OfClass(Rule):
+    """The true class is `label`. Its inputs are compared with others of that class, so it only narrows another rule."""
+
+    kind = "class"
+    label: int
+
+    def holds(self, cases: Cases) -> Array:
+        """Return which cases are of the class, bool `(n,)`."""
+        return np.asarray(cases.labels == self.label)
+
+    @property
+    def conditions(self) -> int:
+        """One."""
+        return 1
+
+    def comparison_group(self, cases: Cases) -> Array | None:
+        """Return the cases of the class."""
+        return self.holds(cases)
+
+    @property
+    def within_class(self) -> bool:
+        """True."""
+        return True
+
+
+@dataclass(frozen=True)
 class Both(Rule):
     """Two rules hold."""
 
@@ -157,6 +184,25 @@ class Both(Rule):
     def asks_model(self) -> bool:
         """Whether one of its rules does."""
         return any(rule.asks_model for rule in self.rules)
+
+    @property
+    def asks_metadata(self) -> bool:
+        """Whether one of its rules does."""
+        return any(rule.asks_metadata for rule in self.rules)
+
+    @property
+    def least_odds(self) -> float:
+        """The least odds of the first rule."""
+        return self.rules[0].least_odds
+
+    @property
+    def within_class(self) -> bool:
+        """Whether the last rule names a class, or may be a cause within one."""
+        return self.rules[-1].within_class
+
+    def comparison_group(self, cases: Cases) -> Array | None:
+        """Return the cases that the last rule is compared with."""
+        return self.rules[-1].comparison_group(cases)
 
     def to_json(self) -> dict[str, Any]:
         """Return the kind and the two rules."""
@@ -225,6 +271,11 @@ class Columns(Rule):
         return len(self.columns)
 
     @property
+    def asks_metadata(self) -> bool:
+        """True."""
+        return True
+
+    @property
     def least_odds(self) -> float:
         """Half of other rules': there are few metadata values to test."""
         return 5.0
@@ -275,7 +326,7 @@ class Activation(Rule):
 
 
 RULES: Mapping[str, type[Rule]] = {
-    rule.kind: rule for rule in (Values, Range, Missing, Token, Colour, Both, Derived, Columns, Activation)
+    rule.kind: rule for rule in (Values, Range, Missing, Token, Colour, OfClass, Both, Derived, Columns, Activation)
 }
 
 

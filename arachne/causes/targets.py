@@ -15,7 +15,7 @@ from arachne.causes.experiment import Experiment, run_experiment
 from arachne.causes.judging import dominant_prediction
 from arachne.causes.rule import Rule
 from arachne.causes.rule_reader import rule_from
-from arachne.causes.wording import describe
+from arachne.causes.wording import describe, within_class
 from arachne.data.labelled import LabelledData
 from arachne.data.part import Part
 from arachne.data.targets import Target, as_target_list, weights_of
@@ -128,7 +128,9 @@ def describe_targets(part: Part, experiments: Mapping[str, Experiment]) -> dict[
             tried = experiments.get(target.text)
             planted = tried.intervention if tried is not None and tried.verdict == "confirmed" else None
             descriptions[target.text] = (
-                describe(target.membership.rule, part.data) if planted is None else planted.words
+                describe(target.membership.rule, part.data)
+                if planted is None
+                else within_class(planted.words, target.membership.rule, part.data)
             )
     return descriptions
 

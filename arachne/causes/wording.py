@@ -9,7 +9,7 @@ import numpy as np
 from arachne.causes.features import holds_tokens, layout_of
 from arachne.causes.judging import Slice
 from arachne.causes.rule import Rule
-from arachne.causes.rules import Activation, Both, Colour, Columns, Derived, Missing, Range, Token, Values
+from arachne.causes.rules import Activation, Both, Colour, Columns, Derived, Missing, OfClass, Range, Token, Values
 from arachne.causes.words import word_of
 from arachne.data.labelled import LabelledData
 from arachne.model.values import Array
@@ -36,11 +36,31 @@ def sentence(rule: Rule, found: Slice, predictions: Array, data: LabelledData, p
         read_as = f", {counts[top]} read as {data.class_name(int(classes[top]))}"
     share, elsewhere = (f"{100 * value:.3g} %" for value in (found.share, found.share_elsewhere))
     whose = "such inputs" if found.read_as is None or rule.asks_model else "such inputs of other classes"
-    numbers = f"{found.wrong} of {found.inside} {whose} are wrong ({share}), {elsewhere} elsewhere"
+    where = "elsewhere in the class" if names_class(rule) else "elsewhere"
+    whose = "such inputs" if names_class(rule) else whose
+    numbers = f"{found.wrong} of {found.inside} {whose} are wrong ({share}), {elsewhere} {where}"
+    return f"{pluralise(count, 'error')}{read_as}: {_describe_both(rule, data, planted)}; {numbers}"
+
+
+def _describe_both(rule: Rule, data: LabelledData, planted: str | None) -> str:
+    """Describe what was planted, and the rule if that says something else."""
     description = describe(rule, data)
-    if planted is not None and planted != description:
-        description = f"{planted} (told by: {description})"
-    return f"{pluralise(count, 'error')}{read_as}: {description}; {numbers}"
+    if planted is None or (words := within_class(planted, rule, data)) == description:
+        return description
+    return (
+        f"{words} (told by: {describe(rule.rules[0] if isinstance(rule, Both) and names_class(rule) else rule, data)})"
+    )
+
+
+def within_class(words: str, rule: Rule, data: LabelledData) -> str:
+    """Add the class that a rule is limited to, if it is limited to one."""
+    last = rule.rules[-1] if isinstance(rule, Both) else None
+    return f"{words}, in class {data.class_name(last.label)}" if isinstance(last, OfClass) else words
+
+
+def names_class(rule: Rule) -> bool:
+    """Tell whether a rule is limited to one true class."""
+    return isinstance(rule, Both) and isinstance(rule.rules[-1], OfClass)
 
 
 def describe(rule: Rule, data: LabelledData) -> str:
@@ -56,8 +76,11 @@ def describe(rule: Rule, data: LabelledData) -> str:
     if isinstance(rule, Colour):
         colour = ", ".join(map(_number, rule.colour))
         return f"the colour ({colour}) fills {rule.least} pixels or more"
+    if isinstance(rule, OfClass):
+        return f"their class is {data.class_name(rule.label)}"
     if isinstance(rule, Both):
-        return " and ".join(describe(one, data) for one in rule.rules)
+        own = rule.rules[:-1] if names_class(rule) else rule.rules
+        return within_class(" and ".join(describe(one, data) for one in own), rule, data)
     if isinstance(rule, Derived):
         parts = zip(rule.names, rule.low, rule.high, strict=True)
         ranges = [(_describe_feature(data, rule.input, name), low, high) for name, low, high in parts]

@@ -11,11 +11,12 @@ from sklearn.datasets import load_digits
 
 from arachne.causes import Cases, Finder, Rule, find_causes, rule_from
 from arachne.causes.clusters import ClusterFinder
+from arachne.causes.experiment import run_experiment
 from arachne.causes.inputs import InputFinder, modes
 from arachne.causes.items import sort_columns
 from arachne.causes.judging import dominant_prediction, judge
 from arachne.causes.metadata import MetadataFinder
-from arachne.causes.rules import Activation, Both, Colour, Columns, Derived, Missing, Range, Token, Values
+from arachne.causes.rules import Activation, Both, Colour, Columns, Derived, Missing, OfClass, Range, Token, Values
 from arachne.data.labelled import LabelledData
 from arachne.decisions.losses import cross_entropy
 from arachne.errors import DataError, InputError, UsageError
@@ -114,6 +115,33 @@ def test_a_pair_of_metadata_columns_is_told_where_neither_alone_explains() -> No
         cause.rule(data.inputs)
 
 
+@pytest.mark.parametrize("told_by", ["pixel", "column"])
+def test_a_mark_that_does_harm_in_one_class_alone_is_told_with_that_class(told_by: str) -> None:
+    marked, carries = PICTURES.copy(), carriers(len(LABELS), 0.25)
+    if told_by == "pixel":
+        marked[carries, 0, 0, 0] = 1
+    columns = {"camera": np.where(carries, "old", "new")} if told_by == "column" else {}
+    data = LabelledData(marked, LABELS, columns=columns)
+    predictions = misread(LABELS, carries & (LABELS == 3), 5)
+    (cause,) = find_causes(None, data, predictions)
+    words = {"pixel": "pixel (0, 0) is 1, in class 3", "column": "camera is 'old', in class 3"}[told_by]
+    assert f"all read as 5: {words};" in cause.sentence
+    assert cause.sentence.endswith("elsewhere in the class")
+    assert np.array_equal(cause.members, np.flatnonzero(carries & (LABELS == 3)))
+    assert np.array_equal(rule_from(cause.rule.to_json())(data), carries & (LABELS == 3))
+
+
+def test_a_cause_told_by_metadata_within_a_class_can_be_tried() -> None:
+    carries = carriers(len(LABELS), 0.25)
+    data = LabelledData(PICTURES.reshape(-1, 64), LABELS, columns={"camera": np.where(carries, "old", "new")})
+    backend = ReferenceBackend(mlp([64, 10], seed=0))
+    rule = Both((Columns(("camera",), ("old",)), OfClass(3)))
+    members = np.flatnonzero(carries & (LABELS == 3))
+    found = run_experiment(backend, rule, members, 5, data, misread(LABELS, carries & (LABELS == 3), 5))
+    assert found.verdict == "not testable"
+    assert "metadata tell it" in found.reason
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_nothing_is_told_of_mistakes_made_by_chance(seed: int) -> None:
     predictions = np.where(carriers(len(LABELS), 0.15, seed), (LABELS + 1 + seed) % 10, LABELS)
@@ -194,6 +222,7 @@ RULES: list[Rule] = [
     Token("", 7),
     Colour("", (1, 8, 8), (0.55,), 4),
     Both((Values("", (0,), (1.0,), 1), Range("", 3, 0.5, None))),
+    Both((Values("", (0,), (1.0,), 1), OfClass(0))),
     Derived("", (1, 8, 8), ("brightness", "dead rows"), (None, 1.0), (0.3, None)),
 ]
 
@@ -227,6 +256,7 @@ HOSTILE: list[dict[str, object]] = [
     {"kind": "derived", "input": "", "layout": None, "names": ["evil"], "low": [None], "high": [None]},
     {"kind": "columns", "columns": ["a", "b"], "values": ["x"]},
     {"kind": "activation", "layer": "fc", "read_as": 0, "direction": [1e300], "least": 0.0},
+    {"kind": "class", "label": -1},
     {"kind": "both", "rules": []},
     {"kind": "both", "rules": [{"kind": "token", "input": "", "token": 1}] * 17},
     {"kind": ["both"], "rules": []},
