@@ -15,7 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "reports").glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "tests" / "thirteen_tasks.md",
+    *sorted((ROOT / "reports").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 
 REASONS = {
     "installs packages": "what is tested is what is installed already",

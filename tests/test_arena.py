@@ -1,4 +1,4 @@
-"""docs/arena.md is what `python -m examples.arena` prints from the committed results, without models or data."""
+"""reports/arena.md is what `python -m examples.arena` prints from the committed results, without models or data."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ def test_the_page_is_what_the_command_prints() -> None:
     command = [sys.executable, "-m", "examples.arena", "--replay"]
     done = subprocess.run(command, cwd=ROOT, env=nowhere, stdout=subprocess.PIPE, check=True, timeout=120)
     page = done.stdout.decode("utf-8")
-    assert page == (ROOT / "docs" / "arena.md").read_text(encoding="utf-8")
+    assert page == (ROOT / "reports" / "arena.md").read_text(encoding="utf-8")
     assert "as published" in page
     assert "nan" not in page.split()

@@ -8,7 +8,7 @@ import pytest
 
 from tests.pages import ROOT, Page, commands
 
-TASKS = Page.read(ROOT / "docs" / "thirteen-tasks.md")
+TASKS = Page.read(ROOT / "tests" / "thirteen_tasks.md")
 SECTIONS = re.split(r"^## ", TASKS.text, flags=re.MULTILINE)[1:]
 
 
@@ -20,7 +20,7 @@ def test_there_are_thirteen() -> None:
 def test_every_command_of_a_task_is_run_somewhere(section: str) -> None:
     own = [block for block in TASKS.blocks if block.text in section]
     assert own
-    named = [Page.read(ROOT / "docs" / link) for link in re.findall(r"\((\S+\.md)(?:#\S+)?\)", section)]
+    named = [Page.read((TASKS.path.parent / link).resolve()) for link in re.findall(r"\((\S+\.md)(?:#\S+)?\)", section)]
     run = {
         command
         for page in (TASKS, *named)

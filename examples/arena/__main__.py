@@ -2,7 +2,7 @@
 
     python -m examples.arena run                         # every cell that is not there yet; minutes each
     python -m examples.arena run --only lenet5 --contender auto --seeds 2
-    python -m examples.arena report                      # writes docs/arena.md from the committed results
+    python -m examples.arena report                      # writes reports/arena.md from the committed results
     python -m examples.arena --replay                    # prints the same page, needs neither models nor data
 
 The models and inputs lie in the folder `arena` of the study's data (`ARACHNE_DATA`); the page says where they are from.
@@ -17,7 +17,7 @@ from pathlib import Path
 from examples.arena.page import page
 from examples.arena.store import load, save
 
-PAGE = Path(__file__).parents[2] / "docs" / "arena.md"
+PAGE = Path(__file__).parents[2] / "reports" / "arena.md"
 
 
 def main(words: list[str] | None = None) -> None:

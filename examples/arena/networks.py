@@ -1,6 +1,6 @@
 """Networks that others published, built here in PyTorch from plain arrays of weights.
 
-The folder `arena` of the study's data (`ARACHNE_DATA`) holds the arrays; `docs/arena.md` says where each comes from.
+The folder `arena` of the study's data (`ARACHNE_DATA`) holds the arrays; `reports/arena.md` says where each comes from.
 Keras kernels are `(height, width, in, out)` and flatten over `(height, width, channels)`; PyTorch has channels first.
 """
 

@@ -1,4 +1,4 @@
-"""docs/arena.md, from the committed results alone."""
+"""reports/arena.md, from the committed results alone."""
 
 from __future__ import annotations
 
