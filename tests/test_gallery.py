@@ -10,9 +10,13 @@ import pytest
 
 pytest.importorskip("onnxruntime", reason="the gallery's models are not run: onnxruntime is not installed")
 
+import arachne
+from arachne.localise.sparing import layers_behind
+from arachne.tasks import Detection
 from examples.gallery.__main__ import EXHIBITS, NAMES, PAGE, load, main
-from examples.gallery.exhibit import Exhibit, MissingError
+from examples.gallery.exhibit import Exhibit, MissingError, package_folder
 from examples.gallery.file_types import read_features
+from examples.gallery.openings import FILES
 from examples.gallery.wake_words import SAMPLES, place_in_noise
 
 README = Path(__file__).parent.parent / "README.md"
@@ -75,3 +79,38 @@ def test_what_is_missing_is_named_with_how_to_install_it(capsys: pytest.CaptureF
         exhibit.find_model()
     with pytest.raises(MissingError, match="pip install x"):
         _ = exhibit.version
+
+
+def test_a_yolov8_export_of_a_package_has_its_class_head_in_reach_and_takes_a_patch(tmp_path: Path) -> None:
+    file = "nudenet/320n.onnx"
+    try:
+        path = package_folder("nudenet", FILES[file]) / "320n.onnx"
+    except MissingError as missing:
+        pytest.skip(str(missing))
+    backend = arachne.load(path)
+    inputs = np.random.default_rng(0).random((2, 3, 320, 320), np.float32)
+    outputs, task = backend.forward(inputs), Detection()
+    task = task.resolve(outputs, None)
+    assert task.n_names(outputs) == 18
+    spared = task.spared_outputs(outputs)
+    behind = layers_behind(backend, inputs, spared)
+    free = {layer.name for layer in backend.layers} - behind
+    assert free == {f"model.22.cv3.{scale}.{part}" for scale in range(3) for part in ("0.conv", "1.conv", "2")}
+
+    layer = "model.22.cv3.1.2"
+    bias = backend.get_weights(layer)["bias"]
+    changed = bias.copy()
+    changed[4] -= 1.0
+    backend.set_weights(layer, "bias", changed)
+    backend.save(tmp_path / "other.onnx")
+    patch = arachne.diff(path, tmp_path / "other.onnx")
+    arachne.apply(patch, path, tmp_path / "fixed.onnx")
+    before, after = path.read_bytes(), (tmp_path / "fixed.onnx").read_bytes()
+    places = [at for at, (old, new) in enumerate(zip(before, after, strict=True)) if old != new]
+    start = before.index(bias.tobytes())
+    assert 0 < len(places) <= 4
+    assert all(start + 16 <= at < start + 20 for at in places)
+    boxes = np.broadcast_to(spared, outputs.shape)
+    after_outputs = arachne.load(tmp_path / "fixed.onnx").forward(inputs)
+    assert np.array_equal(after_outputs[boxes], outputs[boxes])
+    assert not np.array_equal(after_outputs, outputs)

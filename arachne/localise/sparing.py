@@ -10,7 +10,7 @@ import numpy as np
 from arachne.data.part import Part
 from arachne.localise.base import Localiser
 from arachne.model.backend import ModelBackend
-from arachne.model.values import Array, take
+from arachne.model.values import Array, Inputs, count, take
 from arachne.text import pluralise
 
 PROBED = 4
@@ -30,7 +30,8 @@ def spare_layers(backend: ModelBackend, part: Part, localiser: Localiser) -> tup
     spared = part.task.spared_outputs(part.outputs)
     if spared is None:
         return localiser, None
-    allowed, touching = [layer.name for layer in localiser.layers(backend)], layers_behind(backend, part, spared)
+    touching = layers_behind(backend, part.data.inputs, spared)
+    allowed = [layer.name for layer in localiser.layers(backend)]
     behind = [name for name in allowed if name in touching]
     what = part.task.SPARED
     if not behind:
@@ -42,15 +43,15 @@ def spare_layers(backend: ModelBackend, part: Part, localiser: Localiser) -> tup
     return replace(localiser, exclude=(*localiser.exclude, *map(escape, behind))), note
 
 
-def layers_behind(backend: ModelBackend, part: Part, values: Array) -> frozenset[str]:
+def layers_behind(backend: ModelBackend, inputs: Inputs, values: Array) -> frozenset[str]:
     """Return the layers that some values of the outputs depend on: those with a gradient.
 
     Args:
         backend: The model.
-        part: Inputs to look at.
+        inputs: Inputs; the first few are looked at.
         values: Which values of an input's outputs, bool of their shape.
     """
-    rows = np.arange(min(PROBED, len(part)))
+    rows = np.arange(min(PROBED, count(inputs)))
     chance = np.random.default_rng(0).normal(size=(len(rows), *values.shape)).astype(np.float32) * values
-    found = backend.weight_gradients(take(part.data.inputs, rows), lambda _, batch: chance[batch])
+    found = backend.weight_gradients(take(inputs, rows), lambda _, batch: chance[batch])
     return frozenset(layer for (layer, _), gradient in found.items() if np.any(gradient))

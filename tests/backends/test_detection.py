@@ -128,7 +128,7 @@ def test_layers_behind_boxes_are_told_by_gradients(place: Path) -> None:
     part = run_part(backend, data, task=Detection())
     spared = part.task.spared_outputs(part.outputs)
     assert spared is not None
-    assert layers_behind(backend, part, spared) == {"body", "box"}
+    assert layers_behind(backend, part.data.inputs, spared) == {"body", "box"}
 
 
 def test_labels_that_are_no_boxes_are_refused(place: Path) -> None:
