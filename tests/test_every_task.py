@@ -190,3 +190,32 @@ def test_the_same_in_python(done: Done) -> None:
     assert measured.held_out.repaired == result.evidence.held_out.repaired
     if done.name != "rule":
         assert library.scan(done.folder / "model.onnx", data, task=task).faults
+
+
+def test_causes_are_found_or_left_out_with_a_reason(done: Done) -> None:
+    if done.name == "rule":
+        return
+    words = ("--target", "cause:1", "--search", done.case.search, "--max-break", "20%", "-o", "by-cause")
+    found = arachne("repair", *done.inputs, *words, cwd=done.folder)
+    if done.name == "binary":
+        assert "no common cause" in found.err
+        return
+    assert found.code == 2
+    assert f"causes are looked for where each input has one label, and the task is '{done.name}'" in found.err
+
+
+def test_a_cause_of_false_alarms_of_one_raw_output_is_a_target(tmp_path: Path) -> None:
+    x, y = draw(900)
+    printed = np.random.default_rng(1).random(900) < 0.15
+    x[printed, 0] = 9.0
+    unsafe = y > 1
+    make(tmp_path, "onnx", None, x, np.array(["safe", "unsafe"])[1 * unsafe], 2.0 * (unsafe | printed) - 1, np.zeros(1))
+    causes = arachne("scan", "model.onnx", "--data", "data.npz", "--json", cwd=tmp_path).json["causes"]
+    assert causes
+    words = ("--target", "cause:1", "--search", "margin", "--max-break", "5%", "-o", "fix", "--json")
+    fixed = arachne("repair", "model.onnx", "--data", "data.npz", *words, cwd=tmp_path)
+    assert fixed.code == 0, fixed.err
+    held_out = fixed.json["held_out"]
+    assert held_out["repaired"] > 0.5 * held_out["negatives"] > 5
+    again = arachne("evaluate", "model.onnx", "--data", "data.npz", "--patch", "fix/patch.json", "--json", cwd=tmp_path)
+    assert again.json["held_out"]["repaired"] == held_out["repaired"]

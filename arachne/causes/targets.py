@@ -109,9 +109,12 @@ class CauseTargets:
 
 
 def try_targets(backend: ModelBackend, part: Part) -> dict[str, Experiment]:
-    """Try the causes among a part's targets by experiment, on the part's inputs; by the targets' texts."""
-    found = {}
-    for target in part.targets:
+    """Try the causes among a part's targets by experiment, on the part's inputs; by the targets' texts.
+
+    Experiments read outputs as class scores, so there are none where a model has one raw output.
+    """
+    found: dict[str, Experiment] = {}
+    for target in part.targets if part.task.SINGLE else ():
         if isinstance(target.membership, CauseMembership):
             shown = part.shows(target)
             read_as = dominant_prediction(shown, Cases.of(part.data, part.predictions))

@@ -95,13 +95,13 @@ def command(
     reach = LayersTable.of(backend, executed=True)
     if reach.out_of_reach:
         output.say(f"{reach.reach} (--layers tells why)")
-    if found.left_out is not None:
-        output.say(f"note: {found.left_out}")
+    if found.task.no_causes is not None:
+        output.say(f"note: {found.task.no_causes}")
     sick = sick or (() if order is None else (order.describe(found.data),))
     if sick and causes:
         output.say("causes are not looked for in a model that looks sick: see to that first")
     shared = None
-    if causes and found.left_out is None and not sick:
+    if causes and found.task.no_causes is None and not sick:
         with output.progress("look for causes"):
             shared = found.causes
     looked = len(searched_rows(found.data))
@@ -131,7 +131,7 @@ def command(
             _write(page, drawn, output)
     elif backend.only_scores is not None:
         output.say(f"note: {backend.only_scores}; --page scan.html shows the inputs behind this")
-    elif found.faults and causes and found.left_out is None:
+    elif found.faults and causes and found.task.no_causes is None:
         output.say(tell_next(given_sources(context), (shared or found.faults)[0].target, mendable))
 
 

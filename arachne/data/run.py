@@ -54,7 +54,7 @@ def whole_part(
 ) -> Part:
     """Make one part of all of the data; this runs the original model over it."""
     part = run_part(backend, with_model_names(backend, data), run, task)
-    if causes is not None and part.task.SINGLE:
+    if causes is not None and part.task.no_causes is None:
         target = causes(target, part.data, part.predictions)
     names = None if part.task.SINGLE else part.class_names
     found = parse_targets(

@@ -259,7 +259,8 @@ class _Parser:
         if keyword == "rows":
             return DataError(f"the rows file '{rest}' of target '{text}' is no file")
         if keyword == "cause":
-            return UsageError(f"target '{text}' is a cause of the scan's, which this command does not look for")
+            reason = self._task.no_causes or "this command looks for no causes"
+            return UsageError(f"target '{text}' is a cause of the scan's: {reason}")
         if keyword == "top":
             return UsageError(f"target '{text}' wants a number above 0 after 'top:', got '{rest}'")
         if keyword == "group":

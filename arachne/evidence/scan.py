@@ -82,13 +82,6 @@ class Scan(Drawable):
         return self.data.labels if self.labels is None else self.labels
 
     @property
-    def left_out(self) -> str | None:
-        """Why causes are not looked for; None where they are."""
-        if self.task.SINGLE:
-            return None
-        return f"causes are looked for where each input has one label, and the task is '{self.task.name}'"
-
-    @property
     def accuracy(self) -> float:
         """Share of decisions that are right."""
         return float(np.mean(self.predictions == self.true_classes))
@@ -104,16 +97,21 @@ class Scan(Drawable):
         """Targets of one class (`a:*`, `*:b`) with more mistakes than the most frequent confusion of two classes."""
         if not self.task.SINGLE and self.task.absent_classes(self.n_classes):
             return ()
+        if self.faults and ":" not in self.faults[0].target:
+            return ()
         names = self.class_names or self.data.class_names
         return wildcards(self.true_classes, self.predictions, self.n_classes, names)
 
     @cached_property
     def causes(self) -> Sequence[Cause]:
-        """The causes of the mistakes, each tried by experiment, that of most errors first; found on first access."""
-        if self.left_out is not None:
+        """The causes of the mistakes, each tried by experiment, that of most errors first; found on first access.
+
+        Experiments read a model's outputs as class scores, so one raw output has none.
+        """
+        if self.task.no_causes is not None:
             return ()
         found = find_causes(self.backend, self.data, self.predictions)
-        return found if self.backend is None else try_causes(found, self.backend)
+        return try_causes(found, self.backend) if self.backend is not None and self.task.SINGLE else found
 
     @cached_property
     def forecast(self) -> Forecast | None:

@@ -335,4 +335,4 @@ def _table(name: str, *columns: str, justify: Literal["left", "right"] = "right"
 
 def scan_text(scan: Scan) -> str:
     """The causes and the mistakes of a scan as plain text."""
-    return as_text(ScanTable.of(scan, scan.causes if scan.left_out is None else None))
+    return as_text(ScanTable.of(scan, scan.causes if scan.task.no_causes is None else None))

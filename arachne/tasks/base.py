@@ -54,8 +54,21 @@ class Task(Configured, ABC):
     TABULATES: ClassVar[bool] = False
     """Whether `tabulate` tells something: it needs the raw outputs of a patched model, which take a pass."""
 
+    CROWDED: ClassVar[bool] = False
+    """Whether right decisions lie as close together at the border as anywhere, so that every small change breaks some.
+
+    A search then keeps all of them where they are: those far from the border tell how others near it will move.
+    """
+
     NOUN: ClassVar[str] = "input"
     """The thing that one decision is about: an input, a label, a token, a pixel."""
+
+    @property
+    def no_causes(self) -> str | None:
+        """Why causes of mistakes are not looked for; None where they are."""
+        if self.ONE_LABEL:
+            return None
+        return f"causes are looked for where each input has one label, and the task is '{self.name}'"
 
     @abstractmethod
     def read(self, outputs: Array, labels: Array) -> Decisions:
