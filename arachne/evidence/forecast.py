@@ -147,6 +147,8 @@ def usual_accuracy(part: Part, rows: Array) -> float:
 
 def frequent_class(part: Part) -> str | None:
     """Return the name of the class that most of the target is of; None if there is none."""
+    if not part.task.ONE_LABEL:
+        return None
     classes, counts = np.unique(part.labels[part.negatives], return_counts=True)
     most = int(counts.argmax())
     return part.class_names[int(classes[most])] if counts[most] >= MOSTLY * counts.sum() else None

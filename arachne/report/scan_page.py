@@ -32,7 +32,8 @@ def scan_page(scan: Scan, *, command: str | None = None) -> dict[str, Any]:
         {
             "command": command,
             "source": scan.data.source,
-            "inputs": len(scan.data),
+            "inputs": len(scan.true_classes),
+            "noun": scan.task.NOUN,
             "wrong": wrong,
             "accuracy": scan.accuracy,
             "unexplained": wrong - sum(cause.count for cause in scan.causes),
