@@ -7,8 +7,9 @@ the positives, the loss of a step is
      + lambda * POSITIVE_WEIGHT * mean over positives of relu(guard - margin) / unit)
     / (1 + lambda)                          guard = min(margin_0, GUARD_MARGIN unit) - SLACK unit
 
-A positive costs nothing while its margin is above its guard. lambda falls from FIRST_STIFFNESS to LAST_STIFFNESS along
-the path, so its points lead from "break nothing" to "repair whatever it takes".
+A positive costs nothing while its margin is above its guard; where borders are crowded (regression), that is margin_0
+less the slack. lambda falls from FIRST_STIFFNESS to LAST_STIFFNESS along the path, so its points lead from "break
+nothing" to "repair whatever it takes".
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ def margin_loss(problem: Problem, batch: Batch, progress: float) -> LossGradient
     """Return the gradient of the loss of one step; `progress` grows from 0 at the first step to 1 at the last."""
     unit = problem.margin_unit
     stiffness = FIRST_STIFFNESS * (LAST_STIFFNESS / FIRST_STIFFNESS) ** progress
-    guards = np.minimum(margins(batch.before, batch.labels), GUARD_MARGIN * unit) - SLACK * unit
+    most = np.inf if problem.fitness_inputs.task.CROWDED else GUARD_MARGIN * unit
+    guards = np.minimum(margins(batch.before, batch.labels), most) - SLACK * unit
     wanted = np.where(batch.negative, TARGET_MARGIN * unit, guards)
     weights = np.where(batch.negative, 1.0, stiffness * POSITIVE_WEIGHT) * batch.shares / (unit * (1 + stiffness))
     return partial(_short_of, batch.labels, wanted, weights)

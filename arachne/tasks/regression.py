@@ -26,6 +26,7 @@ class Regression(Task):
 
     name = "regression"
     NOUN = "number"
+    CROWDED = True
 
     tolerance: float | None = option(None, "How far a prediction may be from its label, in the label's unit.", least=0)
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from arachne.data.labelled import LabelledData
 from arachne.data.read import read_data
 from arachne.errors import DataError, InputError, ModelError, UsageError
+from arachne.evidence.scan import Scan
 from arachne.model.values import Array
+from arachne.search.folds import Batch
+from arachne.search.margin import margin_loss
 from arachne.settings import make_task, task_from
 from arachne.tasks import (
     Binary,
@@ -214,3 +219,21 @@ def test_a_task_is_made_again_from_provenance(task: Task) -> None:
     assert task_from({}) is None
     with pytest.raises(InputError, match="which comes with strange 1, which is not installed"):
         task_from({"settings": {"task": {"name": "strange", "package": "strange 1"}}})
+
+
+@pytest.mark.parametrize("task", [Regression(tolerance=5.0), SingleLabel()], ids=["regression", "single-label"])
+def test_a_search_holds_right_numbers_where_they_are_and_other_decisions_by_the_border(task: Task) -> None:
+    before = np.array([[-6.0, 0.0, -4.0]])  # a margin of 4, four times the unit
+    batch = Batch(np.arange(1), np.ones(1, np.int64), before, np.ones(1), np.zeros(1, bool))
+    problem: Any = SimpleNamespace(margin_unit=1.0, fitness_inputs=SimpleNamespace(task=task))
+    nearer_the_border = np.array([[-7.0, 0.0, -3.0]])
+    gradient = margin_loss(problem, batch, 0.0)(nearer_the_border, slice(0, 1))
+    assert bool(gradient.any()) == isinstance(task, Regression)
+
+
+def test_regression_lists_its_mistakes_without_pairs_of_classes() -> None:
+    labels, predictions = np.ones(4, np.int64), np.array([2, 2, 0, 1])
+    data = LabelledData(np.zeros((4, 1), np.float32), np.zeros(4))
+    found = Scan(data, predictions, 3, labels=labels, class_names=("under", "within", "over"), task=Regression())
+    assert [fault.target for fault in found.faults] == ["over", "under"]
+    assert found.wildcards == ()
