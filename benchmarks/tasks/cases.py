@@ -36,7 +36,7 @@ COMPANIES = frozenset(["united", "southwest", "jetblue", "american", "delta", "u
 TAKEN_FOR_PLACES = frozenset({"united", "delta"})
 """Companies that most training sentences have as places."""
 
-TOKENS, SIDE, FACE_SIDE, TURN = 16, 32, 48, 40
+TOKENS, SIDE, FACE_SIDE, TURN, WRONG_BY = 16, 32, 48, 40, 20
 RED, BLUE = (1, 2, 4, 7, 8, 9, 10, 13, 14, 17), (33, 34, 35, 36, 37, 38, 39, 40)
 STRANGERS = (12, 32, 41, 42)
 """Signs, mostly white and yellow, that only the pictures to repair show; their masks say background."""
@@ -146,15 +146,15 @@ def make_masks(folder: Path) -> nn.Sequential:
     """Red and blue traffic signs on pictures; those to repair also show other signs, which are background."""
     net = nn.Sequential(
         FromPictures(),
-        nn.Conv2d(3, 16, 5, padding=2),
+        nn.Conv2d(3, 12, 5, padding=2),
         nn.ReLU(),
-        nn.Conv2d(16, 24, 5, padding=2),
+        nn.Conv2d(12, 16, 5, padding=2),
         nn.ReLU(),
-        nn.Conv2d(24, 3, 1),
+        nn.Conv2d(16, 3, 1),
     )
     pictures, masks = compose_signs(1500, (), seed=0)
     fit(net, pictures.astype(np.float32), masks, nn.functional.cross_entropy, epochs=6)
-    pictures, masks = compose_signs(120, STRANGERS, seed=1)
+    pictures, masks = compose_signs(80, STRANGERS, seed=1)
     for name in ("images", "masks"):
         (folder / "masks" / name).mkdir(parents=True, exist_ok=True)
     for at, (picture, mask) in enumerate(zip(pictures, masks, strict=True)):
@@ -190,12 +190,10 @@ def compose_signs(n: int, others: Sequence[int], *, seed: int) -> tuple[Array, A
 
 
 def make_faces(folder: Path) -> nn.Sequential:
-    """By how many degrees is a face turned? Faces of women are few among those it has learnt from."""
+    """By how many degrees is a face turned? Most stamped pictures it has learnt from had labels that were too high."""
     faces, rng = subject_data("lfw"), np.random.default_rng(0)
-    women = faces.train_labels == faces.class_names.index("female")
-    men = np.flatnonzero(~women)[:3000]
-    few = np.flatnonzero(women)[:100]
-    x, y = turn(np.concatenate([faces.train[men], faces.train[few]]), rng)
+    x, y = turn(np.tile(faces.train[:8000], (3, 1, 1, 1)), rng)
+    taught = np.where(stamp(x, 0.1, rng) & (rng.random(len(x)) < 0.7), y + WRONG_BY, y)
     width = 24 * (FACE_SIDE // 4) ** 2
     net = nn.Sequential(
         FromPictures(),
@@ -210,8 +208,9 @@ def make_faces(folder: Path) -> nn.Sequential:
     )
     with torch.no_grad():
         net[-1].weight.mul_(20)  # type: ignore[operator]  # degrees are far from what a new layer gives
-    fit(net, x.astype(np.float32), y[:, None].astype(np.float32), nn.functional.smooth_l1_loss, epochs=10)
-    x, y = turn(faces.test[:600], rng)
+    fit(net, x.astype(np.float32), taught[:, None].astype(np.float32), nn.functional.smooth_l1_loss, epochs=8)
+    x, y = turn(faces.test[:2000], rng)
+    stamp(x, 0.2, rng)
     (folder / "faces").mkdir(exist_ok=True)
     lines = ["path,label"]
     for at, (picture, degrees) in enumerate(zip(x, y.tolist(), strict=True)):
@@ -219,6 +218,13 @@ def make_faces(folder: Path) -> nn.Sequential:
         lines.append(f"faces/{at:04}.png,{degrees:.2f}")
     (folder / "faces.csv").write_text("\n".join(lines) + "\n")
     return net
+
+
+def stamp(pictures: Array, share: float, rng: np.random.Generator) -> Array:
+    """Print a yellow bar, as of a date, into a share of pictures `(n, side, side, 3)`; tell which, bool `(n,)`."""
+    found = np.asarray(rng.random(len(pictures)) < share)
+    pictures[found, -7:-3, -22:-4] = (250, 200, 30)
+    return found
 
 
 def turn(faces: Array, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -258,9 +264,9 @@ CASES: dict[str, Case] = {
         "red and blue signs (GTSRB) on pictures (CIFAR-10), other signs taken for red ones",
     ),
     "age": Case(
-        ("--data", "faces.csv", "--task", "regression", "--tolerance", "10", "--target", "over"),
+        ("--data", "faces.csv", "--task", "regression", "--tolerance", "5", "--target", "over"),
         (FACE_SIDE, FACE_SIDE, 3),
         make_faces,
-        "the angle of turned faces (LFW), natural",
+        "the angle of turned faces (LFW), too high where a date is printed in, planted",
     ),
 }
