@@ -25,7 +25,7 @@ from benchmarks.tasks.networks import MODELS, write_models
 
 RESULTS = Path(__file__).parents[1] / "results" / "tasks.json"
 NOTHING_WITHIN_BUDGET = 6
-"""What `arachne repair` exits with where no patch keeps its budget."""
+"""The exit code of `arachne repair` where no patch keeps its budget."""
 
 Row = dict[str, Any]
 
