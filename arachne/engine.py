@@ -46,6 +46,7 @@ from arachne.scoring.evaluators import make_evaluator
 from arachne.scoring.outcome import Baseline
 from arachne.scoring.threads import one_thread
 from arachne.search import Norms, Pool, Problem, SearchResult
+from arachne.search.ahead import working_ahead
 from arachne.search.build import build_problem
 from arachne.search.measured import MeasuredCandidate, measure_front, with_held_out
 from arachne.search.rounds import another_round
@@ -242,7 +243,8 @@ def search(
         state = run.resumed_state()
         outlook = begin_outlook(run, problem, settings, state)
         on_state = outlook.after(run.on_state(state))
-        found = settings.searcher.search(problem, rng=run.rng, state=state, on_state=on_state, stop=run.stop_reason)
+        with working_ahead(problem):
+            found = settings.searcher.search(problem, rng=run.rng, state=state, on_state=on_state, stop=run.stop_reason)
         front = [one if one.made_by else replace(one, made_by=settings.searcher.name) for one in found.front]
         found = replace(found, front=tuple(front))
         if settings.budget is not None and len(found.front) == 1:

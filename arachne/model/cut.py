@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
@@ -71,6 +71,9 @@ class Cut(ABC):
             more slowly.
         n: How many inputs the cut was made with.
     """
+
+    IN_THREADS: ClassVar[bool] = False
+    """Whether several threads may ask for scores and gradients at a time."""
 
     n: int = 0
 

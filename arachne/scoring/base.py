@@ -25,6 +25,11 @@ class Scorer(ABC):
     made for; with one label for each input these are the numbers of the inputs.
     """
 
+    @property
+    def in_threads(self) -> bool:
+        """Whether several threads may use it at a time."""
+        return False
+
     @abstractmethod
     def scores(self, values: Array, rows: Array) -> Array:
         """Return class scores `(rows, classes)` when the suspects have these values `(k,)`."""

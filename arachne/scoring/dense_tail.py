@@ -83,6 +83,10 @@ class DenseTailScorer(Scorer):
             return None
         return cls(layers, tail)
 
+    @property
+    def in_threads(self) -> bool:
+        return True
+
     @ignore_overflow()
     @one_thread()
     def scores(self, values: Array, rows: Array) -> Array:

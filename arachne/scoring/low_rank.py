@@ -40,6 +40,10 @@ class TailLowRankScorer(Scorer):
         self._along = tail.project(layer, right) if along is None else along
         self._rank = right.shape[1]
 
+    @property
+    def in_threads(self) -> bool:
+        return True
+
     @ignore_overflow()
     @one_thread()
     def scores(self, values: Array, rows: Array) -> Array:
@@ -93,6 +97,10 @@ class CutLowRankScorer(Scorer):
         self._cut = cuts.at([key[0]])
         self._positions = cuts.positions if numbers is None else cuts.positions[numbers]
         self._original = np.asarray(backend.get_weights(key[0])[key[1]], np.float32)
+
+    @property
+    def in_threads(self) -> bool:
+        return self._cut.IN_THREADS
 
     @ignore_overflow()
     def scores(self, values: Array, rows: Array) -> Array:

@@ -9,7 +9,9 @@ the counts are as unbiased as those of inputs that no run has seen.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -17,6 +19,7 @@ import numpy as np
 from arachne.errors import UsageError
 from arachne.model.values import Array
 from arachne.plugins.options import option
+from arachne.search.ahead import AHEAD, Ahead, copy_generator
 from arachne.search.base import Problem, Searcher
 from arachne.search.folds import fold_numbers
 from arachne.search.influence import rounded_scale
@@ -71,6 +74,10 @@ class CrossFitted(Searcher):
     ) -> tuple[dict[str, Array], int]:
         """Advance the run that holds out `fold` to its next point; return its arrays and the evaluations used."""
 
+    def skip_run(self, problem: Problem, state: SearchState, fold: int, *, rng: np.random.Generator) -> bool:
+        """Draw the random numbers of the run that holds out `fold`, and nothing else; False if that is not known."""
+        return False
+
     def begin(self, problem: Problem, *, rng: np.random.Generator) -> SearchState:
         if not problem.backend.SUPPORTS_GRADIENTS:
             raise UsageError(
@@ -94,14 +101,17 @@ class CrossFitted(Searcher):
         """Advance a run to its next point, and count the point's outcome on the inputs that the run holds out."""
         problem = self.select_weights(problem)
         fold, point = _at(state)
-        carried, evaluations = self.advance(problem, state, fold, point, rng=rng)
+        ahead: Ahead | None = problem.shared.get(AHEAD)
+        reached = None if ahead is None else ahead.take((self, problem, fold), rng)
+        if reached is None:
+            if ahead is not None and point == 0:
+                self._begin_ahead(problem, state, fold, ahead, rng=rng)
+            reached = self._reach(problem, state, fold, point, rng=rng)
+        carried, evaluations, judged = reached
         folds, path, right = state.arrays["folds"], state.arrays["path"].copy(), state.arrays["right"].copy()
         path[point] += carried["change"] / self.folds
-        aside = np.flatnonzero(folds == fold)
-        for share_number, share in enumerate(CHANGE_SHARES):
-            values = problem.suspects.values + share * carried["change"] * state.arrays["scale"]
-            scores = problem.scorer.scores(values, aside)
-            right[point * len(CHANGE_SHARES) + share_number, aside] = problem.fitness_inputs.correct(scores, aside)
+        shares = len(CHANGE_SHARES)
+        right[point * shares : (point + 1) * shares, folds == fold] = judged
         at = _generation(problem, state.history[-1], right, folds <= fold, evaluations + len(CHANGE_SHARES))
         point += 1
         if point == self.points:
@@ -109,6 +119,41 @@ class CrossFitted(Searcher):
         stopped = f"all {self.folds} runs are done" if fold == self.folds else None
         arrays = {**state.arrays, "path": path, "right": right, **carried}
         return SearchState(arrays, {"fold": fold, "point": point}, (*state.history, at), stopped)
+
+    def _reach(
+        self, problem: Problem, state: SearchState, fold: int, point: int, *, rng: np.random.Generator
+    ) -> tuple[dict[str, Array], int, Array]:
+        """Advance a run, and judge its next point on the inputs it holds out, bool `(shares, inputs)`."""
+        carried, evaluations = self.advance(problem, state, fold, point, rng=rng)
+        aside, judged = np.flatnonzero(state.arrays["folds"] == fold), []
+        for share in CHANGE_SHARES:
+            values = problem.suspects.values + share * carried["change"] * state.arrays["scale"]
+            judged.append(problem.fitness_inputs.correct(problem.scorer.scores(values, aside), aside))
+        return carried, evaluations, np.stack(judged)
+
+    def _begin_ahead(
+        self, problem: Problem, state: SearchState, fold: int, ahead: Ahead, *, rng: np.random.Generator
+    ) -> None:
+        """Begin the runs after this one in other threads, with the random numbers that they will draw."""
+        if not problem.scorer.in_threads or not problem.margin_unit:  # both are made here, before threads share them
+            return
+        drawn = copy_generator(rng)
+        for other in range(fold + 1, min(fold + 1 + ahead.beside, self.folds)):
+            if not self.skip_run(problem, state, other - 1, rng=drawn):
+                return
+            work = partial(self._run_whole, problem, state, other)
+            ahead.begin((self, problem, other), drawn.bit_generator.state, work)
+
+    def _run_whole(
+        self, problem: Problem, state: SearchState, fold: int, rng: np.random.Generator
+    ) -> Iterator[tuple[dict[str, Array], int, Array]]:
+        """Give the points of a whole run, one by one."""
+        carried = self.initial(problem, state.arrays["scale"])
+        for point in range(self.points):
+            before = replace(state, arrays={**state.arrays, **carried})
+            reached = self._reach(problem, before, fold, point, rng=rng)
+            carried = reached[0]
+            yield reached
 
     def result(self, problem: Problem, state: SearchState) -> SearchResult:
         problem = self.select_weights(problem)

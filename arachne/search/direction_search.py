@@ -7,8 +7,9 @@ fold. Layer and point (a strength, or a point of a path of training) are told ap
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from arachne.errors import UsageError
 from arachne.model.values import Array, LayerInfo
 from arachne.plugins.options import option
 from arachne.scoring.low_rank import is_in_tail
+from arachne.search.ahead import AHEAD, Ahead, copy_generator
 from arachne.search.base import Problem, Searcher
 from arachne.search.cross_fit import outcomes, pareto
 from arachne.search.directions import SecondMoments
@@ -116,7 +118,13 @@ class DirectionSearch(Searcher):
         layers, (number, fold) = self.layers(problem), _at(state)
         arrays, folds = dict(state.arrays), state.arrays["folds"]
         material = gather(problem, layers[number], folds, self.folds)
-        found, judged = self.fit(problem, material, fold, rng=rng)
+        ahead: Ahead | None = problem.shared.get(AHEAD)
+        fitted = None if ahead is None else ahead.take((self, problem, number, fold), rng)
+        if fitted is None:
+            if ahead is not None:
+                self._begin_ahead(problem, material, (number, fold), ahead, rng=rng)
+            fitted = self.fit(problem, material, fold, rng=rng)
+        found, judged = fitted
         arrays |= {f"{number}: {name} {fold}": array for name, array in found.items()}
         before = arrays.get(f"{number}: right")
         right = np.tile(problem.originally_right, (len(judged), 1)) if before is None else before.copy()
@@ -126,6 +134,30 @@ class DirectionSearch(Searcher):
         number, fold = (number, fold + 1) if fold + 1 < self.folds else (number + 1, 0)
         stopped = "all layers are done" if number == len(layers) else None
         return SearchState(arrays, {"layer": number, "fold": fold}, history, stopped)
+
+    def skip_fit(self, problem: Problem, material: Material, fold: int, *, rng: np.random.Generator) -> bool:
+        """Draw the random numbers of a fit, and nothing else; False if that is not known."""
+        return False
+
+    def _begin_ahead(
+        self, problem: Problem, material: Material, at: tuple[int, int], ahead: Ahead, *, rng: np.random.Generator
+    ) -> None:
+        """Begin the fits of this layer without the next folds in other threads."""
+        name, parameter = material.info.name, material.inputs.parameter
+        nothing = np.zeros((material.weight.shape[1], 1), np.float32)
+        if not problem.low_rank_scorer(name, parameter, nothing).in_threads or not problem.margin_unit:
+            return  # what threads share is made here, before they begin
+        drawn, (number, fold) = copy_generator(rng), at
+        for other in range(fold + 1, min(fold + 1 + ahead.beside, self.folds)):
+            if not self.skip_fit(problem, material, other - 1, rng=drawn):
+                return
+            work = partial(self._fit_alone, problem, material, other)
+            ahead.begin((self, problem, number, other), drawn.bit_generator.state, work)
+
+    def _fit_alone(
+        self, problem: Problem, material: Material, fold: int, rng: np.random.Generator
+    ) -> Iterator[tuple[dict[str, Array], Array]]:
+        yield self.fit(problem, material, fold, rng=rng)
 
     def result(self, problem: Problem, state: SearchState) -> SearchResult:
         """Return the points that no other beats out of fold, in layers where every fold has been judged."""

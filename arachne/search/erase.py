@@ -76,6 +76,9 @@ class Erase(DirectionSearch):
             found |= {"left": np.hstack([left for left, _ in whole]), "right": np.hstack([right for _, right in whole])}
         return found, np.stack(right)
 
+    def skip_fit(self, problem: Problem, material: Material, fold: int, *, rng: np.random.Generator) -> bool:
+        return True
+
     def change(self, found: Mapping[str, Array], point: int) -> tuple[Array, Array]:
         last = self.folds - 1
         strengths, ranks = found[f"strengths {last}"], found[f"ranks {last}"]

@@ -93,6 +93,17 @@ class GradientSearch(CrossFitted):
     def initial(self, problem: Problem, scale: Array) -> dict[str, Array]:
         return {name: np.zeros(len(scale)) for name in CARRIED_ARRAYS}
 
+    def skip_run(self, problem: Problem, state: SearchState, fold: int, *, rng: np.random.Generator) -> bool:
+        if type(self).gradient is not GradientSearch.gradient:  # it may draw too
+            return False
+        by_kind = rows_by_kind(problem, state.arrays["folds"] != fold)
+        for _ in range(self.steps):
+            draw_batch(problem, by_kind, self._most_rows(problem), rng=rng)
+        return True
+
+    def _most_rows(self, problem: Problem) -> int:
+        return min(self.batch, MAX_BATCH_BEHIND_CUT) if isinstance(problem.scorer, CutScorer) else self.batch
+
     def advance(
         self, problem: Problem, state: SearchState, fold: int, point: int, *, rng: np.random.Generator
     ) -> tuple[dict[str, Array], int]:
@@ -100,7 +111,7 @@ class GradientSearch(CrossFitted):
         carried = {name: state.arrays[name].copy() for name in CARRIED_ARRAYS}
         change, scale = carried["change"], state.arrays["scale"]
         rate = self.pace * STEP_RATE * min(1.0, (1000 / len(change)) ** 0.5)
-        most = min(self.batch, MAX_BATCH_BEHIND_CUT) if isinstance(problem.scorer, CutScorer) else self.batch
+        most = self._most_rows(problem)
         numbers = range(point * self.STEPS_PER_POINT, min(self.steps, (point + 1) * self.STEPS_PER_POINT))
         by_kind = rows_by_kind(problem, state.arrays["folds"] != fold)
         for number in numbers:

@@ -30,7 +30,7 @@ from arachne.search.gradient import (
     STEPS_PER_POINT,
     take_adam_step,
 )
-from arachne.search.influence import layer_scale, rounded_scale
+from arachne.search.influence import draw_signs, layer_scale, rounded_scale
 from arachne.search.margin import margin_loss
 from arachne.search.state import SearchState
 
@@ -92,8 +92,7 @@ class LowRank(DirectionSearch):
         scale = float(rounded_scale(np.array([layer_scale(problem, scorer, change, rng=rng)]))[0])
         rate = STEP_RATE * min(1.0, (1000 / size) ** 0.5) * max(1.0, (300 / size) ** 0.5)
         rate *= 1.0 if material.is_cheap else self.deep_share / DEEP_SHARE
-        steps = self.steps if material.is_cheap else self._deep_steps
-        most = self.batch if material.is_cheap else min(self.batch, MAX_BATCH_BEHIND_CUT)
+        steps, most = self._steps(material)
         by_kind = rows_by_kind(problem, material.folds != fold)
         path, right = [], []
         for number in range(steps):
@@ -108,6 +107,20 @@ class LowRank(DirectionSearch):
         lefts = np.stack(path).reshape(len(path), len(material.weight), -1)
         found = {"left": lefts, "right": detectors}
         return (found if fold else {**found, "sizes": material.moments.sizes}), np.stack(right)
+
+    def skip_fit(self, problem: Problem, material: Material, fold: int, *, rng: np.random.Generator) -> bool:
+        for _ in draw_signs(problem, rng=rng):
+            pass
+        by_kind, (steps, most) = rows_by_kind(problem, material.folds != fold), self._steps(material)
+        for _ in range(steps):
+            draw_batch(problem, by_kind, most, rng=rng)
+        return True
+
+    def _steps(self, material: Material) -> tuple[int, int]:
+        """Return the number of steps in a layer, and the most negatives, and positives, that each of them uses."""
+        if material.is_cheap:
+            return self.steps, self.batch
+        return self._deep_steps, min(self.batch, MAX_BATCH_BEHIND_CUT)
 
     def change(self, found: Mapping[str, Array], point: int) -> tuple[Array, Array]:
         number, share_number = divmod(point, len(CHANGE_SHARES))

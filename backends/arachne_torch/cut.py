@@ -61,6 +61,8 @@ class TorchCut(Cut):
         NotRecordableError: The model cannot be recorded, or its recording does not give the same scores.
     """
 
+    IN_THREADS = True
+
     def __init__(self, runner: Runner, inputs: Inputs, layers: Mapping[str, Layer]) -> None:
         self._runner, self._layers, self._n = runner, layers, count(inputs)
         self._no_scores = np.empty((0, *runner.shape), np.float32)
