@@ -133,7 +133,7 @@ def repair(
     settings = replace(settings, objective=split.objective).with_task(split.seen.task)
     provenance = make_provenance(backend, sources, split, settings)
     run.resume(run_fields(backend, split, provenance))
-    with run.flush_on_exit(), run.keeping_passes_of(backend), memory_faults():
+    with run.flush_on_exit(), run.resuming_passes_of(backend), memory_faults():
         localisation = localise(run, backend, split, settings)
         problem, found, expected = search(run, backend, split, localisation, sources, settings)
         chosen = choose_candidate(run, problem, found, settings)

@@ -36,7 +36,7 @@ class PassKeeper(Protocol):
 
 
 @contextmanager
-def keeping_passes(backend: ModelBackend, name: str) -> Iterator[None]:
+def resuming_passes(backend: ModelBackend, name: str) -> Iterator[None]:
     """A block whose passes go on where an earlier run of the same block was killed, if the run keeps passes.
 
     The block has to make the same passes in the same order in every run.

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
@@ -35,6 +36,9 @@ from arachne.patch.in_memory import base_of
 from arachne.scoring.tail_cache import TailCache, fitting_tail, run_and_keep
 
 SCHEMA, ENDING = "arachne.pass/1", ".npz"
+NAME = re.compile(r"[0-9a-f]{64}\.npz")
+"""Names of the files that are counted and removed; what else lies in the folder is not touched."""
+
 CACHE = "XDG_CACHE_HOME"
 
 MAX_BYTES = 2 << 30
@@ -99,7 +103,7 @@ class KeptPasses:
             return {}
         with os.scandir(self.folder) as entries:
             files = [entry for entry in entries if entry.is_file(follow_symlinks=False)]
-        told = {entry.name: entry.stat(follow_symlinks=False) for entry in files if entry.name.endswith(ENDING)}
+        told = {entry.name: entry.stat(follow_symlinks=False) for entry in files if NAME.fullmatch(entry.name)}
         return {name: told[name].st_size for name in sorted(told, key=lambda name: (told[name].st_mtime_ns, name))}
 
     def clear(self) -> int:
@@ -143,9 +147,10 @@ class KeptPasses:
         write_arrays(self.folder / f"{key}{ENDING}", arrays, about)
 
     def _is_ours(self) -> bool:
-        """Whether the folder is there, no link, and nobody else's to read or write."""
+        """Whether the folder is there, no link, nobody else's to read or write, and nobody else's to swap."""
         try:
             with Folder.open(self.folder.parent) as parent, parent.enter(self.folder.name) as held:
+                check_ours_alone(parent)
                 check_ours_alone(held, forbidden=OPEN)
         except (ArachneError, OSError):
             return False

@@ -11,7 +11,7 @@ import numpy as np
 
 from arachne.model.backend import ModelBackend
 from arachne.model.memory import in_batches_that_fit
-from arachne.model.passes import keeping_passes
+from arachne.model.passes import resuming_passes
 from arachne.results.checkpoint import Checkpoints, Saved
 from arachne.search import SearchState
 from arachne.search.state import OnGeneration, OnState, each_generation
@@ -75,13 +75,13 @@ class Run:
 
         def attempt() -> T:
             name = next(names, None)
-            with nullcontext() if name is None else keeping_passes(backend, name):
+            with nullcontext() if name is None else resuming_passes(backend, name):
                 return work()
 
         return in_batches_that_fit(backend, attempt, rng=self.rng, tell=self.note)
 
     @contextmanager
-    def keeping_passes_of(self, backend: ModelBackend) -> Iterator[None]:
+    def resuming_passes_of(self, backend: ModelBackend) -> Iterator[None]:
         """Open a block in which passes of the model are kept among the checkpoints, where they have a name."""
         if self.checkpoint is None:
             yield

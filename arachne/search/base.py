@@ -16,7 +16,7 @@ from arachne.data.split import Split
 from arachne.errors import UsageError
 from arachne.localise.base import EVERY_LAYER, LayerFilter
 from arachne.model.backend import ModelBackend
-from arachne.model.passes import keeping_passes
+from arachne.model.passes import resuming_passes
 from arachne.model.values import Array, LayerInfo
 from arachne.plugins.options import Configured
 from arachne.search.state import Candidate, OnState, SearchResult, SearchState, fitness
@@ -186,7 +186,7 @@ class Problem:
     def with_selection(self, key: str, suspects: Callable[[], Selection]) -> Problem:
         """Return the problem over other weights; it is built once for each key, because its caches are costly."""
         if key not in self._others:
-            with keeping_passes(self.backend, key):
+            with resuming_passes(self.backend, key):
                 self._others[key] = self.with_suspects(suspects())
         return self._others[key]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from importlib import resources
 from pathlib import Path
 
@@ -69,6 +70,22 @@ def test_what_has_no_delta_gets_a_sentence(
     monkeypatch.chdir(repaired)
     assert run(["delta", *words, "-o", str(tmp_path / "x.delta")]) == code
     assert sentence in capsys.readouterr().err
+    assert not (tmp_path / "x.delta").exists()
+
+
+@pytest.mark.parametrize("name", ["patch.json", "patch.safetensors", "model.onnx"])
+def test_a_linked_file_in_a_result_is_not_followed(
+    repaired: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fix = tmp_path / "fix"
+    shutil.copytree(repaired / "fix", fix)
+    elsewhere = tmp_path / "elsewhere"
+    (fix / name).rename(elsewhere) if (fix / name).exists() else elsewhere.write_bytes(b"")
+    (fix / name).symlink_to(elsewhere)
+    assert run(["delta", str(fix), "-o", str(tmp_path / "x.delta")]) == 3
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert "is a link" in told
     assert not (tmp_path / "x.delta").exists()
 
 

@@ -195,6 +195,9 @@ def test_a_folder_that_is_a_link_or_open_to_others_is_not_used(
     passes.folder.chmod(0o755)
     assert is_missed(passes, backend, inputs)
     passes.folder.chmod(0o700)
+    passes.folder.parent.chmod(0o777)
+    assert is_missed(passes, backend, inputs)
+    passes.folder.parent.chmod(0o755)
     passes.folder.rename(tmp_path / "elsewhere")
     passes.folder.symlink_to(tmp_path / "elsewhere")
     held = sorted((tmp_path / "elsewhere").iterdir())
@@ -260,11 +263,12 @@ def test_a_pass_that_is_too_large_or_cannot_be_written_is_not_kept(
 
 
 def test_the_cache_is_shown_and_cleared(passes: KeptPasses, capsys: pytest.CaptureFixture[str]) -> None:
+    (passes.folder / "mine.npz").write_bytes(b"no pass")
     assert run(["cache"]) == 0
     assert capsys.readouterr().out.startswith(f"1 pass in '{passes.folder}', ")
     assert run(["cache", "--clear"]) == 0
     assert capsys.readouterr().out.startswith("removed 1 pass in ")
-    assert passes.sizes() == {}
+    assert [path.name for path in passes.folder.iterdir()] == ["mine.npz"]
 
 
 def test_without_a_home_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

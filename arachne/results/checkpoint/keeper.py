@@ -28,7 +28,7 @@ from arachne.results.checkpoint.files import (
     write_localisation,
     write_saved,
 )
-from arachne.results.checkpoint.passes import KeptPasses
+from arachne.results.checkpoint.passes import PassFiles
 from arachne.search.state import SearchState
 
 KEPT = 2
@@ -79,7 +79,7 @@ class Checkpoints:
         self._share = SHARE if share is None else share
         self.fields: Mapping[str, Any] = {}
         """What the run depends on, `run_fields`."""
-        self.passes: PassKeeper = KeptPasses(self)
+        self.passes: PassKeeper = PassFiles(self)
         """Keeps the passes of localisations that are not finished."""
         self._localised: tuple[Localisation, Mapping[str, Any]] | None = None
         self._latest: tuple[SearchState, Mapping[str, Any]] | None = None

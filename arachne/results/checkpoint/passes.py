@@ -21,13 +21,13 @@ from arachne.model.values import Inputs
 if TYPE_CHECKING:
     from arachne.results.checkpoint.keeper import Checkpoints
 
-PASS = "arachne.pass/1"
+PASS = "arachne.localising/1"
 
 MAX_BYTES = 1 << 30
 """Bytes that the passes of one run may take on the disk; what comes later is not kept."""
 
 
-class KeptPasses:
+class PassFiles:
     """Keeps passes as files of a run's checkpoints: a `PassKeeper`.
 
     Args:
