@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from arachne.data.image_steps import crop, letterbox_window
 from arachne.data.preprocess import Preprocess
@@ -110,7 +110,11 @@ def _load_mask(path: Path, picture: Path) -> Array:
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         content = read_bytes(path, "mask", MAX_PICTURE_BYTES)
         check_bytes(content)
-        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+        try:
+            opened = Image.open(io.BytesIO(content), formats=FORMATS)
+        except UnidentifiedImageError as error:
+            raise DataError(f"the mask '{path}' is no picture of {', '.join(FORMATS[:-1])} or {FORMATS[-1]}") from error
+        with opened as image:
             check_size(*image.size, 4, len(content))
             found = np.asarray(image)
     if found.ndim == 3 and (found[..., :3] == found[..., :1]).all():

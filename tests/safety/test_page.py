@@ -1,0 +1,26 @@
+"""Every promise of `docs/guides/safety.md` names the test that tries to break it, and that test is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "guides" / "safety.md").read_text("utf-8")
+NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
+
+
+def test_every_promise_names_a_test() -> None:
+    promises = [line for line in PAGE.splitlines() if line.startswith("| ") and line.count(" | ") == 2]
+    rows = [line for line in promises if "| trusted |" not in line and not line.startswith("| `python -m")]
+    rows = [line for line in rows if not line.startswith(("| command |", "| `ARACHNE"))]
+    assert len(rows) > 40
+    assert [line for line in rows if not NAMED.search(line)] == []
+
+
+def test_every_test_that_is_named_is_there() -> None:
+    named = NAMED.findall(PAGE)
+    assert len(named) > 60
+    assert [
+        (file, name) for file, name in named if f"def {name}(" * bool(name) not in (ROOT / file).read_text("utf-8")
+    ] == []
