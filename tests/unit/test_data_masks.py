@@ -94,6 +94,11 @@ def test_what_is_refused(tmp_path: Path) -> None:
     Image.new("RGB", (4, 2), (1, 2, 3)).save(tmp_path / "masks" / "a.png")
     with pytest.raises(DataError, match="has colours, expected one class number for each pixel"):
         read_data(tmp_path, task=Segmentation())
-    (tmp_path / "masks" / "a.png").write_bytes(b"\x89PNG nothing")
-    with pytest.raises(DataError, match="mask"):
+    (tmp_path / "masks" / "a.png").unlink()
+    Image.fromarray(np.full((2, 4), -2, np.int32)).save(tmp_path / "masks" / "a.tiff")
+    with pytest.raises(DataError, match=r"the mask '.*a\.tiff' has the class number -2, expected 0 or more"):
+        read_data(tmp_path, task=Segmentation())
+    (tmp_path / "masks" / "a.tiff").unlink()
+    (tmp_path / "masks" / "a.png").write_bytes(b"nothing")
+    with pytest.raises(DataError, match=r"the mask '.*a\.png' is no picture of PNG, BMP, TIFF or GIF"):
         read_data(tmp_path, task=Segmentation())

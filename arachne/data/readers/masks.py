@@ -123,6 +123,8 @@ def _load_mask(path: Path, picture: Path) -> Array:
         raise DataError(
             f"the mask '{path}' has colours, expected one class number for each pixel, grey or as a palette"
         )
+    if found.min(initial=0) < 0:
+        raise DataError(f"the mask '{path}' has the class number {found.min()}, expected 0 or more")
     width, height = picture_size(picture)
     if found.shape != (height, width):
         raise DataError(
