@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
 import click
 
 from arachne.cli import COMMANDS
-from arachne.cli.plugins import describe
 from arachne.plugins.table import FINDERS, LOCALISERS, OBJECTIVES, SEARCHERS, Table
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "cli.md"
-PLUGINS = """`arachne plugins` lists these, those of other packages and the backends; `arachne plugins NAME` shows one,
-with the meaning and the default of every option.
+PLUGINS = """`arachne plugins` says in a line what each of these does, and lists those of others; `arachne plugins NAME`
+shows one, with the meaning and the default of every option.
 
 A command takes the options of the plug-ins it has chosen as `-O NAME=VALUE`, `-O search.NAME=VALUE` where a searcher
 and a localiser both have one of that name, and `-O de.NAME=VALUE` for one of several that `arachne compare` runs.
@@ -58,12 +58,9 @@ def reference() -> Iterable[str]:
 
 
 def _plugins(table: Table) -> Iterable[str]:
-    """Arachne's own plug-ins of a kind, and what each does."""
+    """The names of Arachne's own plug-ins of a kind."""
     yield f"### {table.kind.capitalize()}s\n"
-    yield f"| {table.kind} | what it does |\n|---|---|"
-    for one in (describe(table, name) for name in sorted(table.ours)):
-        yield f"| `{one.name}` | {_escape(one.summary)} |"
-    yield ""
+    yield textwrap.fill(", ".join(f"`{name}`" for name in sorted(table.ours)), 120, break_on_hyphens=False) + "\n"
 
 
 def _escape(text: str) -> str:
