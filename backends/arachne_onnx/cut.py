@@ -14,12 +14,14 @@ from onnx import NodeProto, helper
 
 from arachne.model.backend import Cut, LossGradient, Weights
 from arachne.model.values import Array, Inputs, count
+from arachne.weights.storage import IntegerGrid
 from arachne_onnx.channels import MIN_CHANNEL_RATIO, FewChannels, changed_channels
 from arachne_onnx.cut_cache import CutCache, NotCuttableError, select_rows
 from arachne_onnx.gradients import CutGradients
 from arachne_onnx.graph import TensorType
 from arachne_onnx.layers import Layer
-from arachne_onnx.running import MAX_BATCH_BYTES, Runner, fill
+from arachne_onnx.parameter_slice import ParameterSlice
+from arachne_onnx.running import MAX_BATCH_BYTES, MOSTLY_UNCHANGED, Runner, fill
 from arachne_onnx.sessions import Program
 
 
@@ -57,6 +59,7 @@ class OnnxCut(Cut):
         self._cache = CutCache(runner, runner.graph, runner.feeds(inputs), runner.weights_for(runner.graph))
         self._gradients = CutGradients(runner, self._cache, layers, runner.weights_for(runner.deep))
         self._programs: dict[Hashable, Program] = {}
+        self._before: dict[ParameterSlice, tuple[Array, IntegerGrid]] = {}
         self._leaving = first.uses[0].leaving.name
         self._plans: dict[frozenset[str], tuple[list[NodeProto], list[str]]] = {}
         # Vectors are often shared between layers by exporters, and then lead further to the front than the matrices.
@@ -122,8 +125,22 @@ class OnnxCut(Cut):
                 continue
             if slice_.name not in changed:
                 changed[slice_.name] = np.array(self._values[slice_.name])
-            slice_.write(changed[slice_.name], values)
+            if not self._write_changed(slice_, changed[slice_.name], values):
+                slice_.write(changed[slice_.name], values)
         return changed
+
+    def _write_changed(self, slice_: ParameterSlice, stored: Array, values: Array) -> bool:
+        """Round only the values that differ from those at the cut; False if it has to be all of them."""
+        if slice_.grid is None:
+            return False
+        if slice_ not in self._before:
+            grid = slice_.canonical_grid(stored.shape)
+            if grid is None:
+                return False
+            self._before[slice_] = slice_.read(self._values[slice_.name]), grid
+        before, grid = self._before[slice_]
+        places = np.flatnonzero(values != before)
+        return len(places) <= values.size * MOSTLY_UNCHANGED and slice_.write_some(stored, values, places, grid)
 
     def _plan(self, tensors: frozenset[str]) -> tuple[list[NodeProto], list[str]]:
         """Return the nodes behind some tensors, and the tensors that cross the cut."""

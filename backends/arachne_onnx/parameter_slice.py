@@ -60,6 +60,15 @@ class ParameterSlice:
         grid = self.canonical_grid(stored.shape)
         self.put(stored, values if grid is None else grid.to_stored(values))
 
+    def write_some(self, stored: Array, values: Array, places: Array, grid: IntegerGrid) -> bool:
+        """Write some of the canonical values, by their flat places; False if the layout does not allow it."""
+        view = self.view(stored)
+        if not np.may_share_memory(view, stored):
+            return False
+        chosen = np.unravel_index(places, view.shape)
+        view[chosen] = grid.at(places, view.shape).to_stored(values[chosen])
+        return True
+
     def put(self, stored: Array, values: Array) -> None:
         """Write numbers in the canonical layout into a stored tensor."""
         view = self.view(stored)

@@ -32,6 +32,9 @@ MAX_SESSIONS = 12
 MAX_BATCH_BYTES = 1 << 28
 """The intermediate results of one run may take about this many bytes."""
 
+MOSTLY_UNCHANGED = 0.1
+"""Up to this share of changed whole numbers, only these are converted: a layer has many, and a search changes few."""
+
 
 class Runner(BatchRunner):
     """A graph on a device: the forward graph, the differentiable one, and their sessions.
@@ -178,10 +181,18 @@ class Runner(BatchRunner):
 
     def for_graph(self, graph: Graph, name: str, stored: Array) -> Array:
         """Return a stored tensor as a graph computes with it: in its dtype, or the values of a grid."""
-        wanted = graph.constants[name].dtype
-        if stored.dtype != wanted and name in self.grids:
-            return self.grids[name].to_float(stored).astype(wanted, copy=False)
-        return stored.astype(wanted, copy=False)
+        known = graph.constants[name]
+        if stored.dtype == known.dtype or name not in self.grids:
+            return stored.astype(known.dtype, copy=False)
+        places = np.flatnonzero(stored != self._bare.constants[name])
+        if len(places) > stored.size * MOSTLY_UNCHANGED:
+            return self.grids[name].to_float(stored).astype(known.dtype, copy=False)
+        if not len(places):
+            return known
+        values = np.array(known, order="C")
+        changed = self.grids[name].at(places, stored.shape).to_float(stored.reshape(-1)[places])
+        values.reshape(-1)[places] = changed
+        return values
 
     def whole(self, graph: Graph, outputs: Sequence[str], extra: Graph | None = None) -> Program:
         """A session from the model's inputs to some tensors."""
