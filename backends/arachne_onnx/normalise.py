@@ -20,7 +20,6 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 
 from arachne.errors import ModelError
 from arachne.model.values import Array
-from arachne_onnx.dynamic import write_out_dynamic
 from arachne_onnx.fused import write_out_fused
 from arachne_onnx.graph import (
     FREE_SIZE,
@@ -35,7 +34,6 @@ from arachne_onnx.graph import (
 )
 from arachne_onnx.grids import dequantise_weights
 from arachne_onnx.order import sort_nodes, take_constant_branches
-from arachne_onnx.qoperators import write_out_qoperators
 from arachne_onnx.rules import FLAT, RULES
 from arachne_onnx.rules.recurrent import GATES, can_unfold, unfold
 from arachne_onnx.rules.tape import key
@@ -46,6 +44,9 @@ OPSET = 18
 
 OWN_NAME = "ai.onnx"
 """The name of the domain of ONNX' own operators, which exporters leave out and scikit-learn pipelines may spell out."""
+
+WHOLE_PRODUCTS = ("QGemm", "MatMulInteger", "ConvInteger")
+"""Operators on whole numbers, beside those whose names begin with `QLinear`."""
 
 HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
@@ -77,13 +78,22 @@ def normalise(model: ModelProto, outside: Mapping[str, Array] | None = None) -> 
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise ModelError(f"the model's opset {version} cannot be brought to {OPSET}: {reason[:160]}") from error
     graph = _graph(copy, outside)
-    write_out_qoperators(graph)
-    write_out_dynamic(graph)
+    _write_out_whole_numbers(graph)
     infer_types(graph)
     write_out_fused(graph)
     take_constant_branches(graph)
     unroll(graph)
     return graph
+
+
+def _write_out_whole_numbers(graph: Graph) -> None:
+    """Write operators on whole numbers as float operators; what knows them is imported where there are some."""
+    if any(node.op_type in WHOLE_PRODUCTS or node.op_type.startswith("QLinear") for node in graph.nodes):
+        from arachne_onnx.dynamic import write_out_dynamic
+        from arachne_onnx.qoperators import write_out_qoperators
+
+        write_out_qoperators(graph)
+        write_out_dynamic(graph)
 
 
 def differentiable(graph: Graph) -> Graph:
