@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from arachne.cli.budgeting import keep_option
-from arachne.cli.options import output_options
+from arachne.cli.options import feed_option, output_options, read_feed
 from arachne.cli.outputs import Command
 from arachne.cli.patching import COPY_FILE, map_option, mapping_of, sentence_of, tell_seen, value_of
 from arachne.cli.task_flags import TaskChoice, task_options
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 @click.option("--data", help="Labelled inputs on which the copy is measured, beside what the patch promised.")
 @click.option("--classes", help="Class names in order: a,b,c or a file with one per line.")
 @click.option("--preprocess", metavar="STEPS", help="Such as 'resize=48 scale=1/255 layout=nchw', or module:function.")
+@feed_option
 @keep_option
 @task_options
 @output_options
@@ -43,6 +44,7 @@ def command(
     data: str | None,
     classes: str | None,
     preprocess: str | None,
+    feeds: tuple[str, ...],
     keep_as_is: str | None,
     as_json: bool,
     quiet: bool,
@@ -65,9 +67,11 @@ def command(
     if data is None and keep_as_is is not None:
         raise UsageError("--keep-as-is goes with --data, on which the copy is measured")
     measuring = None
+    if data is None and feeds:
+        raise UsageError("--feed and --input-shape go with --data, on which the copy is measured")
     if data is not None:
         task = choice.make_alone(patch=patch)
-        measuring = _Measuring(patch, model_file, data, classes, preprocess, task, keep_as_is)
+        measuring = _Measuring(patch, model_file, data, classes, preprocess, task, keep_as_is, feeds)
     done = apply(patch, model_file, out, mapping=mapping_of(mapping), check=measuring, named=named)
     if done is None:
         raise TypeError("a file was given, so a file is written")
@@ -92,6 +96,7 @@ class _Measuring:
         preprocess: The steps, as typed.
         task: Reads the outputs; None finds out which one does.
         keep_as_is: Inputs without labels that should be read as before, as typed.
+        feeds: Constants and shapes of inputs, as typed.
     """
 
     def __init__(
@@ -103,6 +108,7 @@ class _Measuring:
         preprocess: str | None,
         task: Task | None = None,
         keep_as_is: str | None = None,
+        feeds: Sequence[str] = (),
     ) -> None:
         from arachne.data.read import read_data
         from arachne.data.unlabelled import read_unlabelled
@@ -110,7 +116,8 @@ class _Measuring:
         from arachne.results.measure import part_of
 
         self.patch = patch
-        self.model = load(model_file)
+        self.feeds = dict(map(read_feed, feeds))
+        self.model = load(model_file, feeds=self.feeds)
         inputs = read_data(data, classes=classes or self.model.class_names, preprocess=preprocess, task=task)
         kept = None if keep_as_is is None else read_unlabelled(keep_as_is, preprocess=preprocess)
         self.part = part_of(self.model, inputs, None, patch, task, kept)
@@ -121,7 +128,7 @@ class _Measuring:
         from arachne.model.registry import load
         from arachne.results.measure import Measured
 
-        scores = load(draft).forward(self.part.data.inputs)
+        scores = load(draft, feeds=self.feeds).forward(self.part.data.inputs)
         self.evidence = Measured.of(self.part, scores, self.patch).evidence
 
 

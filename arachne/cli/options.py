@@ -106,6 +106,18 @@ def complete_names(table: Table) -> Callable[[click.Context, click.Parameter, st
     return lambda context, parameter, incomplete: [name for name in table.names() if name.startswith(incomplete)]
 
 
+SHAPE = re.compile(r"\d+(x\d+)+")
+"""The sizes of an input, such as `1x3x320x320`."""
+
+feed_option = click.option(
+    "--feed",
+    "--input-shape",
+    "feeds",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A constant for an input not in the data; or sizes that the file leaves free: images=1x3x320x320. Repeatable.",
+)
+
 model_options = options(
     click.argument("model_file", metavar="[MODEL]", required=False, shell_complete=complete_file),
     click.option(
@@ -125,13 +137,7 @@ model_options = options(
     click.option("--device", help="Where to compute, in the framework's words (cpu, cuda:0)."),
     click.option("--output", metavar="NAME", help="Which of several outputs holds the scores; boxes,scores joins two."),
     click.option("--trust-code", is_flag=True, help="Allow code inside the model file to run."),
-    click.option(
-        "--feed",
-        "feeds",
-        multiple=True,
-        metavar="NAME=VALUE",
-        help="A constant for an input not in the data. Repeatable.",
-    ),
+    feed_option,
 )
 
 
@@ -189,19 +195,22 @@ output_options = options(
 
 
 def read_feed(text: str) -> tuple[str, Any]:
-    """An input's name and its value from `keep_prob=1` or `mask=1,0,1`.
+    """An input's name and its value from `keep_prob=1` or `mask=1,0,1`, or its shape as text from `images=1x3x320x320`.
 
     Raises:
         UsageError: It is of another form.
     """
     name, _, value = text.rpartition("=")
     words = {"true": True, "false": False}
+    wanted = f"expected an input's name and numbers, as in keep_prob=1, or a shape, as in x=1x3x32x32, got '{text}'"
+    if not name:
+        raise UsageError(wanted)
+    if SHAPE.fullmatch(value):
+        return name, value
     try:
         numbers = [words[part.lower()] if part.lower() in words else float(part) for part in value.split(",")]
     except ValueError as error:
-        raise UsageError(f"expected an input's name and numbers, as in keep_prob=1, got '{text}'") from error
-    if not name:
-        raise UsageError(f"expected an input's name and numbers, as in keep_prob=1, got '{text}'")
+        raise UsageError(wanted) from error
     return name, numbers[0] if len(numbers) == 1 else numbers
 
 

@@ -108,6 +108,14 @@ class ModelFiles(ABC):
         """
         raise UsageError(f"backend '{self.NAME}' cannot fix inputs; give a model that takes the others alone")
 
+    def fix_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Take these shapes for inputs whose sizes the file leaves free; called at most once, right after `load`.
+
+        Raises:
+            UsageError: The model has no such input, or one of another shape, or the backend fixes none.
+        """
+        raise UsageError(f"backend '{self.NAME}' takes the sizes of inputs from the model or the data; give no shape")
+
     def example_inputs(self, n: int, *, seed: int = 0) -> Inputs:
         """Make `n` random inputs of the shapes and dtypes the model takes.
 

@@ -148,7 +148,8 @@ def load(
         device: Where to compute, in the framework's words (`cpu`, `cuda:0`).
         output: Which of several outputs holds the class scores.
         trust_code: Whether code inside a model file may run.
-        feeds: Constants for inputs that are not in the data, such as `{"keep_prob": 1}`.
+        feeds: Constants for inputs that are not in the data, such as `{"keep_prob": 1}`; a text, such as `1x3x320x320`,
+            is the shape of an input whose file leaves sizes free.
         expect_sha256: The hash the file must have, the weight file where there is one; nothing else is opened.
         scores_suffice: Whether a model without layers is opened too, to be run and not repaired.
 
@@ -172,6 +173,9 @@ def load(
     file = None if weights is None else existing_file(weights, "weight file")
     identity = _identify_file(file or source, expect_sha256)
     found = get(name).load(source, weights=file, device=device, output=output, trust_code=trust_code)
+    shapes = {name: value for name, value in (feeds or {}).items() if isinstance(value, str)}
+    if shapes:
+        found.fix_shapes({name: tuple(map(int, text.split("x"))) for name, text in shapes.items()})
     if found.only_scores is not None and not scores_suffice:
         raise ModelError(f"{found.only_scores}; scan and evaluate work")
     if identity is not None:
@@ -182,8 +186,9 @@ def load(
     found.opened_with = {"backend": name, "device": device, "output": output, "trust_code": trust_code, "feeds": feeds}
     if isinstance(source, str):
         found.opened_with["factory"] = source
-    if feeds:
-        found.fix_inputs({name: np.asarray(value) for name, value in feeds.items()})
+    constants = {name: np.asarray(value) for name, value in (feeds or {}).items() if name not in shapes}
+    if constants:
+        found.fix_inputs(constants)
     return found
 
 

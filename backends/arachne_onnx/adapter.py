@@ -68,11 +68,16 @@ class OnnxBackend(RunnerBackend):
 
     def __init__(self, model: io.LoadedModel, device: str | None = None, output: str | None = None) -> None:
         self._model = model
+        self._output = output
         self.native = model.model
+        self._open_graph(model, Device(device))
+
+    def _open_graph(self, model: io.LoadedModel, device: Device) -> None:
+        """Find the scores and the layers of a model's graph."""
         graph = self._graph_of(model)
-        head = find_output_head(model.model, graph, output)
+        head = find_output_head(model.model, graph, self._output)
         self.class_names = head.class_names
-        self._open(self._runner_of(graph, head, Device(device), unused_inputs(graph, head)))
+        self._open(self._runner_of(graph, head, device, unused_inputs(graph, head)))
 
     def _graph_of(self, model: io.LoadedModel) -> Graph:
         """Read the graph of a model; an adapter of a format that is translated to ONNX checks it further."""
@@ -250,6 +255,11 @@ class OnnxBackend(RunnerBackend):
         """Make the values constants of the graph; the file does not change."""
         runner = self._runner
         self._open(self._runner_of(runner.with_fixed(values), runner.output_head, runner.device, runner.unused))
+
+    def fix_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Read the graph again with these sizes in place of free ones; the file does not change."""
+        self.only_scores = None
+        self._open_graph(replace(self._model, model=io.with_shapes(self._model.model, shapes)), self._runner.device)
 
     def example_inputs(self, n: int, *, seed: int = 0) -> Inputs:
         """Draw inputs of the declared shapes and dtypes."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, ModelProto, TensorProto, helper
 
-from arachne.errors import EnvironmentFaultError, ModelError, UnsafeModelError
+from arachne.errors import EnvironmentFaultError, ModelError, UnsafeModelError, UsageError, did_you_mean
 from arachne.io.files import atomic_write, environment_faults, same_file
 from arachne.model.values import Array
 from arachne.weights.storage import STORAGES
@@ -260,6 +260,31 @@ def read_graph(opened: LoadedModel) -> Graph:
         if str(value.dtype) in STORAGES and np.isnan(value.astype(np.float32, copy=False)).any():
             raise ModelError(f"the model's weight '{name}' holds a value that is not a number")
     return graph
+
+
+def with_shapes(model: ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> ModelProto:
+    """Copy a model with sizes for inputs that leave them free; what was inferred without them is left out.
+
+    Raises:
+        UsageError: No such input, or one of another shape.
+    """
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    inputs = {str(value.name): value.type.tensor_type.shape for value in copy.graph.input}
+    for name, sizes in shapes.items():
+        if name not in inputs:
+            raise UsageError(f"the model has no input '{name}'" + did_you_mean(name, inputs))
+        declared = [size.dim_value if size.dim_value > 0 else None for size in inputs[name].dim]
+        fits = len(declared) == len(sizes) and all(old in (None, new) for old, new in zip(declared, sizes, strict=True))
+        if not fits or not all(sizes):
+            taken = "x".join("?" if size is None else str(size) for size in declared)
+            raise UsageError(
+                f"the model's input '{name}' takes {taken}, which {'x'.join(map(str, sizes))} does not fit"
+            )
+        for dimension, size in zip(inputs[name].dim, sizes, strict=True):
+            dimension.dim_value = size
+    del copy.graph.value_info[:]
+    return copy
 
 
 def check_finite(layers: Mapping[str, Layer], constants: Mapping[str, Array]) -> None:

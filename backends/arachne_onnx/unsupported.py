@@ -21,7 +21,7 @@ SETTINGS = {"BatchNormalization": 3, "QuantizeLinear": 1, "DequantizeLinear": 1,
 """Operators that take stored numbers which are no weights, from this input on."""
 
 BRANCH = "it is used in a branch of an 'If' whose condition is only known when the model runs"
-STAYS = "its number of steps is only known when the model runs, or large; export the model for inputs of one length"
+STAYS = "its number of steps is only known when the model runs, or large; tell one length with --input-shape x=1x40x8"
 UNUSED = "the scores do not depend on it"
 
 User = tuple[NodeProto, int, str | None]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from arachne.errors import ModelError, UsageError
 from arachne.model.values import Array, Weights
 from arachne.model.weight_file import WeightFile
 from arachne.weights.storage import IntegerGrid, carrier_of
 from arachne_onnx import io
+from arachne_onnx.graph import Graph
 from arachne_onnx.layers import find_layers
 from arachne_onnx.surgery import metadata_entry
 
@@ -24,7 +27,7 @@ class OnnxWeightFile(WeightFile):
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
         self._opened = io.open_model(self.path)
-        graph = io.read_graph(self._opened)
+        graph = _with_loops_written_out(self._opened, io.read_graph(self._opened))
         self._constants = graph.constants
         self._layers = find_layers(graph, self._opened.weight_tensors)
 
@@ -69,3 +72,18 @@ class OnnxWeightFile(WeightFile):
                 changed[slice_.name] = np.array(self._constants[slice_.name])
             slice_.put(changed[slice_.name], np.asarray(values).astype(changed[slice_.name].dtype))
         io.save(self._opened, changed, Path(destination))
+
+
+def _with_loops_written_out(opened: io.LoadedModel, graph: Graph) -> Graph:
+    """Read a graph with loops of any length once more, for inputs of length one: the places of weights are the same."""
+    if not any(node.op_type in ("Loop", "Scan") for node in graph.nodes):
+        return graph
+    shapes = {
+        name: tuple(size if isinstance(size, int) else 1 for size in kind.shape)
+        for name, kind in graph.inputs.items()
+        if kind.shape
+    }
+    try:
+        return io.read_graph(replace(opened, model=io.with_shapes(opened.model, shapes)))
+    except (ModelError, UsageError):
+        return graph

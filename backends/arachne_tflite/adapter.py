@@ -24,7 +24,7 @@ Outputs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -92,6 +92,10 @@ class TfliteBackend(OnnxBackend):
         raise ModelError(
             f"'{path.name}' is a TFLite file; quantise the model it was made from, and apply the patch to that"
         )
+
+    def fix_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Refuse: a TFLite file has sizes of its own."""
+        raise UsageError("a TFLite file is converted for inputs of one shape; convert the model for another one")
 
     def save(self, path: Path) -> None:
         """A copy of the file in which only the bytes of changed weights differ."""

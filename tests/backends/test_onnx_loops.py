@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from onnx import ModelProto, TensorProto, helper
 
+import arachne
+from arachne.errors import UsageError
 from arachne.model.values import Array
 from arachne_onnx import OnnxBackend
 from arachne_onnx.sessions import Program
@@ -171,3 +174,33 @@ def test_gradients_pass_recurrent_operators_that_clip(operator: str, options: di
     written_out = Program(runner.device, runner.deep, runner.inputs_of(runner.deep, runner.deep.nodes), ["y"])
     np.testing.assert_allclose(written_out.run({"x": x})["y"], own_scores(model, x), atol=1e-5)
     check_gradients(backend, x)
+
+
+def test_a_shape_for_sizes_that_the_file_leaves_free_brings_them_into_reach() -> None:
+    free, x = make_loop("length"), sequences()
+    shape = "x".join(map(str, (1, *x.shape[1:])))
+    backend = arachne.load(free, feeds={"x": shape})
+    assert {info.name: info.uses for info in backend.layers} == {"kernel": STEPS, "recurrence": STEPS, "out": 1}
+    np.testing.assert_allclose(backend.forward(x), own_scores(free, x), atol=1e-6)
+    assert isinstance(backend, OnnxBackend)
+    check_gradients(backend, x)
+    with pytest.raises(UsageError, match=r"the model's input 'x' takes \?x\?x\d+, which 1x2 does not fit"):
+        arachne.load(free, feeds={"x": "1x2"})
+    with pytest.raises(UsageError, match="no input 'y'"):
+        arachne.load(free, feeds={"y": shape})
+
+
+def test_a_patch_of_a_loop_of_any_length_is_applied_and_reverted(tmp_path: Path) -> None:
+    source, changed = tmp_path / "free.onnx", tmp_path / "changed.onnx"
+    onnx.save(make_loop("length"), source)
+    backend = arachne.load(source, feeds={"x": f"1x{STEPS}x{WIDTH}"})
+    weights = backend.get_weights("recurrence")["weight"]
+    weights[1, 2] += np.float32(0.25)
+    backend.set_weights("recurrence", "weight", weights)
+    backend.save(changed)
+    patch = arachne.diff(source, changed)
+    assert [str(entry.address) for entry in patch.entries] == ["recurrence.weight[1, 2]"]
+    arachne.apply(patch, source, tmp_path / "again.onnx")
+    assert (tmp_path / "again.onnx").read_bytes() == changed.read_bytes()
+    arachne.revert(patch, changed, tmp_path / "back.onnx")
+    assert (tmp_path / "back.onnx").read_bytes() == source.read_bytes()

@@ -163,7 +163,7 @@ def test_the_command_line_feeds_constants_and_names_the_option(tmp_path: Path) -
     assert "accuracy 80.0 %" in fed.out
     wrong = commands.arachne(*scan, "--feed", "keep_prob=half", cwd=tmp_path)
     assert wrong.code == 2
-    assert "as in keep_prob=1, got 'keep_prob=half'" in wrong.err
+    assert "as in keep_prob=1, or a shape, as in x=1x3x32x32, got 'keep_prob=half'" in wrong.err
 
 
 @pytest.mark.parametrize(("given", "step"), [((1, 4, 4), "shape=4x4"), ((4, 4, 1), "shape=4x4"), ((16,), "shape=4x4")])
