@@ -93,13 +93,13 @@ class TfliteBackend(OnnxBackend):
             f"'{path.name}' is a TFLite file; quantise the model it was made from, and apply the patch to that"
         )
 
-    def fix_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Refuse: a TFLite file has sizes of its own."""
-        raise UsageError("a TFLite file is converted for inputs of one shape; convert the model for another one")
-
     def save(self, path: Path) -> None:
         """A copy of the file in which only the bytes of changed weights differ."""
         io.save(self._file, {name: self._runner.values[name] for name in sorted(self._runner.touched)}, Path(path))
+
+    def fix_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Refuse: a TFLite file has sizes of its own."""
+        raise UsageError("a TFLite file is converted for inputs of one shape; convert the model for another one")
 
     def describe(self) -> Description:
         """Describe the model; the notes list shared tensors and layers that are out of reach."""
