@@ -67,12 +67,12 @@ class Points:
     def of(cls, points: Sequence[MeasuredCandidate], lead: float = LEAD_OF_A_MATRIX) -> Points:
         """Describe some points that are judged on the same inputs; `lead` is asked of those of whole directions."""
         folded = [one.out_of_fold is not None for one in points]
-        kept = [_kept_by_the_mean(one) for one in points]
+        shares = np.array([share_broken(one) for one in points])
         fitted = [0.0 if own else one.seen.breakage.value for one, own in zip(points, folded, strict=True)]
         leads = np.array([lead * (one.candidate.edit is not None) for one in points])
         judged = points[0].selection_outcome
         totals = judged.breakage.total, judged.repair.total
-        return cls(np.where(folded, kept, 1.0), np.array(fitted), order_of(points), leads, *totals)
+        return cls(shares, np.array(fitted), order_of(points), leads, *totals)
 
     def within(self, broken: Array, limit: float) -> Array:
         """Tell which points break at most a share of all inputs, bool `(points,)`, by how many they break."""
@@ -161,17 +161,21 @@ def order_of(points: Sequence[MeasuredCandidate]) -> Array:
 def keeps_budget(point: MeasuredCandidate, budget: Budget) -> bool:
     """Tell whether a point keeps the budget with a margin, both where it is judged and on the seen inputs."""
     both = (point.selection_outcome, point.seen if point.out_of_fold is None else point.selection_outcome)
-    share = 1.0 if point.out_of_fold is None else _kept_by_the_mean(point)
+    share = share_broken(point)
     breaks = not budget.limits_breaks or all(
         cautious_count(one.breakage, share) <= budget.max_break * one.breakage.total + 1e-9 for one in both
     )
     return breaks and (budget.max_drop is None or all(_cautious_drop(one.drop) <= budget.max_drop for one in both))
 
 
-def _kept_by_the_mean(point: MeasuredCandidate) -> float:
-    """Return what the searcher of a point says of its patches; 1 for others than ours, which a name does not import."""
+def share_broken(point: MeasuredCandidate) -> float:
+    """Return the share of the inputs broken out of fold that a point's patch breaks, as its searcher says.
+
+    It is 1 for searchers of others, which are not imported for it.
+    """
     name = point.candidate.made_by
-    return float(SEARCHERS.get(name).KEPT_BY_THE_MEAN) if name in SEARCHERS.ours else 1.0
+    known = point.out_of_fold is not None and name in SEARCHERS.ours
+    return float(SEARCHERS.get(name).KEPT_BY_THE_MEAN) if known else 1.0
 
 
 def _cautious_drop(drop: Drop) -> float:

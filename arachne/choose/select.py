@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import bdtr
 
 from arachne.choose.budget import Budget, Choice
-from arachne.choose.careful import best_of, select_carefully
+from arachne.choose.careful import best_of, select_carefully, share_broken
 from arachne.choose.luck import Luck
 from arachne.data.grouping import MAX_GROUPS
 from arachne.evidence.group_summary import format_points as in_points
@@ -75,7 +75,7 @@ def select_point(
             points, budget, limits, rule, "selection_outcome", _costs_of_one(budget, "clearly less than")
         )
     outcome = points[index].selection_outcome
-    why = _describe(points[index], outcome, objective) + _allow_for_luck(outcome, luck)
+    why = _describe(points[index], outcome, objective) + _expect(points[index], luck)
     return Choice(index, budget, rule, why, tuple(within), objective=objective)
 
 
@@ -240,13 +240,16 @@ def _describe(point: MeasuredCandidate, outcome: Outcome, objective: Objective |
     return f"by {point.candidate.made_by}, {fairer}{_counts(outcome)}"
 
 
-def _allow_for_luck(outcome: Outcome, luck: Luck) -> str:
-    """Say what to expect of new inputs, where the best of many points was picked."""
-    repair, breakage = outcome.repair, outcome.breakage
-    if not (luck.repair or luck.broken):
+def _expect(point: MeasuredCandidate, luck: Luck) -> str:
+    """Say what to expect of new inputs, where the best of many points was picked, or a mean of runs breaks less."""
+    repair, breakage, share = point.selection_outcome.repair, point.selection_outcome.breakage, share_broken(point)
+    if not (luck.repair or luck.broken) and share == 1:
         return ""
-    broken = (breakage.count + luck.broken) / max(1, breakage.total)
-    return f"; allowing for the luck of the pick, {percent(max(0.0, repair.value - luck.repair))} and {percent(broken)}"
+    reasons = ["the mean of runs that it is"] if share < 1 else []
+    reasons += ["the luck of the pick"] if luck.repair or luck.broken else []
+    broken = (share * breakage.count + luck.broken) / max(1, breakage.total)
+    repaired = percent(max(0.0, repair.value - luck.repair))
+    return f"; allowing for {' and '.join(reasons)}, {repaired} and {percent(broken)}"
 
 
 def _counts(outcome: Outcome) -> str:
@@ -264,7 +267,7 @@ def _choose_none(
     outcomes = {n: getattr(point, where) or point.seen for n, point in enumerate(points)}
     objective = limits.objective
     gains = {n: s.repair.value if objective is None else s.gain(objective) for n, s in outcomes.items()}
-    repairing = [n for n in outcomes if outcomes[n].repair.count and gains[n] > 0]
+    repairing = [n for n in outcomes if outcomes[n].repair.count and points[n].seen.repair.count and gains[n] > 0]
     whole = f"none of {pluralise(len(points), 'candidate')}"
     if not repairing:
         nothing = "repairs anything" if objective is None else f"makes the {objective} better"
@@ -278,4 +281,7 @@ def _choose_none(
     if points[beyond].never_broken:
         best += f" and gets {pluralise(points[beyond].never_broken, 'never-break input')} wrong"
     why = f"{whole} {' and '.join([wanted, *more])}; {best}"
+    judges = outcomes[beyond].breakage.total
+    if budget.limits_breaks and budget.max_break * judges < 1:
+        why += f"; {percent(budget.max_break)} of {pluralise(judges, 'right input')} is less than one: give more data"
     return Choice(None, budget, rule, why, beyond=beyond, objective=objective)
