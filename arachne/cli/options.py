@@ -59,13 +59,13 @@ class Share(click.ParamType[float]):
 
 
 class Duration(click.ParamType[float]):
-    """A number of seconds, such as `60s`, `2min` or `90`."""
+    """A number of seconds, such as `60s`, `2min`, `2m` or `90`."""
 
     name = "duration"
-    UNITS: ClassVar = {"": 1, "s": 1, "min": 60, "h": 3600}
+    UNITS: ClassVar = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        parts = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|h|)", str(value).strip().lower())
+        parts = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|)", str(value).strip().lower())
         if parts is None:
             self.fail(f"expected a duration such as 60s or 2min, got '{value}'", param, ctx)
         return float(parts[1]) * self.UNITS[parts[2]]

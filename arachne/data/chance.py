@@ -116,7 +116,10 @@ def find_misreading(
     problem += f"near chance for {part.n_classes} classes" if guessing else f"far below its confidence, {sure:.1%}"
     if cured:
         problem += f"; the preprocessing '{trials[0].text}' gives {best:.1%}"
-    return Misreading(*advice(trials, problem), cured)
+    sentence, table = advice(trials, problem)
+    if not isinstance(inputs, Mapping) and len(inputs.shape) == 2:
+        table.append("  of a table, check that the columns are in the order the model was trained with")
+    return Misreading(sentence, table, cured)
 
 
 def confidence(scores: Array) -> Array:

@@ -202,11 +202,11 @@ class GateResult:
             return "unknown: no inputs to count"
         if self.gate.name in COUNTS:
             return f"{self.value:,.0f}"
-        return f"{self.value:.3g}" if self.gate.name.endswith("_p") else percent(self.value)
+        return f"{self.value:.3g}" if self.gate.name.endswith("_p") else percent(self.value + 0.0)  # no -0
 
     def __str__(self) -> str:
-        """`gate failed: break_rate > 0.5% (it is 3.49 %)`."""
-        return f"gate {'failed' if self.failed else 'passed'}: {self.gate.text} (it is {self.value_text})"
+        """`gate failed: break_rate > 0.5% (it is 3.49 %)`, or `gate passed: not broken > 5 (it is 3)`."""
+        return f"gate {'failed: ' if self.failed else 'passed: not '}{self.gate.text} (it is {self.value_text})"
 
 
 def check_gates(texts: Sequence[str], evidence: Evidence) -> tuple[GateResult, ...]:

@@ -54,10 +54,20 @@ def ordinary_file(path: str | Path, what: str, fault: type[InputError] = InputEr
     if stat.S_ISLNK(mode):
         raise fault(f"{what} '{path}' is a link, expected a file")
     if stat.S_ISDIR(mode):
-        raise fault(f"{what} '{path}' is a directory, expected a file")
+        raise fault(f"{what} '{path}' is a directory, expected a file{suggest_inside(path)}")
     if not stat.S_ISREG(mode):
         raise fault(f"{what} '{path}' is a pipe, a socket or a device, expected a file")
     return path
+
+
+def suggest_inside(path: Path) -> str:
+    """Return the end of a sentence about a directory in place of a file: the file in it that is meant, if any."""
+    if (path / "patch.json").is_file():
+        return f"; did you mean '{path / 'patch.json'}'?"
+    weights = path / "model.safetensors"
+    if weights.is_file():
+        return f": give the code that builds it with --model, and '{weights}' with --weights"
+    return ""
 
 
 def suggest_path(path: Path) -> str:

@@ -67,8 +67,8 @@ def compose(first: Changes, second: Changes) -> Changes:
     for change in first:
         if change.key in others and isinstance(change, LowRankChange) | isinstance(others[change.key], LowRankChange):
             raise PatchError(
-                f"both patches change '{change.tensor.name}', and one by a low-rank edit of all its weights: keep them "
-                "apart, and apply one after the other"
+                f"both patches change '{change.tensor.name}', and one by a low-rank edit of all its weights: apply the "
+                "first, and repair the second mistake in the patched model"
             )
     merged = [_merge(change, others.pop(change.key)) if change.key in others else change for change in first]
     return tuple(change for change in [*merged, *others.values()] if change.weights)

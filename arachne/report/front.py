@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
@@ -16,10 +17,14 @@ from arachne.evidence import PartEvidence
 from arachne.fairness import Objective
 from arachne.report.console import Ink
 from arachne.scoring.outcome import Outcome
+from arachne.search.cross_fit import pareto
 from arachne.search.measured import MeasuredCandidate
 from arachne.text import percent
 
 FRONT_SCHEMA = "arachne.front/1"
+
+MANY_POINTS = 20
+"""Up to so many points all are shown."""
 
 
 def choice_objects(
@@ -105,15 +110,30 @@ class FrontTable:
             table.add_column(name, justify="right")
         table.add_column("made by")
         table.add_column("weights", justify="right")
-        order = sorted(range(len(self.points)), key=lambda n: (self.points[n].selection_outcome.breakage.value, n))
-        for number in order:
+        listed = self._points_to_list()
+        for number in listed:
             point = self.points[number]
             mark = "*" if number == self.choice.index else ""
             shares = [percent(point.selection_outcome.breakage.value), percent(point.selection_outcome.repair.value)]
             shares += [] if objective is None else [percent(abs(point.selection_outcome.cost(objective)))]
             table.add_row(mark, *shares, ink.text(point.candidate.made_by), f"{point.weights:,}")
         yield table
+        if len(listed) < len(self.points):
+            number = len(self.points) - len(listed)
+            yield ink.text(f"and {number:,} more that break no less and repair no more than one of these (--json)")
         if self.choice.index is None:
             yield Text.assemble(("NOTHING WITHIN THE BUDGET", "bold red"), ": ", ink.text(self.choice.why), ".")
         else:
             yield ink.text(f"* {self.choice.rule}: {self.choice.why}.")
+
+    def _points_to_list(self) -> list[int]:
+        """Return the numbers of the points to show, the safest first: of many, those that no other beats."""
+        outcomes, objective = [point.selection_outcome for point in self.points], self.choice.objective
+        shown = set(range(len(outcomes)))
+        if len(outcomes) > MANY_POINTS:
+            costs = None if objective is None else np.array([one.cost(objective) for one in outcomes])
+            repaired, broken = (
+                np.array([getattr(one, name).value for one in outcomes]) for name in ("repair", "breakage")
+            )
+            shown = {*pareto(repaired, broken, costs), *(() if self.choice.index is None else (self.choice.index,))}
+        return sorted(shown, key=lambda number: (outcomes[number].breakage.value, number))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from arachne.choose.budget import Budget, read_class_drop, read_share
 from arachne.choose.careful import select_carefully
@@ -16,9 +18,12 @@ from arachne.choose.luck import Luck, Resamples, draw_counts
 from arachne.choose.select import explain_too_few, p_above, select_point
 from arachne.errors import UsageError
 from arachne.model.values import Array
+from arachne.report.front import FrontTable
 from arachne.scoring.outcome import Baseline, Outcome
 from arachne.search import Candidate
+from arachne.search.low_rank import LowRank
 from arachne.search.measured import MeasuredCandidate, count_found
+from arachne.text import percent
 from arachne.weights.edit import LowRankEdit
 from arachne.weights.selection import Selection
 from arachne.weights.storage import STORAGES
@@ -132,6 +137,37 @@ def test_nothing_within_the_budget_describes_the_best_beyond_it() -> None:
     assert (choice.index, choice.beyond, choice.within) == (None, 1, ())
     assert "none of 3 candidates breaks clearly less than 0.50 %" in choice.why
     assert "by hand, has 9 of 50 repaired and 7 of 1,000 broken (0.70 %)" in choice.why
+
+
+def test_a_budget_of_less_than_one_input_asks_for_more_data() -> None:
+    few = make_outcome(1, 1, positives=8, negatives=2)
+    siblings = make_outcome(1, 0, positives=8, negatives=2)
+    itself = point(make_outcome(0, 0, positives=8, negatives=2), out_of_fold=siblings)
+    chosen = select_point([itself, point(few, out_of_fold=few)], Budget(0.005), NAMES)
+    assert chosen.index is None
+    assert "has 1 of 2 repaired and 1 of 8 broken (12.5 %)" in chosen.why
+    assert chosen.why.endswith("0.50 % of 8 right inputs is less than one: give more data")
+
+
+def test_the_reason_of_a_mean_of_runs_says_what_it_is_expected_to_break() -> None:
+    runs = make_outcome(40, 20)
+    one = point(make_outcome(45, 10), out_of_fold=runs)
+    mean = replace(one, candidate=replace(one.candidate, made_by="low-rank"))
+    share = LowRank.KEPT_BY_THE_MEAN
+    assert share < 1
+    why = select_point([mean], Budget(0.05), NAMES).why
+    assert why.endswith(f"; allowing for the mean of runs that it is, 80.0 % and {percent(share * 0.02)}")
+    assert "allowing" not in select_point([one], Budget(0.05), NAMES).why
+
+
+def test_a_long_front_is_listed_without_points_that_others_beat() -> None:
+    points = [point(make_outcome(n, n)) for n in range(1, 12)] + [point(make_outcome(1, n)) for n in range(12, 30)]
+    choice = select_point(points, Budget(0.05), NAMES)
+    shown = Console(file=io.StringIO(), width=120)
+    shown.print(FrontTable(points, choice))
+    assert isinstance(shown.file, io.StringIO)
+    assert shown.file.getvalue().count(" hand ") == 11
+    assert "and 18 more that break no less and repair no more than one of these" in shown.file.getvalue()
 
 
 def test_candidates_that_repair_nothing_are_never_taken() -> None:

@@ -125,6 +125,16 @@ def test_a_good_model_passes_and_a_guessing_one_is_stopped_with_a_table() -> Non
         check_accuracy(backend, shifted)
 
 
+def test_a_table_is_told_to_look_at_the_order_of_its_columns() -> None:
+    inputs = (IMAGES.reshape(len(IMAGES), 64) / 255).astype(np.float32)
+    mixed = inputs[:, np.random.default_rng(0).permutation(64)]
+    backend = classifier(64)
+    check_accuracy(backend, part_of(backend, inputs))
+    with pytest.raises(DataError) as caught:
+        check_accuracy(backend, part_of(backend, mixed))
+    assert "check that the columns are in the order" in caught.value.below[-1]
+
+
 def test_a_handful_of_inputs_is_no_evidence() -> None:
     backend = classifier(8, 8, low=-1)
     few = part_of(backend, (IMAGES / 127.5 + 8).astype(np.float32), rows=15)

@@ -60,8 +60,8 @@ def test_a_gate_is_printed_with_its_value(evidence: Evidence) -> None:
     shown = [str(result) for result in check_gates(["break_rate > 0.5%", "broken > 5", "sign_p > 0.05"], evidence)]
     assert shown == [
         "gate failed: break_rate > 0.5% (it is 2.73 %)",
-        "gate passed: broken > 5 (it is 3)",
-        "gate passed: sign_p > 0.05 (it is 0.00781)",
+        "gate passed: not broken > 5 (it is 3)",
+        "gate passed: not sign_p > 0.05 (it is 0.00781)",
     ]
 
 

@@ -172,7 +172,7 @@ def test_two_edits_of_one_tensor_do_not_stack() -> None:
     whole = Patch.of_edits(backend, [edit_of()])
     single = Patch.between(backend, [Address("fc1", "weight", (0, 0))], [1.0])
     for first, second in ((whole, single), (single, whole), (whole, whole)):
-        with pytest.raises(PatchError, match="apply one after the other"):
+        with pytest.raises(PatchError, match="repair the second mistake in the patched model"):
             first.compose(second)
     with pytest.raises(PatchError, match="in another way"):
         whole.minus(single)

@@ -83,6 +83,16 @@ def test_pipes_devices_loops_and_impossible_names_are_no_files(tmp_path: Path) -
             reading.ordinary_file(path, "data", DataError)
 
 
+@pytest.mark.parametrize(
+    ("inside", "hint"),
+    [("patch.json", "did you mean '.*patch.json'?"), ("model.safetensors", "--model.*--weights"), ("x", "a file$")],
+)
+def test_a_folder_in_place_of_a_file_gets_a_hint(inside: str, hint: str, tmp_path: Path) -> None:
+    (tmp_path / inside).write_bytes(b"")
+    with pytest.raises(InputError, match=f"is a directory, expected a file.*{hint}" if inside != "x" else hint):
+        reading.ordinary_file(tmp_path, "model")
+
+
 def test_small_file_takes_little_memory_whatever_is_allowed(tmp_path: Path) -> None:
     small = tmp_path / "a.png"
     small.write_bytes(b"0123456789")

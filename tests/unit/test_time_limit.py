@@ -77,7 +77,7 @@ def test_a_time_limit_is_no_negative_number() -> None:
         Settings(time_limit=-1)
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("60s", 60), ("2min", 120), ("90", 90), ("0.5 h", 1800)])
+@pytest.mark.parametrize(("text", "seconds"), [("60s", 60), ("2min", 120), ("5m", 300), ("90", 90), ("0.5 h", 1800)])
 def test_durations_have_units(text: str, seconds: float) -> None:
     assert DURATION.convert(text, None, None) == seconds
 
