@@ -109,6 +109,28 @@ def test_a_localisation_that_was_ended_anywhere_goes_on_from_there(
             np.testing.assert_array_equal(mine.forward_impact, theirs.forward_impact)
 
 
+def test_a_localisation_that_is_interrupted_writes_the_pass_under_way(
+    tmp_path: Path, mortal: Callable[[], Mortal], digits: LabelledData
+) -> None:
+    settings = Settings(searcher=SEARCH, localiser=Bidirectional())
+    interrupted, checkpoint = mortal(), Checkpoints(tmp_path / "kept", share=0)
+
+    def pause() -> None:
+        if interrupted.shards == 3:
+            raise KeyboardInterrupt
+
+    checkpoint.pause = pause
+    with pytest.raises(KeyboardInterrupt):
+        run_repair(interrupted, digits, settings, checkpoint=checkpoint)
+    assert checkpoint.has_files
+    assert checkpoint.resumable
+    assert checkpoint.progress == "a part of the localisation"
+    assert interrupted.pass_keeper is None
+    whole = run_repair(mortal(), digits, settings)
+    resumed = run_repair(mortal(), digits, settings, checkpoint=Checkpoints(tmp_path / "kept", resume=True))
+    assert resumed.patch.to_json() == whole.patch.to_json()
+
+
 def test_the_localisation_of_a_member_of_the_pool_goes_on_too(
     tmp_path: Path, mortal: Callable[[], Mortal], digits: LabelledData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
