@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from arachne.testing.checks.cuts import CutChecks
-from arachne.testing.checks.files import FileChecks
 from arachne.testing.checks.fitting import FitChecks
 from arachne.testing.checks.forward import ForwardChecks
 from arachne.testing.checks.gradients import GradientChecks
+from arachne.testing.checks.model import ModelChecks
 from arachne.testing.checks.weights import WeightChecks
 
 
-class BackendConformance(WeightChecks, ForwardChecks, GradientChecks, FitChecks, CutChecks, FileChecks):
+class BackendConformance(WeightChecks, ForwardChecks, GradientChecks, FitChecks, CutChecks, ModelChecks):
     """Whether a backend keeps the contract; the docstring of each test is the sentence it checks.
 
     A subclass provides one fixture, `make_backend`: a function from a network spec to the backend under test, holding

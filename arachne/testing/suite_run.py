@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from arachne.testing.conformance import BackendConformance
+from arachne.testing.model.checks import CHECKS
 from arachne.testing.outcome import FAILED, PASSED, SKIPPED, Outcome
 
 FILE = """from {module} import {name}
@@ -50,10 +51,13 @@ class _Collected:
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
         for item in items:
+            parameters = item.callspec.params if hasattr(item, "callspec") else {}
+            check = parameters.get("check", item.function)
             owner = next(base for base in item.cls.__mro__ if item.originalname in vars(base))
-            sentence = " ".join((item.function.__doc__ or item.originalname).split("\n\n")[0].split())
-            network = item.callspec.id if hasattr(item, "callspec") else None
-            self._about[item.nodeid] = (_plain(owner.__doc__), sentence, network)
+            operation = next((name for name, checks in CHECKS.items() if check in checks), _plain(owner.__doc__))
+            sentence = " ".join((check.__doc__ or item.originalname).split("\n\n")[0].split())
+            network = parameters.get("specimen", item.callspec.id if parameters else None)
+            self._about[item.nodeid] = (operation, sentence, network)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.when != "call" and report.passed:

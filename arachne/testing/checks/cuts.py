@@ -36,15 +36,6 @@ class CutChecks(Suite):
             assert_close(cut.outputs(), leaving, f"'{layer}'")
             assert_close(cut.outputs(SOME_ROWS), leaving[SOME_ROWS], f"'{layer}', some rows")
 
-    def test_unchanged_outputs_give_the_models_scores(self, specimen: Specimen) -> None:
-        """Continuing from what leaves the layer anyway gives the scores of a full forward pass."""
-        scores = specimen.backend.forward(specimen.inputs)
-        for layer, cut in _continuing(specimen.backend, specimen.inputs, specimen.layers):
-            assert_close(cut.scores_from_outputs(cut.outputs()), scores, f"'{layer}'")
-            assert_close(
-                cut.scores_from_outputs(cut.outputs(SOME_ROWS), SOME_ROWS), scores[SOME_ROWS], f"'{layer}', some rows"
-            )
-
     def test_changed_outputs_are_continued_from(self, specimen: Specimen) -> None:
         """Class scores when the first use of `layer` gives other outputs instead."""
         rng = np.random.default_rng(14)
@@ -63,15 +54,6 @@ class CutChecks(Suite):
         assert_close(cut.outputs(), np.array([[1.0]]))
         assert_close(cut.scores_from_outputs(np.array([[8]], np.float32)), np.array([[4.0, -4.0]]))
         assert_close(cut.scores_with({("twice", "weight"): np.array([[3]], np.float32)}), np.array([[18.0, -18.0]]))
-
-    def test_changed_weights_of_one_layer_give_the_scores_of_a_changed_model(self, specimen: Specimen) -> None:
-        """Class scores with other values for whole parameters of the layer the cut was made for."""
-        for layer in specimen.layers:
-            cut = specimen.backend.cut(specimen.inputs, [layer])
-            weights = specimen.other_weights(layer)
-            expected = _scores_of_changed_model(specimen, weights)
-            assert_close(cut.scores_with(weights), expected, f"'{layer}'")
-            assert_close(cut.scores_with(weights, SOME_ROWS), expected[SOME_ROWS], f"'{layer}', some rows")
 
     def test_one_parameter_may_be_changed_alone(self, specimen: Specimen) -> None:
         """Parameters that are not given keep the values the model had when it was cut."""
@@ -134,22 +116,6 @@ class CutChecks(Suite):
         with pytest.raises(ArachneError, match=layers[0]):
             cut.scores_with(specimen.other_weights(layers[0]))
         assert_same_weights(specimen.all_weights(), before)
-
-    def test_weights_set_afterwards_do_not_reach_the_cut(self, specimen: Specimen) -> None:
-        """Weights set on the model afterwards, in the layers cut at or in any other, do not reach the cut."""
-        scores = specimen.backend.forward(specimen.inputs)
-        touched = specimen.layers[0]
-        cut = specimen.backend.cut(specimen.inputs, [touched])
-        outputs, weights = cut.outputs(), specimen.other_weights(touched)
-        expected = cut.scores_with(weights)
-        for layer in specimen.layers:
-            for (_, parameter), values in specimen.other_weights(layer).items():
-                specimen.backend.set_weights(layer, parameter, values)
-            assert_close(cut.outputs(), outputs, f"outputs after '{layer}' was set")
-            assert_close(cut.scores_with({}), scores, f"unchanged scores after '{layer}' was set")
-            assert_close(cut.scores_with(weights), expected, f"changed scores after '{layer}' was set")
-            if cut.continues_from_outputs:
-                assert_close(cut.scores_from_outputs(outputs), scores, f"continued scores after '{layer}' was set")
 
     def test_a_cut_keeps_weights_that_were_set_before_it_and_put_back_after(self, specimen: Specimen) -> None:
         """A cut has the weights the model had when it was cut, also those that were set then and are not now."""

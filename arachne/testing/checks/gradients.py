@@ -11,7 +11,6 @@ from arachne.decisions.losses import cross_entropy
 from arachne.errors import ArachneError, DataError, UnknownLayerError, UsageError, WeightShapeError
 from arachne.model.accumulate import show
 from arachne.model.backend import ActivationAccumulator, ModelBackend
-from arachne.model.trace import PlainTrace
 from arachne.model.values import Activation, Array, Weights, take
 from arachne.testing.checks import by_hand
 from arachne.testing.checks.suite import (
@@ -20,7 +19,6 @@ from arachne.testing.checks.suite import (
     Suite,
     as_outputs,
     assert_close,
-    assert_same_entering,
     assert_same_weights,
 )
 
@@ -59,21 +57,6 @@ class GradientChecks(Suite):
                 slope = (loss.value(above) - loss.value(below)) / (2 * STEP)
                 along = float((found[loss.name][layer, parameter] * direction).sum())
                 assert along == pytest.approx(slope, rel=5e-3, abs=3e-4), f"{loss.name}, '{layer}', {parameter}"
-
-    def test_chosen_parameters_have_the_gradients_they_have_among_all(self, specimen: Specimen) -> None:
-        """Asking for some parameters gives the same entries as asking for all, and no others."""
-        self.needs_gradients(specimen.backend)
-        loss = specimen.cross_entropy()
-        whole = specimen.backend.weight_gradients(specimen.inputs, loss)
-        for chosen in ([(specimen.layers[-1], "weight")], list(whole)[1::2], list(whole)[::-1], []):
-            found = specimen.backend.weight_gradients(specimen.inputs, loss, chosen)
-            assert list(found) == chosen
-            for key, values in found.items():
-                assert_close(values, whole[key], str(key))
-        with pytest.raises(UnknownLayerError, match="no_such_layer"):
-            specimen.backend.weight_gradients(specimen.inputs, loss, [("no_such_layer", "weight")])
-        with pytest.raises(UnknownLayerError, match="wait"):
-            specimen.backend.weight_gradients(specimen.inputs, loss, [(specimen.layers[0], "wait")])
 
     def test_a_pull_sees_each_row_once(self, make_backend: MakeBackend) -> None:
         """A loss gets the scores of every row once, in order, and never those of rows that only fill a batch."""
@@ -220,24 +203,6 @@ class GradientChecks(Suite):
             specimen.backend.output_gradients(specimen.inputs, specimen.layers[0], specimen.seed()[:-1])
         with pytest.raises(UnknownLayerError, match="no_such_layer"):
             specimen.backend.output_gradients(specimen.inputs, "no_such_layer", specimen.seed())
-
-    def test_a_trace_gives_what_the_single_operations_give(self, specimen: Specimen) -> None:
-        """A trace is activations and gradients of several layers from one pass, for as many seeds as asked."""
-        self.needs_gradients(specimen.backend)
-        trace = specimen.backend.trace(specimen.inputs, specimen.layers)
-        default = PlainTrace(specimen.backend, specimen.inputs, specimen.layers)
-        assert set(trace.activations) == set(specimen.layers)
-        for layer, uses in default.activations.items():
-            for ours, theirs in zip(trace.activations[layer], uses, strict=True):
-                assert_same_entering(ours, theirs, f"'{layer}'")
-                assert_close(ours.leaving, theirs.leaving, f"leaving '{layer}'")
-        for number in (0, 1):
-            found = trace.output_gradients(specimen.seed(number))
-            expected = default.output_gradients(specimen.seed(number))
-            assert set(found) == set(specimen.layers)
-            for layer, uses_of_layer in expected.items():
-                for ours_of_use, theirs_of_use in zip(found[layer], uses_of_layer, strict=True):
-                    assert_close(ours_of_use, theirs_of_use, f"'{layer}', seed {number}")
 
     def test_an_observer_is_shown_what_a_trace_holds(self, specimen: Specimen) -> None:
         """An observer is shown each use's activations once for every input, then the gradients for each seed."""

@@ -69,14 +69,6 @@ class WeightChecks(Suite):
                 np.testing.assert_array_equal(weights[parameter], values)
                 assert str(weights[parameter].dtype) == info.parameters[parameter].dtype
 
-    def test_weights_that_were_set_come_back_bit_for_bit(self, specimen: Specimen) -> None:
-        """`set_weights` replaces one parameter, and `get_weights` gives it back; the others stay as they were."""
-        for layer in specimen.layers:
-            for (_, parameter), values in specimen.other_weights(layer).items():
-                expected = {**specimen.all_weights(), (layer, parameter): values}
-                specimen.backend.set_weights(layer, parameter, values)
-                assert_same_weights(specimen.all_weights(), expected)
-
     def test_any_memory_layout_of_values_is_taken(self, make_backend: MakeBackend) -> None:
         """`values` is copied: strided, read-only and float64 arrays work too."""
         specimen = self.build(make_backend, "mlp")
@@ -100,15 +92,6 @@ class WeightChecks(Suite):
                 with pytest.raises(ValueError, match="read-only"):
                     values[...] = 0
 
-    def test_changing_what_came_out_changes_nothing_in_the_model(self, specimen: Specimen) -> None:
-        """A copy of every parameter of a layer; changing it changes nothing in the model."""
-        before, scores = specimen.all_weights(), specimen.backend.forward(specimen.inputs)
-        for layer in specimen.layers:
-            for values in specimen.backend.get_weights(layer).values():
-                values += 1
-        assert_same_weights(specimen.all_weights(), before)
-        np.testing.assert_array_equal(specimen.backend.forward(specimen.inputs), scores)
-
     def test_weights_that_came_out_stay_when_the_model_changes(self, specimen: Specimen) -> None:
         """`get_weights` is a copy of what the model held at that time."""
         layer, parameter = specimen.first_parameter
@@ -116,15 +99,6 @@ class WeightChecks(Suite):
         kept = held.copy()
         specimen.backend.set_weights(layer, parameter, kept + 1)
         np.testing.assert_array_equal(held, kept)
-
-    def test_changing_what_went_in_changes_nothing_in_the_model(self, specimen: Specimen) -> None:
-        """`values` is copied, never kept."""
-        for layer in specimen.layers:
-            for (_, parameter), values in specimen.other_weights(layer).items():
-                specimen.backend.set_weights(layer, parameter, values)
-                kept = values.copy()
-                values += 1
-                np.testing.assert_array_equal(specimen.backend.get_weights(layer)[parameter], kept)
 
     def test_another_shape_is_refused_and_nothing_is_broadcast(self, specimen: Specimen) -> None:
         """Another shape than `get_weights(layer)[parameter]` is a `WeightShapeError`; nothing is broadcast."""

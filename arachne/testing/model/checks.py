@@ -36,3 +36,18 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
     "describe": (reading.a_model_tells_what_it_is,),
 }
 """By operation, in the order of the contract."""
+
+STRONGER_IN_SUITE: frozenset[Check] = frozenset(
+    {
+        reading.scores_follow_weights,
+        reading.wrong_inputs_are_refused,
+        reading.activations_fit_the_weights,
+        differentiating.gradients_are_slopes,
+        differentiating.a_loss_sees_each_row_once,
+        differentiating.output_gradients_are_slopes,
+        differentiating.input_gradients_are_slopes,
+        differentiating.training_is_gradient_steps,
+        holding.gradients_behind_a_cut_are_the_models,
+    }
+)
+"""Checks that the conformance suite asks in a stronger form: against a reference network, or under three losses."""

@@ -8,14 +8,14 @@ import numpy as np
 
 from arachne.adapting.plain_fit import plain_fit
 from arachne.decisions.losses import cross_entropies, cross_entropy
-from arachne.errors import UsageError
+from arachne.errors import UnknownLayerError, UsageError
 from arachne.model.backend import Cut
 from arachne.model.cut import weights_of
 from arachne.model.fitting import Plan
 from arachne.model.trace import PlainTrace
 from arachne.model.values import Array
 from arachne.testing.model.slopes import agree
-from arachne.testing.model.subject import COARSE_DTYPES, NotHereError, Subject, equal, expect, same
+from arachne.testing.model.subject import COARSE_DTYPES, NotHereError, Subject, equal, expect
 
 
 def gradients_are_slopes(subject: Subject) -> None:
@@ -42,11 +42,17 @@ def chosen_gradients_are_those_among_all(subject: Subject) -> None:
     subject.needs_gradients()
     loss = cross_entropy(subject.labels)
     whole = subject.backend.weight_gradients(subject.inputs, loss)
-    for chosen in (list(whole)[-1:], list(whole)[::2]):
+    for chosen in (list(whole)[-1:], list(whole)[::2], list(whole)[::-1], []):
         found = subject.backend.weight_gradients(subject.inputs, loss, chosen)
         expect(list(found) == chosen, f"asked for {chosen}, got {list(found)}")
         for key, values in found.items():
-            same(values, whole[key], ".".join(key))
+            subject.same(values, whole[key], ".".join(key))
+    for layer, parameter in (("no_such_layer", "weight"), (subject.layers[0].name, "no_such_parameter")):
+        try:
+            subject.backend.weight_gradients(subject.inputs, loss, [(layer, parameter)])
+        except UnknownLayerError:
+            continue
+        raise AssertionError(f"'{layer}.{parameter}' is taken without a word")
 
 
 def a_loss_sees_each_row_once(subject: Subject) -> None:
@@ -61,7 +67,7 @@ def a_loss_sees_each_row_once(subject: Subject) -> None:
     subject.backend.weight_gradients(subject.inputs, watching)
     rows = [number for part, _ in seen for number in range(part.start, part.stop)]
     expect(rows == list(range(subject.n)), f"it is shown the rows {rows}")
-    same(np.concatenate([scores for _, scores in seen]), subject.scores, "the scores it is shown")
+    subject.same(np.concatenate([scores for _, scores in seen]), subject.scores, "the scores it is shown")
 
 
 def output_gradients_are_slopes(subject: Subject) -> None:
@@ -94,7 +100,7 @@ def output_gradients_sum_to_those_of_a_bias(subject: Subject) -> None:
         gradients = subject.backend.output_gradients(subject.inputs, info.name, seed)
         axis = -1 if info.kind == "dense" else 1
         total = sum(np.moveaxis(each, axis, -1).reshape(-1, each.shape[axis]).sum(axis=0) for each in gradients)
-        same(np.asarray(total), found[key], f"'{info.name}'")
+        subject.same(np.asarray(total), found[key], f"'{info.name}'")
         judged += 1
     if not judged:
         raise NotHereError("no layer of this model has a bias")
@@ -132,7 +138,7 @@ def training_is_gradient_steps(subject: Subject) -> None:
         equal(values, own, f"'{layer}.{parameter}' after training")
         moved = found[layer, parameter] - own
         if moved.any():  # what its author has frozen stays
-            same(moved, expected[layer, parameter] - own, f"how training moves '{layer}.{parameter}'")
+            subject.same(moved, expected[layer, parameter] - own, f"how training moves '{layer}.{parameter}'")
 
 
 def a_trace_is_the_single_operations(subject: Subject) -> None:
@@ -141,13 +147,17 @@ def a_trace_is_the_single_operations(subject: Subject) -> None:
     names = [info.name for info in subject.layers]
     ours = subject.backend.trace(subject.inputs, names)
     plain = PlainTrace(subject.backend, subject.inputs, names)
-    seed = _seed(subject)
-    found, expected = ours.output_gradients(seed), plain.output_gradients(seed)
     for name in names:
         for mine, theirs in zip(ours.activations[name], plain.activations[name], strict=True):
-            same(mine.leaving, theirs.leaving, f"what leaves '{name}'")
-        for gradient, other in zip(found[name], expected[name], strict=True):
-            same(gradient, other, f"the gradient at '{name}'")
+            subject.same(mine.leaving, theirs.leaving, f"what leaves '{name}'")
+            expect(set(mine.entering) == set(theirs.entering), f"'{name}' is entered by {sorted(mine.entering)}")
+            for parameter, values in theirs.entering.items():
+                subject.same(mine.entering[parameter], values, f"what enters '{name}.{parameter}'")
+    for seed in (_seed(subject), -2 * _seed(subject)):
+        found, expected = ours.output_gradients(seed), plain.output_gradients(seed)
+        for name in names:
+            for gradient, other in zip(found[name], expected[name], strict=True):
+                subject.same(gradient, other, f"the gradient at '{name}'")
 
 
 def _seed(subject: Subject) -> Array:

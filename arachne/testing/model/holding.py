@@ -11,8 +11,8 @@ import numpy as np
 
 from arachne.decisions.losses import cross_entropy
 from arachne.model.backend import ModelBackend
-from arachne.model.cut import PlainCut, temporary_weights
-from arachne.testing.model.subject import NotHereError, Subject, equal, expect, same
+from arachne.model.cut import PlainCut, temporary_weights, weights_of
+from arachne.testing.model.subject import NotHereError, Subject, equal, expect
 
 
 def a_cut_is_a_changed_model(subject: Subject) -> None:
@@ -22,19 +22,27 @@ def a_cut_is_a_changed_model(subject: Subject) -> None:
         cut, weights = subject.backend.cut(subject.inputs, [info.name]), subject.perturb(info.name)
         with temporary_weights(subject.backend, weights):
             expected = subject.backend.forward(subject.inputs)
-        same(cut.scores_with(weights), expected, f"cut at '{info.name}'")
-        same(cut.scores_with(weights, some), expected[some], f"cut at '{info.name}', some rows")
+        subject.same(cut.scores_with(weights), expected, f"cut at '{info.name}'")
+        subject.same(cut.scores_with(weights, some), expected[some], f"cut at '{info.name}', some rows")
         if cut.continues_from_outputs:
-            same(cut.scores_from_outputs(cut.outputs()), subject.scores, f"continued from '{info.name}'")
+            subject.same(cut.scores_from_outputs(cut.outputs()), subject.scores, f"continued from '{info.name}'")
+            again = cut.scores_from_outputs(cut.outputs(some), some)
+            subject.same(again, subject.scores[some], f"continued from '{info.name}', some rows")
 
 
 def a_cut_keeps_its_weights(subject: Subject) -> None:
-    """Weights that are set on the model afterwards do not reach a cut."""
+    """Weights that are set on the model afterwards, in the layers cut at or in any other, do not reach a cut."""
     info = subject.layers[0]
-    cut = subject.backend.cut(subject.inputs, [info.name])
+    cut, weights = subject.backend.cut(subject.inputs, [info.name]), subject.perturb(info.name)
+    outputs, changed = cut.outputs(), cut.scores_with(weights)
     for other in subject.layers:
         subject.set(subject.perturb(other.name))
-    same(cut.scores_with({}), subject.scores, f"cut at '{info.name}'")
+        after = f"cut at '{info.name}', '{other.name}' was set"
+        subject.same(cut.outputs(), outputs, f"outputs, {after}")
+        subject.same(cut.scores_with({}), subject.scores, after)
+        subject.same(cut.scores_with(weights), changed, f"other weights, {after}")
+        if cut.continues_from_outputs:
+            subject.same(cut.scores_from_outputs(outputs), subject.scores, f"continued, {after}")
 
 
 def gradients_behind_a_cut_are_the_models(subject: Subject) -> None:
@@ -47,7 +55,7 @@ def gradients_behind_a_cut_are_the_models(subject: Subject) -> None:
         expected = PlainCut(subject.backend, subject.inputs, [info.name]).weight_gradients(weights, loss)
         expect(set(found) == set(expected), f"behind '{info.name}' there are gradients of {sorted(found)}")
         for key, values in expected.items():
-            same(found[key], values, ".".join(key))
+            subject.same(found[key], values, ".".join(key))
 
 
 def a_saved_model_is_the_model(subject: Subject) -> None:
@@ -57,8 +65,10 @@ def a_saved_model_is_the_model(subject: Subject) -> None:
         scores = subject.backend.forward(subject.inputs)
         subject.backend.save(path)
         again = _reload(subject, path)
-        same(again.forward(subject.inputs), scores, "the scores of the file")
-        same(subject.backend.forward(subject.inputs), scores, "the scores of the model afterwards")
+        subject.same(again.forward(subject.inputs), scores, "the scores of the file")
+        for key, values in weights_of(subject.backend).items():
+            subject.same(again.get_weights(key[0])[key[1]], values, f"'{'.'.join(key)}' of the file")
+        subject.same(subject.backend.forward(subject.inputs), scores, "the scores of the model afterwards")
 
 
 def a_file_holds_the_weights(subject: Subject) -> None:

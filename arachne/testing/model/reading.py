@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from arachne.errors import ArachneError
+from arachne.model.cut import weights_of
 from arachne.model.values import WEIGHT_PARAMETERS, Activation, Array, Inputs, LayerInfo, take
-from arachne.testing.model.subject import Subject, equal, expect, same
+from arachne.testing.model.subject import Subject, equal, expect
 from arachne.testing.nodes import Conv
 
 KINDS = ("dense", "conv", "conv_transpose", "recurrent", "embedding", "norm")
@@ -37,23 +38,25 @@ def weights_are_as_listed(subject: Subject) -> None:
 
 def weights_are_copies(subject: Subject) -> None:
     """Changing what came out changes nothing in the model."""
+    before = {key: values.copy() for key, values in weights_of(subject.backend).items()}
     for info in subject.layers:
         for values in subject.backend.get_weights(info.name).values():
             values += 1
+    for key, values in weights_of(subject.backend).items():
+        equal(values, before[key], f"'{'.'.join(key)}' afterwards")
     equal(subject.backend.forward(subject.inputs), subject.scores, "the scores afterwards")
 
 
 def weights_come_back(subject: Subject) -> None:
     """Weights that were set come back bit for bit, and the others stay as they were."""
+    expected = {key: values.copy() for key, values in weights_of(subject.backend).items()}
     for info in subject.layers:
-        before = dict(subject.backend.get_weights(info.name))
-        for (_, parameter), values in subject.perturb(info.name).items():
-            subject.backend.set_weights(info.name, parameter, values)
-            before[parameter] = subject.backend.get_weights(info.name)[parameter]
-            equal(before[parameter], values, f"'{info.name}.{parameter}'")
+        for key, values in subject.perturb(info.name).items():
+            subject.backend.set_weights(*key, values)
+            expected[key] = values.copy()
             values += 1  # copied, never kept
-            for other, kept in subject.backend.get_weights(info.name).items():
-                equal(kept, before[other], f"'{info.name}.{other}' after '{parameter}' was set")
+            for other, own in weights_of(subject.backend).items():
+                equal(own, expected[other], f"'{'.'.join(other)}' after '{'.'.join(key)}' was set")
 
 
 def scores_follow_weights(subject: Subject) -> None:
@@ -72,13 +75,19 @@ def scores_are_scores(subject: Subject) -> None:
     expect(scores.ndim == 2 and len(scores) == subject.n, f"scores are {scores.shape} for {subject.n} inputs")
     expect(bool(np.isfinite(scores).all()), "some scores are infinite or not a number")
     equal(scores, subject.scores, "the second answer")
+    kept = scores.copy()
+    subject.backend.forward(take(subject.inputs, slice(0, 3)))
+    equal(subject.backend.forward(subject.inputs), kept, "the answer after another question")
+    equal(scores, kept, "an earlier answer, which belongs to the caller")
 
 
 def inputs_come_in_any_number(subject: Subject) -> None:
     """Inputs come in any number, also one and none."""
     for rows in (slice(0, 0), slice(0, 1), slice(1, 4)):
         found = subject.backend.forward(take(subject.inputs, rows))
-        same(found, subject.scores[rows], f"the scores of inputs {rows.start} to {rows.stop}")
+        subject.same(found, subject.scores[rows], f"the scores of inputs {rows.start} to {rows.stop}")
+        predicted = subject.backend.predict(take(subject.inputs, rows)).shape
+        expect(predicted == found.shape[:1], f"predictions of {len(found)} inputs are {predicted}")
 
 
 def wrong_inputs_are_refused(subject: Subject) -> None:
@@ -106,7 +115,7 @@ def activations_fit_the_weights(subject: Subject) -> None:
         for use in found:
             expected = _through(info, use, subject.backend.get_weights(info.name))
             if expected is not None:
-                same(use.leaving, expected, f"'{info.name}'")
+                subject.same(use.leaving, expected, f"'{info.name}'")
 
 
 def a_model_tells_what_it_is(subject: Subject) -> None:
@@ -117,6 +126,7 @@ def a_model_tells_what_it_is(subject: Subject) -> None:
         f"it says '{description.backend}' of backend '{subject.backend.NAME}'",
     )
     expect(description.scores in ("logits", "log-probabilities"), f"scores are '{description.scores}'")
+    expect(description.scores == subject.backend.score_kind, f"scores are '{subject.backend.score_kind}' elsewhere")
     expect(all((description.framework, description.format, description.device)), f"something is empty: {description}")
 
 

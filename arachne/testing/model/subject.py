@@ -22,6 +22,20 @@ class NotHereError(Exception):
     """A check that says nothing of this model, with the reason."""
 
 
+def same(actual: Array, expected: Array, what: str) -> None:
+    """Refuse arrays that differ in shape, or in value by more than the rounding of float32 in another order."""
+    if np.shape(actual) != np.shape(expected):
+        raise AssertionError(f"{what}: the shape is {np.shape(actual)}, expected {np.shape(expected)}")
+    if not np.size(expected):
+        return
+    difference = float(np.max(np.abs(np.asarray(actual, np.float64) - expected)))
+    allowed = 1e-3 * float(np.max(np.abs(expected))) + 1e-5
+    if not difference <= allowed:
+        raise AssertionError(
+            f"{what}: off by up to {difference:.3g} where values go up to {np.max(np.abs(expected)):.3g}"
+        )
+
+
 class Subject:
     """A model, inputs it takes, and labels drawn at random.
 
@@ -29,10 +43,17 @@ class Subject:
         backend: The model.
         inputs: `n` inputs it takes, an array or a mapping.
         reload: Opens a file that the model was saved to; None where files are not looked at.
+        same: Refuses arrays that differ by more than rounding, with a name for what they are.
     """
 
-    def __init__(self, backend: ModelBackend, inputs: Inputs, reload: Callable[[Path], ModelBackend] | None) -> None:
-        self.backend, self.inputs, self.reload = backend, inputs, reload
+    def __init__(
+        self,
+        backend: ModelBackend,
+        inputs: Inputs,
+        reload: Callable[[Path], ModelBackend] | None,
+        same: Callable[[Array, Array, str], None] = same,
+    ) -> None:
+        self.backend, self.inputs, self.reload, self.same = backend, inputs, reload, same
         self.n = count(inputs)
         self.scores = np.array(backend.forward(inputs))
         self.labels = np.random.default_rng(1).integers(0, self.scores.shape[1], self.n)
@@ -84,20 +105,6 @@ class Subject:
         """Skip where the backend declares that it has none."""
         if not self.backend.SUPPORTS_GRADIENTS:
             raise NotHereError(f"backend '{self.backend.NAME}' declares SUPPORTS_GRADIENTS = False")
-
-
-def same(actual: Array, expected: Array, what: str) -> None:
-    """Refuse arrays that differ in shape, or in value by more than the rounding of float32 in another order."""
-    if np.shape(actual) != np.shape(expected):
-        raise AssertionError(f"{what}: the shape is {np.shape(actual)}, expected {np.shape(expected)}")
-    if not np.size(expected):
-        return
-    difference = float(np.max(np.abs(np.asarray(actual, np.float64) - expected)))
-    allowed = 1e-3 * float(np.max(np.abs(expected))) + 1e-5
-    if not difference <= allowed:
-        raise AssertionError(
-            f"{what}: off by up to {difference:.3g} where values go up to {np.max(np.abs(expected)):.3g}"
-        )
 
 
 def equal(actual: Array, expected: Array, what: str) -> None:
