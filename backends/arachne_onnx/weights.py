@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,11 +71,14 @@ class OnnxWeightFile(WeightFile):
             if slice_.name not in changed:
                 changed[slice_.name] = np.array(self._constants[slice_.name])
             slice_.put(changed[slice_.name], np.asarray(values).astype(changed[slice_.name].dtype))
-        io.save(self._opened, changed, Path(destination))
+        self._save(changed, Path(destination))
+
+    def _save(self, changed: Mapping[str, Array], destination: Path) -> None:
+        io.save(self._opened, changed, destination)
 
 
 def _with_loops_written_out(opened: io.LoadedModel, graph: Graph) -> Graph:
-    """Read a graph with loops of any length once more, for inputs of length one: the places of weights are the same."""
+    """Read a graph with loops of any length once more, for inputs of length one: weights lie where they did."""
     if not any(node.op_type in ("Loop", "Scan") for node in graph.nodes):
         return graph
     shapes = {

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-
-from arachne.model.values import Array, Weights
+from arachne.model.values import Array
 from arachne.model.weight_file import WeightFile
 from arachne_onnx.layers import find_layers
 from arachne_onnx.weights import OnnxWeightFile
@@ -30,12 +29,5 @@ class TfliteWeightFile(OnnxWeightFile):
     def forget_patch(self, copy: Path, digest: str) -> None:
         """Do nothing, since nothing is noted."""
 
-    def _rewrite(self, destination: Path, weights: Weights) -> None:
-        """Write a copy in which only the bytes of these weights differ."""
-        changed: dict[str, Array] = {}
-        for (layer, parameter), values in weights.items():
-            slice_ = self._layers[layer].stored[parameter]
-            if slice_.name not in changed:
-                changed[slice_.name] = np.array(self._constants[slice_.name])
-            slice_.put(changed[slice_.name], np.asarray(values).astype(changed[slice_.name].dtype))
-        io.save(self._file, changed, Path(destination))
+    def _save(self, changed: Mapping[str, Array], destination: Path) -> None:
+        io.save(self._file, changed, destination)
