@@ -9,13 +9,13 @@ its limit can be dropped for certain.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, get_args
 
 import numpy as np
 
-from arachne.data.part import Part, Term, TermKind
+from arachne.data.part import ActivationCache, Part, Term, TermKind
 from arachne.errors import UsageError
 from arachne.model.lazy import concatenate
 from arachne.model.values import EVEN, Array, Inputs, take
@@ -57,6 +57,7 @@ class FitnessInputs:
         kinds: The terms' kinds: `positive`, `negative` or `never_break`.
         decisions: The decisions that count, where an input may have several; labels, weights and terms are then those
             of decisions. None where every input is one decision.
+        activations: What a pass of the original model has left of the inputs, one row for each; None if nothing.
     """
 
     padded: Inputs
@@ -66,6 +67,7 @@ class FitnessInputs:
     names: tuple[str, ...]
     kinds: tuple[TermKind, ...]
     decisions: DecisionRows | None = None
+    activations: ActivationCache | None = None
 
     @classmethod
     def around(
@@ -91,6 +93,7 @@ class FitnessInputs:
         rows = np.concatenate([term.rows for term in terms]).astype(np.int64)
         sizes = [len(term.rows) for term in terms]
         inputs, decisions = _inputs_of(part, rows)
+        cache = part.cached_activations
         return cls(
             padded=take(part.data.inputs, _pad(inputs)),
             labels=part.labels[rows],
@@ -99,6 +102,7 @@ class FitnessInputs:
             names=tuple(term.name for term in terms),
             kinds=tuple(term.kind for term in terms),
             decisions=decisions,
+            activations=None if cache is None else cache.take(inputs),
         )
 
     def __len__(self) -> int:
@@ -131,9 +135,10 @@ class FitnessInputs:
         if self.decisions is not None:
             decisions, own = self.decisions.take(rows), (self.labels[rows], self.weights[rows], self.terms[rows])
             return FitnessInputs(self.padded, *own, self.names, self.kinds, decisions)
-        return FitnessInputs.around(
+        found = FitnessInputs.around(
             take(self.padded, rows), self.labels[rows], self.weights[rows], self.terms[rows], self.names, self.kinds
         )
+        return found if self.activations is None else replace(found, activations=self.activations.take(rows))
 
     def of_kind(self, kind: TermKind) -> Array:
         """Tell which inputs belong to a term of this kind, bool `(n,)`."""

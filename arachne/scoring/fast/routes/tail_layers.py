@@ -1,4 +1,8 @@
-"""OriginalTail: the original activations of a dense tail, in the layout of the fast evaluator."""
+"""OriginalTail: what the fast evaluator needs of a dense tail's original activations, in its own layout.
+
+They come from the `TailCache` that all searches share. Of 18 MB there (FM MLP, 5,097 inputs, first layer) this keeps
+0.4 MB: the touched weights' inputs and units, with the inputs on the last axis, and bounds of rounding errors.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from arachne.model.values import Array, batches, take
 from arachne.scoring.dense_layers import DenseLayer
 from arachne.scoring.fitness import FitnessInputs
 from arachne.scoring.functions import STEEPEST, apply
+from arachne.scoring.tail_cache import TailCache
 
 INPUTS_AT_ONCE = 1024
 """The number of inputs run at a time while a tail is prepared."""
@@ -52,11 +57,10 @@ class OriginalTail:
         roundings: list[Array] = []
         peaks: list[Array] = []
         for rows in batches(len(fitness_inputs), INPUTS_AT_ONCE):
-            (use,) = backend.activations(take(fitness_inputs.inputs, rows), layers[0].info.name)
-            entering = use.entering["weight"]
-            if entering.ndim != 2 or use.leaving.ndim != 2:
+            entering, leaving = _activations(backend, fitness_inputs, layers[0].info.name, rows)
+            if entering.ndim != 2 or leaving.ndim != 2:
                 return None
-            kept, errors, tops = _measure_batch(layers, entering.T.astype(np.float32), use.leaving.T.astype(np.float32))
+            kept, errors, tops = _measure_batch(layers, entering.T.astype(np.float32), leaving.T.astype(np.float32))
             parts.append([*kept, errors[-1].max(axis=0, keepdims=True)])
             # Twice: a route keeps the inputs in their original order and in its own order.
             if 2 * sum(array.nbytes for array in parts[0]) / len(entering) * len(fitness_inputs) > memory:
@@ -87,6 +91,16 @@ class OriginalTail:
             roundings=self.roundings,
             peaks=self.peaks,
         )
+
+
+def _activations(backend: ModelBackend, fitness_inputs: FitnessInputs, layer: str, rows: slice) -> tuple[Array, Array]:
+    """Return what enters and leaves a layer for some inputs: from the pass that was made for all searches, or anew."""
+    cache = fitness_inputs.activations
+    if isinstance(cache, TailCache) and layer in cache:
+        own = cache.take(np.arange(rows.start, rows.stop))
+        return np.asarray(own.entering(layer)), np.asarray(own.leaving(layer))
+    (use,) = backend.activations(take(fitness_inputs.inputs, rows), layer)
+    return use.entering["weight"], use.leaving
 
 
 def _measure_batch(
