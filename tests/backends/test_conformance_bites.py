@@ -233,7 +233,7 @@ class TakesEveryStepForTheFirst(ReferenceBackend):
         return (self._network.layers[layer].leaving_gradient(gradients[layer], [values["input"]], alone),)
 
 
-ROWS = {check.__name__: check for check in model.ROWS}
+CHECKS = {check.__name__: check for check in model.NETWORK_CHECKS}
 
 FAULTS: list[tuple[type[ReferenceBackend], str, str]] = [
     (LendsItsWeights, "weights_are_copies", "mlp"),
@@ -271,7 +271,9 @@ FAULTS: list[tuple[type[ReferenceBackend], str, str]] = [
 @pytest.mark.parametrize(("fault", "check", "network"), FAULTS, ids=lambda value: getattr(value, "__name__", value))
 def test_a_fault_is_found_by_its_check(fault: type[ReferenceBackend], check: str, network: str) -> None:
     suite = BackendConformance()
-    run: Callable[[Any], None] = getattr(suite, check, None) or partial(suite.test_on_every_network, check=ROWS[check])
+    run: Callable[[Any], None] = getattr(suite, check, None) or partial(
+        suite.test_on_every_network, check=CHECKS[check]
+    )
     run(suite.build(ReferenceBackend, network))  # the same check has nothing to say about a backend without the fault
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         run(suite.build(fault, network))
@@ -302,7 +304,7 @@ def test_lost_inputs_are_found() -> None:
 def test_a_file_with_old_weights_is_found() -> None:
     suite = BackendConformance()
     with pytest.raises(AssertionError):
-        suite.test_on_every_network(suite.build(SavesTheOriginalWeights, "mlp"), ROWS["a_saved_model_is_the_model"])
+        suite.test_on_every_network(suite.build(SavesTheOriginalWeights, "mlp"), CHECKS["a_saved_model_is_the_model"])
 
 
 def test_a_misspelt_declaration_is_found() -> None:
