@@ -2,8 +2,8 @@
 
 A forward pass of one seen input through the whole model is 1 / n of a pass, and a backward one as much again. Behind a
 cut only that share of it counts which the multiplications of the layers there have in those of all layers. Steps in the
-dense layers at the end run in NumPy and do not count. So a search of the same model and inputs takes the same
-decisions on every machine, however busy that is.
+dense layers at the end run in NumPy and do not count, unless they change very many weights. So a
+search of the same model and inputs takes the same decisions on every machine, however busy that is.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ FREE_MULTIPLICATIONS = 1e11
 
 MEASURED = 3
 """How often a point is run: by the fold that judges it, by the whole of the seen inputs, and for the choice."""
+
+MANY_WEIGHTS = 100_000
+"""Steps over so many weights count even in the dense layers at the end: each is a product with the whole matrix."""
 
 MEMBER_SHARE = 0.5
 """The largest share of the allowance that one member may take."""
@@ -67,6 +70,12 @@ def share_behind(problem: Problem, layers: Iterable[str]) -> float:
         behind = behind or name in wanted
         counted += number if behind else 0.0
     return counted / (sum(found.values()) or 1.0)
+
+
+def share_of_many(problem: Problem) -> float:
+    """Return the share of a pass that a step over very many suspects in the dense tail is; 0 for fewer of them."""
+    many = len(problem.suspects)
+    return many / max(1.0, sum(multiplications(problem).values())) if many >= MANY_WEIGHTS else 0.0
 
 
 def share_of_rows(problem: Problem, most: int, folds: int | None = None) -> float:

@@ -14,7 +14,7 @@ from arachne.plugins.options import option
 from arachne.scoring.cut import CutScorer
 from arachne.search.base import Problem
 from arachne.search.cross_fit import CHANGE_SHARES, CrossFitted
-from arachne.search.effort import path_passes, share_behind, share_of_rows
+from arachne.search.effort import path_passes, share_behind, share_of_many, share_of_rows
 from arachne.search.folds import Batch, draw_batch, rows_by_kind
 from arachne.search.influence import influence_scale
 from arachne.search.state import SearchState
@@ -57,8 +57,10 @@ class GradientSearch(CrossFitted):
 
     def passes(self, problem: Problem) -> float:
         problem = self.select_weights(problem)
-        behind = share_behind(problem, problem.suspects.layers)
-        rows = share_of_rows(problem, min(self.batch, MAX_BATCH_BEHIND_CUT), self.folds) if behind else 0.0
+        behind, most = share_behind(problem, problem.suspects.layers), min(self.batch, MAX_BATCH_BEHIND_CUT)
+        if not behind:
+            behind, most = share_of_many(problem), self.batch
+        rows = share_of_rows(problem, most, self.folds) if behind else 0.0
         points = len(CHANGE_SHARES) * self.points
         return path_passes(problem, self.steps, self.folds, points, behind=behind, rows=rows)
 
