@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import click
 
 SECTIONS = {
-    "Model": ("model", "weights", "backend", "device", "output", "trust-code", "feed", "expect-sha256"),
+    "Model": ("model", "weights", "backend", "device", "output", "trust-code", "input-shape", "expect-sha256"),
     "Data": (
         "data",
         "classes",
@@ -37,7 +37,7 @@ MAX_LISTED = 45
 """A command with more options than this names the rare ones at the end, without their help."""
 
 RARE = (
-    "feed",
+    "input-shape",
     "output",
     "threshold",
     "tolerance",
