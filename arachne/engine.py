@@ -179,7 +179,7 @@ def split_data(
         labelled = split.seen.labelled_part
         if not settings.accept_near_chance and labelled.task.NEEDS_LABELS:
             check_class_order(labelled)
-            health = examine(backend, labelled.data.inputs)
+            health = examine(backend, labelled.data.inputs, labelled.labels if labelled.task.SINGLE else None)
             if not (health.mendable and isinstance(settings.searcher, Norms)):
                 check_accuracy(backend, labelled, raw=sources.raw, signs=health.sentences)
             for sentence in health.sentences:

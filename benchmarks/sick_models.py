@@ -144,7 +144,7 @@ def diagnose(patient: Patient) -> str:
     if other_order(patient.labels, part.predictions, part.n_classes) is not None:
         return ORDER
     accuracy = float(np.mean(part.right))
-    health = examine(patient.backend, patient.inputs)
+    health = examine(patient.backend, patient.inputs, patient.labels)
     misread = find_misreading(patient.backend, part, accuracy)
     if misread is not None and misread.cured:
         return PREPROCESSING

@@ -6,21 +6,23 @@ statistics the layer stores; where the data's own are others, the stored ones ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from arachne.data.norm_moments import NormAccumulator
+from arachne.data.norm_moments import NormAccumulator, estimate_again
+from arachne.decisions.decisions import correct
 from arachne.model.accumulate import ActivationAccumulator
+from arachne.model.cut import temporary_weights
 from arachne.model.values import Activation, Array, Inputs, LayerInfo, count, take
 from arachne.text import pluralise
 
 if TYPE_CHECKING:
     from arachne.model.backend import ModelBackend
 
-TRIAL_INPUTS = 128
+TRIAL_INPUTS = 256
 """The most inputs that layers are watched on."""
 
 MIN_INPUTS = 20
@@ -34,6 +36,9 @@ MIN_SHARE = 0.9
 
 SATURATING = {"tanh": 3.0, "sigmoid": 6.0}
 """Functions that hardly change beyond some size of their input."""
+
+MIN_GAIN = 0.02
+"""Statistics that fit less well do no harm where estimating them again raises accuracy by less."""
 
 MENDED = frozenset({"scale", "bias"})
 """The parameters in which the statistics of a normalisation can be estimated again, both together."""
@@ -102,8 +107,16 @@ class Health:
         return tuple(found)
 
 
-def examine(backend: ModelBackend, inputs: Inputs) -> Health:
-    """Watch the layers of a model on some inputs, in one pass."""
+def examine(backend: ModelBackend, inputs: Inputs, labels: Array | None = None) -> Health:
+    """Watch the layers of a model on some inputs, in one pass.
+
+    Args:
+        backend: The model.
+        inputs: The inputs.
+        labels: Their classes `(n,)`, where each has one. Statistics that do not fit are then told only where
+            estimating them again makes the model clearly better: a network that was trained for a short while often
+            has such statistics, and is used to them.
+    """
     number = count(inputs)
     infos = {info.name: info for info in backend.layers}
     watched = [
@@ -118,6 +131,11 @@ def examine(backend: ModelBackend, inputs: Inputs) -> Health:
     backend.observe(take(inputs, rows), watched, watch)
     shifts = {name: moments.shift for name, moments in watch.norms.norms.items()}
     shifted = {name: shift for name, shift in shifts.items() if shift > MAX_SHIFT}
+    if labels is not None and shifted:
+        stores = [name for name, moments in watch.norms.norms.items() if moments.stores_statistics]
+        known = [name for name in stores if set(infos[name].parameters) >= MENDED]
+        if _gain(backend, known, take(inputs, rows), labels[rows]) < MIN_GAIN:
+            shifted = {}
     return Health(
         norms=len(shifts),
         shifted=shifted,
@@ -125,3 +143,10 @@ def examine(backend: ModelBackend, inputs: Inputs) -> Health:
         saturated=tuple(name for name, shares in watch.saturated.items() if np.mean(shares) >= MIN_SHARE),
         mendable=any(set(infos[name].parameters) >= MENDED for name in shifted),
     )
+
+
+def _gain(backend: ModelBackend, layers: Sequence[str], inputs: Inputs, labels: Array) -> float:
+    """Return how much accuracy rises when the statistics of normalisations are estimated again from these inputs."""
+    before = float(np.mean(correct(backend.forward(inputs), labels)))
+    with temporary_weights(backend, estimate_again(backend, layers, inputs)):
+        return float(np.mean(correct(backend.forward(inputs), labels))) - before

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from arachne.model.accumulate import ActivationAccumulator
-from arachne.model.values import Activation, Array
+from arachne.model.cut import temporary_weights
+from arachne.model.values import Activation, Array, Inputs
+
+if TYPE_CHECKING:
+    from arachne.model.backend import ModelBackend
 
 SAME = 1e-2
 """Moments of single inputs this close to 0 and 1 show a norm without stored statistics."""
+
+LEAST_DEVIATION = 1e-3
+"""A channel that hardly varies on these inputs keeps its deviation: dividing by it would blow noise up."""
 
 
 @dataclass
@@ -89,3 +97,22 @@ class NormAccumulator(ActivationAccumulator):
         """Add what another one was shown."""
         for layer, moments in other.norms.items():
             self.norms.setdefault(layer, Moments()).merge(moments)
+
+
+def estimate_again(backend: ModelBackend, layers: Collection[str], inputs: Inputs) -> dict[tuple[str, str], Array]:
+    """Return new scales and biases `(channels,)` of normalisations, by layer and parameter, from some inputs.
+
+    Layers are mended in order of execution: the moments of each are measured behind the mended ones before it.
+    """
+    mended: dict[tuple[str, str], Array] = {}
+    for layer in (info.name for info in backend.layers if info.name in layers):
+        watch = NormAccumulator()
+        with temporary_weights(backend, mended):
+            backend.observe(inputs, [layer], watch)
+        moments, weights = watch.norms[layer], backend.read_weights(layer)
+        deviation = np.where(moments.deviation < LEAST_DEVIATION, 1.0, moments.deviation)
+        scale, bias = (np.asarray(weights[name], np.float64) for name in ("scale", "bias"))
+        dtype = weights["scale"].dtype
+        mended[layer, "scale"] = (scale / deviation).astype(dtype)
+        mended[layer, "bias"] = (bias - scale * moments.mean / deviation).astype(dtype)
+    return mended

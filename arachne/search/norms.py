@@ -18,9 +18,8 @@ from typing import ClassVar
 import numpy as np
 
 from arachne.data.health import MENDED
-from arachne.data.norm_moments import NormAccumulator
+from arachne.data.norm_moments import NormAccumulator, estimate_again
 from arachne.errors import UsageError
-from arachne.model.cut import temporary_weights
 from arachne.model.values import Array, LayerInfo, take
 from arachne.plugins.options import option
 from arachne.search.base import Problem
@@ -31,9 +30,6 @@ from arachne.weights.selection import Selection
 
 PROBED = 32
 """Inputs that tell which normalisations store statistics."""
-
-LEAST_DEVIATION = 1e-3
-"""A channel that hardly varies on these inputs keeps its deviation: dividing by it would blow noise up."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,19 +80,8 @@ class Norms(CrossFitted):
 
 def _mend(problem: Problem, rows: Array) -> Array:
     """Return new scales and biases of the suspects' layers from some of the seen inputs, float64 `(k,)`."""
-    backend, selection = problem.backend, problem.suspects
-    inputs = take(problem.split.seen.data.inputs, rows)
-    mended: dict[tuple[str, str], Array] = {}
-    for layer in (info.name for info in backend.layers if info.name in selection.layers):
-        watch = NormAccumulator()
-        with temporary_weights(backend, mended):
-            backend.observe(inputs, [layer], watch)
-        moments, weights = watch.norms[layer], backend.read_weights(layer)
-        deviation = np.where(moments.deviation < LEAST_DEVIATION, 1.0, moments.deviation)
-        scale, bias = (np.asarray(weights[name], np.float64) for name in ("scale", "bias"))
-        dtype = weights["scale"].dtype
-        mended[layer, "scale"] = (scale / deviation).astype(dtype)
-        mended[layer, "bias"] = (bias - scale * moments.mean / deviation).astype(dtype)
+    selection = problem.suspects
+    mended = estimate_again(problem.backend, selection.layers, take(problem.split.seen.data.inputs, rows))
     return np.concatenate([mended[one.key].reshape(-1)[one.flat] for one in selection.slices]).astype(np.float64)
 
 

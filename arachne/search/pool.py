@@ -172,7 +172,7 @@ class Pool(Searcher):
             raise UsageError("it changes whole matrices, and the repair is to change single weights alone")
         if self.searchers[name].NEEDS_TRAINING and problem.training is None:
             raise UsageError("there are no training inputs")
-        if name == Norms.name and not examine(problem.backend, problem.split.seen.data.inputs).mendable:
+        if name == Norms.name and not self._mends(problem):
             raise UsageError("no normalisation stores statistics that do not fit these inputs")
         last = problem.backend.layers[-1]
         ends_dense = last.kind == "dense"
@@ -195,6 +195,11 @@ class Pool(Searcher):
                 f"the members before it repair at least {100 * SUFFICIENT_REPAIR[name]:g} % of the fault, and it takes "
                 "many times as long as they do"
             )
+
+    def _mends(self, problem: Problem) -> bool:
+        """Tell whether statistics of normalisations do not fit the seen inputs, and can be estimated again."""
+        seen = problem.split.seen
+        return examine(problem.backend, seen.data.inputs, seen.labels if seen.task.SINGLE else None).mendable
 
     def _changes_hidden(self, problem: Problem) -> bool:
         """Tell whether there are hidden dense layers at the end to change, and a member that changes them."""

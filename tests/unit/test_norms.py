@@ -70,6 +70,14 @@ def test_moments_in_two_halves_are_those_of_the_whole() -> None:
     assert examine(problem.backend, inputs).mendable
 
 
+def test_statistics_are_told_where_estimating_them_again_makes_the_model_better() -> None:
+    backend, data = ReferenceBackend(network("sick")), data_for("sick")
+    assert examine(backend, data.inputs, data.labels).mendable
+    as_it_reads = backend.predict(data.inputs)  # labels that it cannot be better at
+    assert examine(backend, data.inputs).mendable
+    assert examine(backend, data.inputs, as_it_reads).sentences == ()
+
+
 def test_the_pool_runs_it_where_statistics_do_not_fit_and_nowhere_else() -> None:
     pool = Pool(members=("norms", "bias"))
     sick = pool.begin(problem_of(network("sick")), rng=rng())
