@@ -1,7 +1,7 @@
 """Repair models that come inside packages people install, and write the page about it.
 
 python -m examples.gallery run magika      # needs the package; writes examples/gallery/results/magika.json
-python -m examples.gallery report          # docs/gallery.md from the committed results, in a second
+python -m examples.gallery report          # docs/gallery.md, reports/opened-files.md from results
 python -m examples.gallery report --check  # fails where the page is another one
 """
 
@@ -13,17 +13,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from examples.gallery import file_types, wake_words
+from examples.gallery import file_types, text_direction, wake_words
 from examples.gallery.exhibit import Exhibit, MissingError
 from examples.gallery.measure import measure
 from examples.gallery.openings import look_at_files
-from examples.gallery.page import write_page
+from examples.gallery.page import openings, write_page
 
-EXHIBITS: dict[str, Exhibit] = {module.EXHIBIT.name: module.EXHIBIT for module in (file_types, wake_words)}
+EXHIBITS: dict[str, Exhibit] = {
+    module.EXHIBIT.name: module.EXHIBIT for module in (file_types, wake_words, text_direction)
+}
 FILES = "files"
 NAMES = [*EXHIBITS, FILES]
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[2] / "docs" / "gallery.md"
+FILES_PAGE = Path(__file__).parents[2] / "reports" / "opened-files.md"
 
 
 def main(words: list[str] | None = None) -> int:
@@ -38,10 +41,14 @@ def main(words: list[str] | None = None) -> int:
     arguments = parser.parse_args(words)
     if arguments.command == "run":
         return run_all(arguments.names, arguments.output)
-    page = write_page({name: (EXHIBITS[name], load(name)) for name in EXHIBITS if load(name)}, load(FILES))
+    pages = {
+        PAGE: write_page({name: (EXHIBITS[name], load(name)) for name in EXHIBITS if load(name)}),
+        FILES_PAGE: openings(load(FILES)),
+    }
     if arguments.check:
-        return int(PAGE.read_text("utf-8") != page)
-    PAGE.write_text(page, "utf-8")
+        return int(any(path.read_text("utf-8") != page for path, page in pages.items()))
+    for path, page in pages.items():
+        path.write_text(page, "utf-8")
     return 0
 
 

@@ -19,28 +19,27 @@ these packages is part of Arachne.
 """
 
 
-def write_page(exhibits: dict[str, tuple[Exhibit, dict[str, Any]]], files: dict[str, Any]) -> str:
+def write_page(exhibits: dict[str, tuple[Exhibit, dict[str, Any]]]) -> str:
     """Return the page as Markdown."""
-    parts = [section(exhibit, record) for exhibit, record in exhibits.values()]
-    return HEAD + "\n".join([*parts, *([openings(files)] if files else [])])
+    return HEAD + "\n".join(section(exhibit, record) for exhibit, record in exhibits.values())
 
 
 def openings(files: dict[str, Any]) -> str:
     """Return which files open."""
     lines = [
-        "## Which files open",
+        "# Which model files of packages open",
         "",
-        "`python -m examples.gallery run files` asks `arachne scan FILE --layers` of files in these packages: wake",
-        "words, a detector (class branch and boxes) and a classifier of text direction.",
+        "`python -m examples.gallery run files` asks `arachne scan FILE --layers` of files in packages.",
         "",
         "| file | layers | weights in reach | out of reach |",
         "|---|---|---|---|",
     ]
     for file, found in files.items():
+        name = f"`{file}`" + (f" with `--output {found['output']}`" if "output" in found else "")
         if "refused" in found:
-            lines.append(row(f"`{file}`", f"refused: {found['refused']}", "", ""))
+            lines.append(row(name, f"refused: {found['refused']}", "", ""))
         else:
-            lines.append(row(f"`{file}`", found["layers"], f"{found['in_reach']:,}", f"{found['out_of_reach']:,}"))
+            lines.append(row(name, found["layers"], f"{found['in_reach']:,}", f"{found['out_of_reach']:,}"))
     return "\n".join([*lines, ""])
 
 
@@ -48,7 +47,7 @@ def section(exhibit: Exhibit, record: dict[str, Any]) -> str:
     """Return what one exhibit shows."""
     fix, bias = record["repair"], record["bias"]
     options = " ".join(shlex.quote(word) for word in (*exhibit.options, *exhibit.search_options))
-    target = exhibit.target if exhibit.target.isascii() and "*" not in exhibit.target else f'"{exhibit.target}"'
+    target = exhibit.target if exhibit.target.isascii() and not {*"* "} & {*exhibit.target} else f'"{exhibit.target}"'
     command = f"arachne repair {record['file']} --data data.npz --target {target} {options}".rstrip()
     lines = [
         f"## {exhibit.title}",
