@@ -10,11 +10,9 @@ from examples.gallery.exhibit import Exhibit
 HEAD = """\
 # Gallery: models people have installed
 
-Each of these model files comes inside a package of a public registry. The inputs can be made again without a download:
-files of the system, synthetic speech, rendered text. `python -m examples.gallery run NAME` makes them, repairs the
-mistake, and repairs it once more by shifting biases alone; `python -m examples.gallery report` writes this page from
-the committed figures. Your own files give figures of your own. All figures below are of held-out inputs; nothing of
-these packages is part of Arachne.
+Each of these model files comes inside a package of a public registry. `python -m examples.gallery run NAME` makes the
+inputs, repairs the mistake, and once more by shifting biases alone; `python -m examples.gallery report` writes this
+page from the committed figures, all of held-out inputs. Nothing of these packages is part of Arachne.
 
 """
 

@@ -69,6 +69,6 @@ EXHIBIT = Exhibit(
     "fonts, every second one upside down",
     target="upside down:upright",
     options=("--include", "fc_0"),
-    remark="Short words, capitals, dates and prices are read well; long lines, which are squeezed into 192 pixels, are "
-    "not. The repair is of the last layer alone: with all 89 layers, the search ran out of 12 GB of memory.",
+    remark="Long lines are squeezed into 192 pixels. The repair is of the last layer alone: with all 89 layers, the "
+    "search ran out of 12 GB of memory.",
 )
