@@ -96,12 +96,26 @@ class DirectionSearch(Searcher):
             Arrays to keep, and which inputs of the fold are right at each point, bool `(points, inputs)`.
         """
 
+    def fit_all(
+        self, problem: Problem, material: Material, found: Mapping[str, Array], *, rng: np.random.Generator
+    ) -> dict[str, Array]:
+        """Fit one layer to all inputs, after its fits without a fold; return arrays to keep, or none of them.
+
+        Args:
+            problem: What to repair.
+            material: The layer.
+            found: The arrays of its fits without a fold, as for `change`.
+            rng: Where all randomness comes from.
+        """
+        return {}
+
     @abstractmethod
     def change(self, found: Mapping[str, Array], point: int) -> tuple[Array, Array]:
         """Return the change at a point, float32 `(out, r)` and `(in, r)`.
 
         Args:
-            found: The arrays of all fits of the layer; those of fold 1 are named `name 1`.
+            found: The arrays of all fits of the layer; those of fold 1 are named `name 1`, those of the fit to all
+                inputs `name`.
             point: The point.
         """
 
@@ -126,10 +140,13 @@ class DirectionSearch(Searcher):
             fitted = self.fit(problem, material, fold, rng=rng)
         found, judged = fitted
         arrays |= {f"{number}: {name} {fold}": array for name, array in found.items()}
-        before = arrays.get(f"{number}: right")
+        before = arrays.get(f"{number}: judged")
         right = np.tile(problem.originally_right, (len(judged), 1)) if before is None else before.copy()
         right[:, folds == fold] = judged
-        arrays[f"{number}: right"] = right
+        arrays[f"{number}: judged"] = right
+        if fold == self.folds - 1:
+            whole = self.fit_all(problem, material, _own_arrays(arrays, number), rng=rng)
+            arrays |= {f"{number}: {name}": array for name, array in whole.items()}
         history = (*state.history, _generation(problem, state.history[-1], right, len(judged)))
         number, fold = (number, fold + 1) if fold + 1 < self.folds else (number + 1, 0)
         stopped = "all layers are done" if number == len(layers) else None
@@ -163,7 +180,7 @@ class DirectionSearch(Searcher):
         """Return the points that no other beats out of fold, in layers where every fold has been judged."""
         layers, original = self.layers(problem), problem.fitness_inputs.deficits_by_term(problem.original_scores)
         done = range(_at(state)[0])
-        by_layer = [state.arrays[f"{number}: right"] for number in done]
+        by_layer = [state.arrays[f"{number}: judged"] for number in done]
         right = np.concatenate([problem.originally_right[None][:0], *by_layer])
         pairs = [(number, point) for number in done for point in range(len(by_layer[number]))]
         costs = problem.objective_costs(right) if problem.has_objective and len(right) else None
@@ -171,9 +188,7 @@ class DirectionSearch(Searcher):
         judged: list[Array] = []
         for row in pareto(*outcomes(problem, right), costs):
             number, point = pairs[row]
-            prefix = f"{number}: "
-            own = {key.removeprefix(prefix): one for key, one in state.arrays.items() if key.startswith(prefix)}
-            edits.append(_edit(layers[number], *self.change(own, point)))
+            edits.append(_edit(layers[number], *self.change(_own_arrays(state.arrays, number), point)))
             judged.append(right[row])
         order = sorted(range(len(edits)), key=lambda one: edits[one].key)  # those of a layer share a pass
         scores = problem.edited_scores([edits[one] for one in order])
@@ -228,6 +243,12 @@ def gather(problem: Problem, info: LayerInfo, folds: Array, count: int) -> Mater
 def _edit(info: LayerInfo, left: Array, right: Array) -> LowRankEdit:
     """Make the edit of a layer, from `(out, r)` and `(in, r)`."""
     return LowRankEdit(info.name, info.weights[0], left, right, info.parameters[info.weights[0]].storage)
+
+
+def _own_arrays(arrays: Mapping[str, Array], number: int) -> dict[str, Array]:
+    """Return the arrays of one layer's fits by their names there; of any shape."""
+    prefix = f"{number}: "
+    return {key.removeprefix(prefix): one for key, one in arrays.items() if key.startswith(prefix)}
 
 
 def _at(state: SearchState) -> tuple[int, int]:

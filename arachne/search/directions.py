@@ -143,20 +143,22 @@ def whiten_each(differences: Array, whitened: Array) -> Array:
     return found
 
 
-def cut_rank(left: Array, right: Array, sizes: Array, rank: int) -> tuple[Array, Array]:
-    """Return the nearest change of this rank to `left rightᵀ`, by what it does to inputs: float32 `(out, r)`, `(n, r)`.
+def cut_rank(left: Array, right: Array, sizes: Array, rank: int, lost: float = 0.0) -> tuple[Array, Array]:
+    """Return the nearest change of small rank to `left rightᵀ`, by its effect on inputs: float32 `(out, r)`, `(n, r)`.
 
     Args:
         left: `(out, k)`.
         right: `(n, k)`.
         sizes: How large each input of the layer is, `(n,)`.
-        rank: The rank.
+        rank: The largest rank.
+        lost: The share of what the change does to inputs, in squares, that a smaller rank may lose.
     """
     sizes = np.maximum(sizes, 1e-6 * sizes.max(initial=0.0))
     scaled = right.astype(np.float64) * sizes[:, None]
     (outer, upper), (inner, lower) = (np.linalg.qr(one) for one in (left.astype(np.float64), scaled))
     u, s, v = np.linalg.svd(upper @ lower.T)
-    kept = slice(0, min(rank, len(s)))
+    missing = np.cumsum((s * s)[::-1])[::-1]  # by all directions from each on
+    kept = slice(0, min(rank, max(1, int((missing > lost * missing[0]).sum()) if lost else len(s))))
     tall = inner @ v[kept].T
     tall = np.divide(tall, sizes[:, None], out=np.zeros_like(tall), where=sizes[:, None] > 0)
     return on_grid((outer @ u[:, kept]) * s[kept]), on_grid(tall)

@@ -62,29 +62,33 @@ class Erase(DirectionSearch):
     def fit(
         self, problem: Problem, material: Material, fold: int, *, rng: np.random.Generator
     ) -> tuple[dict[str, Array], Array]:
-        """Fit without a fold, and with the last fold also from all inputs: that is the change that is handed back."""
+        """Fit without a fold, and try every strength."""
         parameter, aside = material.inputs.parameter, material.rows_in(fold)
         strengths, right = self._strengths(material), []
         for left, detectors in _changes(material, fold):
             scorer = problem.low_rank_scorer(material.info.name, parameter, detectors)
             scores = (scorer.scores(strength * left.ravel(), aside) for strength in strengths)
             right += [problem.fitness_inputs.correct(one, aside) for one in scores]
-        found: dict[str, Array] = {}
-        if fold == self.folds - 1:
-            whole = _changes(material, -1)
-            found = {"strengths": strengths, "ranks": np.array([left.shape[1] for left, _ in whole])}
-            found |= {"left": np.hstack([left for left, _ in whole]), "right": np.hstack([right for _, right in whole])}
-        return found, np.stack(right)
+        return {}, np.stack(right)
+
+    def fit_all(
+        self, problem: Problem, material: Material, found: Mapping[str, Array], *, rng: np.random.Generator
+    ) -> dict[str, Array]:
+        """Fit to all inputs: that is the change that is handed back."""
+        whole = _changes(material, -1)
+        lefts, rights = ([one[n] for one in whole] for n in (0, 1))
+        ranks = np.array([left.shape[1] for left in lefts])
+        strengths = self._strengths(material)
+        return {"strengths": strengths, "ranks": ranks, "left": np.hstack(lefts), "right": np.hstack(rights)}
 
     def skip_fit(self, problem: Problem, material: Material, fold: int, *, rng: np.random.Generator) -> bool:
         return True
 
     def change(self, found: Mapping[str, Array], point: int) -> tuple[Array, Array]:
-        last = self.folds - 1
-        strengths, ranks = found[f"strengths {last}"], found[f"ranks {last}"]
+        strengths, ranks = found["strengths"], found["ranks"]
         number, at = divmod(point, len(strengths))
         own = slice(int(ranks[:number].sum()), int(ranks[: number + 1].sum()))
-        return strengths[at] * found[f"left {last}"][:, own], found[f"right {last}"][:, own]
+        return strengths[at] * found["left"][:, own], found["right"][:, own]
 
     def _strengths(self, material: Material) -> Array:
         count = self.strengths if material.is_cheap else self._deep_strengths

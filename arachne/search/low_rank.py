@@ -3,8 +3,9 @@
     v_j = R m_j / √(m_jᵀ R m_j)  for the differences m_j of classes (`arachne.search.shifts`)      z' = z + U Vᵀ h
 
 V is fixed; U starts at zero and is trained by the margin loss (`arachne.search.margin`). How far every input goes along
-V is computed once, so that a step costs little even in wide layers. A point's patch is the mean of U Vᵀ over the folds,
-cut to a few directions: the rest of it does nothing.
+V is computed once, so that a step costs little even in wide layers. A point is judged by runs without a fold each, and
+its patch is their mean, cut to a few directions. Each run has a V of its own: where they agree so little that their
+mean repairs fewer of all negatives than each run of those it never saw, the patch is that of a run over all inputs.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import numpy as np
 from arachne.errors import UsageError
 from arachne.model.values import Array
 from arachne.plugins.options import option
+from arachne.scoring.base import Scorer
 from arachne.search.base import Problem
-from arachne.search.cross_fit import CHANGE_SHARES
+from arachne.search.cross_fit import CHANGE_SHARES, outcomes, pareto
 from arachne.search.direction_search import DirectionSearch, Material
 from arachne.search.directions import cut_rank, find_directions, on_grid, whiten_each
 from arachne.search.effort import path_passes, share_behind, share_of_rows
@@ -37,8 +39,11 @@ from arachne.search.state import SearchState
 GRID = 64.0
 """U is whole numbers of 1 / GRID of its scale, so that rounding in another framework gives the same patch."""
 
-MAX_RANK, DEEP_RANK, DEEP_SHARE = 4, 4, 2
-"""The most directions of a patch; those that are trained, and the share of steps taken, where a step runs the model."""
+MAX_RANK, LOST_SHARE = 16, 0.01
+"""The most directions of a patch, and the share of what it does to inputs, in squares, that is lost by having fewer."""
+
+DEEP_RANK, DEEP_SHARE = 4, 2
+"""The directions that are trained, and the share of steps taken, where a step runs the model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,16 +90,40 @@ class LowRank(DirectionSearch):
         self, problem: Problem, material: Material, fold: int, *, rng: np.random.Generator
     ) -> tuple[dict[str, Array], Array]:
         """Train U without a fold; every few steps are a point, tried with some shares of its change."""
-        aside, detectors = material.rows_in(fold), on_grid(_detectors(material, fold))
+        aside = material.rows_in(fold)
+        scorer, found = self._train(problem, material, fold, rng=rng)
+        scores = (scorer.scores(share * one.ravel(), aside) for one in found["left"] for share in CHANGE_SHARES)
+        right = np.stack([problem.fitness_inputs.correct(one, aside) for one in scores])
+        return (found if fold else {**found, "sizes": material.moments.sizes}), right
+
+    def fit_all(
+        self, problem: Problem, material: Material, found: Mapping[str, Array], *, rng: np.random.Generator
+    ) -> dict[str, Array]:
+        """Train on all inputs, if the mean of the runs repairs fewer negatives than they do of those they never saw."""
+        negatives = np.flatnonzero(problem.fitness_inputs.of_kind("negative"))
+        scorer, promised, repaired = None, 0, 0
+        for point in pareto(*outcomes(problem, found["judged"])):
+            number, at = divmod(point, len(CHANGE_SHARES))
+            left, right = self._mean(found, number)
+            scorer = scorer or problem.low_rank_scorer(material.info.name, material.inputs.parameter, right)
+            scores = scorer.scores(CHANGE_SHARES[at] * left.ravel(), negatives)
+            promised += int(found["judged"][point, negatives].sum())
+            repaired += int(problem.fitness_inputs.correct(scores, negatives).sum())
+        return {} if repaired >= promised else self._train(problem, material, -1, rng=rng)[1]
+
+    def _train(
+        self, problem: Problem, material: Material, without: int, *, rng: np.random.Generator
+    ) -> tuple[Scorer, dict[str, Array]]:
+        """Train U without a fold; return what scores it, U after every few steps `(points, out, r)` and V `(in, r)`."""
+        detectors = on_grid(_detectors(material, without))
         scorer = problem.low_rank_scorer(material.info.name, material.inputs.parameter, detectors)
-        change, first, second = np.zeros((3, len(material.weight) * detectors.shape[1]))
-        size = len(change)
+        size = len(material.weight) * detectors.shape[1]
+        change, first, second = np.zeros((3, size))
         scale = float(rounded_scale(np.array([layer_scale(problem, scorer, change, rng=rng)]))[0])
         rate = STEP_RATE * min(1.0, (1000 / size) ** 0.5) * max(1.0, (300 / size) ** 0.5)
         rate *= 1.0 if material.is_cheap else self.deep_share / DEEP_SHARE
         steps, most = self._steps(material)
-        by_kind = rows_by_kind(problem, material.folds != fold)
-        path, right = [], []
+        by_kind, path = rows_by_kind(problem, material.folds != without), []
         for number in range(steps):
             batch = draw_batch(problem, by_kind, most, rng=rng)
             loss = margin_loss(problem, batch, number / max(1, steps - 1))
@@ -102,11 +131,8 @@ class LowRank(DirectionSearch):
             change -= rate * take_adam_step(first, second, slope, number + 1)
             if (number + 1) % STEPS_PER_POINT == 0:
                 path.append((np.rint(GRID * change) / GRID * scale).astype(np.float32))
-                scores = (scorer.scores(share * path[-1], aside) for share in CHANGE_SHARES)
-                right += [problem.fitness_inputs.correct(one, aside) for one in scores]
         lefts = np.stack(path).reshape(len(path), len(material.weight), -1)
-        found = {"left": lefts, "right": detectors}
-        return (found if fold else {**found, "sizes": material.moments.sizes}), np.stack(right)
+        return scorer, {"left": lefts, "right": detectors}
 
     def skip_fit(self, problem: Problem, material: Material, fold: int, *, rng: np.random.Generator) -> bool:
         for _ in draw_signs(problem, rng=rng):
@@ -123,11 +149,14 @@ class LowRank(DirectionSearch):
         return self._deep_steps, min(self.batch, MAX_BATCH_BEHIND_CUT)
 
     def change(self, found: Mapping[str, Array], point: int) -> tuple[Array, Array]:
-        number, share_number = divmod(point, len(CHANGE_SHARES))
-        share = CHANGE_SHARES[share_number] / self.folds
-        left = np.hstack([share * found[f"left {fold}"][number] for fold in range(self.folds)])
-        right = np.hstack([found[f"right {fold}"] for fold in range(self.folds)])
-        return cut_rank(left, right, found["sizes 0"], MAX_RANK)
+        number, at = divmod(point, len(CHANGE_SHARES))
+        left, right = (found["left"][number], found["right"]) if "left" in found else self._mean(found, number)
+        return cut_rank(CHANGE_SHARES[at] * left, right, found["sizes 0"], MAX_RANK, LOST_SHARE)
+
+    def _mean(self, found: Mapping[str, Array], number: int) -> tuple[Array, Array]:
+        """Return the mean of the runs at a point, `(out, r)` and `(in, r)`."""
+        left = np.hstack([found[f"left {fold}"][number] / self.folds for fold in range(self.folds)])
+        return left, np.hstack([found[f"right {fold}"] for fold in range(self.folds)])
 
 
 def _detectors(material: Material, without: int) -> Array:

@@ -416,6 +416,26 @@ def test_directions_of_a_convolution_are_found_on_its_patches() -> None:
             np.testing.assert_allclose(exact, one.deficits, rtol=1e-3)
 
 
+def test_where_the_mean_of_its_runs_repairs_less_than_they_promise_low_rank_trains_on_all_inputs() -> None:
+    backend, search, rng = ReferenceBackend(golden.network("mlp")), LowRank(steps=32, folds=2), np.random.default_rng(0)
+    split = split_by_outcome(backend, golden.data_for("mlp"), "*:8", rng=np.random.default_rng(0))
+    suspects = RandomChoice(count=5).localise(backend, split.seen, rng=np.random.default_rng(0)).suspects
+    problem, _ = build_problem(backend, split, suspects, 10.0, FastEvaluator)
+    folds = np.arange(len(problem.fitness_inputs)) % 2
+    material = gather(problem, search.layers(problem)[0], folds, 2)
+    fits = [search.fit(problem, material, fold, rng=rng)[0] for fold in range(2)]
+    found = {f"{name} {fold}": array for fold, own in enumerate(fits) for name, array in own.items()}
+    points = 3 * len(found["left 0"])
+    nothing = np.tile(problem.originally_right, (points, 1))
+    assert search.fit_all(problem, material, {**found, "judged": nothing}, rng=rng) == {}
+    mean = search.change(found, points - 1)
+    found["right 1"], found["left 1"] = found["right 0"], -found["left 0"]  # runs that cancel each other out
+    whole = search.fit_all(problem, material, {**found, "judged": np.ones_like(nothing)}, rng=rng)
+    assert np.abs(search.change(found, points - 1)[0]).max() < 1e-12
+    left, right = search.change({**found, **whole}, points - 1)
+    assert np.linalg.norm(left @ right.T) > 0.5 * np.linalg.norm(mean[0] @ mean[1].T)
+
+
 def leaving_without_bias(backend: ModelBackend, layer: str, use: Activation) -> Array:
     """Run a convolution with its kernel alone, `(n, out, positions)`."""
     bias = backend.get_weights(layer).get("bias", np.zeros(1))
