@@ -84,6 +84,8 @@ class _Changes:
         positions = np.flatnonzero(chosen)
         confidence = _confidences(self.part, self.after[positions])
         order = np.lexsort((positions, -np.round(confidence, 6)))  # the last bits differ from machine to machine
+        if not self.part.task.SINGLE:
+            order = order[np.argsort(_repeats(self.part.decisions.inputs[positions[order]]), kind="stable")]
         positions = positions[order]
         return ChangedInputs(
             rows=np.asarray(self.part.decision_rows)[positions],
@@ -96,6 +98,15 @@ class _Changes:
             on_target=self.showed[positions],
             frames=self.part.task.frame(self.part.outputs, self.part.data.labels, positions, self.part.data.inputs),
         )
+
+
+def _repeats(owners: Array) -> Array:
+    """Return how often the input of each decision has come before it, `(k,)`."""
+    order = np.argsort(owners, kind="stable")
+    ordered = owners[order]
+    found = np.empty(len(owners), np.int64)
+    found[order] = np.arange(len(owners)) - np.searchsorted(ordered, ordered)
+    return found
 
 
 def _confidences(part: Part, scores: Array) -> Array:

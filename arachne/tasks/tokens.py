@@ -104,6 +104,12 @@ class Segmentation(Task):
     def convert_labels(self, values: Any, names: Sequence[str] | None, inputs: Any = None) -> Array:
         return whole_labels(as_numbers(values, names))
 
+    def frame(self, outputs: Array, labels: Array, decisions: Array, inputs: Any) -> Array | None:
+        rows, columns = np.stack(np.nonzero(self._mark_known(labels))[1:])[:, decisions]
+        height, width = labels.shape[1:]
+        sides = (columns - 1) / width, (rows - 1) / height, (columns + 2) / width, (rows + 2) / height
+        return np.asarray(np.clip(np.stack(sides, axis=1), 0, 1))
+
     def _by_pixel(self, outputs: Array) -> Array:
         """View outputs as `(n, height, width, classes)`."""
         return outputs if self.classes_last else np.moveaxis(outputs, 1, -1)

@@ -237,3 +237,12 @@ def test_regression_lists_its_mistakes_without_pairs_of_classes() -> None:
     found = Scan(data, predictions, 3, labels=labels, class_names=("under", "within", "over"), task=Regression())
     assert [fault.target for fault in found.faults] == ["over", "under"]
     assert found.wildcards == ()
+
+
+def test_a_pixel_is_framed_in_its_picture() -> None:
+    labels = np.full((2, 4, 8), 255)
+    labels[1, 2, 5] = 1
+    labels[1, 0, 0] = 0
+    found = Segmentation().frame(floats(2, 3, 4, 8), labels, np.array([1, 0]), None)
+    assert found is not None
+    assert found.tolist() == [[4 / 8, 1 / 4, 7 / 8, 1.0], [0, 0, 2 / 8, 2 / 4]]
