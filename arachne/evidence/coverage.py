@@ -39,6 +39,7 @@ def _empty_classes(held_out: PartEvidence, seen: PartEvidence | None, kind: str)
     if seen is not None:
         totals = [mine + other.total for mine, other in zip(totals, seen.classes, strict=True)]
     empty = [one.name for one, total in zip(held_out.classes, totals, strict=True) if not total]
+    empty = [name for name in empty if not name.endswith(held_out.words.never_true)]
     if not empty or not held_out.inputs:
         return
     where = "the data" if seen is not None else f"these {kind}inputs"

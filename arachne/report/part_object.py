@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -94,7 +94,7 @@ def part_counts(part: PartEvidence) -> dict[str, Any]:
         "mcnemar_p": part.mcnemar_p,
         **({} if part.by_input is None else {"by_input": _by_input(part, part.by_input)}),
         **({} if part.kept is None else {"kept": _kept_object(part.kept)}),
-        **({} if part.kept is None and part.words == WORDS else {"words": _words(part)}),
+        **({} if part.kept is None and replace(part.words, never_true=()) == WORDS else {"words": _words(part)}),
     }
 
 

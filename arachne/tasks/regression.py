@@ -12,8 +12,9 @@ from arachne.decisions.decisions import Array, Decisions
 from arachne.errors import DataError, ModelError, UsageError
 from arachne.plugins.options import option
 from arachne.tasks.base import Pair, Task, as_numbers
+from arachne.tasks.words import Words
 
-UNDER, WITHIN, OVER = WORDS = ("under", "within", "over")
+UNDER, WITHIN, OVER = CLASSES = ("under", "within", "over")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,7 @@ class Regression(Task):
     name = "regression"
     NOUN = "number"
     CROWDED = True
+    WORDS = Words(never_true=(UNDER, OVER))
 
     tolerance: float | None = option(None, "How far a prediction may be from its label, in the label's unit.", least=0)
 
@@ -58,7 +60,7 @@ class Regression(Task):
 
     def n_classes(self, outputs: Array) -> int:
         self.n_names(outputs)
-        return len(WORDS)
+        return len(CLASSES)
 
     def n_names(self, outputs: Array) -> int:
         if outputs.ndim > 2:
@@ -67,9 +69,9 @@ class Regression(Task):
 
     def name_classes(self, names: Sequence[str] | None, n_names: int) -> tuple[str, ...]:
         if n_names == 1:
-            return WORDS
+            return CLASSES
         each = range(n_names) if names is None else names
-        return tuple(f"{name} {word}" for name in each for word in WORDS)
+        return tuple(f"{name} {word}" for name in each for word in CLASSES)
 
     def convert_labels(self, values: Any, names: Sequence[str] | None, inputs: Any = None) -> Array:
         return as_numbers(values, None).astype(np.float64)

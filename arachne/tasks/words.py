@@ -20,6 +20,7 @@ class Words:
         broke: Those that broke did this.
         share: The name of the share of inputs that are right.
         classes: Whether that share means something class by class.
+        never_true: How the names of classes end that no label ever has.
     """
 
     showed: str = "showed the fault"
@@ -32,6 +33,7 @@ class Words:
     broke: str = "broke"
     share: str = "accuracy"
     classes: bool = True
+    never_true: tuple[str, ...] = ()
 
 
 WORDS = Words()

@@ -258,7 +258,7 @@ CASES: dict[str, Case] = {
         "places and companies in tweets by word lists, planted",
     ),
     "seg": Case(
-        ("--data", "masks", "--task", "segmentation", "--target", "background:red"),
+        ("--data", "masks", "--task", "segmentation", "--target", "background:red", "--max-break", "3%"),
         (SIDE, SIDE, 3),
         make_masks,
         "red and blue signs (GTSRB) on pictures (CIFAR-10), other signs taken for red ones",
