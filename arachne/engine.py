@@ -21,8 +21,7 @@ from arachne.data.health import examine
 from arachne.data.keeping import without_labels
 from arachne.data.labelled import LabelledData
 from arachne.data.preflight import check_first
-from arachne.data.run import Run as RunModel
-from arachne.data.run import never_break_part
+from arachne.data.run import RunModel, never_break_part
 from arachne.data.split import Split, overlap, split_by_outcome
 from arachne.data.training import check_training
 from arachne.errors import DataError
@@ -129,7 +128,7 @@ def repair(
         run.note(note)
     if on_doubtful is not None and len(doubtful):
         on_doubtful(doubtful)
-    experiments = try_causes(run, backend, split)
+    experiments = try_cause_targets(run, backend, split)
     settings = replace(settings, objective=split.objective).with_task(split.seen.task)
     provenance = make_provenance(backend, sources, split, settings)
     run.resume(run_fields(backend, split, provenance))
@@ -207,7 +206,7 @@ def tell_breaches(split: Split, tell: Callable[[str], None]) -> None:
         )
 
 
-def try_causes(run: Run, backend: ModelBackend, split: Split) -> dict[str, Experiment]:
+def try_cause_targets(run: Run, backend: ModelBackend, split: Split) -> dict[str, Experiment]:
     """Try the causes to repair by experiment, on seen inputs only."""
     experiments = try_targets(backend, split.seen)
     for text, tried in experiments.items():
@@ -265,7 +264,7 @@ def begin_outlook(run: Run, problem: Problem, settings: Settings, state: SearchS
 
 
 @dataclass(frozen=True, eq=False)
-class Chosen:
+class ChosenFront:
     """A front with the choice made on it.
 
     Attributes:
@@ -281,25 +280,25 @@ class Chosen:
     choice: Choice | None = None
 
 
-def choose_candidate(run: Run, problem: Problem, found: SearchResult, settings: Settings) -> Chosen:
+def choose_candidate(run: Run, problem: Problem, found: SearchResult, settings: Settings) -> ChosenFront:
     """Measure the front, choose the best candidate within the budget, minimise it, and search on from it if asked."""
     budget = settings.budget or (Budget() if len(found.front) > 1 else None)
     if budget is None:
-        return Chosen(found)
+        return ChosenFront(found)
     pick = partial(select_point, budget=budget, names=problem.split.class_names, objective=problem.split.objective)
     with run.stage("choose"):
-        points = _measure(problem, found.front)
+        points = _measure_front(problem, found.front)
         choice = pick(points)
         found, points = minimise_choice(problem, found, points, choice)
     for number in range(2, settings.rounds + 1):
         with run.stage(f"round {number}"), restoring_weights(problem.backend, problem.suspects.parameters):
             more = search_again(run, problem, found, choice, number, settings)
-            points = (*points, *_measure(problem, more))
+            points = (*points, *_measure_front(problem, more))
             found = replace(found, front=(*found.front, *more))
             before, choice = choice, pick(points)
         if choice.index == before.index:
             break
-    return Chosen(found, budget, points, choice)
+    return ChosenFront(found, budget, points, choice)
 
 
 def search_again(
@@ -321,7 +320,7 @@ def search_again(
 
 
 def measure(
-    run: Run, problem: Problem, chosen: Chosen, provenance: dict[str, Any]
+    run: Run, problem: Problem, chosen: ChosenFront, provenance: dict[str, Any]
 ) -> tuple[SearchResult, Patch, Evidence, tuple[MeasuredCandidate, ...]]:
     """Build the patch of the choice, and measure it and the front on inputs that no stage before has looked at."""
     backend, split = problem.backend, problem.split
@@ -333,7 +332,7 @@ def measure(
     return found, patch, evidence, points
 
 
-def _measure(problem: Problem, front: Sequence[Candidate]) -> tuple[MeasuredCandidate, ...]:
+def _measure_front(problem: Problem, front: Sequence[Candidate]) -> tuple[MeasuredCandidate, ...]:
     rows = np.zeros(0, np.int64) if problem.rows is None else problem.rows
     return measure_front(problem.backend, problem.split, front, rows, problem.cuts)
 

@@ -22,15 +22,15 @@ from arachne.text import pluralise
 if TYPE_CHECKING:
     from arachne.model.backend import ModelBackend
 
-Run = Callable[[Inputs], tuple[Array, ActivationCache | None]]
-"""Runs the original model: returns class scores `(n, classes)`, and the activations it cached."""
+RunModel = Callable[[Inputs], tuple[Array, ActivationCache | None]]
+"""Runs the original model: returns raw outputs `(n, ...)`, and the activations it cached."""
 
 Causes = Callable[[str | Target | Sequence[str | Target], LabelledData, Array], Sequence[str | Target]]
 """Resolves `cause:` targets, from the targets, the data and the model's predictions."""
 
 
 def never_break_part(
-    backend: ModelBackend, data: LabelledData, *, run: Run | None = None, task: Task = SINGLE_LABEL
+    backend: ModelBackend, data: LabelledData, *, run: RunModel | None = None, task: Task = SINGLE_LABEL
 ) -> Part:
     """Make the part of inputs that must not become wrong; this runs the original model over them.
 
@@ -49,7 +49,7 @@ def whole_part(
     target: str | Target | Sequence[str | Target],
     *,
     causes: Causes | None = None,
-    run: Run | None = None,
+    run: RunModel | None = None,
     task: Task | None = SINGLE_LABEL,
 ) -> Part:
     """Make one part of all of the data; this runs the original model over it."""
@@ -70,7 +70,7 @@ def whole_part(
 
 
 def run_part(
-    backend: ModelBackend, data: LabelledData, run: Run | None = None, task: Task | None = SINGLE_LABEL
+    backend: ModelBackend, data: LabelledData, run: RunModel | None = None, task: Task | None = SINGLE_LABEL
 ) -> Part:
     """Make a part of data without targets; this runs the original model over it, checked by `run_checked`."""
     outputs, cached, found = run_checked(backend, data, run, task)
@@ -104,7 +104,7 @@ def checked_scores(backend: ModelBackend, data: LabelledData) -> Array:
 
 
 def run_checked(
-    backend: ModelBackend, data: LabelledData, run: Run | None = None, task: Task | None = SINGLE_LABEL
+    backend: ModelBackend, data: LabelledData, run: RunModel | None = None, task: Task | None = SINGLE_LABEL
 ) -> tuple[Array, ActivationCache | None, Task]:
     """Run the model, and check that its scores are numbers and that the labels fit its classes.
 
@@ -149,7 +149,7 @@ def run_outputs(backend: ModelBackend, data: LabelledData) -> Array:
     return _run_model(backend, data, None)[0]
 
 
-def _run_model(backend: ModelBackend, data: LabelledData, run: Run | None) -> tuple[Array, ActivationCache | None]:
+def _run_model(backend: ModelBackend, data: LabelledData, run: RunModel | None) -> tuple[Array, ActivationCache | None]:
     try:
         return (backend.forward(data.inputs), None) if run is None else run(data.inputs)
     except DataError as error:

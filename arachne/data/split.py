@@ -10,7 +10,7 @@ import numpy as np
 
 from arachne.data.labelled import LabelledData
 from arachne.data.part import Part
-from arachne.data.run import Causes, Run, run_part, whole_part, with_model_names
+from arachne.data.run import Causes, RunModel, run_part, whole_part, with_model_names
 from arachne.data.strata import divide
 from arachne.data.targets import Target
 from arachne.errors import DataError, NothingToRepairError, UsageError, did_you_mean
@@ -69,7 +69,7 @@ def split_by_outcome(
     drop_overlap: bool = False,
     group_by: str | Array | None = None,
     causes: Causes | None = None,
-    run: Run | None = None,
+    run: RunModel | None = None,
     task: Task | None = SINGLE_LABEL,
 ) -> Split:
     """Divide the data into a part that the repair sees and a part for the verdict.
@@ -156,7 +156,9 @@ def _outcomes(part: Part) -> Array:
     return found
 
 
-def _holdout(backend: ModelBackend, whole: Part, holdout: LabelledData, drop_overlap: bool, run: Run | None) -> Part:
+def _holdout(
+    backend: ModelBackend, whole: Part, holdout: LabelledData, drop_overlap: bool, run: RunModel | None
+) -> Part:
     shared = overlap(whole.data, holdout)
     rows = np.arange(len(holdout))
     if len(shared):

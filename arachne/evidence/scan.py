@@ -13,7 +13,7 @@ from arachne.causes import Cause, find_causes, try_causes
 from arachne.data.confusions import Confusion, confusions, wildcards
 from arachne.data.labelled import LabelledData
 from arachne.data.part import Part
-from arachne.data.run import Run, run_part, with_model_names
+from arachne.data.run import RunModel, run_part, with_model_names
 from arachne.data.targets import parse_targets
 from arachne.evidence.batch_dependence import BatchDependent, batch_dependent
 from arachne.evidence.forecast import Forecast, forecast
@@ -49,7 +49,9 @@ class Scan(Drawable):
     task: Task = SINGLE_LABEL
 
     @classmethod
-    def of(cls, backend: ModelBackend, data: LabelledData, task: Task | None = None, run: Run | None = None) -> Self:
+    def of(
+        cls, backend: ModelBackend, data: LabelledData, task: Task | None = None, run: RunModel | None = None
+    ) -> Self:
         """Run a model on labelled data, with the classes' names it may know itself.
 
         Args:

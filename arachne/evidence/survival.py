@@ -19,7 +19,7 @@ from arachne.model.backend import ModelBackend
 from arachne.model.values import Array, Inputs
 from arachne.patch import Patch
 from arachne.patch.matching import match
-from arachne.patch.transfer import ModelWeights
+from arachne.patch.transfer import WeightsInMemory
 from arachne.plugins.drawing import Drawable
 from arachne.scoring.plain import forward_with
 from arachne.scoring.statistics import Rate
@@ -84,7 +84,7 @@ def scores_there(patch: Patch, other: ModelBackend) -> tuple[Scores | None, Scor
     weights are not found in it.
     """
     try:
-        found = match(patch, ModelWeights(other), exact=patch.base.backend == other.NAME)
+        found = match(patch, WeightsInMemory(other), exact=patch.base.backend == other.NAME)
     except PatchError:
         return None, other.forward, "compared with the model itself: the patch's weights are not found there"
     if all(pair.done for pair in found.pairs):

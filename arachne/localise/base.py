@@ -44,7 +44,8 @@ class Localisation(Drawable):
     Attributes:
         method: The localiser's name.
         suspects: The weights to search over.
-        scores: Both scores of all weights, parameter by parameter in order of execution; empty for random.
+        scores: Both scores of all weights, parameter by parameter in order of execution; empty where a localiser
+            has no such two.
         front: The number of suspects on the first Pareto front, or the number asked for by `count`.
         n_candidates: The number of weights that were compared.
     """

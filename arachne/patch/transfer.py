@@ -117,7 +117,7 @@ def for_model(
     Raises:
         PatchError: The patch's tensors are not in the model, or not clearly.
     """
-    source = ModelWeights(backend)
+    source = WeightsInMemory(backend)
     exact = _own(patch, source, backend.NAME) and not mapping
     return match(patch, source, mapping=mapping, exact=exact, reverting=reverting).patch
 
@@ -137,7 +137,7 @@ def derived_for(patch: Patch, model: Path) -> Patch | None:
     return own if isinstance(origin, Mapping) and origin.get("digest") == patch.digest else None
 
 
-class ModelWeights(WeightFile):
+class WeightsInMemory(WeightFile):
     """The weights of a model in memory, read as if they were a file's."""
 
     def __init__(self, backend: ModelBackend) -> None:

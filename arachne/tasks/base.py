@@ -25,7 +25,7 @@ Pair = tuple[int | None, int | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Task(Configured, ABC):
-    """How a model's outputs are read: which decisions they hold, between which classes, and when one is right.
+    """How a model's outputs are read: which decisions they hold, and between which classes.
 
     A backend gives raw outputs `(n, ...)`; everything behind it works with decisions: class scores `(m, classes)`,
     labels `(m,)` and the input each belongs to. An input may have several decisions, or none.

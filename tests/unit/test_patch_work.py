@@ -14,7 +14,7 @@ from arachne.patch import Patch, change
 from arachne.patch import match_tensor as recognise
 from arachne.patch import patch as patch_module
 from arachne.patch.matching import match
-from arachne.patch.transfer import ModelWeights
+from arachne.patch.transfer import WeightsInMemory
 from arachne.testing import ReferenceBackend, mlp
 from arachne.weights.storage import IntegerGrid
 
@@ -22,7 +22,7 @@ WIDTH = 8
 PER_TENSOR = 20
 
 
-class Doubled(ModelWeights):
+class Doubled(WeightsInMemory):
     """Write the network under other names, every weight twice as large, as an exporter may leave it."""
 
     def parameters(self) -> list[tuple[str, str]]:
@@ -81,7 +81,7 @@ def test_entries_are_grouped_by_tensor_once_however_often_that_is_asked(calls: C
     str(patch)
     patch.apply(backend)
     patch.revert(backend)
-    match(patch, ModelWeights(backend))
+    match(patch, WeightsInMemory(backend))
     assert calls["changes"] == 1
 
 
