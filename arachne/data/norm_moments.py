@@ -102,14 +102,17 @@ class NormAccumulator(ActivationAccumulator):
 def estimate_again(backend: ModelBackend, layers: Collection[str], inputs: Inputs) -> dict[tuple[str, str], Array]:
     """Return new scales and biases `(channels,)` of normalisations, by layer and parameter, from some inputs.
 
-    Layers are mended in order of execution: the moments of each are measured behind the mended ones before it.
+    Layers are mended in order of execution: the moments of each are measured behind the mended ones before it. All of
+    them are watched and set in every pass, so that a backend compiles one program for all passes.
     """
-    mended: dict[tuple[str, str], Array] = {}
-    for layer in (info.name for info in backend.layers if info.name in layers):
+    ordered = [info.name for info in backend.layers if info.name in layers]
+    stored = {layer: backend.read_weights(layer) for layer in ordered}
+    mended = {(layer, name): stored[layer][name] for layer in ordered for name in ("scale", "bias")}
+    for layer in ordered:
         watch = NormAccumulator()
         with temporary_weights(backend, mended):
-            backend.observe(inputs, [layer], watch)
-        moments, weights = watch.norms[layer], backend.read_weights(layer)
+            backend.observe(inputs, ordered, watch)
+        moments, weights = watch.norms[layer], stored[layer]
         deviation = np.where(moments.deviation < LEAST_DEVIATION, 1.0, moments.deviation)
         scale, bias = (np.asarray(weights[name], np.float64) for name in ("scale", "bias"))
         dtype = weights["scale"].dtype

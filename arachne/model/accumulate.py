@@ -92,8 +92,8 @@ def seeds_from(seeds: Seeds, start: int) -> Seeds:
 
 
 def bytes_held(trace: Trace) -> int:
-    """Estimate the bytes a trace takes: activations as arrays and in the framework's graph, and output gradients."""
-    return sum(
+    """Estimate the bytes a trace takes: all it keeps as arrays and in the framework's graph, and output gradients."""
+    return 2 * trace.saved_bytes + sum(
         2 * sum(array.nbytes for array in use.entering.values()) + 3 * use.leaving.nbytes
         for uses in trace.activations.values()
         for use in uses

@@ -22,6 +22,9 @@ class Trace(ABC):
     activations: Mapping[str, tuple[Activation, ...]]
     """The activations of each traced layer, one `Activation` per use."""
 
+    saved_bytes: int = 0
+    """Bytes of other tensors that it keeps for gradients."""
+
     @final
     def output_gradients(self, seed: Array) -> Mapping[str, tuple[Array, ...]]:
         """Return the vector-Jacobian product of the scores with respect to the outputs of every traced layer.

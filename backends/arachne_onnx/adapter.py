@@ -39,6 +39,7 @@ from onnx import helper
 from arachne.adapting.backend import RunnerBackend
 from arachne.adapting.exporting import random_inputs
 from arachne.errors import ModelError, UsageError
+from arachne.model.accumulate import ActivationAccumulator, Seeds, observe_traces
 from arachne.model.backend import Cut, LossGradient, PlainCut, Trace, WeightFile, Weights
 from arachne.model.values import Array, Description, Inputs, LayerInfo, check_real, count, take
 from arachne.weights.storage import carrier_of
@@ -227,6 +228,17 @@ class OnnxBackend(RunnerBackend):
     def _trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
         """Record one pass; every gradient is one run of the backward nodes."""
         return OnnxTrace(self._runner, inputs, {layer: self._layers[layer] for layer in layers})
+
+    def _observe(
+        self, inputs: Inputs, layers: Sequence[str], observer: ActivationAccumulator, seeds: Seeds | None
+    ) -> None:
+        """Record passes that fit into memory; what gradients need is kept only where there are seeds."""
+        chosen = {layer: self._layers[layer] for layer in layers}
+
+        def record(rows: slice) -> Trace:
+            return OnnxTrace(self._runner, take(inputs, rows), chosen, gradients=seeds is not None)
+
+        observe_traces(record, count(inputs), observer, seeds)
 
     def _cut(self, inputs: Inputs, layers: Sequence[str]) -> Cut:
         """Cut the graph before the layers; use the plain cut if a tensor mixes the inputs."""

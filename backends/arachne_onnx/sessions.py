@@ -78,6 +78,8 @@ class Device:
         # Inherited thread counts ignore the affinity mask and every other session; both are set here.
         options.intra_op_num_threads = threads()
         options.inter_op_num_threads = 1
+        # An arena keeps the most that a session ever needed, and there may be a dozen sessions of a model.
+        options.enable_cpu_mem_arena = False
         # Threads that spin while they wait take the processor from other work, our other sessions first.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.log_severity_level = 4
