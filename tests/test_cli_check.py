@@ -103,4 +103,4 @@ def test_the_suite_of_an_installed_backend_runs(monkeypatch: pytest.MonkeyPatch,
     ran = backends("--check", "onnx")
     assert ran.exit_code == 1
     assert ran.stdout.startswith("backend 'onnx' on the networks of the suite: ")
-    assert "changing it changes nothing in the model." in ran.stdout
+    assert "Changing what came out changes nothing in the model." in ran.stdout

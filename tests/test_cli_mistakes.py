@@ -47,7 +47,10 @@ MISTAKES: dict[str, tuple[int, str]] = {
     f"repair {HERE} --target *:7 --max-break 5x": (2, "expected a share such as 0.5% or 0.005, got '5x'"),
     f"repair {HERE} --target *:7 --search margn": (2, "no searcher named 'margn'; did you mean 'margin'?"),
     f"repair {HERE} --target *:7 --localiser contrst": (2, "no localiser named 'contrst'; did you mean 'contrast'?"),
-    f"repair {HERE} --target *:7 -O generatons=3": (2, "has an option 'generatons'; available: members, sparse"),
+    f"repair {HERE} --target *:7 -O generatons=3": (
+        2,
+        "has an option 'generatons'; available: members, effort, sparse",
+    ),
     f"repair {HERE} --target *:7 --fail-if brokn>1": (2, "brokn"),
     f"repair {HERE} --target *:7 -o digits.onnx": (2, "inputs are never written over; choose another name"),
     f"repair {HERE} --target *:7 --include hiden": (2, "the model has no layer 'hiden'; did you mean 'hidden'?"),

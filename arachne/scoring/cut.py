@@ -33,7 +33,7 @@ class Cuts:
         self._made: dict[tuple[str, ...], Cut] = {}
 
     def at(self, layers: Sequence[str]) -> Cut:
-        """Return a cut at the earliest use of these layers, or of more."""
+        """Return a cut at the earliest use of these layers, or of these and later ones."""
         found = self._find(layers)
         if found is None:
             moved = bool((np.diff(self._order) != 1).any())
@@ -48,7 +48,8 @@ class Cuts:
 
     def _find(self, layers: Sequence[str]) -> Cut | None:
         exact = self._made.get(tuple(layers))
-        return exact or next((cut for made, cut in self._made.items() if set(layers) <= set(made)), None)
+        fitting = (cut for made, cut in self._made.items() if cut.layer in layers and set(layers) <= set(made))
+        return exact or next(fitting, None)
 
 
 class CutScorer(Scorer):

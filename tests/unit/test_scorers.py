@@ -69,11 +69,12 @@ def test_products_of_a_step_run_on_one_thread(backend: ReferenceBackend) -> None
         put(before)
 
 
-def test_a_cut_is_shared_by_all_weights_behind_it(backend: ReferenceBackend) -> None:
+def test_a_cut_is_shared_by_weights_that_begin_at_the_same_layer(backend: ReferenceBackend) -> None:
     inputs = random_inputs(NETWORK, 50, seed=1)
     cuts, rows = Cuts(backend, inputs), np.array([7, 3, 30])
-    three, last = (Selection.of(backend, addresses) for addresses in (ADDRESSES, ADDRESSES[-2:]))
-    assert cuts.at(three.layers) is cuts.at(last.layers)
+    three, first, last = (Selection.of(backend, one) for one in (ADDRESSES, ADDRESSES[:1], ADDRESSES[-2:]))
+    assert cuts.at(three.layers) is cuts.at(first.layers)
+    assert cuts.at(three.layers) is not cuts.at(last.layers)  # what lies between would be computed every time
     own, some = CutScorer(backend, Cuts(backend, inputs), last), CutScorer(backend, cuts, last, rows)
     values = last.values + 0.3
     np.testing.assert_allclose(some.scores(values, np.arange(3)), own.scores(values, rows), rtol=1e-6)
