@@ -75,8 +75,7 @@ def _routes(plain: PlainEvaluator, cuts: GroupedCuts, original: Array, memory: i
 
     Routes of touched channels earn their lines, by milliseconds per candidate in `benchmarks.evaluator --quick` on
     torch: before a dense tail 4.2 against the cut's 25.2 with a quarter of the inputs (FM convnet, middle convolution)
-    and 4.3 against 22.6 (CIFAR); before a convolution 11.5 against 32.1 (FM convnet, first convolution). Where the
-    backend goes on from the convolution itself: 20 against 39 (ResNet-18, last convolution), elsewhere 1 to 1.3 times.
+    and 4.3 against 22.6 (CIFAR); before a convolution 11.5 against 32.1 (FM convnet, first convolution).
     """
     backend, fitness_inputs, suspects = plain.backend, plain.fitness_inputs, plain.suspects
     tail = find_tail(backend, suspects)
