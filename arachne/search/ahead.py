@@ -2,8 +2,8 @@
 
 Runs of a cross-fitted search depend on each other by nothing but the random numbers they draw, and what is drawn does
 not depend on what is computed. So a run can begin with the generator as it will be, and its results are taken when the
-search comes to it: states, checkpoints and patches are the same to the bit for any number of threads. NumPy and the
-frameworks let other threads run while they compute.
+search comes to it: states, checkpoints and patches are the same to the bit for any number of threads. That pays
+where a step computes for long outside of Python (`python -m benchmarks.cores`), so it has to be asked for.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Ahead:
     """Computes runs ahead, as many at a time as there are threads beside this one.
 
     Args:
-        threads: The number of threads, this one among them; as many as the process may use processors when None.
+        threads: The number of threads, this one among them; what `ARACHNE_THREADS` says when None.
     """
 
     def __init__(self, threads: int | None = None) -> None:
@@ -116,11 +116,9 @@ def copy_generator(rng: np.random.Generator) -> np.random.Generator:
 
 
 def usable_threads() -> int:
-    """Return `ARACHNE_THREADS`, or the number of processors that this process may use."""
+    """Return `ARACHNE_THREADS`, or 1: small steps hold Python's lock, and two threads take longer than one."""
     given = os.environ.get(THREADS, "")
-    if given.isdecimal() and int(given):
-        return int(given)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return int(given) if given.isdecimal() and int(given) else 1
 
 
 @contextmanager
