@@ -264,7 +264,7 @@ def test_products_of_whole_numbers_in_another_form_are_refused_with_their_reason
 
 
 @pytest.fixture
-def changed(tmp_path: Path, inputs: Array) -> tuple[Path, Path]:
+def float_models(tmp_path: Path, inputs: Array) -> tuple[Path, Path]:
     """A float model, and a copy in which three weights of a convolution and two of a dense layer have other values."""
     import onnx
 
@@ -282,12 +282,12 @@ def changed(tmp_path: Path, inputs: Array) -> tuple[Path, Path]:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_float_patch_is_rounded_to_the_quantised_copy(
-    form: str, changed: tuple[Path, Path], inputs: Array, tmp_path: Path
+    form: str, float_models: tuple[Path, Path], inputs: Array, tmp_path: Path
 ) -> None:
     from arachne.patch.commands import apply, diff, revert
     from arachne_onnx import OnnxBackend
 
-    source, after = changed
+    source, after = float_models
     copy = quantise(source, tmp_path / "int8.onnx", inputs, form)
     done = apply(diff(source, after), copy, tmp_path / "patched.onnx")
     assert done is not None
@@ -305,12 +305,12 @@ def test_float_patch_is_rounded_to_the_quantised_copy(
     assert (tmp_path / "back.onnx").read_bytes() == copy.read_bytes()
 
 
-def test_float_patch_that_would_clip_is_refused(changed: tuple[Path, Path], inputs: Array, tmp_path: Path) -> None:
+def test_float_patch_that_would_clip_is_refused(float_models: tuple[Path, Path], inputs: Array, tmp_path: Path) -> None:
     from arachne.errors import PatchError
     from arachne.patch.commands import apply, diff
     from arachne_onnx import OnnxBackend
 
-    source, _ = changed
+    source, _ = float_models
     copy = quantise(source, tmp_path / "int8.onnx", inputs, "qdq-per-channel")
     backend = OnnxBackend.load(source)
     values = backend.get_weights("d")["weight"]
@@ -323,13 +323,13 @@ def test_float_patch_that_would_clip_is_refused(changed: tuple[Path, Path], inpu
 
 
 def test_float_patch_of_another_model_is_not_rounded_to_a_quantised_one(
-    changed: tuple[Path, Path], inputs: Array, tmp_path: Path
+    float_models: tuple[Path, Path], inputs: Array, tmp_path: Path
 ) -> None:
     from arachne.errors import PatchError
     from arachne.patch.commands import apply, diff
     from arachne_onnx import OnnxBackend
 
-    source, after = changed
+    source, after = float_models
     other = OnnxBackend.load(source)
     for layer in ("b", "d"):
         values = other.get_weights(layer)["weight"]

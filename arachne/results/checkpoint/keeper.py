@@ -78,7 +78,7 @@ class Checkpoints:
         self._tell = tell
         self._share = SHARE if share is None else share
         self.fields: Mapping[str, Any] = {}
-        """What the run depends on, `run_fields`."""
+        """The fields that a run must share with the one it goes on from; `run_fields` makes them."""
         self.passes: PassKeeper = PassFiles(self)
         """Keeps the passes of localisations that are not finished."""
         self._localised: tuple[Localisation, Mapping[str, Any]] | None = None
