@@ -245,7 +245,7 @@ def _expect(point: MeasuredCandidate, luck: Luck) -> str:
     repair, breakage, share = point.selection_outcome.repair, point.selection_outcome.breakage, share_broken(point)
     if not (luck.repair or luck.broken) and share == 1:
         return ""
-    reasons = ["the mean of runs that it is"] if share < 1 else []
+    reasons = ["runs that break more than their patch"] if share < 1 else []
     reasons += ["the luck of the pick"] if luck.repair or luck.broken else []
     broken = (share * breakage.count + luck.broken) / max(1, breakage.total)
     repaired = percent(max(0.0, repair.value - luck.repair))

@@ -156,7 +156,7 @@ def test_the_reason_of_a_mean_of_runs_says_what_it_is_expected_to_break() -> Non
     share = LowRank.KEPT_BY_THE_MEAN
     assert share < 1
     why = select_point([mean], Budget(0.05), NAMES).why
-    assert why.endswith(f"; allowing for the mean of runs that it is, 80.0 % and {percent(share * 0.02)}")
+    assert why.endswith(f"; allowing for runs that break more than their patch, 80.0 % and {percent(share * 0.02)}")
     assert "allowing" not in select_point([one], Budget(0.05), NAMES).why
 
 
